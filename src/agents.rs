@@ -9,14 +9,14 @@
 
 mod catalog;
 mod definition;
+mod environment_block;
 mod folder;
 mod front_matter;
 mod instructions;
-mod nested;
+mod nested_instructions;
 mod prompts;
 mod roster;
 mod skills;
-mod surroundings;
 
 use std::fmt;
 use std::path::Path;
@@ -26,14 +26,14 @@ use posse_actors::ports::Thinking;
 use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
+pub use environment_block::{EnvironmentBlock, git_branch, repository_root};
 pub use instructions::{Instruction, Instructions};
-pub use nested::noticing;
+pub use nested_instructions::noticing;
 pub use roster::{Configured, Folders, KnownNames, Roster};
 pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
     has_project_skills, project_skills, tool as skill_tool,
 };
-pub use surroundings::{EnvironmentBlock, git_branch, repository_root};
 
 /// The tools of agents that only look.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
@@ -264,7 +264,7 @@ impl fmt::Display for ToolSelection {
 
 impl Agent {
     /// What it is told before anything else; hidden characters are visible escapes.
-    pub fn told(&self) -> &str {
+    pub fn instructions(&self) -> &str {
         &self.prompt
     }
 

@@ -7,7 +7,7 @@ mod args;
 mod authority;
 mod directory;
 mod later;
-mod refuse;
+mod usage_error;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -528,7 +528,7 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         }
         _ => {
             later::suggest(&mut error, args);
-            usage(&refuse::failure(&error, subcommand(args).as_deref()))
+            usage(&usage_error::failure(&error, subcommand(args).as_deref()))
         }
     }
 }

@@ -4,8 +4,8 @@
 //! it removes, and nothing else. It says where a secret is and never what it is.
 
 mod confinement;
+mod folders;
 mod online;
-mod place;
 mod providers;
 mod terminal;
 
@@ -108,7 +108,7 @@ pub fn run(
     if online {
         checks.extend(online::checks(examined)?);
     }
-    checks.extend(place::checks(examined));
+    checks.extend(folders::checks(examined));
     checks.extend(confinement::checks(examined)?);
     checks.extend(terminal::checks(examined.environment, &examined.streams));
     let ok = checks.iter().all(|check| check.status != Status::Problem);

@@ -2,10 +2,10 @@
 //! use, and used only if nobody but posse can have written it.
 //!
 //! A grant ends after its time by the wall clock; a clock that is set back brings none back. What
-//! is believed and what is not is in `src/sealed.rs`, and in ADR 0009 what that is worth.
+//! is believed and what is not is in `src/signed_store.rs`, and in ADR 0009 what that is worth.
 
-mod book;
 pub mod commands;
+mod stored_grants;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, Now, PortFuture};
 
 use crate::failure::Failure;
 use crate::project::Identity;
-use crate::sealed::{FileStamp, SignedStore};
+use crate::signed_store::{FileStamp, SignedStore};
 
-pub use book::{Book, StoredGrant};
+pub use stored_grants::{Book, StoredGrant};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "grants";
@@ -200,7 +200,7 @@ impl GrantsState {
     fn keep(&self, grant: Grant, now: Now) -> Result<(), Failure> {
         let project = match grant.scope {
             Scope::Project => {
-                let unknown = || book::refused("the project's folder cannot be told");
+                let unknown = || stored_grants::refused("the project's folder cannot be told");
                 Some(self.project.clone().ok_or_else(unknown)?)
             }
             _ => None,
@@ -209,15 +209,16 @@ impl GrantsState {
         let (began, generation) = {
             let mut seen = self.seen();
             // What the user has not been told yet is told when it is used next.
-            self.look(&mut seen).map_err(|alarm| book::refused(&alarm))?;
+            self.look(&mut seen).map_err(|alarm| stored_grants::refused(&alarm))?;
             (*seen.began.get_or_insert(now), seen.generation)
         };
         self.vault.update::<Failure>(FILE, |text| {
             let mut book = Book::read(text)?;
             if book.generation < generation {
-                return Err(book::refused("an older version of it was put in its place"));
+                return Err(stored_grants::refused("an older version of it was put in its place"));
             }
-            let time = book::time(&book, began, now).map_err(|why| book::refused(&why))?;
+            let time = stored_grants::time(&book, began, now)
+                .map_err(|why| stored_grants::refused(&why))?;
             book.grants.retain(|kept| kept.ends_ms(ttl) > time);
             book.add(StoredGrant::new(grant, project, time, ttl).within(&self.settings.tier))?;
             Ok(Some(book.changed(time)))
@@ -238,7 +239,7 @@ impl LastRead {
     /// What time it is at least, whatever the clock says.
     fn time(&mut self, now: Now) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
-        book::time(&self.book, began, now)
+        stored_grants::time(&self.book, began, now)
     }
 
     /// Says an alarm once.

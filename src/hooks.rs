@@ -6,8 +6,8 @@
 mod answer;
 mod command;
 mod guards;
+mod hook_input;
 mod masking;
-mod occasion;
 mod settings;
 
 use std::ffi::OsString;

@@ -21,8 +21,8 @@ pub mod project;
 pub mod protected;
 pub mod provider;
 pub mod sandbox;
-pub mod sealed;
 pub mod secrets;
+pub mod signed_store;
 pub mod tools;
 pub mod trust;
 

@@ -7,7 +7,7 @@
 mod agents;
 mod check;
 mod commands;
-mod places;
+mod paths;
 mod relocated;
 mod rules;
 mod shell;
@@ -244,10 +244,10 @@ impl RulePolicy {
         for operation in &case.action.operations {
             match operation {
                 Operation::Read { path, .. } | Operation::Write { path, .. } => {
-                    if !self.roots.iter().any(|root| places::is_below(path, root)) {
+                    if !self.roots.iter().any(|root| paths::is_below(path, root)) {
                         return Some(deny("hard-deny: workspace", "it is outside the workspace"));
                     }
-                    if self.own_dirs.iter().any(|own| places::is_below(path, own)) {
+                    if self.own_dirs.iter().any(|own| paths::is_below(path, own)) {
                         return Some(deny(
                             "hard-deny: own",
                             "it belongs to posse itself, whose configuration and records no tool \
@@ -308,7 +308,7 @@ impl RulePolicy {
             return Some(denied);
         }
         let vendored = operations.iter().any(|operation| match operation {
-            Operation::Write { relative, .. } => places::is_vendored(relative),
+            Operation::Write { relative, .. } => paths::is_vendored(relative),
             Operation::Read { .. } | Operation::Execute { .. } | Operation::Invoke { .. } => false,
         });
         vendored.then(|| deny(
@@ -368,7 +368,7 @@ impl RulePolicy {
         let covered =
             |operation: &Operation| match operation {
                 Operation::Write { path, .. } => case.situation.grants.iter().any(|grant| {
-                    grant.operation == "write" && places::is_below(path, &grant.target)
+                    grant.operation == "write" && paths::is_below(path, &grant.target)
                 }),
                 Operation::Read { .. } => true,
                 Operation::Execute { .. } | Operation::Invoke { .. } => false,

@@ -3,9 +3,9 @@
 //! Vendors are data: a [`profile::ProviderProfile`] says everything that differs between two servers of
 //! the same protocol, and [`presets`] has the well-known ones. Nothing here retries.
 
+pub mod connectivity;
 pub mod presets;
 pub mod profile;
-pub mod reach;
 pub mod replay;
 pub mod sse;
 pub mod thinking;
@@ -15,16 +15,16 @@ mod anthropic;
 mod attempt;
 pub mod codex;
 mod decode;
-mod histories;
+mod encoded_history;
 mod http;
-mod lenient;
+mod images;
+mod lenient_json;
 mod opaque;
 mod openai_compatible;
 mod openai_responses;
-mod pictures;
-mod tame;
+mod sanitize;
+mod silence_timeout;
 mod tls;
-mod watch;
 
 #[cfg(test)]
 mod testing;

@@ -5,10 +5,10 @@
 //! they failed, and questions are answered as they were. What the record cannot say, such as how a
 //! process that was killed would have gone on, is not compared, and neither is how long waits were.
 
-mod asking;
 mod attempts;
+mod context;
+mod questions;
 mod recording;
-mod stage;
 mod steps;
 
 use std::io::{self, Write};
@@ -28,8 +28,10 @@ use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
+use context::{
+    RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayContext, StageClock,
+};
 use recording::Recording;
-use stage::{RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayContext, StageClock};
 use steps::{Difference, ReplayStep};
 
 /// How long a whole run may take: nothing in it waits for anything.
@@ -194,7 +196,7 @@ async fn play(
         stage.begin(turn.attempts);
         let running = match turn.prompt {
             Some(prompt) => session.prompt(prompt).await,
-            None => session.go_on().await,
+            None => session.resume().await,
         };
         let running = running.map_err(|error| internal(error.to_string()))?;
         running.outcome().await;
@@ -220,7 +222,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
             turns_max: recording.turns_max.unwrap_or(TURNS_MAX),
             result_bytes_max: usize::MAX,
             outwaits_once: recording.outwaits,
-            ..stage::limits()
+            ..context::limits()
         },
         history: recording.history.clone(),
         resumption: None,

@@ -8,29 +8,29 @@
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 mod capture;
-mod dialogue;
 mod editor;
 pub(crate) mod environment;
 mod guard;
 mod helper;
+mod helper_output;
 mod init;
 mod kernel;
 mod landlock;
-mod live;
 mod namespaces;
+mod output_chunks;
 mod plan;
 mod planning;
 mod probe;
+mod process_tree;
 mod protect;
 mod run;
 mod scratch;
 #[cfg(any(test, target_os = "macos"))]
 mod seatbelt;
 mod seccomp;
-mod spare;
+mod spare_helper;
 mod syscalls;
-mod tree;
-mod watch;
+mod watchdog;
 mod wire;
 
 use std::ffi::OsString;
@@ -47,10 +47,10 @@ use tokio::sync::oneshot;
 use crate::secrets::mask;
 
 pub use capture::Captured;
-pub use dialogue::Dialogue;
 pub use editor::edit;
 pub use guard::Exemptions;
 pub use helper::{helper_main, survive_file_limits};
+pub use helper_output::Dialogue;
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;
 pub use probe::{ProbeRequest, ProbeResult, Tried};
@@ -69,9 +69,9 @@ pub struct Sandbox {
     surroundings: Surroundings,
     probe: probe::Probe,
     spare: scratch::Spare,
-    family: tree::Family,
-    watch: watch::Watch,
-    kept: spare::SpareHelper,
+    family: process_tree::Family,
+    watch: watchdog::Watch,
+    kept: spare_helper::SpareHelper,
     protections: guard::Protections,
 }
 
@@ -103,9 +103,9 @@ impl Sandbox {
             surroundings: Surroundings::default(),
             probe: probe::Probe::new(ProbeRequest::Exactly(Backend::Nothing)),
             spare: scratch::Spare::default(),
-            family: tree::Family::new(),
-            watch: watch::Watch::default(),
-            kept: spare::SpareHelper::default(),
+            family: process_tree::Family::new(),
+            watch: watchdog::Watch::default(),
+            kept: spare_helper::SpareHelper::default(),
             protections: guard::Protections::default(),
         }
     }

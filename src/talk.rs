@@ -49,7 +49,7 @@ impl Task {
     pub(crate) async fn begin(self, session: &SessionHandle) -> Result<RunningPrompt, PromptError> {
         match self {
             Task::Prompt(prompt) => session.prompt(prompt).await,
-            Task::GoOn => session.go_on().await,
+            Task::GoOn => session.resume().await,
         }
     }
 }

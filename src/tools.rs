@@ -19,12 +19,12 @@ pub mod budget;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
-pub mod recall;
 pub mod spill;
+pub mod stored_output;
 pub mod workspace;
 pub mod worktree;
 
-mod atomic;
+mod atomic_write;
 mod change;
 mod diff;
 mod digest;
@@ -83,7 +83,7 @@ pub struct ToolEnvironment {
     /// Commands in the background.
     pub jobs: Arc<Jobs>,
     /// What the session remembers of its own calls.
-    pub recall: recall::Recall,
+    pub recall: stored_output::Recall,
     /// Where every change of a file is said, for those who check what commands did meanwhile.
     pub written: ToolWrites,
 }
@@ -103,7 +103,7 @@ impl ToolEnvironment {
             reads: ReadTable::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
-            recall: recall::Recall::default(),
+            recall: stored_output::Recall::default(),
             written: ToolWrites::default(),
         }
     }

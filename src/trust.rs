@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::project::Identity;
-use crate::sealed::{SignedStore, TamperError};
+use crate::signed_store::{SignedStore, TamperError};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "trust";

@@ -1,32 +1,32 @@
 //! The only place that knows every adapter: puts a session together and hands it to a front end.
 
-mod attaching;
+mod attach;
 mod authority;
+mod config_edit;
 mod confinement;
 mod contexts;
-mod deputies;
 mod descriptors;
-mod editing;
-mod errands;
 mod fallback;
-mod finding;
-mod hooking;
-mod judging;
+mod hooks;
+mod isolated_workspaces;
 mod model_price;
+mod offline_commands;
+mod permission_check;
 mod plain;
 mod provider;
-mod recalling;
 mod reports;
-mod resuming;
+mod resume;
 mod roles;
 mod run;
+mod services;
+mod session_lookup;
 mod skills;
+mod stored_output;
+mod subagents;
 mod toolbox;
-mod trusting;
+mod trust_commands;
 mod tui;
-mod undoing;
-mod workplaces;
-mod world;
+mod undo;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -65,7 +65,7 @@ struct EmbeddingGuide;
 
 /// Does `work`; what panics on the way out of it ends as an internal error. Whoever keeps something
 /// in order, such as the terminal, has done so by then.
-pub fn surely(work: impl FnOnce() -> ExitCode) -> ExitCode {
+pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
     let done = catch_unwind(AssertUnwindSafe(work));
     done.unwrap_or(ExitCode::from(Exit::Internal as u8))
 }
@@ -80,27 +80,25 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
-        Invocation::Resume(args) if resuming::is_conversation(&args) => {
-            tui::run(&args, &environment)
-        }
+        Invocation::Resume(args) if resume::is_conversation(&args) => tui::run(&args, &environment),
         Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
-        Invocation::Attach(args) => attaching::run(&args, &environment),
+        Invocation::Attach(args) => attach::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
         Invocation::Plain(args) => plain::run(&args, &environment),
         Invocation::Tui(args) => tui::run(&args, &environment),
-        Invocation::Replay(args) => errands::replay(&args, &environment),
-        Invocation::Agents(args) => errands::agents(&args, &environment),
-        Invocation::Tools(args) => errands::tools(&args, &environment),
+        Invocation::Replay(args) => offline_commands::replay(&args, &environment),
+        Invocation::Agents(args) => offline_commands::agents(&args, &environment),
+        Invocation::Tools(args) => offline_commands::tools(&args, &environment),
         Invocation::Skills(args, name) => skills::list(&args, name.as_deref(), &environment),
         Invocation::Models(args) => list_models(&args, &environment),
         Invocation::Grants(args) => authority::run_grants(&args, &environment),
-        Invocation::Trust(args) => trusting::run(&args, &environment),
-        Invocation::Permissions(args) => judging::check(&args, &environment),
-        Invocation::Doctor(args) => errands::doctor(&args, &environment),
-        Invocation::Completions(args) => errands::completions(args),
-        Invocation::Man(args) => errands::man(&args),
+        Invocation::Trust(args) => trust_commands::run(&args, &environment),
+        Invocation::Permissions(args) => permission_check::check(&args, &environment),
+        Invocation::Doctor(args) => offline_commands::doctor(&args, &environment),
+        Invocation::Completions(args) => offline_commands::completions(args),
+        Invocation::Man(args) => offline_commands::man(&args),
     };
     match ended {
         Ok(exit) => ExitCode::from(exit as u8),
@@ -177,7 +175,7 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         json,
         color: colors(io::stdout().is_terminal(), environment),
         columns: columns(environment),
-        now_ms: world::now_ms(),
+        now_ms: services::now_ms(),
         zone: TimeZone::system(),
     };
     let all = matches!(args.action, SessionsAction::List { all: true, .. });
@@ -196,9 +194,9 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
             commands::verify(&state, id.as_deref(), within, &view, &mut out)
         }
         SessionsAction::Export { id, format, output } => {
-            errands::export(&state, id, *format, output.as_deref(), &mut out)
+            offline_commands::export(&state, id, *format, output.as_deref(), &mut out)
         }
-        SessionsAction::Rm { id, yes } => errands::remove(&state, id, *yes, &mut out),
+        SessionsAction::Rm { id, yes } => offline_commands::remove(&state, id, *yes, &mut out),
     }
 }
 
@@ -213,7 +211,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
         ConfigArgs::Instructions(args) => {
             let place = place(&args.place, Vec::new(), environment)?;
             notices(&place.loaded);
-            return errands::instructions(&place, args.json);
+            return offline_commands::instructions(&place, args.json);
         }
         ConfigArgs::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
@@ -314,8 +312,8 @@ fn columns(environment: &Environment) -> usize {
 
 /// The id of a session that starts now.
 pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
-    let random = u32::try_from(world::random() & 0xffff_ffff).unwrap_or_default();
-    journal::new_session_id(world::now_ms(), random)
+    let random = u32::try_from(services::random() & 0xffff_ffff).unwrap_or_default();
+    journal::new_session_id(services::now_ms(), random)
 }
 
 #[cfg(test)]
@@ -325,7 +323,7 @@ mod tests {
     #[test]
     fn what_panics_ends_as_an_internal_error() {
         let code = |code: ExitCode| format!("{code:?}");
-        assert_eq!(code(surely(|| panic!("a bug"))), code(ExitCode::from(70)));
-        assert_eq!(code(surely(|| ExitCode::from(3))), code(ExitCode::from(3)));
+        assert_eq!(code(catch_panics(|| panic!("a bug"))), code(ExitCode::from(70)));
+        assert_eq!(code(catch_panics(|| ExitCode::from(3))), code(ExitCode::from(3)));
     }
 }

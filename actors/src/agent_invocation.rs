@@ -4,14 +4,14 @@
 //! slow work.
 
 mod agent_loop;
-mod aside;
-mod asking;
+mod auto_compact;
+mod auxiliary_request;
 mod calls;
-mod chain;
+mod completion;
 mod ending;
-mod fitting;
-mod settling;
-mod walking;
+mod failover;
+mod fallback;
+mod model_turn;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,9 +23,11 @@ use tokio::task::JoinError;
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
 use crate::delegation::ActionLog;
 use crate::event::{Event, Origin};
-use crate::hooking::Hooked;
+use crate::hook_events::Hooked;
 use crate::ledger::TokenCalibration;
-use crate::mailbox::{AliveToken, Handled, Lost, OwnedTask, Report, Started, answer, beside, tell};
+use crate::mailbox::{
+    AliveToken, Handled, Lost, OwnedTask, Report, Started, answer, spawn_task, tell,
+};
 use crate::ports::{HookEvent, Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
@@ -33,18 +35,18 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
-pub(crate) use aside::AuxiliaryRequest;
-pub(crate) use asking::requested_event;
+pub(crate) use auto_compact::{ContextFitter, Summary, compacted_event, without_summary};
+pub(crate) use auxiliary_request::AuxiliaryRequest;
 pub(crate) use calls::lost_output;
 pub(crate) use ending::{ended_event, hooked};
-pub(crate) use fitting::{ContextFitter, Summary, compacted_event, without_summary};
-pub(crate) use walking::{ModelRoute, ModelRoutes};
+pub(crate) use failover::{ModelRoute, ModelRoutes};
+pub(crate) use model_turn::requested_event;
 
 use agent_loop::{AgentLoop, Effect, LoopBounds, LoopInput, LoopStart};
-use asking::{Asking, ModelOutcome, Way};
+use auto_compact::Fitting;
 use calls::RunningCall;
 use ending::{failed_event, limit_event};
-use fitting::Fitting;
+use model_turn::{Asking, ModelOutcome, Way};
 
 /// The time that an invocation may take.
 #[derive(Debug, Clone, Copy)]
@@ -294,7 +296,8 @@ impl Actor for AgentInvocation {
 
     async fn pre_start(&self, me: ActorRef<Msg>, work: InvocationWork) -> Started<State> {
         let InvocationWork { agent_loop, asked, attached, report, deeds, time_left } = work;
-        let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
+        let limit =
+            |duration| spawn_task(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
         let prompt = agent_loop.history().last().filter(is_user).cloned();
         let mut state = State {

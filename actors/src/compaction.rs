@@ -6,8 +6,8 @@
 //! lost either: the journal has it all, and what is no longer shown says under which id.
 
 mod outputs;
+mod segments;
 mod summary;
-mod units;
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::conversation::{ContentPart, Message};
 use crate::skills;
 
 use outputs::Outputs;
-use units::{Unit, units};
+use segments::{Unit, units};
 
 pub(crate) use summary::{history_text, instruction as summary_instruction};
 
@@ -108,13 +108,13 @@ pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
         return None;
     }
     let units = units(history);
-    let waiting = units::said_last(&units);
+    let waiting = segments::said_last(&units);
     let answered = units.len() - waiting;
     let unanswered = answered + goal.unanswered.min(waiting.saturating_sub(1));
     let latest = if goal.replies_go && waiting > 0 {
         unanswered
     } else {
-        units::latest(&units, goal.turns_kept.max(1))
+        segments::latest(&units, goal.turns_kept.max(1))
     };
     let mut outputs = Outputs::new(history);
     let old = units.get(latest).map_or(history.len(), |unit| unit.range.start);

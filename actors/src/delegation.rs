@@ -4,7 +4,7 @@
 //! Here are data and pure functions, and tools that pass wishes on. Who is started, stopped and
 //! recorded is the business of [`root_session`](crate::root_session) alone.
 
-mod deeds;
+mod action_log;
 mod handoff;
 mod memory;
 mod outcome;
@@ -27,8 +27,8 @@ use crate::ports::{
     Workplaces,
 };
 
-pub(crate) use deeds::CANCELLED;
-pub use deeds::{ActionLog, LoggedChange};
+pub(crate) use action_log::CANCELLED;
+pub use action_log::{ActionLog, LoggedChange};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
@@ -263,7 +263,7 @@ impl DelegationHandle {
     }
 
     /// Those of them that work for `origin`, a line each.
-    pub(crate) fn beside(&self, origin: &Origin) -> Vec<String> {
+    pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
         // A main agent is another invocation with each prompt.
         let theirs = |one: &BackgroundWork| match &origin.parent_invocation_id {
             None => one.caller.parent_invocation_id.is_none(),

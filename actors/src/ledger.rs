@@ -5,24 +5,24 @@
 //! unknown is never taken for zero.
 
 mod accounts;
-mod book;
 mod budget_handle;
 mod budget_keeper;
-mod estimate;
-mod meter;
-mod price;
+mod model_mismatch;
+mod pricing;
+mod recover_usage;
 mod report;
-mod salvage;
-mod stranger;
+mod request_meter;
+mod reservations;
+mod token_calibration;
 
 pub(crate) use accounts::tokens;
 pub use accounts::{Account, Accounts, Billing, UsageSource};
-pub use book::{Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations};
-pub use price::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
+pub use pricing::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
+pub use recover_usage::{Doubted, LOST_REPLY, Salvaged, Unproved};
 pub use report::aligned;
-pub use salvage::{Doubted, LOST_REPLY, Salvaged, Unproved};
+pub use reservations::{Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations};
 
 pub(crate) use budget_handle::BudgetHandle;
 pub(crate) use budget_keeper::{BudgetKeeper, BudgetMsg};
-pub(crate) use estimate::TokenCalibration;
-pub(crate) use meter::{MeterArgs, MeteredReply, RequestMeter};
+pub(crate) use request_meter::{MeterArgs, MeteredReply, RequestMeter};
+pub(crate) use token_calibration::TokenCalibration;

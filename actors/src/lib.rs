@@ -35,7 +35,7 @@ pub mod tool_call;
 pub mod transcript_writer;
 
 mod hex;
-mod hooking;
+mod hook_events;
 mod mailbox;
 mod restarts;
 mod testing_seam;

@@ -1,5 +1,5 @@
 //! How actors talk: `tell` and forget, `ask` and wait, `Report` to whoever started the work, and
-//! work done `beside` the actor that comes back as a message.
+//! work done `spawn_task` the actor that comes back as a message.
 //!
 //! ractor reports a dead peer in three different shapes. Here it has one: `None` for `ask`, and
 //! [`Lost`] for a report whose sender died before it spoke.
@@ -161,7 +161,7 @@ impl<M: Message> SupervisedRef<M> {
 
     /// Sends what `message` makes of a report, again to each successor of an actor that died
     /// with it. `None` if there will be no successor.
-    pub(crate) async fn insist<T: Send + 'static>(
+    pub(crate) async fn call_until_answered<T: Send + 'static>(
         &self,
         message: impl Fn(Report<T>) -> M,
     ) -> Option<T> {
@@ -194,7 +194,7 @@ impl Drop for OwnedTask {
 }
 
 /// Does `work` beside the actor, and tells the actor how it ended, even if it panicked.
-pub(crate) fn beside<M: Message, T: Send + 'static>(
+pub(crate) fn spawn_task<M: Message, T: Send + 'static>(
     me: &ActorRef<M>,
     work: impl Future<Output = T> + Send + 'static,
     ended: impl FnOnce(Result<T, JoinError>) -> M + Send + 'static,

@@ -6,7 +6,7 @@
 //! meanwhile. The first answer counts, whoever gives it; every later one hears so.
 
 mod binding;
-mod book;
+mod grant_view;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -22,9 +22,9 @@ use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
 pub(crate) use binding::Binding;
-pub(crate) use book::{GrantView, ShownQuestion};
+pub(crate) use grant_view::{GrantView, ShownQuestion};
 
-use book::QuestionEnd;
+use grant_view::QuestionEnd;
 
 /// Why a question is withdrawn whose asker is gone.
 const GONE: &str = "the call that asked is gone";

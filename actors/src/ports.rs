@@ -5,11 +5,11 @@
 mod clock;
 mod grants;
 mod hook;
+mod isolated_workspace;
 mod journal;
 mod policy;
 mod provider;
 mod tool;
-mod workplace;
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use futures_util::future::BoxFuture;
 pub use clock::{Clock, Ids};
 pub use grants::{ActiveGrants, GrantStore, NoGrants, Now};
 pub use hook::{Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Used};
+pub use isolated_workspace::{FileLeft, IsolatedWorkspace, WorkLeft, Workplaces, WorktreeSummary};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
 };
@@ -30,7 +31,6 @@ pub use tool::{
     Action, After, CallContext, Operation, OutputDelta, PostCallSink, Prepared, Release,
     RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
-pub use workplace::{FileLeft, IsolatedWorkspace, WorkLeft, Workplaces, WorktreeSummary};
 
 /// What a boxed source of an error must be.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

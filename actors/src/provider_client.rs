@@ -4,10 +4,10 @@
 //! Nothing here waits for the provider: an attempt is a task that comes back as a message, and
 //! dropping it ends the request. Who asks when is decided by the lane (`lane.rs`) of each model.
 
-mod lane;
-mod patience;
+mod backoff;
+mod circuit_breaker;
+mod retry;
 mod stream;
-mod waits;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::ledger::{
     BudgetHandle, MeterArgs, MeteredReply, PriceLookup, RequestMeter, TokenCalibration,
 };
 use crate::limits::Limits;
-use crate::mailbox::{Handled, OwnedTask, Report, Started, beside, tell};
+use crate::mailbox::{Handled, OwnedTask, Report, Started, spawn_task, tell};
 use crate::ports::{Clock, Provider, ProviderError, Request};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
-use lane::{Admission, BreakerBounds, CircuitBreaker, RequestKey};
-use patience::{Attempts, RetryDecision, decide};
+pub(crate) use backoff::{Deadline, millis};
+use circuit_breaker::{Admission, BreakerBounds, CircuitBreaker, RequestKey};
+use retry::{Attempts, RetryDecision, decide};
 pub(crate) use stream::PartialReply;
-pub(crate) use waits::{Deadline, millis};
 
 use stream::{Relay, relay};
 
@@ -158,7 +158,7 @@ impl Actor for ProviderClient {
         };
         let lane = |provider: &Arc<dyn Provider>| {
             let lane = if self.args.wary {
-                CircuitBreaker::wary(bounds, now)
+                CircuitBreaker::half_open(bounds, now)
             } else {
                 CircuitBreaker::new(bounds)
             };
@@ -184,7 +184,7 @@ impl Actor for ProviderClient {
             Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(key, result, state),
             Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
             Msg::Cancel(invocation) => self.cancel(&invocation, state),
-            Msg::Relent => state.lanes.values_mut().for_each(|lane| lane.relent(self.now())),
+            Msg::Relent => state.lanes.values_mut().for_each(|lane| lane.retry_now(self.now())),
         }
         self.proceed(&me, state);
         Ok(())
@@ -249,7 +249,7 @@ impl ProviderClient {
                 let pause = self.args.clock.sleep(due.saturating_sub(now));
                 state.alarms += 1;
                 let nth = state.alarms;
-                state.alarm = Some((due, beside(me, pause, move |_| Msg::WaitEnded(nth))));
+                state.alarm = Some((due, spawn_task(me, pause, move |_| Msg::WaitEnded(nth))));
             }
         }
     }
@@ -305,7 +305,7 @@ impl ProviderClient {
                 }
             }
         };
-        open.work = Some(beside(me, work, move |ended| Msg::AttemptEnded(key, ended)));
+        open.work = Some(spawn_task(me, work, move |ended| Msg::AttemptEnded(key, ended)));
     }
 
     fn attempt_ended(

@@ -6,15 +6,15 @@
 mod admission;
 mod children;
 mod clients;
-mod compacting;
+mod compaction;
 mod handle;
 mod jobs;
 mod messages;
 mod own_call;
-mod resuming;
+mod resume;
 mod settings;
 mod supervised;
-mod titling;
+mod title;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,10 +31,10 @@ use crate::context::{ContextMeter, ContextUse};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
 use crate::delegation::{ActionLog, DelegationHandle, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
-use crate::hooking::Hooked;
+use crate::hook_events::Hooked;
 use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg, usd};
 use crate::mailbox::{
-    AliveToken, AllGone, Handled, Lost, OwnedTask, Report, Started, answer, beside, tell,
+    AliveToken, AllGone, Handled, Lost, OwnedTask, Report, Started, answer, spawn_task, tell,
 };
 use crate::permission_coordinator as permission;
 use crate::ports::{JournalError, Ports, ProviderInfo, Release, ToolOutput, ToolSpec};
@@ -46,18 +46,18 @@ use crate::transcript_writer::{self, Outbox, Transcript};
 pub use crate::testing_seam::FailPoints;
 pub use handle::{DeliverError, PromptError, RunningPrompt, SessionHandle, StartError};
 pub use own_call::UserCall;
-pub use resuming::Resumption;
+pub use resume::Resumption;
 pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
 use admission::{Admitting, Opening, RunTask};
 use children::{ChildMsg, Children, Reach};
 use clients::Clients;
-use compacting::Compacting;
+use compaction::Compacting;
 use messages::Withdrawal;
 use own_call::OwnCall;
-use resuming::Unfinished;
+use resume::Unfinished;
 use supervised::Supervised;
-use titling::Title;
+use title::Title;
 
 type PromptAdmission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
@@ -396,7 +396,7 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        state.contacts.relent(self.ports.clock.monotonic(), &self.settings.limits);
+        state.contacts.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
         let base = state.history.len();
         self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
     }
@@ -561,14 +561,14 @@ impl RootSession {
                 hooks.await;
             }
             // The withdrawal of a question may still be on its way.
-            permissions.insist(permission::Msg::Settle).await;
+            permissions.call_until_answered(permission::Msg::Settle).await;
             // Where nothing can be written, observers still hear the end.
             if transcript.record(None, event, Durability::Synced).await.is_err() {
                 feed.publish(passing);
             }
             feed.close();
         };
-        state.closing = Some(beside(me, last, |_| Msg::Closed));
+        state.closing = Some(spawn_task(me, last, |_| Msg::Closed));
     }
 
     async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {

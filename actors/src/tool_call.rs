@@ -1,11 +1,11 @@
 //! One tool call, from the model's wish to its recorded outcome: an actor of its own, so that a
 //! tool that panics costs one call, and a cancelled one dies at once with its processes.
 
-mod aftermath;
 pub mod arguments;
-mod asked;
-mod beside;
+mod background_work;
+mod open_question;
 mod pipeline;
+mod post_call;
 mod review;
 
 use std::sync::{Arc, OnceLock};
@@ -19,17 +19,17 @@ use crate::conversation::{QuestionId, ToolCall};
 use crate::delegation::{self, CANCELLED, DELEGATE};
 use crate::event::{Begun, Event, Origin};
 use crate::mailbox::{
-    AliveToken, Handled, OwnedTask, Report, SharedReport, Started, beside, panic_text,
+    AliveToken, Handled, OwnedTask, Report, SharedReport, Started, panic_text, spawn_task,
 };
 use crate::ports::{HookEvent, Moment, ToolOutput, Used};
 
-pub(crate) use aftermath::Notices;
 pub(crate) use pipeline::{Services, cap_parts};
+pub(crate) use post_call::Notices;
 pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
 
-use asked::CallQuestion;
+use open_question::CallQuestion;
 use pipeline::{CallEnd, Pipeline};
 
 /// How far a call got: what its invocation asks if the call's actor dies.
@@ -159,7 +159,7 @@ impl Actor for ToolCallRun {
             drop(held);
             ended
         };
-        let work = Some(beside(&me, work, Msg::Ended));
+        let work = Some(spawn_task(&me, work, Msg::Ended));
         let (output, stopping, ended) = (None, None, false);
         Ok(State {
             call,
@@ -233,7 +233,7 @@ impl State {
                 progress.revised.set(ToolOutput { content: content.clone(), ..recorded }).ok();
             }
         };
-        self.work = Some(beside(me, work, |_| Msg::Hooked));
+        self.work = Some(spawn_task(me, work, |_| Msg::Hooked));
         self.output = Some(output);
     }
 
@@ -282,7 +282,7 @@ impl State {
                 let (desk, call_id) = (Arc::clone(desk), self.call.id.clone());
                 let origin = Arc::clone(&self.origin);
                 let left = async move { delegation::left(&desk, call_id, origin).await };
-                self.work = Some(beside(me, left, |left| Msg::Left(reason, left)));
+                self.work = Some(spawn_task(me, left, |left| Msg::Left(reason, left)));
             }
             _ => self.over(&reason, None),
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef};
 
 use crate::event::{Event, Fact, Feed};
-use crate::mailbox::{Handled, OwnedTask, Report, Started, beside, panic_text};
+use crate::mailbox::{Handled, OwnedTask, Report, Started, panic_text, spawn_task};
 use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, OpenedJournal};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
@@ -238,11 +238,11 @@ impl TranscriptWriter {
 
     fn open(&self, me: &ActorRef<Msg>) -> OwnedTask {
         let store = Arc::clone(&self.args.store);
-        beside(me, async move { store.open().await }, Msg::Opened)
+        spawn_task(me, async move { store.open().await }, Msg::Opened)
     }
 
     fn later(&self, me: &ActorRef<Msg>) -> OwnedTask {
-        beside(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
+        spawn_task(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
     }
 
     /// One line for whoever watches. It is not a record: there is no room for those.

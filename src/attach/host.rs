@@ -11,8 +11,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::attach::SocketAddress;
-use crate::attach::hello::{AttachRefusal, HostReply, line};
-use crate::attach::served::serve;
+use crate::attach::connection::serve;
+use crate::attach::handshake::{AttachRefusal, HostReply, line};
 use crate::talk::joining::Door;
 
 /// Bounds of what others can make the owner of a session do.
@@ -159,7 +159,7 @@ mod tests {
     use posse_actors::testing::{ModelStep, RunningSession, SessionBuilder};
 
     use super::*;
-    use crate::attach::hello::Hello;
+    use crate::attach::handshake::Hello;
     use crate::attach::{Joining, join};
     use crate::talk::joining::{Heard, Role};
 

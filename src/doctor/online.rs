@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{Exit, Failure};
+use crate::provider::connectivity::{Reached, reach};
 use crate::provider::profile::ProviderProfile;
-use crate::provider::reach::{Reached, reach};
 use crate::wiring;
 
 const AREA: &str = "online";

@@ -42,7 +42,7 @@ fn visit(home: &Path, configuration: &str, variables: &[(&str, &str)]) -> (Exit,
 fn configuration_of(examined: &Examined<'_>) -> Vec<Check> {
     let mut checks = configuration(examined);
     checks.extend(providers::checks(examined));
-    checks.extend(place::checks(examined));
+    checks.extend(folders::checks(examined));
     checks
 }
 

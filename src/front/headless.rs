@@ -2,8 +2,8 @@
 //! on standard error.
 
 mod driven;
-mod leaving;
-mod losing;
+mod shutdown;
+mod shutdown_signals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
-use crate::front::again::Again;
 use crate::front::output::{Output, OutputTarget};
 use crate::front::progress::ProgressPrinter;
 use crate::front::question::{self, AnswerLine, TerminalQuestions};
+use crate::front::resume_hint::Again;
 use crate::talk::Task;
 use crate::talk::outcome::{Advised, Verdict, judge};
 use crate::talk::signals::Signals;
 
 pub use driven::drive;
 
-use losing::SignalEffect;
+use shutdown_signals::SignalEffect;
 
 /// Whether a person sees questions and can answer them, wherever standard input comes from.
 pub fn can_ask() -> bool {
@@ -227,7 +227,7 @@ impl Front {
         loop {
             tokio::select! {
                 biased;
-                signal = self.signals.next() => match self.told(signal).await {
+                signal = self.signals.next() => match self.on_signal(signal).await {
                     SignalEffect::GoOn => (),
                     SignalEffect::Stop => deadline.as_mut().reset(wind_down()),
                     SignalEffect::Leave => return None,

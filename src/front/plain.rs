@@ -3,9 +3,9 @@
 //! Answers go to standard output; what is asked, done and said meanwhile goes to standard error.
 //! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
 
-mod beside;
-mod between;
+mod background_events;
 mod commands;
+mod idle_events;
 mod run;
 pub(super) mod terminal;
 

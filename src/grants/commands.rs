@@ -9,10 +9,10 @@ use posse_actors::ports::Now;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, nearest, printable};
-use crate::grants::book::{self, Book, StoredGrant};
+use crate::grants::stored_grants::{self, Book, StoredGrant};
 use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
-use crate::sealed::SignedStore;
+use crate::signed_store::SignedStore;
 
 /// What the commands work on.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl GrantCommands {
     /// What time it is; an error if the clock was set back.
     fn time(&self, book: &Book) -> Result<u64, String> {
         let now = Now { wall_ms: self.now_ms, uptime: Duration::ZERO };
-        book::time(book, now, now)
+        stored_grants::time(book, now, now)
     }
 
     fn ttl_ms(&self) -> u64 {

@@ -11,7 +11,7 @@ use posse_actors::ports::{Confinement, HookReport, HookSays, Occasion};
 use serde_json::Value;
 
 use crate::hooks::answer::{HookAnswer, HookExit, HookInput, read, shown};
-use crate::hooks::occasion;
+use crate::hooks::hook_input;
 use crate::hooks::settings::CommandHook;
 use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spawn};
 
@@ -111,7 +111,7 @@ impl Runner {
         timeout: Duration,
     ) -> Spawn {
         let cwd = self.cwd.display().to_string();
-        let mut input = occasion::json(occasion, &cwd).to_string().into_bytes();
+        let mut input = hook_input::json(occasion, &cwd).to_string().into_bytes();
         input.push(b'\n');
         let nth = self.count.fetch_add(1, Ordering::Relaxed);
         let network = hook.network && self.confinement.network;

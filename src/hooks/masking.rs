@@ -215,7 +215,7 @@ impl Tool for MaskedTool {
         self.tool.history_shortened();
     }
 
-    fn release(&self, what: &Release) -> PortFuture<()> {
-        self.tool.release(what)
+    fn stop_background(&self, what: &Release) -> PortFuture<()> {
+        self.tool.stop_background(what)
     }
 }

@@ -11,11 +11,11 @@ use posse_actors::record::Replay;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
+use crate::journal::damaged_tail::{DamagedTail, way_out};
 use crate::journal::read;
-use crate::journal::remains::{DamagedTail, way_out};
 use crate::journal::scan::parse;
 use crate::journal::segments::ACTIVE;
-use crate::journal::standing::{SessionState, standing};
+use crate::journal::session_state::{SessionState, standing};
 use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::summary::SessionSummary;
 use crate::journal::transcript::{Transcript, counted, local};

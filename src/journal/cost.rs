@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::commands::{OutputStyle, damaged, ended, unreadable};
 use crate::journal::read;
-use crate::journal::salvage;
+use crate::journal::recovery;
 use crate::journal::scan::parse;
 use crate::journal::state::{StateDir, Within};
 use crate::journal::walk::ReadError;
@@ -44,7 +44,7 @@ pub fn show(
     // Of what is under way in this moment nobody knows the cost either.
     accounts.settle();
     if problem.is_some() {
-        for Salvaged { origin, event } in salvage::of(&found, &accounts) {
+        for Salvaged { origin, event } in recovery::of(&found, &accounts) {
             accounts.follow(origin.as_deref(), &event);
         }
     }

@@ -14,7 +14,7 @@ use posse_actors::conversation::SessionId;
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
-use crate::journal::standing::last_change;
+use crate::journal::session_state::last_change;
 use crate::journal::summary::{ROOM_BYTES, SessionSummary};
 
 /// Characters of the readable part of a project's slug.

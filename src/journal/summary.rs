@@ -19,7 +19,7 @@ use crate::journal::SOCKET;
 use crate::journal::lock::held_by;
 use crate::journal::scan::{open_to_read, record_of};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
-use crate::journal::standing::{Backwards, SessionState};
+use crate::journal::session_state::{Backwards, SessionState};
 use crate::journal::state::StoredSession;
 
 /// Bytes read of a beginning or an end, and when a line is longer than that.

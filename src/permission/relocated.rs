@@ -7,7 +7,7 @@
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Confinement, Operation, PermissionQuestion, Situation, Verdict};
 
-use crate::permission::{RulePolicy, deny, places};
+use crate::permission::{RulePolicy, deny, paths};
 
 /// What a grant for changing files is called.
 const WRITE: &str = "write";
@@ -97,7 +97,7 @@ impl Relocated {
 
 /// `path` below `to` where it was below `from`.
 fn moved_path(path: &str, from: &str, to: &str) -> Option<String> {
-    if !places::is_below(path, from) {
+    if !paths::is_below(path, from) {
         return None;
     }
     let rest = path.strip_prefix(from.trim_end_matches('/'))?;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::provider::decode::{self, Assembly, ChunkSource};
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify;
-use crate::provider::watch::Brought;
+use crate::provider::silence_timeout::Brought;
 
 /// Bytes of an error that are read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;

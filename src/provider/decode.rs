@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::failure::printable;
 use crate::provider::http::MessageOrigin;
 use crate::provider::openai_compatible::classify::{self, Cause, bounded};
+use crate::provider::silence_timeout::{Brought, Quiet, Watch, soon};
 use crate::provider::sse::{SseEvent, SseParser};
-use crate::provider::watch::{Brought, Quiet, Watch, soon};
 
 /// Bytes of a reply that is one JSON object.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -21,8 +21,8 @@ use crate::provider::codex::{Access, Login, Trouble};
 use crate::provider::decode::Patience;
 use crate::provider::openai_compatible::classify;
 use crate::provider::profile::{Auth, Protocol, ProviderProfile, Timeouts};
+use crate::provider::silence_timeout::within;
 use crate::provider::tls;
-use crate::provider::watch::within;
 
 /// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
 const SECRET_BYTES_MIN: usize = 8;

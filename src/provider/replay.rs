@@ -55,7 +55,7 @@ use crate::provider::openai_compatible::classify;
 use crate::provider::openai_compatible::reply::ChatReply;
 use crate::provider::replay::key::CassetteKey;
 use crate::provider::replay::recorder::{Recorder, Recording};
-use crate::provider::watch::Brought;
+use crate::provider::silence_timeout::Brought;
 
 /// What stands for the path of the workspace.
 pub const WORKSPACE: &str = "${WORKSPACE}";

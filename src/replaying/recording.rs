@@ -11,8 +11,8 @@ use posse_actors::event::{Event, MessageKind, StoredRecord};
 use posse_actors::ports::ToolOutput;
 use serde_json::Value;
 
-use crate::replaying::asking::{self, RecordedQuestion};
 use crate::replaying::attempts::{Contact, Listener, RecordedPrompt};
+use crate::replaying::questions::{self, RecordedQuestion};
 
 /// Everything that a session got from outside.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl Recording {
             Event::ToolOutcomeUnknown { call_id, content, .. } => {
                 self.outcome(call_id, content, &Value::Null, true);
             }
-            event => asking::hear(event, &mut self.questions, &mut self.asked),
+            event => questions::hear(event, &mut self.questions, &mut self.asked),
         }
     }
 

@@ -9,8 +9,8 @@ use posse_actors::event::{Event, StoredRecord};
 use posse_actors::ledger::LOST_REPLY;
 use serde::Serialize;
 
-use crate::replaying::asking::{self, RecordedQuestion};
 use crate::replaying::attempts::is_class;
+use crate::replaying::questions::{self, RecordedQuestion};
 
 /// Characters of each side of a difference that are shown.
 const SHOWN_MAX: usize = 600;
@@ -243,7 +243,7 @@ impl Fold {
                     self.muted = true;
                 }
             }
-            event => asking::hear(event, &mut self.questions, &mut self.answers),
+            event => questions::hear(event, &mut self.questions, &mut self.answers),
         }
     }
 

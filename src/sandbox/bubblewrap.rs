@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::sandbox::Sandbox;
 use crate::sandbox::helper::HelperShape;
 use crate::sandbox::plan::Plan;
-use crate::sandbox::spare::ReadyHelper;
+use crate::sandbox::spare_helper::ReadyHelper;
 
 /// Where it is looked for: never in `PATH`, which a project's tools may have put folders into.
 const PLACES: [&str; 4] =

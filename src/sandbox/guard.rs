@@ -131,7 +131,7 @@ impl Sandbox {
 
     /// Whether the last look at the workspace, before or after a command, did not see all of it:
     /// what is protected or secret in the rest is not held.
-    pub fn has_lost_sight(&self) -> bool {
+    pub fn scan_incomplete(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())
     }

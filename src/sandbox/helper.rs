@@ -29,7 +29,7 @@ use crate::sandbox::namespaces::{self, Mounted};
 use crate::sandbox::plan::{Backend, Plan, Tier};
 use crate::sandbox::seccomp::Filters;
 use crate::sandbox::wire::{self, HelperMessage, HelperRequest};
-use crate::sandbox::{dialogue, init, landlock, watch};
+use crate::sandbox::{helper_output, init, landlock, watchdog};
 
 /// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
@@ -107,8 +107,8 @@ impl HelperShape {
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mark = arguments.next()?;
-    if mark == watch::MARK {
-        return Some(watch::watcher_main(arguments));
+    if mark == watchdog::MARK {
+        return Some(watchdog::watcher_main(arguments));
     }
     if mark != MARK {
         return None;
@@ -205,7 +205,7 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
             // What is said until the request was taken is the request. The other end is closed
             // when the command begins, or by the other one's death.
             waiting.read_to_end(&mut Vec::new()).ok();
-            init::keep_house(command, control)
+            init::run_init(command, control)
         }
     }
 }
@@ -319,7 +319,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
         }
         Fork::Parent(command) => {
             let_go_of_output()?;
-            init::keep_house(command, control)
+            init::run_init(command, control)
         }
     }
 }
@@ -365,7 +365,7 @@ fn become_command(
         report["noNewPrivileges"] = json!(true);
         report["capabilities"] = json!(false);
     }
-    dialogue::redirect(environment)?;
+    helper_output::redirect(environment)?;
     wire::say(control, &format!("enforced {report}"))
         .map_err(|error| format!("no report: {error}"))?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.

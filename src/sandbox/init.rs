@@ -20,14 +20,14 @@ use crate::sandbox::wire::{self, CommandExit};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// What asks the command to end by itself.
-pub(crate) const POLITELY: &[u8] = b"term\n";
+pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
 /// Added to a signal's number to make a code of it.
 const SIGNALLED: i32 = 128;
 
 /// Keeps house until `command` and everything it has started has ended. Signals of children must
 /// be blocked already.
-pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
+pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: Errno| format!("{what}: {error}")
@@ -40,7 +40,7 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
         // Before looking, so that nobody who ends meanwhile is missed.
         while let Ok(Some(_)) = deaths.read_signal() {}
         let had_ended = house.ended.is_some();
-        let is_alone = house.bury();
+        let is_alone = house.reap();
         if let (false, Some(ended)) = (had_ended, house.ended) {
             let said = match ended {
                 CommandExit::Code(code) => format!("exited code {code}"),
@@ -76,11 +76,11 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
             let mut control = control;
             let mut word = [0; 64];
             let length = control.read(&mut word).unwrap_or_default();
-            if word[..length].starts_with(POLITELY) && house.ended.is_none() {
+            if word[..length].starts_with(TERM_REQUEST) && house.ended.is_none() {
                 House::ask_to_end();
             }
             // Anything else, the end included: nobody waits for more.
-            if word[..length] != *POLITELY {
+            if word[..length] != *TERM_REQUEST {
                 house.kill();
             }
         }
@@ -110,7 +110,7 @@ struct House {
 
 impl House {
     /// Waits for everybody who has ended. `true`: nobody is left.
-    fn bury(&mut self) -> bool {
+    fn reap(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, code)) => (pid, CommandExit::Code(code)),

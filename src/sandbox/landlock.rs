@@ -7,7 +7,7 @@
 //! most of the work, and most of it is the same for the next command: a helper that waits makes the
 //! rules of the last plan, and they count if they would be made the same again.
 
-mod seen;
+mod rule_sources;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,7 +26,7 @@ use nix::unistd::getppid;
 
 use crate::sandbox::plan::{Plan, Tier};
 
-use seen::{FolderEntry, RuleSources};
+use rule_sources::{FolderEntry, RuleSources};
 
 /// The oldest version that can do what the policy needs: to control truncation and links.
 const NEEDED: ABI = ABI::V3;
@@ -217,7 +217,7 @@ impl Rules {
         }
         // To list the folders on the way is no secret.
         self.add_known(folder, AccessFs::ReadDir.into(), true)?;
-        let entries = seen::list(folder, SIBLINGS_MAX)?;
+        let entries = rule_sources::list(folder, SIBLINGS_MAX)?;
         if let Some(seen) = &mut self.seen {
             seen.listed(entries.as_deref());
         }
@@ -262,7 +262,7 @@ impl Rules {
 
     /// Adds a rule. What has vanished meanwhile, or cannot be opened, needs none.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
-        let opened = seen::open(path);
+        let opened = rule_sources::open(path);
         if let Some(opened) = &opened {
             let is_folder = opened.metadata()?.is_dir();
             self.add_opened(opened, access, is_folder)?;
@@ -281,7 +281,7 @@ impl Rules {
         access: BitFlags<AccessFs>,
         is_folder: bool,
     ) -> io::Result<()> {
-        match seen::open(path) {
+        match rule_sources::open(path) {
             Some(opened) => self.add_opened(&opened, access, is_folder),
             None => Ok(()),
         }

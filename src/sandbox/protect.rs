@@ -6,17 +6,17 @@
 //! same, moves it aside and puts back what was there. Nothing is ever made beforehand to hold a
 //! name: `git add` would take it.
 
-mod aside;
 mod check;
+mod exemptions;
 mod gitconfig;
-mod lifted;
 mod links;
-mod moved;
+mod moved_repositories;
 mod place;
+mod quarantine;
 mod scan;
 mod state;
 mod stores;
-mod written;
+mod tool_writes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -27,14 +27,14 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 
-use aside::Quarantine;
-use lifted::Lifted;
+use exemptions::Lifted;
 use place::{Identity, Root, Stat};
+use quarantine::Quarantine;
 pub(crate) use scan::ScanBounds;
 use scan::{ProtectedItem, Scan, Sort};
 use state::{FileStateReader, State};
-use written::{Log, Since};
-pub use written::{ToolWrites, Writing};
+use tool_writes::{Log, Since};
+pub use tool_writes::{ToolWrites, Writing};
 
 /// Mounts that one command gets at most. What is beyond is looked at afterwards.
 const MOUNTS_MAX: usize = 400;

@@ -18,16 +18,16 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
-use crate::sandbox::dialogue::MaskedPrefix;
 use crate::sandbox::guard::Exemptions;
 use crate::sandbox::helper::HelperShape;
+use crate::sandbox::helper_output::MaskedPrefix;
 use crate::sandbox::init;
-use crate::sandbox::live::OutputChunker;
 use crate::sandbox::mask::Mask;
+use crate::sandbox::output_chunks::OutputChunker;
 use crate::sandbox::plan::Plan;
+use crate::sandbox::process_tree::ProcessTree;
 use crate::sandbox::scratch::Scratch;
-use crate::sandbox::spare::ReadyHelper;
-use crate::sandbox::tree::ProcessTree;
+use crate::sandbox::spare_helper::ReadyHelper;
 use crate::sandbox::wire::{self, CommandExit, HelperLine, HelperRequest};
 use crate::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
@@ -94,7 +94,7 @@ impl Sandbox {
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
         let meanwhile = || self.keep(shape, expected.clone());
-        running.attend(&mut watch, &meanwhile).await.map_err(start_error)?;
+        running.drive(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
         let findings = match guard {
             Some(guard) => guard.settle().await,
@@ -131,7 +131,7 @@ impl Sandbox {
         let errors = dialogue.map(|dialogue| dialogue.prepare(scratch.path())).transpose();
         let (errors, variables) = errors.map_err(start_error)?.unzip();
         request.environment.extend(variables.into_iter().flatten());
-        let ready = self.told(&mut request, directory)?;
+        let ready = self.acquire_helper(&mut request, directory)?;
         ready.tree.wake();
         let ReadyHelper { child, tree, output, control, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
@@ -167,7 +167,7 @@ impl Sandbox {
     }
 
     /// A helper that was told what to do.
-    fn told(
+    fn acquire_helper(
         &self,
         request: &mut HelperRequest,
         directory: &OwnedFd,
@@ -242,7 +242,7 @@ impl RunningCommand {
     /// Reads, waits and keeps the time until the command has ended and its output is read.
     ///
     /// `meanwhile` is called once when the command runs.
-    async fn attend(
+    async fn drive(
         &mut self,
         watch: &mut (impl FnMut(Update) + Send),
         meanwhile: &(impl Fn() + Sync),
@@ -257,7 +257,7 @@ impl RunningCommand {
                 // What is in force is known before anything is printed. The time is looked at
                 // after each step, so a flood of output cannot keep it out.
                 biased;
-                length = hear(&mut self.control, &mut line), if self.control.is_some() => {
+                length = read_control(&mut self.control, &mut line), if self.control.is_some() => {
                     let was_enforced = self.is_enforced;
                     // An end of this kind is no failure: what counts is what was said before.
                     self.take_said(&line[..length.unwrap_or_default()], watch);
@@ -298,7 +298,7 @@ impl RunningCommand {
                 }
                 self.look_at = now + LOOK_INTERVAL;
             }
-            if self.deadline <= now && !self.press(now) {
+            if self.deadline <= now && !self.escalate(now) {
                 break;
             }
         }
@@ -306,7 +306,7 @@ impl RunningCommand {
     }
 
     /// Takes the next step against a command whose time is up. `false`: wait no longer.
-    fn press(&mut self, now: Instant) -> bool {
+    fn escalate(&mut self, now: Instant) -> bool {
         if self.status.is_some() {
             return false;
         }
@@ -327,11 +327,11 @@ impl RunningCommand {
         true
     }
 
-    /// Asks it to end, for this reason. What does not comes to [`press`](Running::press).
+    /// Asks it to end, for this reason. What does not comes to [`escalate`](Running::press).
     fn force(&mut self, why: Exit, now: Instant) {
         self.forced = Some(why);
         if self.has_init {
-            self.tell(init::POLITELY);
+            self.tell(init::TERM_REQUEST);
         } else {
             self.tree.terminate();
         }
@@ -493,7 +493,7 @@ async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize>
 }
 
 /// Reads what the helper says, waiting for it. Nothing means the end.
-async fn hear(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
+async fn read_control(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(control) => control.read(into).await,
         None => std::future::pending().await,

@@ -109,11 +109,11 @@ impl Tool for Bash {
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, self.sandbox.has_lost_sight(), arguments);
+        let prepared = prepare(&self.env, self.sandbox.scan_incomplete(), arguments);
         Box::pin(std::future::ready(prepared))
     }
 
-    fn release(&self, what: &Release) -> PortFuture<()> {
+    fn stop_background(&self, what: &Release) -> PortFuture<()> {
         Box::pin(self.env.jobs.release(what))
     }
 

@@ -163,8 +163,8 @@ impl Tool for Budgeted {
         self.tool.history_shortened();
     }
 
-    fn release(&self, what: &Release) -> PortFuture<()> {
-        self.tool.release(what)
+    fn stop_background(&self, what: &Release) -> PortFuture<()> {
+        self.tool.stop_background(what)
     }
 }
 

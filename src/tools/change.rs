@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 use crate::tools::ToolEnvironment;
-use crate::tools::atomic;
+use crate::tools::atomic_write;
 use crate::tools::diff::{self, Diff};
 use crate::tools::text::{self, count};
 use crate::tools::workspace::{FileKind, FileStatus, Located, refused};
@@ -244,14 +244,18 @@ impl FileChange {
         if verdict != "unchanged" {
             let before = self.target.before.as_ref();
             if let Some(before) = before {
-                atomic::keep_blob(&env.session_dir.join("blobs"), &before.hash, &before.bytes)
-                    .map_err(|error| failed("the before-image", &error))?;
+                atomic_write::keep_blob(
+                    &env.session_dir.join("blobs"),
+                    &before.hash,
+                    &before.bytes,
+                )
+                .map_err(|error| failed("the before-image", &error))?;
             }
             let done = if self.removes {
-                atomic::remove(&parent, &name).map(|()| writing.removed(place.absolute()))
+                atomic_write::remove(&parent, &name).map(|()| writing.removed(place.absolute()))
             } else {
                 let before = before.map(|before| &before.entry);
-                let said = |made: &atomic::Made| {
+                let said = |made: &atomic_write::Made| {
                     writing.wrote(place.absolute(), &made.metadata, made.mode, &self.after);
                 };
                 self.replace(&parent, &name, before, said)
@@ -272,12 +276,12 @@ impl FileChange {
         parent: &OwnedFd,
         name: &OsStr,
         before: Option<&FileStatus>,
-        mut said: impl FnMut(&atomic::Made),
+        mut said: impl FnMut(&atomic_write::Made),
     ) -> io::Result<()> {
-        let made = atomic::replace(parent, name, &self.after, before)?;
+        let made = atomic_write::replace(parent, name, &self.after, before)?;
         said(&made);
         if let Some(may) = self.exec {
-            said(&atomic::run(parent, name, &made, may)?);
+            said(&atomic_write::run(parent, name, &made, may)?);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! A job has the name of the call that started it. It ends with its agent or with the session,
 //! whatever else happens; what it printed stays with the session's outputs.
 
-mod look;
+mod output_tool;
 mod page;
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use crate::failure::printable;
 use crate::sandbox::{Exit, ProcessOutcome};
 
-pub(crate) use look::{begun, tools};
+pub(crate) use output_tool::{begun, tools};
 
 /// Jobs that have ended and are still known. What earlier ones printed is still there to be read.
 const ENDED_MAX: usize = 64;

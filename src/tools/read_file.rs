@@ -1,7 +1,7 @@
 //! `read_file`: a slice of a text file of any size, with line numbers.
 
+mod image;
 mod page;
-mod picture;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -115,9 +115,8 @@ impl Tool for ReadFile {
             };
             let stop = StopOnDrop(Arc::default());
             let stopped = Arc::clone(&stop.0);
-            if picture::is_image(&reading.file) {
-                return blocking(move || timed(|| picture::read(reading, &env, &context.call)))
-                    .await;
+            if image::is_image(&reading.file) {
+                return blocking(move || timed(|| image::read(reading, &env, &context.call))).await;
             }
             let size = reading.size;
             let read = move || timed(|| reading.run(&env, &context.call, &stopped));
@@ -135,7 +134,7 @@ impl OpenFile {
             Err(error) => return ToolOutput::error(failed(&shown, &error).to_string()),
         };
         if let FilePage::Binary { .. } = page
-            && let Some(output) = picture::other(&file.file, &shown)
+            && let Some(output) = image::other(&file.file, &shown)
         {
             return output;
         }

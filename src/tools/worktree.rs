@@ -10,8 +10,8 @@
 mod changes;
 mod git;
 mod merge;
+mod merged_state;
 mod snapshot;
-mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -201,7 +201,7 @@ impl Worktrees {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
         // Before anything in it changes.
-        self.settle(id, taken::is_here).ok();
+        self.settle(id, merged_state::is_here).ok();
         if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
             return Err(Unavailable::Gone);
         }
@@ -272,7 +272,7 @@ impl Worktrees {
 
     /// Files of it that were taken over at some time.
     pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
-        self.folder(id).map(|folder| taken::done(&folder)).unwrap_or_default()
+        self.folder(id).map(|folder| merged_state::done(&folder)).unwrap_or_default()
     }
 
     /// Remembers what a merge is about to make of files, the SHA-256 of each, so that one that broke
@@ -282,13 +282,15 @@ impl Worktrees {
         id: &str,
         becoming: BTreeMap<String, Option<String>>,
     ) -> Result<(), Unavailable> {
-        taken::begin(&self.folder(id)?, becoming)
+        merged_state::begin(&self.folder(id)?, becoming)
     }
 
     /// What was to become of files has become of them: what the agent changes next is compared with
     /// that. `broke_off`: of those where it has.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
-        self.settle(id, |cwd, path, becomes| !broke_off || taken::is_here(cwd, path, becomes))?;
+        self.settle(id, |cwd, path, becomes| {
+            !broke_off || merged_state::is_here(cwd, path, becomes)
+        })?;
         Ok(())
     }
 
@@ -300,7 +302,7 @@ impl Worktrees {
         let (folder, kept) = self.kept(id)?;
         let tree = OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
-        taken::settle(&folder, &kept.prefix, &tree, is_here)
+        merged_state::settle(&folder, &kept.prefix, &tree, is_here)
     }
 
     /// Removes those of the session in `session_dir` whose invocations nobody knows: posse was killed
@@ -330,7 +332,7 @@ impl Worktrees {
 
     fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        self.settle(id, taken::is_here)?;
+        self.settle(id, merged_state::is_here)?;
         OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)
     }
 

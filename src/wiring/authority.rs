@@ -15,9 +15,9 @@ use crate::grants::commands::GrantCommands;
 use crate::grants::{GrantSettings, Grants};
 use crate::project::{self, Identity};
 use crate::provider::presets;
-use crate::sealed::SignedStore;
+use crate::signed_store::SignedStore;
 use crate::trust::{TrustStore, Trusted};
-use crate::wiring::world::now_ms;
+use crate::wiring::services::now_ms;
 use crate::wiring::{WorkspaceContext, place};
 
 /// What is trusted of the project at `root`, as far as it has a file of its own; and what is

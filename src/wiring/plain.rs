@@ -24,11 +24,11 @@ use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected, Sources
 use crate::tools;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::reports::ReportSource;
-use crate::wiring::resuming::{Resuming, of_project, row};
+use crate::wiring::resume::{Resuming, of_project, row};
 use crate::wiring::run::{JournalSettings, Setup, assemble_in, runtime, start_log, tape};
 use crate::wiring::{
-    WorkspaceContext, authority, colors, deputies, descriptors, model_price, notices, place,
-    provider, skills, toolbox, undoing,
+    WorkspaceContext, authority, colors, descriptors, model_price, notices, place, provider,
+    skills, subagents, toolbox, undo,
 };
 
 /// Runs line mode until the user leaves.
@@ -277,7 +277,7 @@ impl talk::Sessions for PlainSessions<'_> {
         let (found, session) = (Arc::clone(&self.found), session.to_owned());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
-            undoing::undo(&state, &session, &found.cwd).map_err(|failure| vec![failure])
+            undo::undo(&state, &session, &found.cwd).map_err(|failure| vec![failure])
         })
     }
 
@@ -287,7 +287,7 @@ impl talk::Sessions for PlainSessions<'_> {
             Selected::Agent => {
                 let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
                 let tools = tools::NAMES.map(str::to_owned);
-                let roster = deputies::roster(cwd, dirs, &loaded.settings, &tools);
+                let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
                 roster.primaries().map(|agent| agent.name.clone()).collect()
             }
             Selected::Provider => {

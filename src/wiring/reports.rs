@@ -19,7 +19,7 @@ use crate::journal::export::{self, ExportFormat};
 use crate::lists;
 use crate::talk::Report;
 use crate::talk::table::table;
-use crate::wiring::{WorkspaceContext, authority, errands, roles, skills};
+use crate::wiring::{WorkspaceContext, authority, offline_commands, roles, skills};
 
 /// Characters of a value in a rule that are shown.
 const RULE_CHARS_MAX: usize = 120;
@@ -49,8 +49,8 @@ impl ReportSource {
                 return self.examined().map(|text| section(&text, "sandbox")).map_err(one);
             }
             Report::Tools => {
-                let toolbox = errands::toolbox(cwd, dirs.clone()).map_err(one)?;
-                let roster = errands::roster(&self.found, &toolbox);
+                let toolbox = offline_commands::toolbox(cwd, dirs.clone()).map_err(one)?;
+                let roster = offline_commands::roster(&self.found, &toolbox);
                 lists::tools(&toolbox, roster.all(), false, &mut out).map_err(one)?;
             }
             Report::Skills => {
@@ -86,8 +86,8 @@ impl ReportSource {
     fn agents(&self) -> Result<String, Failure> {
         let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let settings = &loaded.settings;
-        let toolbox = errands::toolbox(cwd, dirs.clone())?;
-        let roster = errands::roster(&self.found, &toolbox);
+        let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
+        let roster = offline_commands::roster(&self.found, &toolbox);
         let mut rows = vec![["AGENT", "SOURCE", "MODE", "PROVIDER", "COST"].map(str::to_owned)];
         rows.extend(roster.all().iter().map(|agent| {
             let star = if agent.name == settings.default_agent { " (default)" } else { "" };

@@ -13,7 +13,7 @@ use crate::config::{Environment, Loaded, RoleSettings, Settings};
 use crate::failure::{Exit, Failure, nearest, printable};
 use crate::lists::Serving;
 use crate::provider::presets;
-use crate::wiring::{deputies, provider};
+use crate::wiring::{provider, subagents};
 
 /// Roles that are no agents.
 pub(crate) const OWN: [&str; 2] = ["compact", "title"];
@@ -64,7 +64,7 @@ pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     let thinking = if agent.mode == AgentMode::Primary {
         agent.thinking.or(settings.thinking)
     } else {
-        deputies::thinking(agent, settings)
+        subagents::thinking(agent, settings)
     };
     Serving {
         profile: agent.profile.clone().or_else(|| role?.profile.clone()),

@@ -37,13 +37,14 @@ use crate::talk::joining::Invitation;
 use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::{self, unenforced};
-use crate::wiring::hooking::hook_settings;
+use crate::wiring::hooks::hook_settings;
 use crate::wiring::model_price;
-use crate::wiring::resuming::{self, Resuming};
-use crate::wiring::world::{RealClock, RealIds, random, today};
+use crate::wiring::resume::{self, Resuming};
+use crate::wiring::services::{RealClock, RealIds, random, today};
 use crate::wiring::{
-    WorkspaceContext, attaching, authority, colors, contexts, deputies, descriptors, fallback,
-    notices, place, provider, recalling, roles, session_id, skills, toolbox, workplaces,
+    WorkspaceContext, attach, authority, colors, contexts, descriptors, fallback,
+    isolated_workspaces, notices, place, provider, roles, session_id, skills, stored_output,
+    subagents, toolbox,
 };
 
 /// Names of variables whose values are secrets, in part.
@@ -265,7 +266,7 @@ pub(crate) fn assemble_in(
     let session_dir = kept.dir.clone();
     let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
     env.written = sandbox.written();
-    env.recall = recalling::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
+    env.recall = stored_output::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
     let budgets = Arc::clone(&env.budgets);
     let taped = |model| match setup.tape {
         Some(tape) => tape.recording(masking.model(model)),
@@ -289,8 +290,8 @@ pub(crate) fn assemble_in(
         debug_assert!(!taken, "built-in tools have names of their own");
     }
     let worktrees = settings.multi_agent.then(|| {
-        let worktrees = workplaces::worktrees(&kept.dir, setup.cwd, &sandbox)?;
-        workplaces::tools(&mut toolbox, &env, &worktrees);
+        let worktrees = isolated_workspaces::worktrees(&kept.dir, setup.cwd, &sandbox)?;
+        isolated_workspaces::tools(&mut toolbox, &env, &worktrees);
         Some(worktrees)
     });
     let root = project::root_of(setup.cwd);
@@ -305,7 +306,7 @@ pub(crate) fn assemble_in(
         Ok(served.map(&ready))
     };
     let mut delegation =
-        deputies::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
+        subagents::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // Whoever cannot look cannot say that there are none.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
@@ -315,14 +316,14 @@ pub(crate) fn assemble_in(
     let context = context.map_err(one)?;
     let policy_settings = policy_settings(setup, roots, secrets_in_reach, &roster);
     if let (Some(delegation), Some(worktrees)) = (&mut delegation, worktrees.flatten()) {
-        let shared = workplaces::WorkspaceServices {
+        let shared = isolated_workspaces::WorkspaceServices {
             env,
             sandbox: Arc::clone(&sandbox),
             masking: masking.clone(),
             policy: policy_settings.clone(),
             prompts: prompts.elsewhere(&roster, &delegation.deputies),
         };
-        delegation.workplaces = Some(workplaces::workplaces(worktrees, shared));
+        delegation.workplaces = Some(isolated_workspaces::workplaces(worktrees, shared));
     }
     let policy = rule_policy(setup, policy_settings)?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
@@ -394,8 +395,8 @@ fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
     if !settings.multi_agent && built_in.find(&settings.default_agent).is_some() {
         return built_in;
     }
-    let roster = deputies::roster(setup.cwd, setup.dirs, settings, tools);
-    io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
+    let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
+    io::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
     io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     roster
 }
@@ -420,7 +421,7 @@ impl Prompts {
 
     /// What those who work for others are told who have another working directory.
     fn elsewhere(&self, roster: &Roster, deputies: &[Subagent]) -> BTreeMap<String, String> {
-        let cwd = workplaces::ELSEWHERE.to_owned();
+        let cwd = isolated_workspaces::ELSEWHERE.to_owned();
         let environment =
             EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
         let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
@@ -495,7 +496,7 @@ impl JournalSettings {
     /// Lets others join it, if it can be found.
     pub(crate) fn invitation(&self, dirs: &Dirs) -> Invitation {
         match self.scratch {
-            None => attaching::invitation(&self.dir, dirs),
+            None => attach::invitation(&self.dir, dirs),
             Some(_) => Invitation::none(),
         }
     }
@@ -602,9 +603,9 @@ fn policy_settings(
             .map(|path| path.display().to_string())
             .collect(),
         own_dirs: setup.dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
-        read_only_agents: deputies::readers(roster),
-        agents: deputies::policies(roster),
-        invocations: deputies::invocations(roster, setup.settings),
+        read_only_agents: subagents::readers(roster),
+        agents: subagents::policies(roster),
+        invocations: subagents::invocations(roster, setup.settings),
         multi_agent: setup.settings.multi_agent,
         home: setup.environment.get("HOME").map(str::to_owned),
         // From the flag or the user's own file: a project cannot say it.
@@ -705,7 +706,7 @@ fn manner(
         quiet: false,
         yes: args.yes,
         dry_run: args.dry_run,
-        again: (!args.no_transcript).then(|| resuming::again(assembled, args, loaded, environment)),
+        again: (!args.no_transcript).then(|| resume::again(assembled, args, loaded, environment)),
         hang_up: hang_up(args, assembled),
         worktrees: left_apart(assembled),
     }

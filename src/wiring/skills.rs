@@ -14,9 +14,9 @@ use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{Exit, Failure};
 use crate::lists;
 use crate::project::{self, Identity};
-use crate::sealed::SignedStore;
+use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
-use crate::wiring::deputies::{remark, untrusted};
+use crate::wiring::subagents::{remark, untrusted};
 use crate::wiring::{WorkspaceContext, notices, place};
 
 /// Loads every skill that counts in `cwd`.

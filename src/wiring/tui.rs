@@ -15,7 +15,7 @@ use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected};
 use crate::tui::{self, Editor, Found, ImageReader, Options, Theme};
 use crate::wiring::plain::{self, PlainSessions};
 use crate::wiring::run::runtime;
-use crate::wiring::{editing, finding, provider, toolbox};
+use crate::wiring::{config_edit, provider, session_lookup, toolbox};
 
 /// Opens the terminal UI, or line mode where there is nothing to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -139,7 +139,7 @@ impl tui::World for TuiServices<'_> {
     fn found(&self) -> Errand<Found> {
         let (found, environment) =
             (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
-        Box::new(move || Ok(finding::found(&found, &environment)))
+        Box::new(move || Ok(session_lookup::found(&found, &environment)))
     }
 
     fn editor(&self) -> Editor {
@@ -147,7 +147,7 @@ impl tui::World for TuiServices<'_> {
         let named = ["VISUAL", "EDITOR"].iter().filter_map(|name| environment.get(name));
         let editor = named.map(str::trim).find(|line| !line.is_empty()).unwrap_or("vi").to_owned();
         let dir = found.dirs.state.clone();
-        Box::new(move |text| editing::edited(&editor, &dir, &text))
+        Box::new(move |text| config_edit::edited(&editor, &dir, &text))
     }
 
     fn images(&self) -> Result<ImageReader, Failure> {

@@ -12,7 +12,7 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("config", &["failure", "hex"]),
     ("failure", &[]),
     ("front", &["failure", "images", "talk"]),
-    ("grants", &["failure", "hex", "project", "sealed"]),
+    ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hex", &[]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("images", &["failure"]),
@@ -23,11 +23,11 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("protected", &[]),
     ("provider", &["failure", "hex"]),
     ("sandbox", &["failure", "protected", "secrets"]),
-    ("sealed", &["failure", "hex"]),
+    ("signed_store", &["failure", "hex"]),
     ("secrets", &[]),
     ("talk", &["failure"]),
     ("tools", &["failure", "hex", "images", "protected", "sandbox", "secrets"]),
-    ("trust", &["failure", "project", "sealed"]),
+    ("trust", &["failure", "project", "signed_store"]),
     ("tui", &["failure", "images", "talk"]),
 ];
 

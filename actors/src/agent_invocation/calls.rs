@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ractor::{Actor, ActorId, ActorRef, SpawnErr};
 
 use crate::agent_invocation::agent_loop::{LoopInput, TurnCall};
-use crate::agent_invocation::asking::{requested_event, runs_alone};
 use crate::agent_invocation::ending::failed_event;
+use crate::agent_invocation::model_turn::{requested_event, runs_alone};
 use crate::agent_invocation::{AgentInvocation, Msg, Pending, State};
 use crate::conversation::{CallId, QuestionId, ToolCall};
 use crate::delegation::ActionLog;

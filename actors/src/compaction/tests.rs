@@ -239,7 +239,7 @@ fn a_text_cannot_pretend_to_be_another_line() {
 /// Where the latest turns begin in `history`, counted from its end.
 fn latest(history: &[Arc<Message>], turns: usize) -> usize {
     let units = units(history);
-    let first = units::latest(&units, turns.max(1));
+    let first = segments::latest(&units, turns.max(1));
     history.len() - units.get(first).map_or(history.len(), |unit| unit.range.start)
 }
 

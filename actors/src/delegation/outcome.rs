@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::agent_invocation::Ending;
 use crate::conversation::{ContentPart, InvocationId, Usage};
-use crate::delegation::deeds::ActionLog;
+use crate::delegation::action_log::ActionLog;
 use crate::delegation::handoff::{cut, part};
 use crate::event::Event;
 use crate::governor::SubagentRefusal;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{InvocationId, Usage};
 use crate::event::{Event, Origin, StoredRecord};
-use crate::ledger::book::Amount;
+use crate::ledger::reservations::Amount;
 
 /// The agent of a record that names none.
 const NOBODY: &str = "";

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::conversation::InvocationId;
 use tokio::sync::oneshot;
 
-use crate::ledger::book::{Amount, Budget, BudgetRefusal, Need};
 use crate::ledger::budget_keeper::BudgetMsg;
+use crate::ledger::reservations::{Amount, Budget, BudgetRefusal, Need};
 
 type SendBudgetMsg = dyn Fn(BudgetMsg) + Send + Sync;
 

@@ -9,8 +9,10 @@ use tokio::sync::oneshot;
 use crate::conversation::{InvocationId, Usage};
 use crate::event::Origin;
 use crate::ledger::accounts::{Accounts, Billing, tokens};
-use crate::ledger::book::{Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations};
 use crate::ledger::budget_handle::{BudgetHandle, Permit};
+use crate::ledger::reservations::{
+    Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations,
+};
 use crate::mailbox::answer;
 
 type ReservationReply = oneshot::Sender<Result<Permit, BudgetRefusal>>;

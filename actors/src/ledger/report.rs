@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::ledger::accounts::{Account, Accounts};
-use crate::ledger::price::dollars;
+use crate::ledger::pricing::dollars;
 
 const HEAD: [&str; 8] =
     ["", "REQUESTS", "READ", "CACHED", "WRITTEN", "THINKING", "RETRIES", "COST"];

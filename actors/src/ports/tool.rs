@@ -26,7 +26,7 @@ pub trait Tool: Send + Sync + 'static {
 
     /// What calls of `origin` have left at work, a line each that says how it can be reached: told
     /// to an agent that cannot read any more how it began.
-    fn goes_on(&self, _origin: &Origin) -> Vec<String> {
+    fn background_work(&self, _origin: &Origin) -> Vec<String> {
         Vec::new()
     }
 
@@ -49,7 +49,7 @@ pub trait Tool: Send + Sync + 'static {
     fn history_shortened(&self) {}
 
     /// Ends what calls have left at work, and is done when nothing of it lives.
-    fn release(&self, _: &Release) -> PortFuture<()> {
+    fn stop_background(&self, _: &Release) -> PortFuture<()> {
         Box::pin(std::future::ready(()))
     }
 }

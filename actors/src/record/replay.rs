@@ -5,10 +5,10 @@
 //! in the order of the calls.
 
 mod delegated;
-mod doubt;
 mod history;
 mod own_call;
 mod seen;
+mod unknown_outcome;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use history::FoldedHistory;
 pub use own_call::OpenOwnCall;
 
 pub use delegated::Delegated;
-pub use doubt::LOST;
+pub use unknown_outcome::LOST;
 
 /// What the model reads of a call that was asked for and never started.
 pub const NOT_RUN: &str = "This call was not run: the session broke off before it started.";

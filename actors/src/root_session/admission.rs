@@ -10,8 +10,8 @@ use crate::agent_invocation::{Ending, hooked as blocked_ending};
 use crate::conversation::Usage;
 use crate::conversation::{InvocationId, Message, Prompt, text_of};
 use crate::event::{Event, Origin};
-use crate::hooking::{self, Hooked};
-use crate::mailbox::{Handled, OwnedTask, beside};
+use crate::hook_events::{self, Hooked};
+use crate::mailbox::{Handled, OwnedTask, spawn_task};
 use crate::ports::{HookEvent, Moment, Occasion, Release};
 use crate::root_session::{
     Main, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
@@ -47,7 +47,7 @@ impl RootSession {
     pub(super) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
         if self.ports.hooks.hears(HookEvent::SessionStart, None) {
             let fired = self.fire(None, Moment::SessionStart);
-            state.opening = Opening::Asking(beside(me, fired, Msg::Opened));
+            state.opening = Opening::Asking(spawn_task(me, fired, Msg::Opened));
         }
     }
 
@@ -128,7 +128,7 @@ impl RootSession {
         let moment = Moment::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
-        let work = beside(me, fired, move |hooked| Msg::Admitted(id, hooked));
+        let work = spawn_task(me, fired, move |hooked| Msg::Admitted(id, hooked));
         main.admitting = Some(Admitting { task: RunTask::Prompt(prompt), _work: Some(work) });
         state.main = Some(main);
         Ok(())
@@ -241,7 +241,7 @@ impl RootSession {
             moment,
         };
         let (hooks, transcript) = (Arc::clone(&self.ports.hooks), self.transcript.clone());
-        hooking::fire(hooks, transcript, occasion, self.services.limits.result_bytes_max)
+        hook_events::fire(hooks, transcript, occasion, self.services.limits.result_bytes_max)
     }
 }
 

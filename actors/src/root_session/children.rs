@@ -4,12 +4,12 @@
 //! Every one of them is a child of the session, not of its caller, so that a caller that crashes
 //! costs nobody their work. Stopping goes from the deepest upwards.
 
-mod ends;
-mod kinds;
+mod completion;
+mod isolated_workspaces;
 mod queue;
-mod returning;
-mod rooms;
+mod resume;
 mod stopping;
+mod subagent_config;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, Resumed, RootSession, State};
 use crate::tool_call::Services;
 
-use kinds::SubagentConfig;
+use isolated_workspaces::{Closed, Reopened, Room};
 use queue::QueuedSubagent;
-use rooms::{Closed, Reopened, Room};
 use stopping::Stopping;
+use subagent_config::SubagentConfig;
 
 pub(super) use stopping::Reach;
 

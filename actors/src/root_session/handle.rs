@@ -205,7 +205,7 @@ impl SessionHandle {
 
     /// Goes on without a new prompt: where a run broke off, or with what the model was not asked
     /// yet. Calls that had not started run; one that had started does not run again.
-    pub async fn go_on(&self) -> Result<RunningPrompt, PromptError> {
+    pub async fn resume(&self) -> Result<RunningPrompt, PromptError> {
         self.begin(Msg::GoOn).await
     }
 

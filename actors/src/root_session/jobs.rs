@@ -46,7 +46,8 @@ impl RootSession {
 
     /// The same, for somebody who waits.
     pub(super) fn released(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
-        let tools: Vec<_> = self.ports.tools.iter().map(|tool| tool.release(what)).collect();
+        let tools: Vec<_> =
+            self.ports.tools.iter().map(|tool| tool.stop_background(what)).collect();
         async move {
             join_all(tools).await;
         }

@@ -9,13 +9,13 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{Ending, ended_event};
 use crate::conversation::InvocationId;
 use crate::event::{Event, Fact, Origin};
-use crate::mailbox::{Handled, Started, SupervisedRef, beside, panic_text, tell};
+use crate::mailbox::{Handled, Started, SupervisedRef, panic_text, spawn_task, tell};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
 use crate::record::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::resuming::{self, LeftOpen, closed_event};
+use crate::root_session::resume::{self, LeftOpen, closed_event};
 use crate::root_session::{Main, Msg, Reach, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
@@ -215,7 +215,7 @@ impl RootSession {
         };
         let id = main.origin.invocation_id.clone();
         main.rereading =
-            Some(beside(me, reread, move |replayed| Msg::Reread(id, Box::new(replayed))));
+            Some(spawn_task(me, reread, move |replayed| Msg::Reread(id, Box::new(replayed))));
     }
 
     pub(super) async fn reread(
@@ -247,14 +247,14 @@ impl RootSession {
         };
         self.account_for_open_calls(&main.origin, &replayed, &left);
         let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
-        let pending = resuming::pending(&messages, &left);
+        let pending = resume::pending(&messages, &left);
         // What a run made smaller has all of the history in it.
         if compacted {
             main.base = 0;
         }
         state.history.truncate(main.base);
         state.history.extend(messages);
-        let queued = queued.iter().map(resuming::queued).collect();
+        let queued = queued.iter().map(resume::queued).collect();
         let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
         if let Some(ending) = main.stopping.take() {
             self.conclude_for(me, main, ending, resumed, state);

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::conversation::{ContentPart, SessionId, ToolCall};
 use crate::delegation::{self, DelegationHandle};
 use crate::event::{Begun, Event, Grant, Origin};
-use crate::hooking::{self, Hooked};
+use crate::hook_events::{self, Hooked};
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
 use crate::permission_coordinator::{
@@ -26,9 +26,9 @@ use crate::ports::{
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::tool_call::IntentProgress;
-use crate::tool_call::aftermath::Notices;
 use crate::tool_call::arguments::{Arguments, validate};
-use crate::tool_call::asked::CallQuestion;
+use crate::tool_call::open_question::CallQuestion;
+use crate::tool_call::post_call::Notices;
 use crate::tool_call::review::{PermittedCall, Review, review};
 use crate::transcript_writer::Transcript;
 
@@ -70,7 +70,7 @@ impl Services {
             moment,
         };
         let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
-        hooking::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
+        hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
     }
 }
 
@@ -328,7 +328,7 @@ impl Pipeline {
                 reply,
             }))
         };
-        let answer = self.services.permissions.insist(ask).await;
+        let answer = self.services.permissions.call_until_answered(ask).await;
         asker.answered();
         match answer {
             Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),

@@ -189,7 +189,7 @@ async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
         let bench = second(prefix, done(), &runs);
         let unfinished = bench.resumption.as_ref().unwrap().is_unfinished();
         let mut stage = bench.start().await;
-        let begun = match stage.session.go_on().await {
+        let begun = match stage.session.resume().await {
             Ok(running) => {
                 assert!(unfinished, "{length}: goes on with nothing");
                 running
@@ -254,7 +254,7 @@ async fn goes_on_from_every_prefix_of_a_run_that_had_gone_on() {
         &runs,
     );
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
     stage.end().await;
     let resumed = bench.journal.records();
@@ -265,7 +265,7 @@ async fn goes_on_from_every_prefix_of_a_run_that_had_gone_on() {
         let mut bench = second(prefix, done(), &runs);
         bench.process = 3;
         let mut stage = bench.start().await;
-        let begun = match stage.session.go_on().await {
+        let begun = match stage.session.resume().await {
             Ok(running) => running,
             Err(_) => stage.session.prompt(Prompt::text("and now")).await.unwrap(),
         };
@@ -295,7 +295,7 @@ async fn asks_again_under_the_same_id() {
     let runs = Runs::default();
     let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let asked = stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
     let Event::PermissionRequested { request_id, .. } = asked.event() else { unreachable!() };
     assert_eq!(request_id, before);
@@ -316,7 +316,7 @@ async fn withdraws_the_question_of_a_call_that_need_not_ask_any_more() {
     let mut bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     bench.policy = posse_actors::testing::allow_all();
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     soon("the run", running.outcome()).await.unwrap();
     stage.until(|event| matches!(event, Event::PermissionWithdrawn { .. })).await;
     stage.end().await;
@@ -356,7 +356,7 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     assert_eq!((&begun.summary, begun.started_ms), (summary, intent.ts));
     let was = format!("{OUTCOME_UNKNOWN} It was {begun}.");
     assert_eq!(unknown.record(), Some(cut as u64 + 2), "right after session.resumed");
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let outcome = agree(&mut stage, running.outcome(), Scope::Once).await;
     // The turns of the run before count on.
     assert_eq!((outcome.ending, outcome.turns), (Ending::Answered("I shall look".to_owned()), 3));
@@ -401,7 +401,7 @@ async fn branches_off_without_touching_what_was() {
         ..Resumption::default()
     });
     let stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     soon("the run", running.outcome()).await.unwrap();
     stage.end().await;
     assert!(runs.lock().unwrap().is_empty(), "a call belongs to the session that it began in");
@@ -435,7 +435,7 @@ async fn counts_what_was_used_before_and_counts_it_once() {
     let runs = Runs::default();
     let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
     stage.end().await;
     let records = bench.journal.records();
@@ -460,10 +460,10 @@ async fn goes_on_after_an_interruption_in_the_same_process() {
     stage.session.interrupt();
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Interrupted);
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
-    let again = stage.session.go_on().await;
+    let again = stage.session.resume().await;
     assert_eq!(again.err(), Some(PromptError::NothingUnfinished));
     stage.end().await;
     check_pairs(&bench.journal.records());
@@ -480,7 +480,7 @@ async fn a_resumed_run_that_crashes_is_rebuilt() {
     bench.asking = Asking::Yes;
     bench.fail.arm("AgentInvocation", "Replied", 1);
     let stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert!(matches!(outcome.ending, Ending::Answered(_)), "{:?}", outcome.ending);
     stage

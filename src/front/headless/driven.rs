@@ -12,7 +12,7 @@ use posse_actors::root_session::{DeliverError, RunningPrompt, SessionHandle, Tur
 
 use crate::failure::Exit;
 use crate::front::driver::{Driver, Numbered};
-use crate::front::headless::losing::SignalEffect;
+use crate::front::headless::shutdown_signals::SignalEffect;
 use crate::front::headless::{Front, RunOptions, far_away, next_when_read, wind_down};
 use crate::talk::Task;
 use crate::talk::instruction::Instruction;
@@ -78,7 +78,7 @@ impl Driven {
             let Driven { front, driver, running, .. } = self;
             tokio::select! {
                 biased;
-                signal = front.signals.next() => match front.told(signal).await {
+                signal = front.signals.next() => match front.on_signal(signal).await {
                     SignalEffect::GoOn => (),
                     SignalEffect::Stop => deadline.as_mut().reset(wind_down()),
                     SignalEffect::Leave => return false,

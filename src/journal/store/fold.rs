@@ -11,7 +11,7 @@ use posse_actors::record::Replay;
 
 use crate::journal::checkpoint::Checkpoint;
 use crate::journal::format::Head;
-use crate::journal::salvage::salvage;
+use crate::journal::recovery::salvage;
 use crate::journal::scan::parse;
 use crate::journal::store::open::{RECENT_IDS, Scanned};
 use crate::journal::store::{FileJournal, StoreState};

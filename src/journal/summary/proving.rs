@@ -5,9 +5,9 @@ use std::path::Path;
 use memchr::memmem;
 use posse_actors::ledger::{Accounts, Salvaged};
 
-use crate::journal::salvage;
+use crate::journal::recovery;
 use crate::journal::scan::parse;
-use crate::journal::standing::SessionState;
+use crate::journal::session_state::SessionState;
 use crate::journal::summary::SessionSummary;
 use crate::journal::verify::{Problem, emptied};
 use crate::journal::walk::{beginning, walk};
@@ -49,7 +49,7 @@ impl SessionSummary {
         }
         if let Some(problem) = &problem {
             self.state = SessionState::of_problem(problem);
-            for Salvaged { origin, event } in salvage::of_walk(dir, &walked, &accounts) {
+            for Salvaged { origin, event } in recovery::of_walk(dir, &walked, &accounts) {
                 accounts.follow(origin.as_deref(), &event);
             }
         }

@@ -1,7 +1,7 @@
 //! What may be allowed without a question: next to nothing. A list or a pipe of simple commands
 //! whose words are as they stand, each of them granted, with options that are known.
 
-use crate::permission::places::is_below;
+use crate::permission::paths::is_below;
 use crate::permission::shell::danger::CommandLocation;
 use crate::permission::shell::options::{Check, spec_for};
 use crate::permission::shell::outline::{

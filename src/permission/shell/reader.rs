@@ -6,10 +6,10 @@
 
 mod brackets;
 mod commands;
-mod ends;
 mod expansions;
 mod heredocs;
 mod reserved;
+mod terminators;
 
 use crate::permission::shell::outline::{
     Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand,

@@ -4,7 +4,7 @@
 //! Constants are not followed through variables. What is known only when it runs makes the
 //! reading unsure, and that is said.
 
-mod crude;
+mod coarse;
 mod hidden;
 
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
         functions: HashMap::new(),
         calls: Vec::new(),
     };
-    if crude::calls_itself(text) {
+    if coarse::calls_itself(text) {
         walker.found(FORK_BOMB);
     }
     walker.script(outline, CommandInput::default(), &mut Some(cwd.to_owned()));
@@ -233,7 +233,7 @@ impl Walker {
         }
         let mut pass = Pass {
             outline,
-            tainted: crude::taints(outline),
+            tainted: coarse::taints(outline),
             writing: vec![false; outline.substitutions],
             levels: vec![Level::new(None, input, None)],
         };
@@ -545,7 +545,7 @@ impl Walker {
 
     /// A program whose last words are what `xargs` reads.
     fn fed_by_xargs(&mut self, words: &[&str], input: &CommandInput) {
-        if input.tainted && crude::is_open_shell(words) {
+        if input.tainted && coarse::is_open_shell(words) {
             self.found(DOWNLOADED);
         }
         self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
@@ -568,7 +568,7 @@ impl Walker {
 
     fn crudely(&mut self, text: &str) {
         self.findings.unsure = true;
-        if let Some(danger) = crude::danger(text, &self.home) {
+        if let Some(danger) = coarse::danger(text, &self.home) {
             self.found(danger);
         }
     }

@@ -14,11 +14,11 @@ use serde::Serialize;
 
 use crate::provider::anthropic::encode::message::{Turns, begins_with_thinking};
 use crate::provider::attempt::Body;
-use crate::provider::histories::{EncodedHistory, HISTORIES_MAX, Histories};
+use crate::provider::encoded_history::{EncodedHistory, HISTORIES_MAX, Histories};
+use crate::provider::images::ImageSelection;
 use crate::provider::opaque::Owner;
-use crate::provider::pictures::ImageSelection;
 use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
-use crate::provider::tame::{CACHE_MARK, write_json, write_marked};
+use crate::provider::sanitize::{CACHE_MARK, write_json, write_marked};
 use crate::provider::thinking::{
     ThinkingConfig, ThinkingDialect, ThinkingParam, budget, effort, joined,
 };

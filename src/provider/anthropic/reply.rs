@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::provider::anthropic::wire::{AnthropicEvent, AnthropicUsage, Block, BlockDelta, Whole};
 use crate::provider::decode::{Assembly, DecodeStep, Fault};
-use crate::provider::lenient::{Number, parse};
+use crate::provider::lenient_json::{Number, parse};
 
 /// Bytes of text, thinking, signatures and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;

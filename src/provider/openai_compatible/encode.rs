@@ -13,12 +13,12 @@ use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
 use crate::provider::attempt::Body;
-use crate::provider::histories::{EncodedHistory, Grouping, Histories, PrecedingGroups};
+use crate::provider::encoded_history::{EncodedHistory, Grouping, Histories, PrecedingGroups};
+use crate::provider::images::{GroupOptions, ImageSelection};
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible::encode::message::write_group;
-use crate::provider::pictures::{GroupOptions, ImageSelection};
 use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
-use crate::provider::tame::{write_json, write_marked};
+use crate::provider::sanitize::{write_json, write_marked};
 use crate::provider::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
 
 /// Writes the requests of one profile.

@@ -10,7 +10,7 @@ use posse_actors::ports::{Completion, Delta};
 use serde_json::Value;
 
 use crate::provider::decode::{Assembly, DecodeStep, Fault};
-use crate::provider::lenient::{mended, parse, within};
+use crate::provider::lenient_json::{mended, parse, within};
 use crate::provider::openai_compatible::frame::TextFrame;
 use crate::provider::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
 

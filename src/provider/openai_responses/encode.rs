@@ -13,12 +13,12 @@ use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
 use crate::provider::attempt::Body;
-use crate::provider::histories::Histories;
+use crate::provider::encoded_history::Histories;
+use crate::provider::images::ImageSelection;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_responses::encode::item::Items;
-use crate::provider::pictures::ImageSelection;
 use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
-use crate::provider::tame::{fingerprint, write_json};
+use crate::provider::sanitize::{fingerprint, write_json};
 use crate::provider::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
 
 /// The least that servers take as the bound of a reply.

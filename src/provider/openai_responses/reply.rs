@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::provider::decode::{Assembly, DecodeStep, Fault};
-use crate::provider::lenient::{parse, within};
+use crate::provider::lenient_json::{parse, within};
 use crate::provider::openai_responses::wire::{
     ResponseItem, ResponsesEvent, ResponsesUsage, Whole,
 };

@@ -23,8 +23,8 @@ use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible;
 use crate::provider::openai_responses;
 use crate::provider::profile::ProviderProfile;
+use crate::provider::silence_timeout::Brought;
 use crate::provider::testing::strict::{self, assert_valid};
-use crate::provider::watch::Brought;
 
 const TEXT: &str = "I will look at “both”.";
 const THOUGHT: &str = "Two files; I read both.";

@@ -161,7 +161,7 @@ fn a_folder_that_has_just_changed_is_not_believed() {
     let mut seen = RuleSources::begin(SIBLINGS_MAX);
     fs::write(home.at("new"), "x").unwrap();
     seen.folder(&home.at(""));
-    seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+    seen.listed(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
     assert!(!seen.still_holds());
 }
 
@@ -182,7 +182,7 @@ fn a_change_in_the_middle_of_it_is_noticed() {
         fs::rename(&moved, &other).unwrap();
     };
     let list = |seen: &mut RuleSources| {
-        seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+        seen.listed(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
     };
     let mut before = RuleSources::begin(SIBLINGS_MAX);
     before.folder(&home.at(""));
@@ -205,7 +205,7 @@ fn a_folder_with_too_much_in_it_is_compared_as_far_as_it_was_read() {
     for name in ["a", "b", "c"] {
         fs::write(at(name), "").unwrap();
     }
-    let list = |max| seen::list(folder.path(), max).unwrap().unwrap().len();
+    let list = |max| rule_sources::list(folder.path(), max).unwrap().unwrap().len();
     assert_eq!((list(1), list(2), list(3), list(9)), (2, 3, 3, 3));
-    assert!(seen::list(Path::new("/no/such/folder"), 3).unwrap().is_none());
+    assert!(rule_sources::list(Path::new("/no/such/folder"), 3).unwrap().is_none());
 }

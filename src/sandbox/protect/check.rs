@@ -9,12 +9,12 @@ use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 
 use crate::protected;
+use crate::sandbox::protect::exemptions::Lifted;
 use crate::sandbox::protect::gitconfig;
-use crate::sandbox::protect::lifted::Lifted;
 use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::sandbox::protect::scan::{ProtectedItem, ScanBounds, Sort};
 use crate::sandbox::protect::state::{self, State};
-use crate::sandbox::protect::written::Log;
+use crate::sandbox::protect::tool_writes::Log;
 use crate::sandbox::protect::{
     Baseline, BaselineItem, Born, Finding, GuardState, ProtectAction, ProtectedChange,
     ProtectedPath, ProtectionMethod,

@@ -159,7 +159,7 @@ fn reads_outputs_of_this_session_only() {
 #[test]
 fn reads_what_the_session_remembers_where_nothing_was_spilled() {
     let desk = ToolFixture::set(|env| {
-        env.recall = crate::tools::recall::Recall::new(|_, name| {
+        env.recall = crate::tools::stored_output::Recall::new(|_, name| {
             Box::pin(async move {
                 match name.as_str() {
                     "call-9" => Ok(Some("one\ntwo\n".to_owned())),
@@ -226,7 +226,7 @@ fn shows_images_by_their_content() {
 #[test]
 fn an_image_that_is_none_is_replaced_by_the_reason() {
     let desk = patient();
-    let png = picture(64, 64, image::ImageFormat::Png);
+    let png = picture(64, 64, ::image::ImageFormat::Png);
     desk.put("empty.png", "");
     desk.put("cut.png", &png[..png.len() / 2]);
     desk.put("text.png", "not an image\n");

@@ -13,7 +13,7 @@ use crate::delegation::{NotStarted, StartRequest, StartedSubagent, SubagentInfo,
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
-use crate::root_session::children::rooms::Room;
+use crate::root_session::children::isolated_workspaces::Room;
 use crate::root_session::children::{Children, nano};
 use crate::root_session::{Msg, Resumed, RootSession, State};
 

@@ -6,7 +6,7 @@ use ractor::ActorRef;
 
 use crate::agent_invocation::{self, Ending};
 use crate::conversation::{InvocationId, Usage};
-use crate::mailbox::{OwnedTask, beside, tell};
+use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 
@@ -122,7 +122,7 @@ impl RootSession {
         state: &mut State,
     ) {
         let overdue =
-            beside(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
+            spawn_task(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
         let stopping = state.children.stopping.get_or_insert_with(|| Stopping {
             who: Vec::new(),
             main: None,
@@ -198,7 +198,7 @@ impl RootSession {
         if let Some(Stopping { who, main, .. }) = state.children.stopping.take() {
             // Those above them have their own time.
             let overdue =
-                beside(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
+                spawn_task(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
             state.children.stopping = Some(Stopping { who, main, _overdue: overdue });
         }
     }

@@ -91,7 +91,7 @@ fn delegated(records: &[StoredRecord]) -> Vec<Delegated> {
 /// Goes on; or says something, if nothing is unfinished. Until everybody has ended.
 async fn goes_on(bench: &SessionBuilder) -> RunningSession {
     let mut stage = bench.start().await;
-    let begun = match stage.session.go_on().await {
+    let begun = match stage.session.resume().await {
         Ok(running) => running,
         Err(_) => stage.session.prompt(Prompt::text("and now")).await.unwrap(),
     };

@@ -293,7 +293,7 @@ async fn goes_on_where_it_was_or_ends_with_the_reason() {
         bench.resumption =
             Some(Resumption { replayed: replay(&records, None), ..Resumption::default() });
         let stage = bench.start().await;
-        let running = stage.session.go_on().await.unwrap();
+        let running = stage.session.resume().await.unwrap();
         soon("the run", running.outcome()).await.unwrap();
         stage.end().await;
         let [result] = results(&bench.model).try_into().unwrap();

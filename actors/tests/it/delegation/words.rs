@@ -145,7 +145,7 @@ async fn without_agents_a_broken_delegation_is_never_said_to_have_changed_nothin
         let (mut bench, _) = second(prefix, vec![ModelStep::say("so")], Vec::new());
         bench.delegation = None;
         let stage = bench.start().await;
-        let running = stage.session.go_on().await.unwrap();
+        let running = stage.session.resume().await.unwrap();
         soon("the answer", running.outcome()).await.unwrap();
         stage.end().await;
         let [result] = told(&bench.model).try_into().unwrap();
@@ -195,7 +195,7 @@ async fn an_agent_that_has_ended_meanwhile_wakes_nobody_also_in_another_process(
         assert!(!replay(prefix, None).is_unfinished(), "{length}");
         let (bench, _) = second(prefix, vec![ModelStep::say("good")], Vec::new());
         let stage = bench.start().await;
-        let woken = stage.session.go_on().await;
+        let woken = stage.session.resume().await;
         assert_eq!(woken.err(), Some(PromptError::NothingUnfinished), "{length}");
         assert_eq!(bench.model.requests().len(), 0);
         let running = stage.session.prompt(Prompt::text("and now?")).await.unwrap();
@@ -239,7 +239,7 @@ async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
     hour(&mut next);
     next.clock = Arc::clone(&later) as Arc<dyn posse_actors::ports::Clock>;
     let mut stage = next.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let half = |event: &Event| matches!(event, Event::ModelRequest { provider, .. } if provider == "worker");
     soon("the worker", stage.until(half)).await;
     later.advance(19 * minute);
@@ -286,7 +286,7 @@ async fn after_damage_no_open_call_of_an_agent_runs_again() {
             resumption.replayed.doubt();
         }
         let stage = bench.start().await;
-        let running = stage.session.go_on().await.unwrap();
+        let running = stage.session.resume().await.unwrap();
         soon("the answer", running.outcome()).await.unwrap();
         stage.end().await;
         let ran = runs.load(std::sync::atomic::Ordering::SeqCst);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use serde_json::{Value, json};
 
-use crate::provider::histories::{Grouping, PrecedingGroups};
+use crate::provider::encoded_history::{Grouping, PrecedingGroups};
+use crate::provider::images::GroupOptions;
 use crate::provider::opaque::Owner;
-use crate::provider::pictures::GroupOptions;
 use crate::provider::profile::Quirks;
-use crate::provider::tame::{
+use crate::provider::sanitize::{
     NO_OUTPUT, NO_RESULT, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name, write_json,
 };
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::histories::HISTORIES_MAX;
+use crate::provider::encoded_history::HISTORIES_MAX;
 use crate::provider::openai_compatible::PROTOCOL;
 use crate::provider::testing::histories::{any_history, compacted};
 use crate::provider::testing::strict::{self, assert_valid};

@@ -1,0 +1,372 @@
+//! How agents end: recorded first, then told to whichever incarnation of their caller lives; and how
+//! those that crashed are rebuilt.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{self, Ending, InvocationOutcome as Left, Queued, ended_event};
+use crate::conversation::{CallId, InvocationId, Usage};
+use crate::delegation::{Learnt, NO_PLACE, SubagentEnd, SubagentOutcome, files_of, notice_id};
+use crate::event::{Event, MessageKind, Origin};
+use crate::governor::SubagentUsage;
+use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
+use crate::ports::{JournalError, Release, WorktreeSummary};
+use crate::provider_client;
+use crate::record::{QueuedMessage, Replayed};
+use crate::root_session::children::isolated_workspaces::Room;
+use crate::root_session::children::subagent_config::SubagentConfig;
+use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
+use crate::root_session::resume::pending;
+use crate::root_session::supervised::journal_failed;
+use crate::root_session::{Msg, Resumed, RootSession, State};
+
+impl RootSession {
+    pub(in crate::root_session) fn child_ended(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        left: Result<Left, Lost>,
+        state: &mut State,
+    ) {
+        // A crash is told by supervision too; that one restarts it.
+        let Ok(Left { ending, history, turns, usage, deeds, .. }) = left else { return };
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        if let Some(actor) = child.actor.take() {
+            actor.stop(None);
+        }
+        child.files = files_of(&history);
+        child.deeds = Some(deeds);
+        self.child_over(me, id, &ending, (turns, usage), state);
+    }
+
+    /// What it has reported is handed to the next one of its name.
+    fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
+        let Some(desk) = &self.desk else { return };
+        desk.memories().learn(&Learnt {
+            agent: &ended.agent,
+            provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
+            cwd: &desk.cwd,
+            task: &child.task,
+            outcome: &ended.outcome,
+            said: &ended.said,
+            files: &child.files,
+        });
+    }
+
+    /// Ends one that cannot say so itself.
+    pub(super) fn conclude_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ending: &Ending,
+        (turns, usage): (u32, Usage),
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        if child.room.as_ref().is_some_and(Room::is_closing) {
+            // It has ended already, and that is heard as soon as what it left is known.
+            return;
+        }
+        child.rereading = None;
+        self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
+        self.child_over(me, id, ending, (turns, usage), state);
+    }
+
+    pub(super) fn child_over(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ending: &Ending,
+        (turns, usage): (u32, Usage),
+        state: &mut State,
+    ) {
+        if self.looks_after(me, id, (ending, (turns, usage)), state) {
+            return;
+        }
+        let now = self.ports.clock.monotonic();
+        let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
+        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
+        let left_below = self.left_below(id, &state.children);
+        state.till.give_share(id, None);
+        if let Some(desk) = &self.desk {
+            desk.in_background().remove(id);
+        }
+        let Some(child) = state.children.find(id) else { return };
+        let (outcome, said) = SubagentOutcome::of(ending, turns);
+        let agent = child.origin.agent.clone();
+        let room = child.room.as_ref();
+        // Of one that is gone nothing is to be said.
+        let is_gone = matches!(ending, Ending::Failed { class, .. } if class == NO_PLACE);
+        let room = room.filter(|_| !is_gone);
+        let workplace = room.map(|room| {
+            room.remains().unwrap_or_else(|| WorktreeSummary::unknown(room.cwd.clone()))
+        });
+        let (id, deeds) = (id.clone(), child.deeds.clone());
+        let ended = SubagentEnd {
+            id,
+            agent,
+            outcome,
+            said,
+            turns,
+            usage,
+            cost_nano_usd,
+            deeds,
+            workplace,
+            left_below,
+        };
+        let id = &ended.id.clone();
+        let ended = Arc::new(ended);
+        child.ended = Some((Arc::clone(&ended), now));
+        child.absence = None;
+        let caller = Arc::clone(&child.caller);
+        let kinds = &state.children.kinds;
+        if let Some(child) = state.children.all.values().rev().find(|child| child.id() == id) {
+            // Before its caller hears of it, who may start the next one at once.
+            self.remember(child, &ended, kinds);
+        }
+        self.transcript.note(Some(&caller), ended.event());
+        let tokens =
+            usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
+        if let Some(governor) = &mut state.children.governor {
+            let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
+            governor.end(id, SubagentUsage { tokens, micro_usd });
+        }
+        if !state.children.waiting.is_empty() {
+            tell(me, Msg::Children(ChildMsg::Room));
+        }
+        state.turns += turns;
+        self.let_go(&Release::Invocation(id.clone()));
+        self.hand_over(me, id, &ended, state);
+        // Nobody reads what those would answer who worked for it.
+        self.stop_below(me, id, state);
+        self.go_on_stopping(me, state);
+        if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
+            self.close(me, state);
+        }
+    }
+
+    /// Tells whoever asked: as the result of its call, or as a message if it did not wait, or
+    /// crashed meanwhile.
+    fn hand_over(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ended: &Arc<SubagentEnd>,
+        state: &mut State,
+    ) {
+        // The caller is about to be stopped: what it waits for must not wake it. With the next
+        // prompt it reads that this one can go on.
+        if state.children.stops_main() {
+            if state.children.find(id).is_some_and(|child| child.is_mains()) {
+                state.children.stopped.push(id.clone());
+            }
+            return;
+        }
+        let Some(child) = state.children.find(id) else { return };
+        if child.expected {
+            return;
+        }
+        if let Some(waiter) = child.waiter.take() {
+            let heard = waiter.send(Arc::clone(ended)).is_ok();
+            if heard || Self::is_rebuilding(&child.caller.invocation_id.clone(), state) {
+                // One that is rebuilt finds the answer when it looks for its call.
+                return;
+            }
+        }
+        self.give_notice(me, id, ended, state);
+    }
+
+    fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
+        let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
+        let child = state.children.all.values().find(|child| child.id() == id);
+        main.is_some_and(|main| main.actor.is_none())
+            || child.is_some_and(|child| child.is_live() && child.actor.is_none())
+    }
+
+    /// The message that says so.
+    pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &SubagentEnd) -> Queued {
+        let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
+        let content = ended.notice(bytes_max);
+        Queued { id: notice_id(id, call), kind: MessageKind::Notice, content }
+    }
+
+    pub(super) fn give_notice(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ended: &SubagentEnd,
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id) else { return };
+        let queued = self.notice(id, &child.call_id, ended);
+        let caller = Arc::clone(&child.caller);
+        self.notify(me, &caller, queued, state);
+    }
+
+    /// Gives `caller` a message from posse, if it can still read one.
+    pub(in crate::root_session) fn notify(
+        &self,
+        me: &ActorRef<Msg>,
+        caller: &Arc<Origin>,
+        queued: Queued,
+        state: &mut State,
+    ) {
+        let note = |origin| {
+            let Queued { id, kind, content } = queued.clone();
+            self.transcript
+                .note(Some(origin), Event::MessageQueued { message_id: id, kind, content });
+        };
+        if caller.parent_invocation_id.is_some() {
+            let above = state.children.find(&caller.invocation_id).filter(|above| above.is_live());
+            let Some(above) = above else { return };
+            note(&above.origin);
+            let (id, actor) = (above.id().clone(), above.actor.clone());
+            return Self::send_notice(me, id, actor.as_ref(), queued, state);
+        }
+        // The main agent may work on another prompt by now, or on none.
+        let Some(main) = &state.main else {
+            note(caller);
+            state.queued.push(queued);
+            return;
+        };
+        note(&main.origin);
+        let (id, actor) = (main.origin.invocation_id.clone(), main.actor.clone());
+        Self::send_notice(me, id, actor.as_ref(), queued, state);
+    }
+
+    fn send_notice(
+        me: &ActorRef<Msg>,
+        id: InvocationId,
+        actor: Option<&ActorRef<agent_invocation::Msg>>,
+        queued: Queued,
+        state: &mut State,
+    ) {
+        let Some(actor) = actor else {
+            state.children.pending.push((id, queued));
+            return;
+        };
+        let (session, unheard) = (me.clone(), queued.clone());
+        let report = Report::call(move |heard| {
+            if heard == Err(Lost) {
+                tell(&session, Msg::Children(ChildMsg::Unheard(id, unheard)));
+            }
+        });
+        tell(actor, agent_invocation::Msg::Notice(queued, report));
+    }
+
+    /// It ended before it could read the message: that waits for the next prompt. One that crashed
+    /// finds it in the journal.
+    pub(super) fn unheard(id: &InvocationId, queued: Queued, state: &mut State) {
+        let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
+            || state.children.has(id);
+        let known = state.queued.iter().any(|waiting| waiting.id == queued.id);
+        if !crashed && !known {
+            state.queued.push(queued);
+        }
+    }
+
+    /// What came for `id` while it was rebuilt, besides what the journal had.
+    pub(in crate::root_session) fn pending(
+        id: &InvocationId,
+        queued: &mut Vec<Queued>,
+        children: &mut Children,
+    ) {
+        let theirs = children.pending.extract_if(.., |(whose, _)| whose == id);
+        for (_, message) in theirs {
+            if !queued.iter().any(|known| known.id == message.id) {
+                queued.push(message);
+            }
+        }
+    }
+
+    pub(in crate::root_session) fn one_crashed(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        cause: &str,
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        child.actor = None;
+        // Its request would go on costing money with nobody to hear the answer.
+        let contacts = child.kind;
+        let absence = child.absence.take();
+        let goes_on =
+            child.stopping.is_none() && self.spend("AgentInvocation", &mut child.restarts, cause);
+        if let Some(kind) = state.children.kinds.get(contacts) {
+            kind.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+        if !goes_on {
+            let stopped = state.children.find(id).and_then(|child| child.stopping.clone());
+            let ending = stopped.unwrap_or_else(|| Ending::Failed {
+                class: "crashed".to_owned(),
+                cause: format!("it crashed too often: {cause}"),
+            });
+            return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
+        }
+        let work = self.reread_child(me, id, absence);
+        if let Some(child) = state.children.find(id) {
+            child.rereading = Some(work);
+        }
+    }
+
+    pub(in crate::root_session) async fn child_reread(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        replayed: Result<Result<Replayed, JournalError>, JoinError>,
+        state: &mut State,
+    ) -> Handled {
+        let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
+        if !state.children.find(id).is_some_and(waits) {
+            return Ok(());
+        }
+        let failed = match replayed {
+            Ok(Ok(replayed)) => return self.resume_child(me, id, replayed, state).await,
+            Ok(Err(error)) => error.to_string(),
+            Err(died) => panic_text(died),
+        };
+        self.conclude_child(me, id, &journal_failed(failed), (0, Usage::default()), state);
+        Ok(())
+    }
+
+    async fn resume_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        mut replayed: Replayed,
+        state: &mut State,
+    ) -> Handled {
+        let key = state.children.all.iter().find(|(_, child)| child.id() == id);
+        let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
+        let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
+        child.rereading = None;
+        let lost = child.returned && self.has_lost_records();
+        if lost {
+            replayed.doubt();
+        }
+        let left = Self::left_open(&child.origin, &replayed, child.returned, state);
+        self.account_for_open_calls(&child.origin, &replayed, &left);
+        let Replayed { messages, queued, last, deeds, .. } = replayed;
+        // One that was stopped and goes on has as many replies as any other.
+        let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
+        let mut queued: Vec<Queued> = queued
+            .into_iter()
+            .map(|QueuedMessage { id, kind, content }| Queued { id, kind, content })
+            .collect();
+        Self::pending(id, &mut queued, &mut state.children);
+        if lost {
+            queued.push(self.lost_records(Some(&child.origin)));
+        }
+        if let Some(kind) = state.children.kinds.get(child.kind) {
+            let resumed =
+                Resumed { pending: pending(&messages, &left), queued, turns, usage, deeds };
+            child.returned = false;
+            self.start_child(me, &mut child, kind, messages, resumed).await?;
+        }
+        state.children.all.insert(key, child);
+        Ok(())
+    }
+}

@@ -1,0 +1,434 @@
+//! Agents that worked when the session broke off: those that had ended are known, and heard of
+//! where nobody had heard; the others go on from their own records as soon as the main agent does.
+//!
+//! Nothing begins before the user says something: to open a session costs nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::ActorRef;
+
+use crate::agent_invocation::Queued;
+use crate::conversation::{ContentPart, InvocationId, Message, text_of};
+use crate::delegation::{
+    DELEGATE, Leaving, Memories, StartedSubagent, SubagentEnd, SubagentOutcome,
+};
+use crate::event::{Event, MessageKind, Origin};
+use crate::governor::{Permit, SubagentRefusal, SubagentUsage, Wish};
+use crate::ledger::tokens;
+use crate::mailbox::OwnedTask;
+use crate::record::{Delegated, OpenCall, Replayed};
+use crate::root_session::children::isolated_workspaces::Room;
+use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
+use crate::root_session::resume::{LeftOpen, Unfinished};
+use crate::root_session::{Msg, RootSession, State};
+
+/// What becomes of one that was at work.
+enum Fate {
+    /// It goes on, with this permit.
+    GoesOn(Permit),
+    /// It has ended so.
+    Ends(SubagentOutcome),
+}
+
+/// Whether the result of the call that started it says how it ended.
+fn is_told(one: &Delegated, messages: &[Arc<Message>]) -> bool {
+    let head = format!("({}): ", one.id());
+    messages.iter().any(|message| match &**message {
+        Message::Tool { tool_call_id, content, .. } => {
+            *tool_call_id == one.call_id && text_of(content).contains(&head)
+        }
+        Message::System { .. } | Message::User { .. } | Message::Assistant(_) => false,
+    })
+}
+
+impl Children {
+    /// Whether the main agent has somebody at work who did not go on yet.
+    pub(in crate::root_session) fn owes_something(&self) -> bool {
+        self.returning.iter().any(Delegated::is_beside)
+    }
+
+    fn insert(&mut self, child: Child) {
+        let nth = self.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
+        self.all.insert(nth, child);
+    }
+}
+
+impl RootSession {
+    /// Replies of agents that nobody counts any more.
+    pub(in crate::root_session) fn turns_of_delegated(replayed: &Replayed) -> u32 {
+        let counted = |one: &Delegated| match &one.ended {
+            Some(_) => one.replies,
+            // Those of the run that goes on are counted when that ends.
+            None => one.replies - one.turns,
+        };
+        replayed.delegated.iter().map(counted).sum()
+    }
+
+    /// Whether `open` is a call of `caller` that had started an agent.
+    pub(in crate::root_session) fn has_started_one(
+        &self,
+        caller: &Origin,
+        open: &OpenCall,
+        replayed: &Replayed,
+    ) -> bool {
+        let theirs = |one: &Delegated| {
+            one.call_id == open.call.id && one.caller.invocation_id == caller.invocation_id
+        };
+        self.desk.is_some()
+            && open.started
+            && open.call.name == DELEGATE
+            && replayed.delegated.iter().any(theirs)
+    }
+
+    /// Takes up what the journal says of all of them. Who was told nothing of an end hears of it.
+    pub(in crate::root_session) fn take_up_delegated(
+        &self,
+        replayed: &Replayed,
+        state: &mut State,
+    ) {
+        let Some(desk) = &self.desk else { return };
+        *desk.memories() = Memories::of(replayed);
+        let (mut total, mut spent, mut spent_nano) = (0_u32, SubagentUsage::default(), 0_u64);
+        for one in &replayed.delegated {
+            total = total.saturating_add(one.starts);
+            let mut nano_usd = one.nano_usd;
+            spent.tokens = spent.tokens.saturating_add(tokens(&one.used));
+            if one.ended.is_none() {
+                // What the run that goes on has spent is counted when that ends.
+                spent.tokens = spent.tokens.saturating_sub(tokens(&one.usage));
+                nano_usd = nano_usd.saturating_sub(one.run_nano_usd);
+            }
+            spent_nano = spent_nano.saturating_add(nano_usd);
+            let Some(outcome) = one.ended.clone() else {
+                state.children.returning.push(one.clone());
+                continue;
+            };
+            let ended = self.know(one, outcome, state);
+            let cancelled = ended.outcome == SubagentOutcome::Cancelled;
+            let unheard = || !one.noticed && !is_told(one, &replayed.messages);
+            if one.is_owed() {
+                let queued = self.queue_notice(one, &ended);
+                state.queued.push(queued);
+            } else if one.is_mains() && cancelled && unheard() {
+                state.children.stopped.push(one.id().clone());
+            } else if one.background && !one.is_mains() && !one.noticed {
+                // It reads this in the journal, if it goes on.
+                let goes_on = |above: &Delegated| above.id() == &one.caller.invocation_id;
+                if state.children.returning.iter().any(goes_on) {
+                    self.queue_notice(one, &ended);
+                }
+            }
+        }
+        if let Some(governor) = &mut state.children.governor {
+            let micro_usd = Some(spent_nano.div_ceil(NANO_IN_MICRO));
+            governor.restore(total, SubagentUsage { micro_usd, ..spent });
+        }
+    }
+
+    /// Everybody who was at work goes on, or has ended for a reason that is recorded. Before the
+    /// main agent does anything.
+    pub(in crate::root_session) fn bring_back(
+        &self,
+        me: &ActorRef<Msg>,
+        unfinished: Option<&Unfinished>,
+        state: &mut State,
+    ) {
+        let mut at_work = Vec::new();
+        for one in std::mem::take(&mut state.children.returning) {
+            match self.fate(&one, unfinished, state) {
+                Fate::GoesOn(permit) => {
+                    if one.background && one.is_mains() {
+                        at_work.push(format!(
+                            "- {} ({}): {}",
+                            one.origin.agent,
+                            one.id(),
+                            one.task
+                        ));
+                    }
+                    self.take_back(me, &one, permit, state);
+                }
+                Fate::Ends(outcome) => self.put_away(me, &one, outcome, state),
+            }
+        }
+        for id in std::mem::take(&mut state.children.stopped) {
+            let ended = state.children.find(&id).and_then(|child| child.ended.clone());
+            if let Some((ended, _)) = ended {
+                self.give_notice(me, &id, &ended, state);
+            }
+        }
+        if !at_work.is_empty() {
+            let text = format!(
+                "(from posse, not from the user) The session broke off, and goes on. Agents that work \
+                 for you in the background go on where they were; their answers come as messages:\n{}",
+                at_work.join("\n")
+            );
+            let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
+            let content = vec![ContentPart::text(text)];
+            let event =
+                Event::MessageQueued { message_id: id.clone(), kind, content: content.clone() };
+            self.transcript.note(None, event);
+            state.queued.push(Queued { id, kind, content });
+        }
+    }
+
+    fn fate(&self, one: &Delegated, unfinished: Option<&Unfinished>, state: &mut State) -> Fate {
+        let failed = |class: &str, cause: String| {
+            Fate::Ends(SubagentOutcome::Failed { class: class.to_owned(), cause })
+        };
+        if !one.briefed {
+            let cause = "the session broke off before it was told its task; nothing was done";
+            return failed("broke_off", cause.to_owned());
+        }
+        let waited_for = || unfinished.is_some_and(|run| run.waits_for(&one.call_id));
+        let wanted = if one.is_mains() {
+            one.background || waited_for()
+        } else {
+            state.children.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
+        };
+        if !wanted {
+            return Fate::Ends(SubagentOutcome::Cancelled);
+        }
+        if !state.children.kinds.iter().any(|kind| kind.name == one.origin.agent) {
+            return failed("agent", format!("there is no agent {} any more", one.origin.agent));
+        }
+        match self.readmit(one, state) {
+            Ok(permit) => Fate::GoesOn(permit),
+            Err(refused) => failed("limit", refused.to_string()),
+        }
+    }
+
+    fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, SubagentRefusal> {
+        let now = self.ports.clock.monotonic();
+        let own = state.children.kinds.iter().find(|kind| kind.name == one.origin.agent);
+        let wish = Wish {
+            parent: (!one.is_mains()).then(|| one.caller.invocation_id.clone()),
+            duration_max: own.and_then(|kind| kind.duration_max),
+            worked: Duration::from_millis(one.worked_ms),
+            again: true,
+            waits: !one.background,
+            tokens_left: self.left(state).tokens,
+            micro_usd_left: self.left(state).micro_usd,
+            ..Wish::default()
+        };
+        match &mut state.children.governor {
+            Some(governor) => governor.admit(one.id(), &wish, now),
+            None => Err(SubagentRefusal::alone()),
+        }
+    }
+
+    /// It goes on from its own records.
+    fn take_back(&self, me: &ActorRef<Msg>, one: &Delegated, permit: Permit, state: &mut State) {
+        let mut child = self.child_of(one, permit, state);
+        if !one.began
+            && let Some(kind) = state.children.kinds.get(child.kind)
+        {
+            self.transcript.note(Some(&child.origin), child.started(kind));
+        }
+        child.rereading = Some(self.wake(me, &child, false));
+        child.returned = true;
+        child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
+        child.cost = (one.run_nano_usd, 0);
+        // What it had used counts against what it may have now.
+        child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
+        state.till.give_share(one.id(), permit.micro_usd.map(nano));
+        child.expected = !one.background;
+        self.known_beside(&child);
+        state.children.insert(child);
+    }
+
+    fn child_of(&self, one: &Delegated, permit: Permit, state: &State) -> Child {
+        let kind = state.children.kinds.iter().position(|kind| kind.name == one.origin.agent);
+        // Who is not there any more starts nothing.
+        let kind = kind.unwrap_or(usize::MAX);
+        let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
+        let idle = self.idle(whose, kind, one.call_id.clone(), permit);
+        let room = one.workplace.clone().map(Room::known);
+        let child = Child { task: one.task.clone(), background: one.background, room, ..idle };
+        self.knows_room(&child);
+        child
+    }
+
+    /// It is known how this one ended: so that it can be read, and go on.
+    fn know(
+        &self,
+        one: &Delegated,
+        outcome: SubagentOutcome,
+        state: &mut State,
+    ) -> Arc<SubagentEnd> {
+        let ended = Arc::new(one.ending(outcome));
+        if !one.announced {
+            self.transcript.note(Some(&one.caller), ended.event());
+        }
+        let mut child = self.child_of(one, Permit::default(), state);
+        child.ended = Some((Arc::clone(&ended), child.began));
+        state.children.insert(child);
+        ended
+    }
+
+    /// It does not go on.
+    fn put_away(
+        &self,
+        me: &ActorRef<Msg>,
+        one: &Delegated,
+        outcome: SubagentOutcome,
+        state: &mut State,
+    ) {
+        self.close_delegated(one, outcome, state);
+        let child = state.children.find(one.id()).and_then(|child| child.ended.clone());
+        if one.background
+            && let Some((ended, _)) = child
+        {
+            self.give_notice(me, one.id(), &ended, state);
+        }
+    }
+
+    fn close_delegated(&self, one: &Delegated, outcome: SubagentOutcome, state: &mut State) {
+        let (turns, usage) = (one.turns, one.usage);
+        let event = match &outcome {
+            SubagentOutcome::Failed { class, cause } => {
+                let (class, cause) = (class.clone(), cause.clone());
+                Event::InvocationFailed { class, cause, turns, usage }
+            }
+            SubagentOutcome::Done
+            | SubagentOutcome::Partial { .. }
+            | SubagentOutcome::Waiting { .. }
+            | SubagentOutcome::Cancelled
+            | SubagentOutcome::Refused { .. } => Event::InvocationCancelled { turns, usage },
+        };
+        if one.began {
+            self.transcript.note(Some(&one.origin), event);
+        }
+        self.know(one, outcome, state);
+        if let Some(governor) = &mut state.children.governor {
+            let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
+            governor.count(SubagentUsage { tokens: tokens(&usage), micro_usd });
+        }
+    }
+
+    /// The run that waited for an agent with `open` does not go on: the agent has ended, too, and
+    /// its end is the result of the call.
+    pub(in crate::root_session) fn give_up_waiting(
+        &self,
+        caller: &Origin,
+        open: &OpenCall,
+        state: &mut State,
+    ) {
+        let theirs = |one: &mut Delegated| one.call_id == open.call.id;
+        let returning: Vec<Delegated> = state.children.returning.extract_if(.., theirs).collect();
+        for one in returning {
+            self.close_delegated(&one, SubagentOutcome::Cancelled, state);
+        }
+        let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
+        let child = state.children.by_call(&open.call.id, caller);
+        let ended = child.and_then(|child| child.ended.as_ref());
+        if let (Some((ended, _)), Some(message)) = (ended, state.history.get_mut(open.message)) {
+            let output = ended.output(bytes_max);
+            *message = Arc::new(Message::Tool {
+                tool_call_id: open.call.id.clone(),
+                name: open.call.name.clone(),
+                content: output.content,
+                is_error: output.is_error,
+            });
+        }
+    }
+
+    /// Records a message that tells the caller of an agent how that has ended.
+    fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> Queued {
+        let queued = self.notice(one.id(), &one.call_id, ended);
+        let Queued { id, kind, content } = queued.clone();
+        let event = Event::MessageQueued { message_id: id, kind, content };
+        self.transcript.note(Some(&one.caller), event);
+        queued
+    }
+
+    /// Reads what the journal has of an agent, when everything of it is there.
+    pub(super) fn reread_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        absence: Option<crate::mailbox::AllGone>,
+    ) -> OwnedTask {
+        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let (whose, told) = (id.clone(), id.clone());
+        let reread = async move {
+            if let Some(absence) = absence {
+                absence.complete().await;
+            }
+            transcript.drained().await;
+            crate::root_session::supervised::read_back(&*store, &whose).await
+        };
+        crate::mailbox::spawn_task(me, reread, move |read| Msg::Reread(told, Box::new(read)))
+    }
+
+    /// Sorts the open calls of `caller`, which is rebuilt: those that had started an agent wait for
+    /// it again, and nobody is started twice. Those that had not started run if an earlier process
+    /// left them (`returned`); after a crash in this one, the model decides anew.
+    pub(in crate::root_session) fn left_open(
+        caller: &Origin,
+        replayed: &Replayed,
+        returned: bool,
+        state: &mut State,
+    ) -> LeftOpen {
+        let mut left = LeftOpen::default();
+        for open in &replayed.open_calls {
+            let child = if open.started && open.call.name == DELEGATE {
+                state.children.by_call(&open.call.id, caller)
+            } else {
+                None
+            };
+            if let Some(child) = child {
+                child.waiter = None;
+                child.expected = !child.background;
+                left.attached.push(open.clone());
+            } else if returned && !open.started {
+                left.waiting.push(open.clone());
+            }
+        }
+        if returned {
+            let asked = replayed.open_questions.iter().filter(|asked| {
+                asked
+                    .origin
+                    .as_ref()
+                    .is_some_and(|theirs| theirs.invocation_id == caller.invocation_id)
+                    && left.waiting.iter().any(|open| open.call.id == asked.call_id)
+            });
+            left.questions = asked.cloned().collect();
+        }
+        left
+    }
+
+    /// What becomes of the agent that `call` has started, which was stopped: who reads it there needs
+    /// no message about it.
+    pub(super) fn left_by(
+        call: &crate::conversation::CallId,
+        caller: &Origin,
+        state: &mut State,
+    ) -> Option<Leaving> {
+        let child = state.children.by_call(call, caller)?;
+        let id = child.id().clone();
+        let Some((ended, _)) = &child.ended else {
+            return Some(Leaving::AtWork(id, child.origin.agent.clone()));
+        };
+        let ended = Arc::clone(ended);
+        state.children.stopped.retain(|stopped| *stopped != id);
+        Some(Leaving::Ended(ended))
+    }
+
+    /// The line to the agent that a call has started before.
+    pub(super) fn attach(
+        call: &crate::conversation::CallId,
+        caller: &Origin,
+        state: &mut State,
+    ) -> Option<StartedSubagent> {
+        let child = state.children.by_call(call, caller)?;
+        let (waiter, ended) = tokio::sync::oneshot::channel();
+        child.expected = false;
+        if let Some((ended, _)) = &child.ended {
+            waiter.send(Arc::clone(ended)).ok();
+        } else if !child.background {
+            child.waiter = Some(waiter);
+        }
+        Some(StartedSubagent { id: child.id().clone(), background: child.background, ended })
+    }
+}

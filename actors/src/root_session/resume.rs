@@ -1,0 +1,392 @@
+//! A session that goes on from its journal: what broke off is accounted for, what had not begun
+//! runs, and what was asked is asked again.
+//!
+//! A journal is data. What may run is decided by the settings and the policy of now; only what the
+//! user allowed until the session ends is taken from it, and only in the same place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{ActorRef, SpawnErr};
+
+use crate::agent_invocation::{Pending, Queued};
+use crate::conversation::{CallId, ContentPart, Message, text_of};
+use crate::delegation::Memories;
+use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin};
+use crate::ledger::{Accounts, Salvaged};
+use crate::ports::ToolOutput;
+use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
+use crate::root_session::admission::RunTask;
+use crate::root_session::{
+    Main, Msg, PromptAdmission, PromptError, Resumed, RootSession, SessionSettings, State,
+};
+
+/// Why a question is withdrawn whose call does not run again.
+const BROKE_OFF: &str = "the session broke off";
+
+/// What the model is told where records are lost.
+const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal of this session was \
+    damaged. What followed here is lost: replies, calls and what they did. Look at how things are \
+    before you do something again.";
+
+/// What a session goes on from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resumption {
+    /// What the journal says.
+    pub replayed: Replayed,
+    /// The place in another session from which this one branches off. `None`: it is the session of
+    /// that journal.
+    pub branch: Option<Branch>,
+    /// What is not as it was, in words.
+    pub changed: Vec<String>,
+    /// What is wrong with the journal, in one line.
+    pub damage: Option<String>,
+    /// Records that followed those of `replayed` are lost: see [`Replayed::doubt`].
+    pub lost: bool,
+    /// What was spent in them.
+    pub salvaged: Vec<Salvaged>,
+}
+
+impl Resumption {
+    /// What the session has spent so far, in records that are lost as well. A branch begins with
+    /// nothing: its trunk has paid.
+    pub fn accounts(&self) -> Accounts {
+        if self.branch.is_some() {
+            return Accounts::default();
+        }
+        let mut accounts = self.replayed.accounts.clone();
+        accounts.settle();
+        for Salvaged { origin, event } in &self.salvaged {
+            accounts.follow(origin.as_deref(), event);
+        }
+        accounts
+    }
+
+    /// Whether there is something to go on with that nobody needs to say anything for.
+    pub fn is_unfinished(&self) -> bool {
+        self.replayed.is_unfinished()
+    }
+
+    /// What the user allowed until the session ends. It counts where it was given, and confined as
+    /// it was then: neither elsewhere nor in another session.
+    pub fn grants(&self, cwd: &str, tier: &str) -> Vec<Grant> {
+        let same = |then: &crate::record::StartedWith| then.cwd == cwd && then.tier == tier;
+        if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {
+            return Vec::new();
+        }
+        self.replayed.grants.clone()
+    }
+}
+
+/// A run that broke off and can go on where it was.
+pub(super) struct Unfinished {
+    last: LastInvocation,
+    /// Calls that had not started.
+    waiting: Vec<OpenCall>,
+    /// Calls that had started agents, whose ends are waited for again.
+    attached: Vec<OpenCall>,
+    /// What was asked about them.
+    questions: Vec<OpenQuestion>,
+}
+
+impl Unfinished {
+    /// Whether the call of that id waits again for the agent that it had started.
+    pub(super) fn waits_for(&self, call: &CallId) -> bool {
+        self.attached.iter().any(|open| open.call.id == *call)
+    }
+}
+
+/// What becomes of calls that an invocation left open: some have not started, some wait again for
+/// the agents that they had started.
+#[derive(Default)]
+pub(super) struct LeftOpen {
+    pub(super) waiting: Vec<OpenCall>,
+    pub(super) attached: Vec<OpenCall>,
+    pub(super) questions: Vec<OpenQuestion>,
+}
+
+impl RootSession {
+    /// The first records of this process: what the session is, or what it goes on with.
+    pub(super) fn begin_or_resume(&self, state: &mut State) {
+        let Some(resumption) = &self.settings.resumption else {
+            return self.transcript.note(None, self.started(None));
+        };
+        let replayed = &resumption.replayed;
+        state.history.clone_from(&replayed.messages);
+        state.queued = replayed.queued.iter().map(queued).collect();
+        if resumption.lost {
+            self.tell_of_lost_records(resumption.branch.is_some(), state);
+        }
+        if resumption.branch.is_some() {
+            self.tell_of_left_jobs(replayed, state);
+        }
+        if let Some(branch) = &resumption.branch {
+            self.branch_off(branch, Memories::of(replayed), state);
+        } else {
+            let records = replayed.last_record;
+            let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
+            let event = Event::SessionResumed { records, with, changed };
+            self.transcript.note(None, event);
+            for Salvaged { origin, event } in &resumption.salvaged {
+                self.transcript.note(origin.as_ref(), event.clone());
+            }
+            state.turns = replayed.turns;
+            state.turns += Self::turns_of_delegated(replayed);
+            if let (Some(desk), Some(last)) = (&self.desk, &replayed.last)
+                && let Some(Message::User { content }) =
+                    replayed.messages.get(last.base).map(|first| &**first)
+            {
+                desk.user_asked(&text_of(content));
+            }
+            state.unfinished = self.take_up(replayed);
+            self.tell_of_lost_jobs(replayed, state);
+            self.take_up_delegated(replayed, state);
+        }
+        // That of a session from which this one branches off may still run there.
+        if let Some(open) = replayed.own_call.clone().filter(|_| resumption.branch.is_none()) {
+            self.close_own_call(open, state);
+        }
+        if let Some(message) = resumption.damage.clone() {
+            self.transcript.note(None, Event::Warning { message });
+        }
+    }
+
+    /// The model reads what it is going on from. A branch records all that waits in it anyway.
+    fn tell_of_lost_records(&self, is_branch: bool, state: &mut State) {
+        let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
+        state.queued.push(queued);
+    }
+
+    fn lost_records_notice(&self) -> Queued {
+        let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
+        Queued { id, kind, content: vec![ContentPart::text(LOST_RECORDS)] }
+    }
+
+    /// The message that says so to `origin`, or to the main agent: recorded.
+    pub(super) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> Queued {
+        let queued = self.lost_records_notice();
+        let Queued { id: message_id, kind, content } = queued.clone();
+        self.transcript.note(origin, Event::MessageQueued { message_id, kind, content });
+        queued
+    }
+
+    /// Whether records are lost that followed those that the session goes on from.
+    pub(super) fn has_lost_records(&self) -> bool {
+        self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
+    }
+
+    /// What the session has spent so far. A branch begins with nothing: its trunk has paid.
+    pub(super) fn accounts(&self) -> Accounts {
+        match &self.settings.resumption {
+            Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
+            _ => self.settings.accounts.clone(),
+        }
+    }
+
+    fn branch_off(&self, branch: &Branch, memories: Memories, state: &State) {
+        if let Some(desk) = &self.desk {
+            desk.memories().clone_from(&memories);
+        }
+        self.transcript.note(None, self.started(Some(branch.clone())));
+        let forked = Event::SessionForked {
+            parent: branch.session.clone(),
+            parent_record: branch.record,
+            history: state.history.clone(),
+            memories,
+        };
+        self.transcript.note(None, forked);
+        for Queued { id, kind, content } in &state.queued {
+            let (message_id, kind, content) = (id.clone(), *kind, content.clone());
+            self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
+        }
+    }
+
+    fn with(&self) -> GoesOnWith {
+        let SessionSettings { posse, cwd, agent, tier, instructions, own_budget, .. } =
+            &*self.settings;
+        GoesOnWith {
+            posse: posse.clone(),
+            cwd: cwd.clone(),
+            agent: agent.clone(),
+            provider: self.provider_info.profile.clone(),
+            model: self.provider_info.model.clone(),
+            tier: tier.clone(),
+            instructions: instructions.clone(),
+            budget: *own_budget,
+        }
+    }
+
+    /// Closes in the journal what was under way. What had not begun is kept for when the run goes
+    /// on.
+    fn take_up(&self, replayed: &Replayed) -> Option<Unfinished> {
+        let last = replayed.last.clone()?;
+        let goes_on = last.ended.is_none() && !replayed.messages.is_empty();
+        let (mut waiting, mut attached) = (Vec::new(), Vec::new());
+        for open in &replayed.open_calls {
+            if goes_on && !open.started {
+                waiting.push(open.clone());
+            } else if goes_on && self.has_started_one(&last.origin, open, replayed) {
+                attached.push(open.clone());
+            } else {
+                let event = closed_event(open, &replayed.messages);
+                self.transcript.note(Some(&last.origin), event);
+            }
+        }
+        let (questions, moot) = replayed
+            .open_questions
+            .iter()
+            .cloned()
+            .partition(|asked| waiting.iter().any(|open| open.call.id == asked.call_id));
+        self.withdraw(moot);
+        goes_on.then_some(Unfinished { last, waiting, attached, questions })
+    }
+
+    pub(super) fn withdraw(&self, questions: Vec<OpenQuestion>) {
+        for OpenQuestion { request_id, origin, .. } in questions {
+            let event = Event::PermissionWithdrawn { request_id, reason: BROKE_OFF.to_owned() };
+            self.transcript.note(origin.as_ref(), event);
+        }
+    }
+
+    /// Begins to go on without a new prompt.
+    pub(super) async fn go_on(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> Result<PromptAdmission, SpawnErr> {
+        if let Err(error) = state.may_begin() {
+            return Ok(Err(error));
+        }
+        let (origin, base) = match &state.unfinished {
+            Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
+            None if state.awaits_model() || state.children.owes_something() => {
+                (self.new_origin(), state.history.len())
+            }
+            None => return Ok(Err(PromptError::NothingUnfinished)),
+        };
+        state.contacts.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        self.admit_as(me, origin, base, RunTask::GoOn, state).await
+    }
+
+    /// Goes on where a run broke off; or asks the model what it was not asked.
+    pub(super) async fn go_on_now(
+        &self,
+        me: &ActorRef<Msg>,
+        main: &mut Main,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        let unfinished = state.unfinished.take();
+        self.bring_back(me, unfinished.as_ref(), state);
+        let mut resumed =
+            Resumed { queued: std::mem::take(&mut state.queued), ..Resumed::default() };
+        let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
+        if !known {
+            self.transcript.note(Some(&main.origin), self.invocation_started());
+        }
+        if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
+            (resumed.turns, resumed.usage) = (last.turns, last.usage);
+            main.counted = last.turns;
+            resumed.pending = pending(&state.history, &LeftOpen { waiting, attached, questions });
+        }
+        self.start_invocation(me, main, resumed, state).await
+    }
+
+    /// The user says something else: what broke off does not go on.
+    pub(super) fn drop_unfinished(&self, state: &mut State) {
+        let Some(unfinished) = state.unfinished.take() else { return };
+        let Unfinished { last, waiting, attached, questions } = unfinished;
+        self.withdraw(questions);
+        for open in &attached {
+            self.give_up_waiting(&last.origin, open, state);
+            let event = closed_event(open, &state.history);
+            self.transcript.note(Some(&last.origin), event);
+        }
+        for open in &waiting {
+            let event = closed_event(open, &state.history);
+            self.transcript.note(Some(&last.origin), event);
+        }
+        let event = Event::InvocationFailed {
+            class: "broke_off".to_owned(),
+            cause: "the session broke off, and went on with something else".to_owned(),
+            turns: last.turns,
+            usage: last.usage,
+        };
+        if last.tools.is_some() {
+            self.transcript.note(Some(&last.origin), event);
+        }
+    }
+
+    pub(super) fn new_origin(&self) -> Arc<Origin> {
+        Arc::new(Origin {
+            invocation_id: self.ports.ids.invocation(),
+            parent_invocation_id: None,
+            agent: self.settings.agent.clone(),
+            agent_path: self.settings.agent.clone(),
+        })
+    }
+}
+
+impl Main {
+    /// Replies of the invocation that the session has not counted yet.
+    pub(super) fn uncounted(&self, turns: u32) -> u32 {
+        turns.saturating_sub(self.counted)
+    }
+}
+
+pub(super) fn queued(queued: &QueuedMessage) -> Queued {
+    let QueuedMessage { id, kind, content } = queued.clone();
+    Queued { id, kind, content }
+}
+
+/// What is recorded of a call that has no end, in the words of the history that was made without
+/// it.
+pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
+    let content = match messages.get(open.message).map(|message| &**message) {
+        Some(Message::Tool { content, .. }) => content.clone(),
+        _ => Vec::new(),
+    };
+    let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
+    if open.effect {
+        return Event::ToolOutcomeUnknown { call_id, name, content, begun: open.begun.clone() };
+    }
+    let class = if open.started { "crashed" } else { "skipped" }.to_owned();
+    let (metadata, duration_ms) = (serde_json::Value::Null, 0);
+    Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
+}
+
+/// Every call of the reply that `messages` end with, if some of them wait to be started, or for
+/// agents: all of their results stand at the end, as they are or made up.
+pub(super) fn pending(messages: &[Arc<Message>], left: &LeftOpen) -> Vec<Pending> {
+    let LeftOpen { waiting, attached, questions } = left;
+    if waiting.is_empty() && attached.is_empty() {
+        return Vec::new();
+    }
+    let results =
+        messages.iter().rev().take_while(|m| matches!(***m, Message::Tool { .. })).count();
+    let (before, results) = messages.split_at(messages.len() - results);
+    let Some(Message::Assistant(said)) = before.last().map(|last| &**last) else {
+        return Vec::new();
+    };
+    let calls = said.tool_calls.iter().zip(results).map(|(call, result)| {
+        let open = waiting.iter().find(|open| open.call.id == call.id);
+        let attached = attached.iter().any(|open| open.call.id == call.id);
+        let question = questions.iter().find(|asked| asked.call_id == call.id);
+        let output = match (open, &**result) {
+            (None, Message::Tool { content, is_error, .. }) if !attached => Some(ToolOutput {
+                content: content.clone(),
+                is_error: *is_error,
+                metadata: serde_json::Value::Null,
+                duration: Duration::ZERO,
+            }),
+            _ => None,
+        };
+        Pending {
+            call: call.clone(),
+            output,
+            requested: open.is_none_or(|open| open.requested),
+            question: question.map(|asked| asked.request_id.clone()),
+            attached,
+        }
+    });
+    calls.collect()
+}

@@ -1,0 +1,223 @@
+//! Joining sessions: which one is meant, and how those of this process let others in.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posse_actors::event::{Announcement, Event, Fact};
+use tokio::sync::mpsc;
+
+use crate::attach::{self, Host, Joining, SocketAddress};
+use crate::cli::{self, AttachArgs};
+use crate::config::{Dirs, Environment};
+use crate::failure::{Exit, Failure};
+use crate::front::attached::{self, AttachOptions, AttachOutcome};
+use crate::journal::state::{StoredSession, Within};
+use crate::journal::{self, SOCKET, SessionSummary, StateDir};
+use crate::project;
+use crate::talk::joining::{Accepted, Heard, Invitation, Remote, Role};
+use crate::wiring::resume::{is_there, pick};
+use crate::wiring::run::runtime;
+use crate::wiring::{colors, services};
+
+/// Records of what has been that a person is shown.
+const LAST: u64 = 200;
+
+/// How long a session that has just begun, or begins again, may take until it can be joined.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long its owner may be stopped.
+const STOPPED_FOR: Duration = Duration::from_millis(900);
+
+/// How often is looked in that time.
+const LOOKS: u32 = 3;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Lets others join a session that is kept in `dir`.
+pub(crate) fn invitation(dir: &Path, dirs: &Dirs) -> Invitation {
+    let place = SocketAddress::new(dirs.state.clone(), dir.join(SOCKET));
+    Invitation::new(move |session| Box::new(Host::begin(session.clone(), place)))
+}
+
+/// Joins the session that `args` mean, until either side ends.
+pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
+    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
+    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let state = StateDir::new(dirs.state.clone());
+    let found = find(args.id.as_deref(), &state, &cwd, environment).map_err(one)?;
+    let place = SocketAddress::new(dirs.state, found.dir.join(SOCKET));
+    let interactive = !args.lines && io::stdin().is_terminal() && io::stderr().is_terminal();
+    // Where nobody can type, nobody controls.
+    let controls = !args.observe && (args.drives || interactive);
+    let role = if controls { Role::Controller } else { Role::Observer };
+    let last = (!args.lines && args.after.is_none()).then_some(LAST);
+    let color = colors(io::stderr().is_terminal(), environment);
+    let runtime = runtime().map_err(one)?;
+    let visited = runtime.block_on(async {
+        let mut joining = Joining { role, after: args.after.unwrap_or_default(), last };
+        let mut again = false;
+        loop {
+            let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
+            let visit = if args.lines {
+                attached::program(remote, args.drives).await
+            } else {
+                attached::person(remote, AttachOptions { interactive, color, again }).await
+            };
+            match visit {
+                // The same journal goes on, with another model perhaps.
+                AttachOutcome::Switched(record) if !args.drives => {
+                    (joining.after, joining.last, again) = (record, None, true);
+                }
+                visit => return Ok(visit.conclude().await),
+            }
+        }
+    });
+    // A thread that waits for a key must not keep the process.
+    runtime.shutdown_background();
+    visited.map_err(one)
+}
+
+/// Joins as soon as the session can be joined, or says why it cannot. `again`: it ended a moment ago
+/// to go on, and nobody may own it in between.
+async fn joined_soon(
+    state: &StateDir,
+    found: &StoredSession,
+    place: &SocketAddress,
+    (joining, again): (Joining, bool),
+) -> Result<Remote, Failure> {
+    let start = Instant::now();
+    loop {
+        let Some(owner) = journal::owner(&found.dir) else {
+            if again && start.elapsed() < BEGINS_WITHIN {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            // All of the journal is read for that, so once and last.
+            if again && let Some(remote) = come_and_gone(state, found, joining)? {
+                return Ok(remote);
+            }
+            let what = format!("session `{}` does not run", found.id);
+            let fix = format!("`posse resume {}` goes on with it", found.id);
+            return Err(Failure::new("ATT001", Exit::Session, what).fix(fix));
+        };
+        let joined = tokio::select! {
+            joined = attach::join(place, joining) => joined,
+            pid = stopped(&found.dir) => Err(unanswered(pid)),
+        };
+        match joined {
+            Err(failure) if failure.code == "ATT002" && start.elapsed() < BEGINS_WITHIN => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(failure) if failure.code == "ATT002" => {
+                let what = format!("session `{}` runs in {owner}, and cannot be joined", found.id);
+                return Err(Failure { what, ..failure });
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Ends when whoever owns the session in `dir` has been stopped for a while.
+async fn stopped(dir: &Path) -> u32 {
+    let mut looks = 0;
+    loop {
+        tokio::time::sleep(STOPPED_FOR / LOOKS).await;
+        match journal::stopped_owner(dir) {
+            Some(pid) if looks + 1 >= LOOKS => return pid,
+            Some(_) => looks += 1,
+            None => looks = 0,
+        }
+    }
+}
+
+fn unanswered(pid: u32) -> Failure {
+    let what = format!("process {pid}, which owns the session, is stopped and answers nobody");
+    Failure::new("ATT004", Exit::Session, what)
+        .fix(format!("`kill -CONT {pid}`, or `fg` in its terminal, lets it go on"))
+}
+
+/// A session that went on and has ended again before it could be joined: what is in its journal.
+fn come_and_gone(
+    state: &StateDir,
+    found: &StoredSession,
+    joining: Joining,
+) -> Result<Option<Remote>, Failure> {
+    let (_, mut records) = journal::whole_session(state, &found.id)?;
+    records.retain(|record| record.record > joining.after);
+    let ended = records.last().filter(|last| matches!(last.event, Event::SessionEnded { .. }));
+    let Some(last) = ended else { return Ok(None) };
+    let accepted = Accepted {
+        session_id: last.session_id.clone(),
+        process: std::process::id(),
+        role: Role::Observer,
+        name: String::new(),
+        records: last.record,
+        after: joining.after,
+    };
+    let (out, heard) = mpsc::channel(records.len());
+    for (record, seq) in records.into_iter().zip(1..) {
+        let announcement = Announcement { seq, fact: Fact::Stored(Arc::new(record)) };
+        let line = serde_json::to_vec(&announcement).unwrap_or_default();
+        // There is room for each.
+        out.try_send(Heard::Event(line)).ok();
+    }
+    let (voice, _) = mpsc::channel(1);
+    Ok(Some(Remote { accepted, heard, voice }))
+}
+
+/// The session with this id; or the one that runs in `cwd`, or in its project. Of several somebody
+/// chooses.
+fn find(
+    id: Option<&str>,
+    state: &StateDir,
+    cwd: &Path,
+    environment: &Environment,
+) -> Result<StoredSession, Failure> {
+    if let Some(id) = id {
+        return state.find(Within::Everywhere, id);
+    }
+    let runs = |found: &StoredSession| journal::owner(&found.dir).is_some();
+    let mut live = state.sessions(Within::Project(cwd))?;
+    live.retain(runs);
+    if live.is_empty() {
+        live = state.sessions(Within::Everywhere)?;
+        live.retain(runs);
+        let root = project::root_of(cwd);
+        let elsewhere: Vec<String> = live.iter().map(|found| format!("`{}`", found.id)).collect();
+        live.retain(|found| {
+            let at = SessionSummary::of(found.clone()).cwd;
+            at.is_some_and(|at| project::root_of(Path::new(&at)) == root)
+        });
+        if live.is_empty() {
+            let what = "no session of this directory or its project is running";
+            let failure = Failure::new("ATT001", Exit::Session, what);
+            return Err(match &elsewhere[..] {
+                [] => failure.fix("`posse resume` goes on with one that has ended"),
+                some => failure.fix(format!("elsewhere there is {}: give its id", some.join(", "))),
+            });
+        }
+    }
+    if live.len() == 1 {
+        return Ok(live.remove(0));
+    }
+    if is_there() {
+        let rows: Vec<SessionSummary> = live.iter().cloned().map(SessionSummary::of).collect();
+        let nth = pick(&rows, environment)?;
+        return Ok(live.remove(nth));
+    }
+    let now = services::now_ms();
+    let shown = |found: StoredSession| {
+        let summary = SessionSummary::of(found);
+        let begun = summary.started_ms;
+        let age = begun.map_or_else(String::new, |at| journal::commands::relative(at, now));
+        format!("`{}` ({age})", summary.id)
+    };
+    let ids: Vec<String> = live.into_iter().map(shown).collect();
+    Err(Failure::new("CLI012", Exit::Usage, "which session should be joined?")
+        .because("several run here, and without a terminal nobody can choose one")
+        .fix(format!("give one of {}", ids.join(", "))))
+}

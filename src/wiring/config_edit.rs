@@ -1,0 +1,86 @@
+//! A text in the user's editor: through a file that nobody else can read.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Exit, Failure, printable};
+use crate::sandbox;
+use crate::wiring::services::random;
+
+/// Bytes of a text that is taken back.
+const TEXT_BYTES_MAX: u64 = 4 << 20;
+
+/// A file that is gone when nobody needs it any more.
+struct Passing(PathBuf);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+/// What became of `text` in `editor`, by way of a file in the folder `dir`. Blocks until the
+/// editor has ended.
+///
+/// Fails with `EDR001` if the editor did not end well, and `EDR002` if what it left is no text.
+pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
+    let failed = |why: String| {
+        let what = format!("the editor `{}` cannot be used", printable(editor));
+        Failure::new("EDR001", Exit::Failed, what)
+            .because(why)
+            .fix("set VISUAL or EDITOR to another one; what was written is unchanged")
+    };
+    let file = create(dir, text).map_err(|error| failed(error.to_string()))?;
+    match sandbox::edit(editor, &file.0) {
+        Ok(true) => (),
+        Ok(false) => return Err(failed("it ended with an error".to_owned())),
+        Err(error) => return Err(failed(error.to_string())),
+    }
+    let bytes = read(&file.0).map_err(|error| failed(error.to_string()))?;
+    let unusable = |why: &str| {
+        Failure::new("EDR002", Exit::Failed, "what the editor left cannot be used")
+            .because(why.to_owned())
+    };
+    if bytes.len() as u64 > TEXT_BYTES_MAX {
+        return Err(unusable("it is longer than 4 MiB"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| unusable("it is not valid UTF-8"))?;
+    // Editors end a file with the end of a line.
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+}
+
+fn create(dir: &Path, text: &str) -> io::Result<Passing> {
+    fs::create_dir_all(dir)?;
+    // The end of the name tells an editor what it is.
+    let path = dir.join(format!("prompt-{:016x}.md", random()));
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
+    let passing = Passing(path);
+    file.write_all(text.as_bytes())?;
+    Ok(passing)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_comes_back_and_nothing_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let code = |editor: &str| edited(editor, dir.path(), "one\ntwo").map_err(|f| f.code);
+        assert_eq!(code("true"), Ok("one\ntwo".to_owned()));
+        assert_eq!(code("sed -i '$a three'"), Ok("one\ntwo\nthree".to_owned()));
+        assert_eq!(code("false"), Err("EDR001"));
+        assert_eq!(code("rm"), Err("EDR001"));
+        assert_eq!(code("printf '\\377' >"), Err("EDR002"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
