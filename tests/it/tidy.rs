@@ -280,37 +280,6 @@ fn the_map_names_only_what_exists() {
     assert_none(&offences, "docs/ARCHITECTURE.md names paths that do not exist: correct the page.");
 }
 
-#[test]
-fn the_list_for_the_linker_names_modules_that_exist() {
-    let script = read(".link/start.ld");
-    let mut checked = 0;
-    let mut offences = Vec::new();
-    for line in script.lines().filter(|line| line.starts_with("    ")) {
-        assert!(line.starts_with("    *(.text*.") && line.ends_with(')'), "{line}");
-        for (krate, folder) in [("_ZN5posse", "src"), ("_ZN12posse_actors", "actors/src")] {
-            let Some((_, path)) = line.split_once(krate) else { continue };
-            let length: String = path.chars().take_while(char::is_ascii_digit).collect();
-            let Ok(count) = length.parse::<usize>() else { continue };
-            let name = path[length.len()..].get(..count).unwrap_or_default();
-            let rest = &path[length.len() + name.len()..];
-            // A hash follows a function, or what stands for it.
-            let is_module = !["17h", "*"].iter().any(|end| rest.starts_with(end));
-            let is_plain = name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase());
-            if !is_plain || name.is_empty() || !is_module {
-                continue;
-            }
-            checked += 1;
-            let there = read(&format!("{folder}/lib.rs")).contains(&format!("mod {name};"));
-            if !there {
-                offences.push(format!("{folder}: {name}"));
-            }
-        }
-    }
-    assert!(checked > 100, "only {checked} modules were found");
-    offences.dedup();
-    assert_none(&offences, ".link/start.ld names modules that are gone: run .link/gather.py.");
-}
-
 /// Names in `page` that look like those of tests, and the ones of them that are none.
 fn named_tests(page: &str) -> (usize, Vec<String>) {
     let sources: String = ["src", "actors", "tests"]
