@@ -1,7 +1,8 @@
-//! One run of the agent loop, from a prompt to a final answer: performs what the loop decides.
+//! One run of the agent loop, from a prompt to a final answer: performs the effects that the loop
+//! requests.
 //!
-//! Nothing here waits for the model, a tool or a human, so an interrupt is never stuck behind
-//! slow work.
+//! No handler waits for the model, a tool or a person, so an interrupt is never delayed by slow
+//! work.
 
 mod agent_loop;
 mod auto_compact;
@@ -56,7 +57,7 @@ pub(crate) struct TimeLimit {
     pub(crate) left: Duration,
 }
 
-/// What an invocation is started with.
+/// Arguments for starting an invocation.
 pub(crate) struct Args {
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
@@ -64,8 +65,7 @@ pub(crate) struct Args {
     pub(crate) contacts: ModelRoutes,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
-    /// Valid, and ending with what the model is to answer, or with the reply whose calls are
-    /// `pending`.
+    /// Valid history. Ends with the message to answer, or with the reply whose calls are `pending`.
     pub(crate) history: Vec<Arc<Message>>,
     /// The calls of the last reply, if an earlier incarnation did not get all of them done.
     pub(crate) pending: Vec<Pending>,
@@ -73,15 +73,15 @@ pub(crate) struct Args {
     pub(crate) queued: Vec<Queued>,
     /// Replies that an earlier incarnation had.
     pub(crate) turns: u32,
-    /// What they cost.
+    /// Tokens used so far.
     pub(crate) usage: Usage,
-    /// What it has done so far.
+    /// Actions so far.
     pub(crate) deeds: ActionLog,
-    /// How long it may take, if there is a limit.
+    /// Time limit, if there is one.
     pub(crate) time: Option<TimeLimit>,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
-    /// What it may read, and what becomes of what is too much.
+    /// Context budget and compaction.
     pub(crate) fitter: ContextFitter,
     pub(crate) presence: AliveToken,
     pub(crate) report: Report<InvocationOutcome>,
@@ -93,28 +93,28 @@ pub(crate) struct Pending {
     pub(crate) call: ToolCall,
     /// Its result, if it has one. If not, nothing has happened yet.
     pub(crate) output: Option<ToolOutput>,
-    /// Whether observers know of it.
+    /// True if observers know the invocation.
     pub(crate) requested: bool,
     /// The question about it that is open in front of the user.
     pub(crate) question: Option<QuestionId>,
-    /// It had started an agent, and waits again for that one.
+    /// It had started a subagent and waits for it again.
     pub(crate) attached: bool,
 }
 
-/// How the model is asked.
+/// Options of model requests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RequestOptions {
-    /// Whether replies are streamed.
+    /// True if replies are streamed.
     pub stream: bool,
     /// Upper bound of a reply, if one is wanted.
     pub tokens_max: Option<u64>,
     /// Sampling temperature, if one is wanted.
     pub temperature: Option<f64>,
-    /// How much the model thinks, if somebody says so.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
 }
 
-/// What an invocation leaves behind.
+/// Final state of an invocation.
 #[derive(Debug)]
 pub(crate) struct InvocationOutcome {
     pub(crate) ending: Ending,
@@ -127,7 +127,7 @@ pub(crate) struct InvocationOutcome {
 }
 
 pub(crate) enum Msg {
-    /// Facts have room in the journal, and hooks have been asked: the model may be.
+    /// The journal has space and hooks have run: the model request may start.
     Cleared(Result<Result<Way, Unrecorded>, JoinError>),
     Replied(Result<ModelOutcome, JoinError>),
     /// Hooks have seen the final answer.
@@ -137,7 +137,7 @@ pub(crate) enum Msg {
     Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
     /// Take back a message that waits. Without an answer nothing runs any more.
     Withdraw(MessageId, RpcReplyPort<Option<Vec<ContentPart>>>),
-    /// Recorded already. Whoever drops the report did not hear it.
+    /// Already recorded. A dropped report means that it was not delivered.
     Notice(Queued, Report<()>),
     Stop(Ending),
     TimeUp,
@@ -181,11 +181,11 @@ pub(crate) struct AgentInvocation {
     options: RequestOptions,
     tools: Arc<[ToolSpec]>,
     visible: Arc<[String]>,
-    /// What was counted of its history.
+    /// Token calibration for its history.
     gauge: TokenCalibration,
     fitter: ContextFitter,
     presence: AliveToken,
-    /// All the time that it may take.
+    /// Time limit in total.
     time_max: Option<Duration>,
 }
 
@@ -199,16 +199,16 @@ pub(crate) struct State {
     report: Option<Report<InvocationOutcome>>,
     clearing: Option<OwnedTask>,
     asking: Option<Asking>,
-    /// What a model is summarising before the next request.
+    /// History that a model is summarising before the next request.
     fitting: Option<Fitting>,
-    /// What the user said last when it began, if it began with that.
+    /// The user's last message at the start, if the run began with one.
     prompt: Option<Arc<Message>>,
     /// Requests in a row that the provider refused for their size.
     overflows: u32,
     settling: Option<OwnedTask>,
-    /// How often hooks have made this run go on.
+    /// Number of times that hooks made this run continue.
     holds: u32,
-    /// What its calls have done so far.
+    /// Actions of its calls so far.
     deeds: ActionLog,
     _time_limit: Option<OwnedTask>,
 }
@@ -410,7 +410,7 @@ impl AgentInvocation {
         reply: RpcReplyPort<Result<(), QueueFull>>,
         state: &State,
     ) -> Option<LoopInput> {
-        // Without an answer the session says that nothing runs.
+        // Without a reply the session assumes that nothing runs.
         state.report.as_ref()?;
         if !state.agent_loop.has_room() {
             answer(reply, Err(QueueFull));

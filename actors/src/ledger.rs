@@ -1,8 +1,8 @@
-//! What requests cost: prices, accounts, and a budget that no request can break.
+//! Costs of requests: prices, accounts, and a budget that no request can exceed.
 //!
-//! Each request that a model worked on has one line in the accounts, however it ended. Money is
-//! counted in whole billionths of a dollar, so that sums do not depend on their order. What is
-//! unknown is never taken for zero.
+//! Each request that a model worked on has one line in the accounts. Money is counted in whole
+//! billionths of a dollar, so sums do not depend on their order. Unknown values are never taken for
+//! zero.
 
 mod accounts;
 mod budget_handle;

@@ -13,7 +13,7 @@ use crate::event::MessageKind;
 use crate::ledger::BudgetRefusal;
 use crate::ports::ToolOutput;
 
-/// What bounds a loop.
+/// Limits of a loop.
 #[derive(Debug, Clone)]
 pub(crate) struct LoopBounds {
     pub(crate) turns_max: u32,
@@ -23,11 +23,11 @@ pub(crate) struct LoopBounds {
     pub(crate) queued_messages_max: usize,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
-    /// Whether somebody has a say before a final answer counts.
+    /// True if hooks review the final answer before it counts.
     pub(crate) settles: bool,
 }
 
-/// Where a loop begins: empty-handed, or where an earlier one broke off.
+/// Initial state of a loop: a new run, or one that is resumed.
 #[derive(Debug, Default)]
 pub(crate) struct LoopStart {
     /// Valid, but for the results of the calls in `pending`.
@@ -38,7 +38,7 @@ pub(crate) struct LoopStart {
     pub(crate) queued: Vec<Queued>,
     /// Replies so far.
     pub(crate) turns: u32,
-    /// What they cost.
+    /// Tokens used by these turns.
     pub(crate) usage: Usage,
 }
 
@@ -50,17 +50,17 @@ pub(crate) struct Queued {
     pub(crate) content: Vec<ContentPart>,
 }
 
-/// A call of the current turn. `alone` calls have side effects: nothing runs beside them.
+/// A call of the current turn. An `alone` call has side effects and never runs in parallel.
 #[derive(Debug, Clone)]
 pub(crate) struct TurnCall {
     pub(crate) call: ToolCall,
     pub(crate) alone: bool,
 }
 
-/// Something happened.
+/// Input of the loop: something that happened.
 #[derive(Debug)]
 pub(crate) enum LoopInput {
-    /// The history is complete; go on from here.
+    /// The history is complete; start the next step.
     Begin,
     /// The model finished a reply. Call ids are the runtime's.
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
@@ -76,7 +76,7 @@ pub(crate) enum LoopInput {
     Stop(Ending),
 }
 
-/// Something to do about it.
+/// Action that the invocation performs for the loop.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     AskModel,
@@ -92,7 +92,7 @@ pub(crate) enum Effect {
     Finish(Ending),
 }
 
-/// How an invocation ended.
+/// Result of an invocation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
     /// The model gave its final answer.
@@ -103,7 +103,7 @@ pub enum Ending {
         limit: &'static str,
         /// Its value.
         value: u64,
-        /// What the model said last.
+        /// Last text of the model.
         said: Option<String>,
     },
     /// The budget has no room for another request.
@@ -112,17 +112,17 @@ pub enum Ending {
     Failed {
         /// `provider.*`, `content_filter`, `loop`, `journal`, `parked`.
         class: String,
-        /// What happened, in one line.
+        /// One-line cause.
         cause: String,
     },
-    /// The provider was away for longer than anybody wanted to wait. Nothing is lost: the same
-    /// turn can be asked for again.
+    /// The provider was unavailable for longer than `patience`. Nothing is lost: the same turn can
+    /// be requested again.
     Parked {
         /// `provider.*`.
         class: String,
-        /// What happened, in one line.
+        /// One-line cause.
         cause: String,
-        /// When it is worth trying again, in milliseconds since 1970, if that is known.
+        /// Earliest useful time for another attempt, in milliseconds since 1970, if known.
         next_try_ms: Option<u64>,
     },
     /// The user stopped it.
@@ -135,7 +135,7 @@ enum Phase {
     Waiting,
     /// Tools run. With an ending, they are being stopped.
     Calling(Vec<Slot>, Option<Ending>),
-    /// The final answer is there, and somebody may still say that it does not count.
+    /// The final answer has arrived; hooks may still reject it.
     Settling(String),
     Done,
 }
@@ -191,7 +191,7 @@ impl AgentLoop {
         &self.history
     }
 
-    /// Goes on with a history that was made smaller, while the model is about to be asked.
+    /// Continues with a compacted history, just before a model request.
     pub(crate) fn replace_history(&mut self, history: Vec<Arc<Message>>) {
         if matches!(self.phase, Phase::Waiting) {
             self.history = history;
@@ -207,7 +207,7 @@ impl AgentLoop {
         self.usage
     }
 
-    /// Whether another message may wait.
+    /// True if another message may be queued.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < self.bounds.queued_messages_max
     }
@@ -263,7 +263,7 @@ impl AgentLoop {
         }
     }
 
-    /// What was queued and never delivered, for whoever goes on.
+    /// Messages that were queued and never delivered, for a later run.
     pub(crate) fn take_queue(&mut self) -> Vec<Queued> {
         self.queue.drain(..).collect()
     }
@@ -312,7 +312,7 @@ impl AgentLoop {
             .zip(alone)
             .map(|(call, alone)| TurnCall { call, alone })
             .collect();
-        // Providers refuse a message that says nothing.
+        // Providers reject an empty message.
         if text.is_some() || !wanted.is_empty() {
             self.history.push(Arc::new(Message::Assistant(message)));
         }
@@ -452,7 +452,7 @@ impl AgentLoop {
         effects
     }
 
-    /// Stops what runs, and finishes when every call has said how it ended.
+    /// Stops all calls; finishes when every call has ended.
     fn stop(&mut self, ending: Ending) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else {
             let mut effects = vec![Effect::Cancel(Vec::new())];
@@ -525,8 +525,7 @@ fn skip_unstarted(slots: &mut [Slot], text: &str, effects: &mut Vec<Effect>) {
     }
 }
 
-/// In order: a call with side effects waits for everything before it, and everything after it
-/// waits for it.
+/// In order: a call with side effects waits for all earlier calls, and later calls wait for it.
 fn start(slots: &mut [Slot], parallel_max: usize, effects: &mut Vec<Effect>) {
     let mut running = 0;
     for slot in slots {

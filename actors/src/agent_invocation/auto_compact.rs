@@ -1,8 +1,9 @@
-//! Before a request: whether the history fits, and what is done if it does not. After one that was
-//! refused for its size: once smaller, once again, and then the run ends and says why.
+//! Automatic compaction: checks before each request that the history fits, and compacts it if not.
+//! A request that the provider rejects for its size is compacted and sent once more; then the run
+//! ends with the reason.
 //!
-//! What is made smaller is a record first and a view from then on. Asking a model for the summary
-//! may fail or take long; then the rules alone decide.
+//! A compaction is recorded first; the history is a view of records from then on. A summary by a
+//! model may fail or take long; then the rules alone decide.
 
 use std::sync::Arc;
 
@@ -23,32 +24,32 @@ use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::provider_client;
 use crate::tool_call::Services;
 
-/// Compacting goes for this part of what the threshold leaves for the history, so that it is not
-/// needed again at once.
+/// Divisor of the target size: compaction aims at half of what the threshold leaves for the
+/// history, so that it is not repeated at once.
 const AIM: u64 = 2;
 
-/// What saves less than this part of a request is not worth another one.
+/// Divisor of the minimum saving: a smaller saving is not worth another request.
 const WORTH: u64 = 10;
 
 /// The latest turns go only where that saves this part of the history.
 const SACRIFICE: u64 = 3;
 
-/// How a request ends that the provider refused for its size.
+/// Cause of a run that ends because the provider rejected the request for its size.
 const CONTEXT_FULL: &str = "provider.context_full";
 
 /// Requests that one summary may need.
 const CHUNKS_MAX: usize = 8;
 
-/// A window that nobody knows, for whoever summarises. Tokens.
+/// Assumed context window of a summary model whose window is unknown. Tokens.
 const SUMMARISER_WINDOW: u64 = 32_000;
 
-/// What an invocation may read, and who helps where that is too much.
+/// Context budget of an invocation, and the summary model.
 #[derive(Clone)]
 pub(crate) struct ContextFitter {
     pub(crate) budget: ContextBudget,
     pub(crate) settings: ContextSettings,
     pub(crate) meter: ContextMeter,
-    /// Who summarises, if a model does.
+    /// Model that writes summaries, if one is configured.
     pub(crate) summariser: Option<ModelRoutes>,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Fitting {
     _work: OwnedTask,
 }
 
-/// What is recorded of a history that became smaller.
+/// Record of a compacted history.
 pub(crate) fn compacted_event(
     compacted: Compacted,
     (tokens_before, tokens_after): (u64, u64),
@@ -95,8 +96,8 @@ fn cramped(reading: &ContextReading, whose: &str) -> String {
 }
 
 impl AgentInvocation {
-    /// Makes the history smaller if the next request would be too large. `false` says that a model
-    /// is summarising first.
+    /// Compacts the history if the next request would exceed the budget. Returns false while a
+    /// model writes the summary.
     pub(super) fn fit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
         let reading = self.reading(state);
         let ContextFitter { budget, meter, .. } = &self.fitter;
@@ -128,7 +129,7 @@ impl AgentInvocation {
         }
     }
 
-    /// What stays whatever else goes.
+    /// Content that compaction keeps.
     fn stays(&self, state: &State) -> Stays {
         let keeps_task = self.origin.parent_invocation_id.is_some();
         let unanswered = said_before(state.agent_loop.history(), state.prompt.as_ref());
@@ -162,8 +163,8 @@ impl AgentInvocation {
         self.services.transcript.note(Some(&self.origin), event);
     }
 
-    /// The provider would not take a request of this size. One that is clearly smaller is worth
-    /// another try, once; `None` says that it is on its way.
+    /// Handles a request that the provider rejected for its size: compacts and retries once if that
+    /// saves enough. Returns `None` if the retry was started.
     pub(super) fn refused(
         &self,
         me: &ActorRef<Msg>,
@@ -204,14 +205,14 @@ impl AgentInvocation {
         Fitting { goal, cause, id, _work: work }
     }
 
-    /// Goes on with the summary, or without one.
+    /// Continues with the summary, or without one.
     pub(super) fn summarised(
         &self,
         me: &ActorRef<Msg>,
         summary: Result<Result<String, String>, JoinError>,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        // A run that was stopped does not go on.
+        // A stopped run ignores the summary.
         let Some(Fitting { mut goal, cause, .. }) = state.fitting.take() else { return Ok(()) };
         let by = self.fitter.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
         match summary.map_err(panic_text)? {
@@ -233,7 +234,7 @@ impl AgentInvocation {
         Ok(())
     }
 
-    /// Stops whoever writes a summary.
+    /// Cancels the summary request.
     pub(super) fn give_up_fitting(&self, state: &mut State) {
         if let Some(Fitting { id, .. }) = state.fitting.take()
             && let Some(summariser) = &self.fitter.summariser
@@ -243,7 +244,7 @@ impl AgentInvocation {
     }
 }
 
-/// What is said where a model was to write a summary and did not.
+/// Notice for a summary that the model could not write.
 pub(crate) fn without_summary(why: &str) -> String {
     format!("the model for summaries gave none ({why}); the history was made smaller without it")
 }
@@ -268,7 +269,8 @@ impl Summary {
         let bounds = (goal.summary_tokens, settings.compact_thinking);
         Summary {
             aside: AuxiliaryRequest::new(services, summariser, above, "compact", bounds),
-            // A quarter is for its own words and for what the estimate is off by.
+            // A quarter of the window is reserved for the prompt of the summary and for estimation
+            // errors.
             chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
             keep: goal.keep.clone(),
         }
@@ -298,14 +300,14 @@ impl Summary {
     }
 }
 
-/// What was said: a history without what the agent is told.
+/// The conversation: the history without system instructions.
 fn spoken(history: &[Arc<Message>]) -> &[Arc<Message>] {
     let told = history.iter().take_while(|message| matches!(***message, Message::System { .. }));
     &history[told.count()..]
 }
 
-/// How many messages were said since the last reply, and before `prompt`: an earlier run ended
-/// without an answer to them.
+/// Number of messages between the last reply and `prompt`: prompts of earlier runs that were never
+/// answered.
 fn said_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize {
     let said = said_last(history);
     let waiting = &history[history.len() - said..];
@@ -313,7 +315,7 @@ fn said_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize
     waiting.iter().position(is_it).unwrap_or_default()
 }
 
-/// What stays whatever else goes.
+/// Content that compaction keeps.
 #[derive(Debug, Clone, Default)]
 struct Stays {
     beside: Vec<String>,
@@ -350,7 +352,7 @@ fn smaller(
             best = Some((goal, compacted));
         }
     }
-    // What was refused before, and never answered, is not sent again.
+    // A request that was rejected is not sent again unchanged.
     let fits = best.as_ref().is_some_and(|(_, best)| best.tokens_after <= limit);
     if !fits && stays.unanswered > 0 && reading.refused.is_some() {
         let usual = goal(budget, aim, budget.recent_turns_min, stays.clone());
@@ -364,9 +366,9 @@ fn smaller(
     best.filter(|(_, one)| is_worth(one))
 }
 
-/// `history` made clearly smaller than what was refused, first without what earlier runs did not
-/// answer. Outputs of the latest turns stay as long as it is possible, and longer than these the
-/// turns. What was said last stays whatever it is.
+/// `history` compacted to clearly less than the rejected size: first without unanswered prompts of
+/// earlier runs, then without large outputs of the latest turns, finally without these turns. The
+/// last message is kept.
 fn squeezed(
     history: &[Arc<Message>],
     reading: &ContextReading,
@@ -385,7 +387,8 @@ fn squeezed(
     let enough = |one: &Compacted| one.tokens_after <= tokens_max;
     let saves = |one: &Compacted| one.tokens_before - one.tokens_after;
     let mut best: Option<Compacted> = None;
-    // What was never answered may be what nobody takes: it goes before what was.
+    // An unanswered prompt may be the part that no provider accepts, so it is removed before
+    // answered ones.
     for goal in [without, clipped] {
         let Some(compacted) = compact(history, &goal) else { continue };
         if enough(&compacted) {
@@ -405,12 +408,12 @@ fn squeezed(
         .or(last.filter(|one| saves(one) >= size / SACRIFICE))
 }
 
-/// Whether a run ended because the provider would not take a request of that size.
+/// True if a run ended because the provider rejected the size of its request.
 pub(super) fn is_too_large(ending: &Ending) -> bool {
     matches!(ending, Ending::Failed { class, .. } if class == CONTEXT_FULL)
 }
 
-/// The same in the figures that help.
+/// The rejection with token figures.
 fn too_large(ending: Ending, reading: &ContextReading, tried: bool) -> Ending {
     let Ending::Failed { class, cause } = ending else { return ending };
     let window = match reading.window {

@@ -1,4 +1,4 @@
-//! What a model is asked beside a conversation, for the session itself: a summary, a title.
+//! Auxiliary model requests outside the conversation: summaries and titles.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::ports::{Request, Thinking};
 use crate::provider_client::PartialReply;
 use crate::tool_call::Services;
 
-/// Bytes of what it says.
+/// Maximum size of the reply in bytes.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Who is asked, and on whose behalf.
+/// Model route and accounting of an auxiliary request.
 pub(crate) struct AuxiliaryRequest {
     contacts: ModelRoutes,
     services: Arc<Services>,
@@ -52,7 +52,7 @@ impl AuxiliaryRequest {
         self.origin.invocation_id.clone()
     }
 
-    /// What it says to `text`, or why it says nothing.
+    /// Sends `text` and returns the reply, or the reason why there is none.
     pub(crate) async fn ask(
         &self,
         turn: u32,

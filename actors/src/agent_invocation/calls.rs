@@ -1,5 +1,5 @@
-//! Calls in flight: each is a child of the invocation, and ends exactly once, whatever becomes of
-//! the child.
+//! Calls in flight. Each is a child actor of the invocation and ends exactly once, also if the
+//! actor crashes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub(super) struct RunningCall {
     progress: Arc<IntentProgress>,
     /// Its actor has died.
     died: bool,
-    /// Everything that worked for it is gone.
+    /// The actor and its task are gone.
     lost: bool,
 }
 
 impl RunningCall {
-    /// Adds what the call did, as its records would.
+    /// Adds the effect of the call to the log, as its records would.
     fn add_to(&self, deeds: &mut ActionLog) {
         let RunningCall { call, progress, .. } = self;
         if progress.intended() {
@@ -45,8 +45,8 @@ impl RunningCall {
 /// Calls with their results, as far as they have one; and open questions.
 type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>);
 
-/// What an earlier incarnation left of the calls of its last reply: what the loop is to do about
-/// them, and the questions that are open about them.
+/// Restores the calls of the last reply after a crash: inputs for the loop, and open permission
+/// requests.
 pub(super) fn take_up(
     pending: Vec<Pending>,
     tools: &[ToolSpec],
@@ -119,7 +119,7 @@ impl AgentInvocation {
         state: &mut State,
     ) -> Option<LoopInput> {
         let running = state.calls.get_mut(&id)?;
-        // Supervision says why, sooner or later; both are waited for.
+        // Supervision reports the reason later; wait for both.
         if output.is_err() && !running.died {
             running.lost = true;
             return None;
@@ -138,8 +138,7 @@ impl AgentInvocation {
     }
 }
 
-/// The result of a call whose actor and work are gone: what is recorded of it, or else what is
-/// recorded now.
+/// Result of a call whose actor and task are gone: its recorded outcome, or a new record.
 pub(crate) fn lost_output(
     call: &ToolCall,
     progress: &IntentProgress,

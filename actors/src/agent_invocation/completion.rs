@@ -1,4 +1,4 @@
-//! The final answer, before it counts: hooks may make the run go on, a bounded number of times.
+//! Review of the final answer: hooks can make the run continue, a bounded number of times.
 
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
@@ -23,7 +23,7 @@ impl AgentInvocation {
         hooked: Result<Hooked, JoinError>,
         state: &mut State,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {
-        // A run that was stopped hears of hooks that it gave up.
+        // The run was stopped; its hooks were cancelled.
         if state.settling.take().is_none() {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! How an invocation and its calls end, as records and in words. Pure.
+//! Records and messages for the end of an invocation and its calls. Pure.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: &str) ->
     }
 }
 
-/// What is recorded at the end of an invocation.
+/// Record for the end of an invocation.
 pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     let failed = |class: &str, cause: String| Event::InvocationFailed {
         class: class.to_owned(),
@@ -47,7 +47,7 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     }
 }
 
-/// What is recorded of a limit, if one has ended it.
+/// Record of a limit, if one ended the invocation.
 pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
     match ending {
         Ending::Limited { limit, value, said: _ } => Some(Event::LimitReached {
@@ -102,7 +102,8 @@ pub(super) fn unanswered(error: &ProviderError) -> Ending {
     Ending::Failed { class: format!("provider.{}", error.class()), cause: error.chain() }
 }
 
-/// Out of patience. `next_try` (monotonic) is what is known of when it is worth trying again.
+/// Ending for exhausted patience. `next_try` (monotonic) is the earliest useful time of another
+/// attempt, if known.
 pub(super) fn parked(
     error: &ProviderError,
     next_try: Option<Duration>,

@@ -1,4 +1,5 @@
-//! Asking one model after another, as the chain says, until one answers or patience ends.
+//! Failover: requests a reply from one model after another, in the order of the fallback policy,
+//! until one answers or patience ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,33 +21,33 @@ use crate::tool_call::Services;
 /// Bytes of text that are a token, at a cautious guess.
 const BYTES_A_TOKEN: usize = 3;
 
-/// What an image may cost.
+/// Estimated tokens of an image.
 const TOKENS_AN_IMAGE: u64 = 1500;
 
 /// One model that may be asked.
 #[derive(Clone)]
 pub(crate) struct ModelRoute {
-    /// Who reaches it.
+    /// Client of the account.
     pub(crate) client: SupervisedRef<provider_client::Msg>,
-    /// Which of that one's models it is.
+    /// Index of the model within that client.
     pub(crate) model: usize,
     pub(crate) info: ProviderInfo,
     pub(crate) abilities: Abilities,
 }
 
-/// The models that may be asked, in the user's order, and what is known of them.
+/// Models that may be used, in configured order, and their known state.
 #[derive(Clone)]
 pub(crate) struct ModelRoutes {
     all: Arc<[ModelRoute]>,
     known: Arc<Mutex<FallbackState>>,
 }
 
-/// Shared by everybody who asks, and outlives their crashes.
+/// Shared by all invocations; survives their crashes.
 struct FallbackState {
     chain: FallbackPolicy,
 }
 
-/// What is asked.
+/// A request and its accounting.
 pub(super) struct ModelCall {
     pub(super) services: Arc<Services>,
     pub(super) origin: Arc<Origin>,
@@ -63,20 +64,21 @@ impl ModelRoutes {
         ModelRoutes { all: all.into(), known: Arc::new(Mutex::new(known)) }
     }
 
-    /// Who is asked next, as far as that is known.
+    /// The model that is used next, as far as known.
     pub(crate) fn info(&self) -> Option<ProviderInfo> {
         let at = self.known().chain.at();
         self.all.get(at).map(|contact| contact.info.clone())
     }
 
-    /// Tells every client.
+    /// Sends a message to every client.
     pub(crate) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
         for contact in &*self.all {
             contact.client.tell(message());
         }
     }
 
-    /// The user asks for a try now: where nobody else can be asked, those who are away are, once.
+    /// Retry on request of the user: if no other model is available, unavailable ones are tried
+    /// once.
     pub(crate) fn retry_now(&self, now: Duration, limits: &Limits) {
         if self.known().chain.retry_now(now, limits) {
             self.tell(|| provider_client::Msg::Relent);
@@ -110,7 +112,7 @@ impl ModelRoutes {
         }
     }
 
-    /// Asks for something that a run can do without: what is away is not waited for again.
+    /// Sends a request that the run does not depend on: unavailable models are not waited for.
     pub(super) async fn ask_once(self, inquiry: ModelCall) -> Result<MeteredReply, Ending> {
         self.ask_around(&inquiry).await
     }
@@ -133,7 +135,7 @@ impl ModelRoutes {
                 (CandidateChoice::GiveUp { next_try }, Some((_, error))) => {
                     return Err(self.give_up(&error, next_try, inquiry));
                 }
-                // What happened in an earlier turn says that nobody is there: ask all the same.
+                // All models failed in earlier turns; try anyway.
                 (CandidateChoice::GiveUp { .. }, None) => (self.known().chain.at(), None),
             };
             let Some(contact) = self.all.get(link) else { return Err(no_provider()) };
@@ -159,7 +161,7 @@ impl ModelRoutes {
         }
     }
 
-    /// Says that another one is asked, and asks the journal to remember it.
+    /// Announces a switch of models and records it.
     fn announce(
         &self,
         link: usize,
@@ -272,13 +274,13 @@ impl ModelCall {
     }
 }
 
-/// The client crashed too often: nobody reaches this one any more.
+/// The client exceeded its restart budget.
 fn gone() -> Unanswered {
     let source = "the part that reaches it crashed too often".into();
     Unanswered { error: ProviderError::Unreachable { source }, next_try: Some(Duration::MAX) }
 }
 
-/// What `request` needs of whoever answers it.
+/// Capabilities that `request` needs from a model.
 fn needs(request: &Request) -> Needs {
     let (mut bytes, mut images) = (0, 0);
     for message in &request.messages {

@@ -1,17 +1,17 @@
-//! Which of several models is asked next. Pure; times are monotonic.
+//! Fallback policy: chooses which of several models is used next. Pure; times are monotonic.
 //!
-//! The first that is fit and not known to be away is asked; the user's order counts. When all are
-//! away, the one that is back first is waited for.
+//! The first suitable model that is not known to be unavailable is used, in configured order. If
+//! all are unavailable, the one that recovers first is waited for.
 
 use std::time::Duration;
 
 use crate::limits::Limits;
 use crate::ports::{Abilities, ProviderError};
 
-/// How often the rest of a model that stays away is doubled.
+/// Maximum number of doublings of the recovery wait of a model.
 const REST_DOUBLINGS: u32 = 4;
 
-/// What a request needs of whoever answers it.
+/// Capabilities that a request needs from a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) tools: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Needs {
     pub(crate) tokens: u64,
 }
 
-/// What is known of one model.
+/// Known state of one model.
 #[derive(Debug, Clone, Default)]
 struct Candidate {
     abilities: Abilities,
@@ -32,7 +32,7 @@ struct Candidate {
     failures: u32,
 }
 
-/// What is known of the models that may be asked.
+/// State of all models that may be used.
 #[derive(Debug, Clone)]
 pub(crate) struct FallbackPolicy {
     links: Vec<Candidate>,
@@ -40,26 +40,26 @@ pub(crate) struct FallbackPolicy {
     at: usize,
 }
 
-/// What to do.
+/// Decision of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateChoice {
     /// Ask this one. `until`: not for longer than that, if it is away.
     Ask { link: usize, until: Option<Duration> },
-    /// Nobody will answer in time. Trying again is worth it then, if that is known.
+    /// No model will answer in time. `next_try`: earliest useful time of another attempt, if known.
     GiveUp { next_try: Option<Duration> },
 }
 
-/// What an error means for whoever walks the chain.
+/// Effect of an error on the choice of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FallbackVerdict {
     /// Another model may answer.
     Next,
-    /// Another model would be told the same, or must not be.
+    /// Another model would fail in the same way, or must not receive the request.
     Final,
 }
 
-/// Whether another model may be asked. What is wrong with the request, the credentials or what
-/// was said is never passed on.
+/// Decides whether another model may be used. Errors of the request, the credentials or the content
+/// are never passed on.
 pub(crate) fn verdict(error: &ProviderError) -> FallbackVerdict {
     match error {
         ProviderError::Overloaded { .. }
@@ -106,8 +106,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// Whom to ask now. A patience that ends is the client's business as long as nobody else may
-    /// be asked.
+    /// Model to use now. If there is no alternative, the client alone decides when patience ends.
     pub(crate) fn choose(
         &self,
         needs: Needs,
@@ -148,7 +147,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// It answered. Returns who was asked before, if that is another one.
+    /// Records a reply. Returns the model used before, if it is another one.
     pub(crate) fn answered(&mut self, link: usize) -> Option<usize> {
         if let Some(state) = self.links.get_mut(link) {
             state.away_until = None;
@@ -158,7 +157,7 @@ impl FallbackPolicy {
         (self.at != link).then(|| std::mem::replace(&mut self.at, link))
     }
 
-    /// It did not answer. `next_try`: what its client says about asking again.
+    /// Records a failure. `next_try`: the client's estimate for the next useful attempt.
     pub(crate) fn failed(
         &mut self,
         link: usize,
@@ -178,7 +177,7 @@ impl FallbackPolicy {
             (None, _) => now + limits.probe_interval,
         };
         state.away_until = Some(away_until);
-        // Looking whether it is back may cost as long as nobody answers.
+        // A recovery probe can take as long as the silence timeout.
         let rest = limits.failback_after.saturating_mul(1 << state.failures.min(REST_DOUBLINGS));
         state.rests_until = now + rest;
         state.failures = state.failures.saturating_add(1);

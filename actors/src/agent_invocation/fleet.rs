@@ -29,7 +29,7 @@ use crate::transcript_writer::{self, Outbox, TranscriptWriter};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// How long a reply takes.
+/// Duration of a reply.
 const REPLY: Duration = Duration::from_secs(2);
 
 /// Calls that each invocation makes, and how many of them when the storm begins.
@@ -47,7 +47,7 @@ struct FlakyModel {
 
 #[derive(Default)]
 struct OutageRecord {
-    /// When it was asked while it was away.
+    /// Times of requests during the outage.
     away: Vec<Duration>,
     /// Replies, by who was replied to and how many results that one had.
     replies: BTreeMap<(String, usize), u32>,
@@ -137,7 +137,7 @@ impl Actor for Keeper {
     }
 }
 
-/// What all of them share.
+/// State shared by all invocations.
 struct Fleet {
     services: Arc<Services>,
     contacts: ModelRoutes,

@@ -20,18 +20,18 @@ use crate::provider_client::{PartialReply, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-/// Whether the model may be asked.
+/// Result of the checks before a model request.
 pub(crate) enum Way {
     Clear,
-    /// A hook says why not.
+    /// Denied by a hook, with its reason.
     Blocked(String),
 }
 
-/// What became of a request.
+/// Result of a model request.
 pub(crate) enum ModelOutcome {
-    /// What a model answered, or how the run ends without it.
+    /// Reply of a model, or the ending without one.
     Answer(Result<MeteredReply, Ending>),
-    /// A hook discards what the model said, and says why.
+    /// A hook discarded the reply, with its reason.
     Discarded { said: Option<String>, why: String },
 }
 
@@ -43,15 +43,15 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Keeps what had arrived. Nothing of the reply is announced after it.
+    /// Keeps the partial text. Nothing of the reply is announced after it.
     pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) {
         keep_partial(&self.draft, transcript, origin, self.turn, "interrupted");
     }
 }
 
 impl AgentInvocation {
-    /// Asks the model as soon as hooks were asked and the journal has room; almost always there are
-    /// no hooks, and there is room.
+    /// Starts the model request after hooks have run and the journal has space; usually there are
+    /// no hooks and there is space.
     pub(super) fn clear_way(&self, me: &ActorRef<Msg>, state: &mut State) {
         let heard = self.services.hooks.hears(HookEvent::BeforeModelRequest, None);
         if !heard && self.services.transcript.has_room() {
@@ -81,7 +81,7 @@ impl AgentInvocation {
         cleared: Result<Result<Way, Unrecorded>, JoinError>,
         state: &mut State,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {
-        // A run that was stopped hears of the wait that it gave up.
+        // The run was stopped; the wait was cancelled.
         if state.clearing.take().is_none() {
             return Ok(None);
         }
@@ -131,7 +131,7 @@ impl AgentInvocation {
         replied: Result<ModelOutcome, JoinError>,
         state: &mut State,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {
-        // An answer may be on its way when the run is stopped: it was not heard, and is not kept.
+        // The run was stopped while a reply was arriving: the reply is not kept.
         let Some(asking) = state.asking.take() else { return Ok(None) };
         match replied.map_err(panic_text)? {
             ModelOutcome::Answer(Ok(answered)) => Ok(Some(self.replied(answered, state))),
@@ -155,7 +155,7 @@ impl AgentInvocation {
             self.fitter.meter.reported(tokens);
         }
         let Completion { mut message, stop_reason, usage, model } = completion;
-        // What a filter cut is not carried out.
+        // Calls of a filtered reply do not run.
         if stop_reason == StopReason::ContentFilter {
             message.tool_calls.clear();
         }
@@ -178,7 +178,7 @@ impl AgentInvocation {
     }
 }
 
-/// What has effects runs beside nothing else.
+/// True for tools with side effects, which never run in parallel.
 pub(super) fn runs_alone(tools: &[ToolSpec], tool: &str) -> bool {
     let effect = tools.iter().find(|spec| spec.name == tool);
     effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
@@ -192,7 +192,7 @@ pub(crate) fn requested_event(call: &ToolCall) -> Event {
     }
 }
 
-/// Lets hooks look at a reply before anything becomes of it.
+/// Runs hooks on a reply before it is processed.
 async fn review(
     answer: Result<MeteredReply, Ending>,
     turn: u32,

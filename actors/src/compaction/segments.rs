@@ -1,5 +1,5 @@
-//! What can be removed without breaking anything: a message of the user, or a reply with all that
-//! its calls returned.
+//! Units that can be removed without breaking the history: a user message, or a reply with all
+//! results of its calls.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Unit {
     pub(super) is_reply: bool,
 }
 
-/// `history` in pieces. Results without a reply before them belong to what is there.
+/// Splits `history` into units. Results without a preceding reply belong to the previous unit.
 pub(super) fn units(history: &[Arc<Message>]) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
     for (at, message) in history.iter().enumerate() {
@@ -29,7 +29,7 @@ pub(super) fn units(history: &[Arc<Message>]) -> Vec<Unit> {
     units
 }
 
-/// Where the latest `turns` replies begin, with what the user said right before them.
+/// Index where the latest `turns` replies begin, including the user messages right before them.
 pub(super) fn latest(units: &[Unit], turns: usize) -> usize {
     let replies = units.iter().enumerate().rev().filter(|(_, unit)| unit.is_reply);
     let Some((first, _)) = replies.take(turns).last() else { return 0 };
@@ -37,7 +37,7 @@ pub(super) fn latest(units: &[Unit], turns: usize) -> usize {
     first - said
 }
 
-/// How many messages of the user stand behind the last reply.
+/// Number of user messages after the last reply.
 pub(super) fn said_last(units: &[Unit]) -> usize {
     units.iter().rev().take_while(|unit| !unit.is_reply).count()
 }

@@ -1,4 +1,4 @@
-//! Counts a history as it grows: what is new costs its own length and nothing else.
+//! Token count of a growing history: only new messages are counted.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,23 +7,24 @@ use crate::context::{ContextBudget, ContextSettings, ContextUse, part};
 use crate::conversation::Message;
 use crate::ports::{ProviderInfo, ToolSpec};
 
-/// Tokens below which what a provider reports says more about its own words than about ours.
+/// Minimum estimate for calibration: below it, the provider's own overhead dominates.
 const TELLING: u64 = 500;
 
-/// Reported by estimated tokens: what lies outside is not believed.
+/// Plausible ratio of reported to estimated tokens; other values are ignored.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.4..=3.0;
 
 /// Of a request that was refused for its size, this part may fit.
 const REFUSED: f64 = 0.8;
 
-/// After a history was made smaller the request grows by this part of the threshold, or of what is
-/// no history if that is more, before it is again: each time the provider reads all of it anew.
+/// After a compaction the request must grow by this fraction of the threshold, or of the part that
+/// is not history if that is larger, before the next one: each compaction makes the provider read
+/// the whole history again.
 const PAUSE: u64 = 4;
 
 /// Below this no window is so small that it would matter.
 const SMALL: u64 = 4000;
 
-/// What is known of one history. Shared by those who ask with it, and by whoever shows it.
+/// Token state of one history. Shared by its requests and by displays.
 #[derive(Clone, Default)]
 pub(crate) struct ContextMeter(Arc<Mutex<Measured>>);
 
@@ -37,63 +38,64 @@ struct Measured {
     messages: u64,
     results: u64,
     tools: Option<u64>,
-    /// Reported by guessed, if anybody has reported anything to be believed.
+    /// Ratio of reported to estimated tokens, if there is a plausible one.
     ratio: Option<f64>,
     /// The model whose window is known, and that.
     window: Option<(ProviderInfo, Option<u64>)>,
-    /// What was too much, as it was estimated.
+    /// Estimated size that the provider rejected.
     refused: Option<u64>,
-    /// What the last compaction came to, as it was estimated.
+    /// Estimated size after the last compaction.
     floor: Option<u64>,
     compactions: u32,
-    /// Whether it was said that there is little room.
+    /// True if the lack of space was reported.
     told: bool,
 }
 
 /// A history, counted, against what there may be of it. Tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ContextReading {
-    /// What the request has.
+    /// Size of the request.
     pub(crate) total: u64,
-    /// What of it is no history: prompt and tools.
+    /// Part of it that is not history: prompt and tools.
     pub(crate) fixed: u64,
     /// Beyond this it is compacted.
     pub(crate) threshold: u64,
     pub(crate) window: Option<u64>,
-    /// What the last compaction came to.
+    /// Size after the last compaction.
     pub(crate) floor: Option<u64>,
-    /// What the provider would not take.
+    /// Size that the provider rejected.
     pub(crate) refused: Option<u64>,
     /// Reported by guessed.
     pub(crate) ratio: f64,
 }
 
 impl ContextReading {
-    /// Whether it is to be made smaller, and has grown since that was done last.
+    /// True if the history should be compacted: it exceeds the threshold and has grown since the
+    /// last compaction.
     pub(crate) fn is_due(&self) -> bool {
         let pause = self.threshold.max(self.fixed) / PAUSE;
         let grown = |floor: u64| self.total >= floor.saturating_add(pause);
         self.total > self.threshold && self.floor.is_none_or(grown)
     }
 
-    /// Whether prompt and tools leave less than half of the budget to the conversation.
+    /// True if prompt and tools leave less than half of the budget to the conversation.
     pub(crate) fn is_cramped(&self) -> bool {
         self.fixed > self.threshold / 2
     }
 
-    /// What is guessed for as many tokens as the provider would count.
+    /// Estimate that corresponds to `tokens` as counted by the provider.
     pub(crate) fn guessed(&self, tokens: u64) -> u64 {
         part(tokens, 1.0 / self.ratio)
     }
 }
 
 impl ContextMeter {
-    /// Whether nobody has been told yet that there is little room. True once.
+    /// True once: the lack of space has not been reported yet.
     pub(crate) fn first_to_tell(&self) -> bool {
         !std::mem::replace(&mut self.lock().told, true)
     }
 
-    /// Counts what is new in `history`.
+    /// Counts new messages of `history`.
     pub(crate) fn read(
         &self,
         history: &[Arc<Message>],
@@ -107,7 +109,7 @@ impl ContextMeter {
         let spoken = measured.system + measured.messages + measured.results;
         let tools = *measured.tools.get_or_insert_with(|| of_tools(tools));
         let window = match info {
-            // Where nothing was asked yet, what is known of models may not have been read.
+            // Before the first request, the model table may not be loaded yet.
             Some(info) if spoken + tools > SMALL || measured.ratio.is_some() => {
                 measured.window(info, settings)
             }
@@ -125,7 +127,7 @@ impl ContextMeter {
         }
     }
 
-    /// The provider counted `tokens` for what was read last.
+    /// Stores the provider's count for the last reading.
     pub(crate) fn reported(&self, tokens: u64) {
         let mut measured = self.lock();
         let guessed = measured.guessed();
@@ -139,7 +141,7 @@ impl ContextMeter {
         }
     }
 
-    /// A provider would not take what was read last.
+    /// Stores that a provider rejected the last reading for its size.
     pub(crate) fn refused(&self) {
         let mut measured = self.lock();
         let total = part(measured.guessed(), measured.ratio.unwrap_or(1.0));
@@ -156,13 +158,13 @@ impl ContextMeter {
         measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
     }
 
-    /// It is as small as it gets, until it has grown.
+    /// The history cannot become smaller until it has grown.
     pub(crate) fn settled(&self) {
         let mut measured = self.lock();
         measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
     }
 
-    /// What was read last, for people and scripts.
+    /// The last reading, for display and scripts.
     pub(crate) fn last(
         &self,
         budget: &ContextBudget,
@@ -170,7 +172,7 @@ impl ContextMeter {
         info: &ProviderInfo,
     ) -> ContextUse {
         let mut measured = self.lock();
-        // Whoever looks wants to know.
+        // An explicit query loads the model table.
         let window = measured.window(info, settings);
         let threshold = measured.threshold(budget, window);
         let ratio = measured.ratio.unwrap_or(1.0);
@@ -273,7 +275,7 @@ mod tests {
             read(&meter, &history);
         }
         assert_eq!(read(&meter, &history), read(&whole, &history));
-        // Another history of the same length is counted anew.
+        // Another history of the same length is counted from the beginning.
         let other: Vec<_> = history.iter().map(|_| user(8)).collect();
         assert_eq!(read(&meter, &other).total, 5 * 6);
         assert_eq!(read(&meter, &other[..2]).total, 2 * 6);

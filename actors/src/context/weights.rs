@@ -1,17 +1,17 @@
-//! What a message weighs, in tokens as they are guessed from bytes.
+//! Token weight of messages, estimated from bytes.
 
 use serde::Serialize;
 
 use crate::conversation::{ContentPart, Message};
 use crate::ports::ToolSpec;
 
-/// Bytes of English text or code in a token, as vendors tell their users.
+/// Bytes of English text or code per token, as published by vendors.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Tokens around a message.
 const TOKENS_PER_MESSAGE: u64 = 4;
 
-/// Tokens of an image: what the largest that is taken in one piece costs.
+/// Tokens of an image: cost of the largest image that is not tiled.
 const TOKENS_PER_IMAGE: u64 = 1600;
 
 /// Tokens of `message`, guessed.

@@ -1,4 +1,4 @@
-//! The ledger as the session keeps it: who waits for an answer, and what everything has cost.
+//! Ledger of the session: reservations, waiting requests, and costs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::mailbox::answer;
 
 type ReservationReply = oneshot::Sender<Result<Permit, BudgetRefusal>>;
 
-/// What the keeper of the ledger is told.
+/// Messages to the ledger.
 pub(crate) enum BudgetMsg {
     /// A request would like to be made.
     Reserve { whose: InvocationId, number: u64, need: Need, reply: ReservationReply },
-    /// It was not made, or a provider did no work for it.
+    /// The request was not sent, or the provider did no work for it.
     Release { number: u64 },
     /// A request has ended.
     Line { origin: Arc<Origin>, usage: Usage, billing: Box<Billing> },
-    /// Somebody wants to see the accounts.
+    /// Request for the accounts.
     Show(RpcReplyPort<Accounts>),
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct BudgetKeeper {
     waiting: BTreeMap<u64, WaitingReservation>,
     /// Ledgers of agents that have a share, as soon as they have asked for some of it.
     shares: BTreeMap<InvocationId, Reservations>,
-    /// Whose share a request is held of.
+    /// Owner of the share of each reservation.
     owners: BTreeMap<u64, InvocationId>,
-    /// What each agent that works for another has cost in this process, as far as it is known.
+    /// Known cost of each subagent in this process.
     costs: BTreeMap<InvocationId, u64>,
 }
 
@@ -49,7 +49,7 @@ struct WaitingReservation {
 }
 
 impl BudgetKeeper {
-    /// `accounts`: what was spent before.
+    /// `accounts`: spending before this process.
     pub(crate) fn new(purse: BudgetHandle, accounts: Accounts) -> BudgetKeeper {
         let ledger = Reservations::new(purse.budget(), accounts.spent());
         BudgetKeeper {
@@ -71,13 +71,12 @@ impl BudgetKeeper {
         &self.accounts
     }
 
-    /// What is spent of the budget, and held of it.
+    /// Spent and reserved amount of the budget.
     pub(crate) fn gone(&self) -> Amount {
         self.ledger.settled().plus(self.ledger.held())
     }
 
-    /// What an agent that works for another has cost here so far in billionths of a dollar, if
-    /// anything of that is known.
+    /// Known cost of a subagent in this process, in billionths of a dollar.
     pub(crate) fn cost_of(&self, id: &InvocationId) -> Option<u64> {
         self.costs.get(id).copied()
     }
@@ -116,7 +115,7 @@ impl BudgetKeeper {
         }
     }
 
-    /// First the share of the agent has to have room, if it has one, then the budget.
+    /// Checks the share of the subagent first, if it has one, then the budget.
     fn ask_share(&mut self, whose: InvocationId, number: u64, need: Need) {
         let Some(nano_usd) = self.purse.share(&whose) else { return self.ask(number, need) };
         let budget = Budget { nano_usd: Some(nano_usd), tokens: None };
@@ -142,7 +141,7 @@ impl BudgetKeeper {
 
     fn ask(&mut self, number: u64, need: Need) {
         let answer = match self.ledger.ask(number, need) {
-            // Without a budget nothing is held of it; what is held of a share is still said.
+            // Without a budget nothing is reserved from it; reservations from a share still count.
             ReservationResult::Granted { output, .. } if self.owners.contains_key(&number) => {
                 ReservationResult::Granted { output, amount: need.amount(output) }
             }
@@ -185,7 +184,7 @@ impl BudgetKeeper {
             }
         };
         if let Some(WaitingReservation { reply, .. }) = self.waiting.remove(&number) {
-            // Nobody waits any more: what was granted is dropped with the answer, and free again.
+            // The requester is gone: the permit is dropped with the reply and released.
             reply.send(answer).ok();
         }
     }

@@ -1,7 +1,7 @@
-//! Whether a reply is from another model than the one that was asked. Pure.
+//! Detects replies from another model than the requested one. Pure.
 
-/// Whether `answered` is more than another name of the model `asked`: names with a date, a revision,
-/// a folder or a variant of the service are the same model.
+/// Returns true if `answered` is a different model than `asked`. A date, revision, folder or
+/// service variant in the name does not count as a difference.
 pub(super) fn is_another(asked: &str, answered: &str) -> bool {
     stem(asked) != stem(answered)
 }

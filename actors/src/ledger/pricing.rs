@@ -1,4 +1,4 @@
-//! What a model's tokens cost, as far as whoever starts the session knows.
+//! Prices of model tokens, as known at the start of a session.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,12 +23,12 @@ pub struct TokenRates {
     pub cached_input: Option<u64>,
     /// Tokens written into the provider's cache; the same holds.
     pub cache_write: Option<u64>,
-    /// Which table of prices this is of.
+    /// Version of the price table.
     pub version: String,
 }
 
 impl TokenRates {
-    /// What `usage` costs in nano-USD, rounded up. `None` if a count is unknown.
+    /// Cost of `usage` in nano-USD, rounded up. `None` if a count is unknown.
     pub fn cost(&self, usage: &Usage) -> Option<u64> {
         let (input, output) = (usage.input_tokens?, usage.output_tokens?);
         let cached = usage.cached_input_tokens.unwrap_or(0).min(input);
@@ -57,10 +57,10 @@ pub(crate) fn nano(pico: u128) -> u64 {
     u64::try_from(pico.div_ceil(PICO_IN_NANO)).unwrap_or(u64::MAX)
 }
 
-/// What is known of a model that matters for its cost.
+/// Pricing data of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelPricing {
-    /// What its tokens cost, if that is known.
+    /// Price per token, if known.
     pub rates: Option<TokenRates>,
     /// Tokens that a reply of it has at most, if that is known.
     pub output_max: Option<u64>,
@@ -68,7 +68,7 @@ pub struct ModelPricing {
 
 type FindPricing = dyn Fn() -> ModelPricing + Send + Sync;
 
-/// A model's tariff, looked up when it is first needed and not before.
+/// Pricing of a model, looked up on first use.
 #[derive(Clone)]
 pub struct PriceLookup(Arc<(Box<FindPricing>, OnceLock<ModelPricing>)>);
 
@@ -83,7 +83,7 @@ impl PriceLookup {
         PriceLookup::new(move || ModelPricing { rates: Some(rates.clone()), output_max: None })
     }
 
-    /// What is known.
+    /// The pricing.
     pub fn tariff(&self) -> &ModelPricing {
         let (find, found) = &*self.0;
         found.get_or_init(find)
@@ -96,13 +96,13 @@ impl fmt::Debug for PriceLookup {
     }
 }
 
-/// Nano-USD as dollars, for whoever reads no whole numbers.
+/// Nano-USD as dollars, for clients that expect a float.
 #[expect(clippy::cast_precision_loss, reason = "nobody has spent nine million dollars")]
 pub fn usd(nano: u64) -> f64 {
     nano as f64 / 1e9
 }
 
-/// Nano-USD as dollars: four digits after the point and more only for what is smaller.
+/// Nano-USD as dollars with four decimals, more for smaller amounts.
 pub fn dollars(nano: u64) -> String {
     let (whole, rest) = (nano / NANO, nano % NANO);
     let digits = format!("{rest:09}");

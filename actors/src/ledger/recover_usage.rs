@@ -1,8 +1,8 @@
-//! What was spent in records that are lost: money does not come back because a journal is damaged.
+//! Recovers spending from lost records, so that damage to a journal does not free budget.
 //!
-//! Records behind damage are proved by nothing, so nothing goes on from them. What they say of
-//! requests is counted all the same, and recorded again where the session goes on; what nobody can
-//! read any more makes the sum an "at least". Pure.
+//! Records behind damage are not verified, so a session never resumes from them. Their usage is
+//! counted all the same and recorded again on resume; unreadable records turn the total into an "at
+//! least". Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use crate::event::{Event, Origin, StoredRecord};
 use crate::ledger::accounts::{Accounts, Billing, Charged, UsageSource, tokens};
 use crate::ledger::reservations::Amount;
 
-/// How a request ended whose line is told again: what it brought is lost.
+/// Outcome of a request whose record is written again: its reply is lost.
 pub const LOST_REPLY: &str = "lost";
 
-/// What lies behind the last record that is proved.
+/// Data behind the last verified record.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Unproved {
-    /// What can be read of it, in order, without what was there before.
+    /// Readable records in order, without duplicates.
     pub records: Vec<Doubted>,
     /// Lines that cannot be read.
     pub unreadable: u64,
-    /// What the session had spent at a later record, if something beside the journal says so.
+    /// Spending at a later record, if another file contains it.
     pub floor: Option<Box<Accounts>>,
 }
 
 /// A record that nothing proves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Doubted {
-    /// What it says.
+    /// The record.
     pub record: StoredRecord,
     /// Its own bytes are those that were written, as far as its neighbours say.
     pub intact: bool,
@@ -38,13 +38,13 @@ pub struct Doubted {
 /// A line of the accounts that is recorded again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Salvaged {
-    /// Who had asked.
+    /// Origin of the request.
     pub origin: Option<Arc<Origin>>,
     /// A `model.usage`.
     pub event: Event,
 }
 
-/// What was found of one request.
+/// Recovered data of one request.
 #[derive(Default)]
 struct RecoveredRequest {
     origin: Option<Arc<Origin>>,
@@ -56,8 +56,8 @@ struct RecoveredRequest {
 }
 
 impl Accounts {
-    /// The lines that bring these accounts, which are those of the records that are proved, to what
-    /// was spent at least. Under a budget a request without a line counts as much as was held for it.
+    /// Records that bring these accounts, computed from verified records, to the minimum that was
+    /// spent. Under a budget, a request without a record counts as its reservation.
     pub fn recover(&self, unproved: &Unproved) -> Vec<Salvaged> {
         let (requests, older) = found(&unproved.records);
         let worst = requests.values().filter_map(|request| request.held);
@@ -79,7 +79,7 @@ impl Accounts {
         };
         let mut salvaged = older;
         let highest = requests.last_key_value().map_or(self.last_request, |(number, _)| *number);
-        // Numbers that nothing is said of: a line for each that could have been lost.
+        // Missing record numbers: one record for each that could have been lost.
         let mut gaps = unproved.unreadable;
         let mut next = self.last_request + 1;
         for (number, request) in requests {
@@ -110,7 +110,7 @@ impl Accounts {
         salvaged
     }
 
-    /// What is missing to `floor` when `salvaged` is counted.
+    /// Difference to `floor` after `salvaged` has been counted.
     fn up_to(&self, floor: &Accounts, salvaged: &[Salvaged], line: Billing) -> Option<Salvaged> {
         let mut so_far = self.clone();
         for Salvaged { origin, event } in salvaged {
@@ -165,7 +165,7 @@ fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) 
     Salvaged { origin, event: Event::ModelUsage { turn, usage, billing: Some(Box::new(billing)) } }
 }
 
-/// What is recorded of a request whose reply is lost, by provider and model.
+/// Record of a request whose reply is lost, by provider and model.
 fn lost_reply(
     request: u64,
     (provider, model): (String, String),

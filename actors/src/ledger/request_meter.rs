@@ -21,24 +21,24 @@ const PLAUSIBLE_MAX: u64 = 10_000_000;
 /// A reply of a model whose longest is not known, where it has to be bounded.
 const UNKNOWN_OUTPUT_MAX: u64 = 8192;
 
-/// Under a budget, a reply with room for fewer tokens is not asked for.
+/// Minimum reply size under a budget: a request with room for fewer tokens is not sent.
 const OUTPUT_MIN: u64 = 4096;
 
-/// What one request is counted with.
+/// Data for counting one request.
 pub(crate) struct MeterArgs {
     pub(crate) purse: BudgetHandle,
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,
-    /// Which reply of its invocation it is for.
+    /// Turn of its invocation.
     pub(crate) turn: u32,
-    /// Which attempt at that it is, from 1.
+    /// Attempt within the turn, from 1.
     pub(crate) attempt: u32,
     pub(crate) info: ProviderInfo,
     pub(crate) price: Option<PriceLookup>,
     pub(crate) gauge: TokenCalibration,
 }
 
-/// Counts one request. Whoever holds it can end it, and the first end counts.
+/// Counts one request. Every clone can end it; the first end counts.
 #[derive(Clone)]
 pub(crate) struct RequestMeter(Arc<RequestCounter>);
 
@@ -54,7 +54,7 @@ struct State {
     permit: Option<Permit>,
     /// The reply is shorter than it could be, for the budget's sake.
     lowered: bool,
-    /// What the provider has reported so far.
+    /// Usage reported so far.
     seen: Option<Usage>,
     /// The end of the history that was sent.
     sent: Option<(usize, Arc<Message>)>,
@@ -83,12 +83,11 @@ impl std::fmt::Debug for MeteredReply {
     }
 }
 
-/// The line of a reply. Dropped because nobody hears the reply, it is filed all the same: it has
-/// cost what it cost.
+/// Usage record of a reply. Recorded on drop as well, because the cost is incurred in any case.
 pub(crate) struct Receipt(RequestMeter);
 
 impl Receipt {
-    /// Records it, after what it is for.
+    /// Writes the record after the records of the reply.
     pub(crate) fn file(self) {
         drop(self);
     }
@@ -107,8 +106,8 @@ impl RequestMeter {
         RequestMeter(Arc::new(RequestCounter { args, number, state: Mutex::default() }))
     }
 
-    /// Lets `request` be made: at once, unless there is a budget. Then its worst case is held
-    /// first, and that is in the journal before anything is sent.
+    /// Permits `request`: at once without a budget; otherwise its worst case is reserved and
+    /// recorded before anything is sent.
     pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
         let RequestCounter { args, number, .. } = &*self.0;
         let whose = &args.origin.invocation_id;
@@ -196,7 +195,7 @@ impl RequestMeter {
             completion.usage = None;
         }
         let mut state = self.lock();
-        // Whoever asked was stopped a moment ago: that is how it ended.
+        // The invocation was stopped just before.
         if !matches!(state.stage, MeterStage::Asked) {
             drop(state);
             return MeteredReply { completion, receipt: Receipt(self) };
@@ -244,7 +243,7 @@ impl RequestMeter {
         }
     }
 
-    /// It ends here, with whatever was heard of it.
+    /// Ends the request with the usage reported so far.
     pub(crate) fn cut(&self, outcome: &str) {
         self.0.cut(outcome);
     }
@@ -276,7 +275,7 @@ impl RequestCounter {
         self.file(&mut state);
     }
 
-    /// Nothing was done for it.
+    /// Releases the reservation: the provider did no work.
     fn release(&self) {
         let mut state = self.lock();
         if matches!(state.stage, MeterStage::Waiting | MeterStage::Asked) {
@@ -341,12 +340,12 @@ impl RequestCounter {
 
 impl Drop for RequestCounter {
     fn drop(&mut self) {
-        // Nobody is left who could say how it ended.
+        // All holders are gone; record the request as dropped.
         self.cut("dropped");
     }
 }
 
-/// What a reply has cost, and whether that can be believed.
+/// Cost of a reply, and the plausibility of its figures.
 fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
     let Some(usage) = completion.usage else {
         return (Usage::default(), UsageSource::Unknown, None);
@@ -366,7 +365,7 @@ fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
     (usage, counted, None)
 }
 
-/// Whoever asked was stopped, or the session has ended: nobody hears this.
+/// Error for a stopped requester or an ended session.
 fn nobody_asks() -> ProviderError {
     no_journal("nobody asks any more".into())
 }

@@ -1,8 +1,7 @@
-//! The budget: what is spent, what is held for requests that are out, and who waits for some of
-//! it. Pure.
+//! Budget arithmetic: spent amount, reservations of requests in flight, and waiting requests. Pure.
 //!
-//! What is settled and what is held together never exceed a cap as long as no request costs more
-//! than was held for it; if one does, nothing is granted any more.
+//! Settled and reserved amounts together never exceed a limit as long as no request costs more than
+//! its reservation; if one does, nothing more is granted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +12,7 @@ use crate::ledger::pricing::{nano, part};
 /// Pico-USD of a nano-USD.
 const PICO_IN_NANO: u128 = 1000;
 
-/// What a session may cost. `None` is no limit.
+/// Limits of a session. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
@@ -26,12 +25,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether there is any limit.
+    /// True if there is any limit.
     pub fn is_limited(&self) -> bool {
         self.nano_usd.is_some() || self.tokens.is_some()
     }
 
-    /// Whether there is none.
+    /// True if there is no limit.
     pub fn is_unlimited(&self) -> bool {
         !self.is_limited()
     }
@@ -57,23 +56,23 @@ impl Amount {
     }
 }
 
-/// What a request may cost at worst.
+/// Worst case of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Need {
     /// Tokens that it has at most.
     pub input: u64,
-    /// What each of them costs at most, in micro-USD for a million; 0 if money does not matter.
+    /// Maximum price of an input token, in micro-USD per million; 0 without a limit of money.
     pub input_price: u64,
-    /// What a token of the reply costs, in micro-USD for a million.
+    /// Price of an output token, in micro-USD per million.
     pub output_price: u64,
     /// Tokens that its reply may have.
     pub output: u64,
-    /// A reply with room for fewer is not worth asking for.
+    /// Minimum useful reply, in tokens.
     pub output_min: u64,
 }
 
 impl Need {
-    /// What it costs at worst with a reply of `output` tokens.
+    /// Worst case with a reply of `output` tokens.
     pub fn amount(&self, output: u64) -> Amount {
         let pico =
             part(self.input, self.input_price).saturating_add(part(output, self.output_price));
@@ -97,7 +96,7 @@ impl Need {
     }
 }
 
-/// Why a request is not made: the budget has no room for it.
+/// Refusal of a request that does not fit into the budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the budget has no room for another request")]
 pub struct BudgetRefusal {
@@ -105,9 +104,9 @@ pub struct BudgetRefusal {
     pub limit: &'static str,
     /// The limit: billionths of a dollar, or tokens.
     pub cap: u64,
-    /// What is spent of it, requests whose cost is not known at their worst.
+    /// Spent amount; requests of unknown cost count as their worst case.
     pub spent: u64,
-    /// What the request could have cost at worst.
+    /// Worst case of the refused request.
     pub needed: u64,
 }
 
@@ -119,30 +118,30 @@ impl BudgetRefusal {
     /// The money that agents may cost that work for others; of one of them, its share.
     pub const AGENTS: &'static str = "delegation.maxCostMicroUsd";
 
-    /// Whether the limit is one of money.
+    /// True if the limit is one of money.
     pub fn is_money(&self) -> bool {
         matches!(self.limit, BudgetRefusal::MONEY | BudgetRefusal::AGENTS)
     }
 
-    /// What is left.
+    /// Remaining amount.
     pub fn left(&self) -> u64 {
         self.cap.saturating_sub(self.spent)
     }
 }
 
-/// What becomes of a request.
+/// Decision about a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservationResult {
-    /// It may be made.
+    /// Granted.
     Granted {
         /// Tokens that its reply may have.
         output: u64,
-        /// What is held for it.
+        /// Reserved amount.
         amount: Amount,
     },
-    /// Others have to end first.
+    /// Waits until other requests end.
     Waits,
-    /// It may not be made, whoever else ends.
+    /// Refused, also after all other requests end.
     Refused(BudgetRefusal),
 }
 
@@ -162,21 +161,22 @@ impl Reservations {
         Reservations { budget, settled: spent, ..Reservations::default() }
     }
 
-    /// What is spent.
+    /// Spent amount.
     pub fn settled(&self) -> Amount {
         self.settled
     }
 
-    /// What is held for requests that are out.
+    /// Reserved amount of requests in flight.
     pub fn held(&self) -> Amount {
         self.held.values().fold(Amount::default(), |sum, amount| sum.plus(*amount))
     }
 
-    /// Asks for `need`. Whoever waits is told by [`settle`](Ledger::settle).
+    /// Requests a reservation for `need`. A waiting request is decided by
+    /// [`settle`](Reservations::settle).
     pub fn ask(&mut self, id: u64, need: Need) -> ReservationResult {
         let answer = self.decide(id, need);
         match answer {
-            // Nobody overtakes.
+            // Requests are served in order.
             ReservationResult::Granted { .. } if !self.waiting.is_empty() => {
                 self.held.remove(&id);
                 self.waiting.push_back((id, need));
@@ -190,8 +190,8 @@ impl Reservations {
         }
     }
 
-    /// A request has ended and counts as `spent`; nothing, if it was never made. Says what becomes
-    /// of those who waited. One that is not known, or was settled before, only counts.
+    /// Ends a request with the amount `spent`, nothing if it was never sent. Returns decisions for
+    /// waiting requests. An unknown or already settled request is only counted.
     pub fn settle(&mut self, id: u64, spent: Amount) -> Vec<(u64, ReservationResult)> {
         self.held.remove(&id);
         self.waiting.retain(|(waiting, _)| *waiting != id);

@@ -1,7 +1,7 @@
-//! How many tokens a request has at most.
+//! Upper bound of the tokens of a request.
 //!
-//! A token is at least one byte of what is sent, so bytes bound tokens; what the provider counted
-//! of the same history before is closer.
+//! A token is at least one byte, so the number of bytes is an upper bound; the provider's count of
+//! an earlier part of the same history makes it tighter.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,19 +10,19 @@ use serde::Serialize;
 use crate::conversation::{ContentPart, Message};
 use crate::ports::{ProviderInfo, Request};
 
-/// What a message costs beside its text: its role, and where it begins and ends.
+/// Tokens of a message besides its text: role and delimiters.
 const TOKENS_A_MESSAGE: u64 = 16;
 
-/// What a request costs beside its messages, such as a provider's own words about tools.
+/// Tokens of a request besides its messages, such as the provider's own text about tools.
 const TOKENS_A_REQUEST: u64 = 1024;
 
-/// What a tool costs beside its description.
+/// Tokens of a tool besides its description.
 const TOKENS_A_TOOL: u64 = 32;
 
-/// What an image costs; a few models of some providers count more.
+/// Tokens of an image; a few models count more.
 const TOKENS_AN_IMAGE: u64 = 6000;
 
-/// What a provider last counted for one invocation.
+/// The provider's last count for one invocation.
 #[derive(Clone, Default)]
 pub(crate) struct TokenCalibration(Arc<Mutex<Option<CountedRequest>>>);
 

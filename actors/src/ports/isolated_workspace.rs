@@ -1,4 +1,4 @@
-//! A place of its own for an agent to work in, so that nothing it does is in anybody's way.
+//! Port for isolated workspaces of subagents.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::conversation::InvocationId;
 use crate::event::Origin;
 use crate::ports::{Policy, PortFuture, Toolbox};
 
-/// Makes such places.
+/// Creates isolated workspaces.
 pub trait Workplaces: fmt::Debug + Send + Sync + 'static {
-    /// Makes one for `id`, an agent of the name `agent` that `caller` wants, from what the session's
-    /// workspace is now. Dropping the future stops it. `Err`: why there can be none, in words.
+    /// Creates one for invocation `id` of agent `agent`, called by `caller`, from the current state
+    /// of the session's workspace. Dropping the future cancels it. `Err`: reason in words.
     fn open(
         &self,
         id: &InvocationId,
@@ -27,26 +27,27 @@ pub trait Workplaces: fmt::Debug + Send + Sync + 'static {
         agent: &str,
     ) -> PortFuture<Result<IsolatedWorkspace, String>>;
 
-    /// Whether `id` has one with something in it.
+    /// True if `id` has a workspace with content.
     fn is_there(&self, id: &InvocationId) -> bool;
 
-    /// Nobody works there any more: what was changed. `None`: nothing was, and the place is gone.
+    /// Closes a workspace and returns its changes. `None`: no changes, and the workspace was
+    /// removed.
     fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>>;
 
     /// The agent never began: the place goes.
     fn discard(&self, id: &InvocationId);
 }
 
-/// Where one agent works.
+/// Isolated workspace of one subagent.
 #[derive(Clone)]
 pub struct IsolatedWorkspace {
     /// Its working directory.
     pub cwd: String,
-    /// What it is told, in place of what others of its name are told.
+    /// Instructions, replacing those of its agent.
     pub system_prompt: String,
     /// Tools that work there, in place of those with the same names.
     pub tools: Toolbox,
-    /// What may be done there. Nothing that may not be done in the session's own workspace.
+    /// Policy of the workspace. Never permits more than the session's own workspace.
     pub policy: Arc<dyn Policy>,
 }
 
@@ -56,11 +57,11 @@ impl fmt::Debug for IsolatedWorkspace {
     }
 }
 
-/// What an agent has left in its place.
+/// Changes that a subagent left in its workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkLeft {
-    /// How many files it changed.
+    /// Number of changed files.
     pub count: usize,
     /// The first of them.
     pub files: Vec<FileLeft>,
@@ -88,21 +89,21 @@ pub struct FileLeft {
     pub removed: usize,
 }
 
-/// What is there of the place of an agent that has ended.
+/// State of the workspace of an ended subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorktreeSummary {
-    /// Where it worked.
+    /// Its working directory.
     pub cwd: String,
-    /// Whether it is still there.
+    /// True if it still exists.
     pub kept: bool,
-    /// What was changed, if that is known.
+    /// Its changes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<WorkLeft>,
 }
 
 impl WorktreeSummary {
-    /// What is known of the place at `cwd` where posse was killed before it looked.
+    /// State of the workspace at `cwd` after posse was killed before it was examined.
     pub fn unknown(cwd: String) -> WorktreeSummary {
         WorktreeSummary { cwd, kept: true, left: None }
     }

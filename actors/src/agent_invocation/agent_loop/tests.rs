@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, the history stays one that a provider accepts.
+//! In every order of inputs the history stays valid for a provider.
 
 use std::collections::HashSet;
 
@@ -209,7 +209,7 @@ fn begins_where_an_earlier_loop_broke_off() {
     );
 }
 
-/// What a test does next, if it can.
+/// Next action of the test.
 #[derive(Debug, Clone)]
 enum LoopAction {
     Reply { calls: Vec<(bool, bool)>, text: bool, stop: u8 },
@@ -236,7 +236,7 @@ fn happens() -> impl Strategy<Value = LoopAction> {
     ]
 }
 
-/// What a loop has said so far, and what must hold of it.
+/// Effects of a loop so far, with its invariants.
 #[derive(Default)]
 struct Observed {
     asking: bool,
@@ -417,7 +417,7 @@ fn an_answer_that_has_to_settle_ends_the_run_only_then() {
     assert_eq!(flaw(held.history()), None);
     assert_eq!(held.step(answers("done")), [settle()]);
 
-    // What the user says meanwhile is not lost.
+    // A steering message in the meantime is not lost.
     let mut steered = settling();
     assert_eq!(steered.step(LoopInput::Queued(follow_up("more"))), []);
     let effects = steered.step(LoopInput::Settled(None));

@@ -1,4 +1,4 @@
-//! How often histories become smaller, and that a session outlives what a provider refuses.
+//! Number of compactions, and survival of rejected requests.
 
 use proptest::prelude::*;
 
@@ -54,9 +54,9 @@ fn play(budget: &ContextBudget, fixed: usize, turns: &[usize], prompts: bool) ->
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Each compaction frees at least a fifth of what the threshold leaves for the history, as
-    /// long as single turns are small against that: so N turns of a size need no more
-    /// compactions than what they add is larger than that.
+    /// Each compaction frees at least a fifth of what the threshold leaves for the history, as long
+    /// as single turns are small against that: N turns of a size need at most as many compactions
+    /// as their total size exceeds that.
     #[test]
     fn a_small_budget_is_not_compacted_again_before_real_growth(
         tokens_max in 4_000u64..40_000,
@@ -119,7 +119,8 @@ impl Bounded {
         self.meter.compacted(&self.history);
     }
 
-    /// Says that many bytes, and whether they were answered, as an invocation would do it.
+    /// Sends a prompt of that many bytes through the steps of an invocation; returns true if it was
+    /// answered.
     fn say(&mut self, bytes: usize) -> bool {
         let content = vec![ContentPart::text("word ".repeat(bytes / 5))];
         let prompt = Arc::new(Message::User { content });
@@ -146,7 +147,7 @@ impl Bounded {
         self.reading().total <= self.bound
     }
 
-    /// Another process goes on: what is not in the history is not known any more.
+    /// Simulates a new process: content that is not in the history is lost.
     fn resume(&mut self) {
         self.meter = ContextMeter::default();
     }
@@ -154,9 +155,8 @@ impl Bounded {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
-    /// Whatever was refused for its size, and whatever came of it: something small is answered, at
-    /// the second try at the latest, as
-    /// long as a reply and its outputs are small against what the provider takes beside the rest.
+    /// After any sequence of rejected requests a small prompt is answered at the second attempt at
+    /// the latest, as long as a reply and its outputs are small against the provider's limit.
     #[test]
     fn a_refused_prompt_is_not_the_end_of_a_session(
         fixed in 0usize..12_000,

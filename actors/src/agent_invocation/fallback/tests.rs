@@ -126,7 +126,7 @@ fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_the
     assert!(matches!(choose(&chain), CandidateChoice::GiveUp { .. }));
     assert!(chain.retry_now(SECOND, &limits));
     assert_eq!(asked(choose(&chain)), 1, "the one that answered last");
-    // What they say then counts again.
+    // Its later estimates count again.
     away(&mut chain, 1);
     assert_eq!(asked(choose(&chain)), 0);
     away(&mut chain, 0);
@@ -154,7 +154,7 @@ proptest! {
                     prop_assert_eq!(chain.unfit(link, needs), None);
                     prop_assert!(until.is_none_or(|until| until >= now));
                     prop_assert!(until.is_none_or(|until| until <= deadline + limits.failover_wait));
-                    // Whoever is not there is waited for, so that a walk is no busy loop.
+                    // Waits for an unavailable model, so that the walk is not a busy loop.
                     now = now.max(until.unwrap_or(now).saturating_sub(limits.failover_wait));
                     let next = retry.map(|after| now + Duration::from_secs(after));
                     chain.failed(link, &busy(), next, now, &limits);

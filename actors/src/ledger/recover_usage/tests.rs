@@ -1,4 +1,4 @@
-//! What is lost, and what is found of it.
+//! Lost records, and the usage recovered from them.
 
 use proptest::prelude::*;
 
@@ -126,8 +126,8 @@ fn what_something_beside_the_journal_knows_is_the_least() {
 }
 
 proptest! {
-    /// Whichever records are lost, and wherever the proof ends, nothing is left that was not left
-    /// before, as long as one of the records of each request can be read, or its number shows.
+    /// For any lost records and any end of the verified part, the remaining budget never grows, as
+    /// long as one record of each request is readable or its number is known.
     #[test]
     fn a_budget_never_grows(
         ends in prop::collection::vec(any::<u8>(), 1..12),

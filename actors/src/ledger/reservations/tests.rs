@@ -1,4 +1,4 @@
-//! A budget holds whoever asks, in whatever order requests begin and end.
+//! The budget holds in every order of requests.
 
 use proptest::prelude::*;
 
@@ -109,23 +109,23 @@ fn whoever_costs_more_than_was_held_ends_it() {
     );
 }
 
-/// What happens next to one of a few requests.
+/// Next action on one of a few requests.
 #[derive(Debug, Clone)]
 enum Act {
     Ask {
         input: u64,
         output: u64,
     },
-    /// The request at this place ends, and costs this part of what was held.
+    /// The request at this index ends at this fraction of its reservation.
     End {
         place: usize,
         permille: u64,
     },
-    /// It was never made.
+    /// It was never sent.
     Release {
         place: usize,
     },
-    /// Somebody settles twice.
+    /// A second settlement.
     Again {
         place: usize,
     },
@@ -199,7 +199,7 @@ proptest! {
             let all = spent.plus(held);
             prop_assert!(all.nano_usd <= cap, "{} of {cap}", all.nano_usd);
             prop_assert!(tokens.is_none_or(|tokens| all.tokens <= tokens));
-            // Nobody waits for nothing.
+            // A request waits only while others are in flight.
             prop_assert!(waiting.is_empty() || !out.is_empty());
         }
     }
