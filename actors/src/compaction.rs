@@ -2,7 +2,7 @@
 //! oldest turns, replaced by a summary.
 //!
 //! Pure, deterministic and without a model. The result is as valid as the input: a reply keeps its
-//! calls and the results right behind it. The latest turns stay
+//! calls and the results right behind it. The latest turns stay unchanged.
 
 mod outputs;
 mod segments;

@@ -1,8 +1,8 @@
-//! How actors talk: `tell` and forget, `ask` and wait, `Report` to whoever started the work, and
-//! work done `spawn_task` the actor that comes back as a message.
+//! Communication between actors: `tell` (no reply), `ask` (wait for a reply), `Report` (one result
+//! for the parent), and `spawn_task` (work whose result returns as a message).
 //!
-//! ractor reports a dead peer in three different shapes. Here it has one: `None` for `ask`, and
-//! [`Lost`] for a report whose sender died before it spoke.
+//! ractor reports a dead peer in three different forms. Here there is one: `None` for `ask`, and
+//! [`Lost`] for a report whose sender died before it sent.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use ractor::{ActorProcessingErr, ActorRef, Message, RpcReplyPort};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError};
 
-/// What starting returns. `Err` goes to whoever is spawning the actor.
+/// Result of starting an actor. `Err` is returned to the spawner.
 pub(crate) type Started<State> = Result<State, ActorProcessingErr>;
 
-/// What handling returns. `Err` ends the actor: it means "this is a bug", never "no".
+/// Result of a handler. `Err` ends the actor: it means a bug, never a domain failure.
 pub(crate) type Handled = Result<(), ActorProcessingErr>;
 
 pub(crate) fn tell<M: Message>(peer: &ActorRef<M>, message: M) {
@@ -46,10 +46,10 @@ pub(crate) struct Lost;
 
 type OneShot<T> = Box<dyn FnOnce(Result<T, Lost>) + Send>;
 
-/// A one-shot line to whoever started some work. It is never silent: if it is dropped unused,
-/// because its holder crashed, the other end hears [`Lost`].
+/// One-shot result of some work. Never silent: if it is dropped unused because its holder crashed,
+/// the receiver gets [`Lost`].
 ///
-/// A child is handed a `Report`, not its parent's `ActorRef`, and so depends on no parent.
+/// A child receives a `Report`, not its parent's `ActorRef`, and so does not depend on the parent.
 pub(crate) struct Report<T>(Option<OneShot<T>>);
 
 impl<T: 'static> Report<T> {
@@ -86,7 +86,7 @@ impl<T> std::fmt::Debug for Report<T> {
     }
 }
 
-/// A [`Report`] with several holders. The first to speak is heard; [`Lost`] is heard when the last
+/// A [`Report`] with several holders. The first result counts; [`Lost`] is sent when the last
 /// holder is gone.
 pub(crate) struct SharedReport<T>(Arc<Mutex<Option<Report<T>>>>);
 
@@ -109,8 +109,8 @@ impl<T: 'static> SharedReport<T> {
     }
 }
 
-/// Held by everything that works for an actor, so that its supervisor can tell when the last of
-/// it is gone: a crash is heard of before what the actor owned was dropped.
+/// Held by everything that works for an actor, so that its supervisor knows when the last of it is
+/// gone: a crash is reported before the actor's state is dropped.
 #[derive(Clone)]
 pub(crate) struct AliveToken(
     #[expect(dead_code, reason = "it is there to be dropped")] mpsc::Sender<Infallible>,
@@ -133,7 +133,7 @@ impl AllGone {
     }
 }
 
-/// A line to an actor that its supervisor may replace. `None` in it says: gone for good.
+/// Reference to an actor that its supervisor may replace. `None` means that it is gone permanently.
 pub(crate) struct SupervisedRef<M>(watch::Receiver<Option<ActorRef<M>>>);
 
 impl<M> Clone for SupervisedRef<M> {
@@ -147,12 +147,12 @@ impl<M: Message> SupervisedRef<M> {
         SupervisedRef(incarnations)
     }
 
-    /// Whoever is there now.
+    /// The current incarnation, if the actor is running.
     pub(crate) fn current(&self) -> Option<ActorRef<M>> {
         self.0.borrow().clone()
     }
 
-    /// Tells whoever is there now.
+    /// Sends a message to the current incarnation.
     pub(crate) fn tell(&self, message: M) {
         if let Some(peer) = &*self.0.borrow() {
             tell(peer, message);
@@ -193,7 +193,8 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Does `work` beside the actor, and tells the actor how it ended, even if it panicked.
+/// Runs `work` as a task of the actor and sends its result to the actor as a message, also after a
+/// panic.
 pub(crate) fn spawn_task<M: Message, T: Send + 'static>(
     me: &ActorRef<M>,
     work: impl Future<Output = T> + Send + 'static,
@@ -206,7 +207,7 @@ pub(crate) fn spawn_task<M: Message, T: Send + 'static>(
     beside
 }
 
-/// What a panic said.
+/// Text of a panic.
 pub(crate) fn panic_text(died: JoinError) -> String {
     match died.try_into_panic() {
         Ok(payload) => payload

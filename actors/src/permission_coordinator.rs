@@ -1,9 +1,10 @@
-//! The only place where a human is asked: a queue of questions, each answered once.
+//! Permission coordinator: the only place where a person is asked. A queue of requests, each
+//! answered once.
 //!
-//! A question is a record before anybody sees it, and an answer is on the disk before it acts.
-//! The asking call mints the question's id and keeps asking until it has an answer. So when this
-//! actor crashes, every open question comes back under the same id, and nothing was allowed
-//! meanwhile. The first answer counts, whoever gives it; every later one hears so.
+//! A request is recorded before it is shown, and an answer is on disk before it takes effect. The
+//! calling side creates the request's id and repeats it until it has an answer. So when this actor
+//! crashes, every open request returns under the same id, and nothing is allowed in the meantime.
+//! The first answer counts; every later one gets an error.
 
 mod binding;
 mod grant_view;
@@ -29,7 +30,7 @@ use grant_view::QuestionEnd;
 /// Why a question is withdrawn whose asker is gone.
 const GONE: &str = "the call that asked is gone";
 
-/// What every incarnation of the coordinator is started with.
+/// Arguments of every incarnation of the coordinator.
 #[derive(Clone)]
 pub(crate) struct Args {
     pub(crate) clock: Arc<dyn Clock>,
@@ -50,16 +51,16 @@ pub(crate) struct Ask {
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
     pub(crate) question: PermissionQuestion,
-    /// Who judges it, and where it is done: an agent may work elsewhere than the session.
+    /// Policy and place of the call: a subagent may have its own.
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) cwd: String,
-    /// Gone when nobody waits for the answer any more.
+    /// Gone when the caller no longer waits for the answer.
     pub(crate) asker: Weak<()>,
     pub(crate) reply: Report<ApprovalResult>,
 }
 
 impl Ask {
-    /// All that an answer is bound to.
+    /// Everything that an answer is bound to.
     fn binding(&self) -> Binding {
         Binding::of(&self.call_id, &self.action.digest, &self.cwd, &self.origin)
     }
@@ -88,14 +89,14 @@ impl Asker {
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        // Gone first, told second: a coordinator that starts in between sees that it is gone.
+        // Removed first, announced second: a coordinator that starts in between sees the removal.
         if self.waiting.take().is_some() {
             self.permissions.tell(Msg::Withdraw(self.id.clone()));
         }
     }
 }
 
-/// How a question ended.
+/// Result of a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApprovalResult {
     /// Exactly what this is bound to may run.
@@ -110,11 +111,11 @@ pub(crate) enum ApprovalResult {
 /// A human's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HumanDecision {
-    /// Run it, and what the scope covers.
+    /// Allow, with a scope.
     Allow(Scope),
     /// Do not run it.
     Deny {
-        /// For the model, if the human says why.
+        /// Reason for the model, if given.
         reason: Option<String>,
     },
 }
@@ -125,22 +126,22 @@ pub enum AnswerError {
     /// Never asked, or too long ago.
     #[error("no open question has the id `{0}`")]
     NotPending(QuestionId),
-    /// Somebody was faster, or another answer covers it.
+    /// Another answer was first, or a grant covers it.
     #[error("the question `{0}` has been answered already; the first answer counts")]
     Answered(QuestionId),
-    /// The same, and who was faster.
+    /// As above, with the front end that answered.
     #[error("the question `{0}` has been answered already by {1}; the first answer counts")]
     AnsweredBy(QuestionId, String),
-    /// Nobody waits for the answer any more.
+    /// The call no longer waits for the answer.
     #[error("the question `{0}` was withdrawn; the answer is ignored")]
     Withdrawn(QuestionId),
     /// The question does not offer that scope.
     #[error("the question cannot be answered for the scope `{0:?}`")]
     ScopeNotOffered(Scope),
-    /// It is not on the disk, and so it does not act.
+    /// The answer could not be recorded, so it has no effect.
     #[error("the answer could not be recorded, and does not count: {0}")]
     Unrecorded(String),
-    /// Something crashed over it. The question, if it is still open, can be answered again.
+    /// A crash occurred. If the request is still open, it can be answered again.
     #[error("the answer was lost in a crash; answer again if the question is still open")]
     Lost,
     /// The session has ended.
@@ -158,7 +159,7 @@ pub(crate) enum Msg {
     Withdraw(QuestionId),
     /// An answer has acted. `true`: it covers more than its call.
     Settled(bool),
-    /// Report when everything that came before this is recorded.
+    /// Report when all earlier answers are recorded.
     Settle(Report<()>),
 }
 
@@ -184,7 +185,7 @@ pub(crate) struct State {
     open: VecDeque<Ask>,
     /// Answers on their way to the disk.
     settling: usize,
-    /// Who waits for those.
+    /// Callers of [`Msg::Settle`].
     waiting: Vec<Report<()>>,
 }
 
@@ -200,7 +201,7 @@ impl Actor for PermissionCoordinator {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
-        // Whoever still waits asks again; the rest would stay open in front of the user.
+        // Waiting calls ask again; the other requests would stay open on the screen.
         for (id, ShownQuestion { origin, .. }) in self.args.book.end_orphans() {
             self.withdrawn(&id, &origin, GONE);
         }
@@ -329,7 +330,7 @@ impl PermissionCoordinator {
         state.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
-    /// What is wrong with an answer to a question that is not open.
+    /// Error for an answer to a request that is not open.
     fn too_late(&self, id: &QuestionId) -> AnswerError {
         match self.args.book.ended(id) {
             None => AnswerError::NotPending(id.clone()),
@@ -353,8 +354,8 @@ impl PermissionCoordinator {
         }
     }
 
-    /// Lets an answer act as soon as it is on the disk. That goes on whatever becomes of this
-    /// actor: the record is in the outbox when this returns.
+    /// Makes an answer effective once it is on disk. This continues if the actor crashes: the
+    /// record is in the outbox when this returns.
     fn settle(
         &self,
         ask: Ask,
@@ -383,7 +384,7 @@ impl PermissionCoordinator {
                     Err(AnswerError::Unrecorded(unrecorded.to_string()))
                 }
             };
-            // The queue first: whoever hears that it is done sees what it did.
+            // Update the queue first, so that the caller sees the effect when its call returns.
             line.tell(Msg::Settled(granted && settled.is_ok()));
             answer(told, settled);
         });
@@ -395,7 +396,7 @@ impl PermissionCoordinator {
         ask.reply.send(ApprovalResult::Denied { reason });
     }
 
-    /// A grant answers it. Whoever sees it as open hears so.
+    /// A grant answers the request; observers are informed.
     fn covered(&self, ask: Ask) {
         if self.args.book.end(&ask.id, QuestionEnd::Answered(None)).is_some() {
             self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
@@ -414,7 +415,7 @@ impl PermissionCoordinator {
         }
     }
 
-    /// What the policy says with the grants of now. `None` without any.
+    /// Decision of the policy with the current grants. `None` without grants.
     fn judge_again(&self, ask: &Ask) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {

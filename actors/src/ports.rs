@@ -1,6 +1,6 @@
-//! The holes in the kernel: what it needs of the world, named by its callers.
+//! Ports of the kernel: the traits through which it uses the outside world.
 //!
-//! A port is used as `dyn`, so its methods return boxed futures explicitly.
+//! Ports are used as `dyn`, so their methods return boxed futures.
 
 mod clock;
 mod grants;
@@ -32,30 +32,30 @@ pub use tool::{
     RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 
-/// What a boxed source of an error must be.
+/// Requirements of a boxed error source.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A future that a port returns.
 pub type PortFuture<T> = BoxFuture<'static, T>;
 
-/// Everything a session needs of the world.
+/// All ports of a session.
 #[derive(Clone)]
 pub struct Ports {
     /// The model.
     pub provider: Arc<dyn Provider>,
-    /// Who is asked instead while it is away, in this order.
+    /// Fallback providers, in order of preference.
     pub fallbacks: Vec<Fallback>,
     /// The tools.
     pub tools: Arc<Toolbox>,
-    /// What may happen before and after a call.
+    /// Hooks around calls.
     pub hooks: Arc<dyn Hook>,
-    /// What may run.
+    /// Permission policy.
     pub policy: Arc<dyn Policy>,
-    /// What the user allowed for longer than a session.
+    /// Stored grants.
     pub grants: Arc<dyn GrantStore>,
-    /// Where records go.
+    /// Journal.
     pub journal: Arc<dyn JournalStore>,
-    /// What time it is.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
     /// New ids.
     pub ids: Arc<dyn Ids>,

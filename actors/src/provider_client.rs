@@ -1,8 +1,9 @@
-//! Reaches one account of a provider on behalf of every invocation: attempts, waits, breakers and
-//! patience are here, and nowhere else.
+//! Client of one provider account for all invocations: attempts, retries, circuit breakers and
+//! patience.
 //!
-//! Nothing here waits for the provider: an attempt is a task that comes back as a message, and
-//! dropping it ends the request. Who asks when is decided by the lane (`lane.rs`) of each model.
+//! No handler waits for the provider: an attempt is a task whose result returns as a message, and
+//! dropping it cancels the request. The circuit breaker of each model decides about order and time
+//! (`circuit_breaker.rs`).
 
 mod backoff;
 mod circuit_breaker;
@@ -38,12 +39,12 @@ use stream::{Relay, relay};
 /// Deltas between an adapter and its relay.
 const DELTAS_IN_FLIGHT: usize = 64;
 
-/// What every incarnation of the client is started with.
+/// Arguments of every incarnation of the client.
 #[derive(Clone)]
 pub(crate) struct Args {
     /// The models of the account.
     pub(crate) providers: Vec<Arc<dyn Provider>>,
-    /// What they cost, in the same order.
+    /// Prices, in the same order.
     pub(crate) prices: Vec<Option<PriceLookup>>,
     /// The way to the session's ledger.
     pub(crate) purse: BudgetHandle,
@@ -51,25 +52,25 @@ pub(crate) struct Args {
     pub(crate) transcript: Transcript,
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
-    /// An earlier incarnation crashed, and what it knew is lost: one asks first.
+    /// An earlier incarnation crashed and lost its state: a single request probes first.
     pub(crate) wary: bool,
 }
 
 /// One request, however many attempts it takes.
 pub(crate) struct ModelRequest {
-    /// Which of the account's models is asked.
+    /// Index of the model within the account.
     pub(crate) model: usize,
     pub(crate) request: Request,
     pub(crate) origin: Arc<Origin>,
-    /// Which reply of its invocation this is.
+    /// Number of the reply within the invocation.
     pub(crate) turn: u32,
-    /// When patience ends. It travels here, so that a crash does not reset it.
+    /// End of patience. Stored here, so that a crash does not reset it.
     pub(crate) deadline: Deadline,
-    /// When whoever asks would rather ask somebody else (monotonic).
+    /// Time from which the invocation prefers a fallback (monotonic).
     pub(crate) until: Option<Duration>,
-    /// What arrives of the reply.
+    /// Text of the arriving reply.
     pub(crate) draft: PartialReply,
-    /// What was counted of its history before.
+    /// Token calibration of its history.
     pub(crate) gauge: TokenCalibration,
     pub(crate) report: Report<Result<MeteredReply, Unanswered>>,
 }
@@ -78,7 +79,7 @@ pub(crate) struct ModelRequest {
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub(crate) error: ProviderError,
-    /// When it is worth asking again (monotonic), if it is at all and that is known.
+    /// Earliest useful time of another attempt (monotonic), if there is one.
     pub(crate) next_try: Option<Duration>,
 }
 
@@ -87,12 +88,12 @@ pub(crate) enum Msg {
     /// The first of a reply has arrived.
     Alive(RequestKey),
     AttemptEnded(RequestKey, Result<Result<MeteredReply, ProviderError>, JoinError>),
-    /// A wait is over, or worth another word. Which alarm says so: one that was put off is heard
-    /// of, too.
+    /// A timer fired: a retry is due or a waiting notice should be repeated. The id identifies
+    /// stale timers.
     WaitEnded(u64),
-    /// The invocation wants nothing any more. What had arrived is kept as a partial reply.
+    /// The invocation cancels its request. The text so far is kept as a partial reply.
     Cancel(InvocationId),
-    /// The user asks for a try now, whatever was said about waiting: one is made.
+    /// The user requests an attempt now, regardless of waits.
     Relent,
 }
 
@@ -118,7 +119,7 @@ pub(crate) struct State {
     open: BTreeMap<RequestKey, InFlightRequest>,
     /// One for each model, by its name.
     lanes: HashMap<String, CircuitBreaker>,
-    /// Why a lane is shut: class of the last refusal, and what was behind it.
+    /// Cause of an open breaker: class of the last refusal and its detail.
     troubles: HashMap<String, (&'static str, String)>,
     alarm: Option<(Duration, OwnedTask)>,
     /// Alarms that were set so far.
@@ -133,9 +134,9 @@ struct InFlightRequest {
     work: Option<OwnedTask>,
     /// Why the last one failed.
     error: Option<ProviderError>,
-    /// A failure that nobody was told of yet.
+    /// Failure that was not announced yet.
     unsaid: bool,
-    /// When the wait is worth a word.
+    /// Time of the next notice about the wait.
     word_at: Option<Duration>,
 }
 
@@ -227,7 +228,7 @@ impl ProviderClient {
         }
     }
 
-    /// Lets everybody do whose turn it is, tells who waits, and sets the alarm for the next.
+    /// Starts due requests, announces waits, and sets the next alarm.
     fn proceed(&self, me: &ActorRef<Msg>, state: &mut State) {
         let now = self.now();
         let names: Vec<String> = state.lanes.keys().cloned().collect();
@@ -394,11 +395,10 @@ impl ProviderClient {
     }
 }
 
-/// Why a reply broke off that nobody wanted any more.
+/// Cause of a reply that was cut off because it was cancelled.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
-/// Records what had arrived of a reply that ends here, if anything had, and what it has cost.
-/// Returns the text.
+/// Records the partial text of a reply that ends here, if any, and its cost. Returns the text.
 pub(crate) fn keep_partial(
     draft: &PartialReply,
     transcript: &Transcript,

@@ -1,5 +1,5 @@
-//! What outlives every incarnation of the coordinator: what the user allowed, which questions
-//! observers see as open, and how the latest ones ended.
+//! State that survives crashes of the coordinator: grants, requests that observers see as open, and
+//! the ends of recent requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +12,10 @@ use crate::event::{Event, Grant, Origin, Scope};
 use crate::ports::{Clock, GrantStore, Now};
 use crate::transcript_writer::Transcript;
 
-/// Ended questions that a late answer can still be told about.
+/// Number of ended requests for which a late answer gets a specific error.
 const ENDED_MAX: usize = 1024;
 
-/// What the user has allowed. Read by every call; written by the coordinator alone.
+/// Grants of the user. Read by every call; written by the coordinator only.
 #[derive(Clone)]
 pub(crate) struct GrantView {
     /// Until the session ends.
@@ -32,7 +32,7 @@ pub(crate) struct GrantView {
 
 #[derive(Default)]
 struct OpenQuestions {
-    /// What observers see as open, and whether anybody still waits for the answer.
+    /// Requests that observers see as open, and whether a call still waits for the answer.
     shown: BTreeMap<QuestionId, ShownQuestion>,
     /// The oldest first.
     ended: VecDeque<(QuestionId, QuestionEnd)>,
@@ -40,18 +40,18 @@ struct OpenQuestions {
 
 pub(crate) struct ShownQuestion {
     pub(crate) origin: Arc<Origin>,
-    /// What is asked about, in one line.
+    /// One-line description of the effect.
     pub(crate) summary: String,
     pub(crate) asker: Weak<()>,
 }
 
-/// How a question ended.
+/// End of a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum QuestionEnd {
     /// By whom, if it was not the front end that owns the session.
     Answered(Option<String>),
     Withdrawn,
-    /// Withdrawn, and an answer that came after that was told about.
+    /// Withdrawn; a late answer has been reported.
     WithdrawnAndTold,
 }
 
@@ -68,7 +68,7 @@ impl GrantView {
         GrantView { session, store, clock, transcript, unanswered, not_by_yes, questions }
     }
 
-    /// What counts at this moment, whoever gave it.
+    /// Currently valid grants from all sources.
     pub(crate) fn grants(&self) -> Arc<[Grant]> {
         let standing = self.store.standing(self.now());
         if let Some(message) = standing.alarm {
@@ -87,8 +87,8 @@ impl GrantView {
         self.store.widest()
     }
 
-    /// Adds a grant, and returns when it is as durable as its scope says. What cannot be kept
-    /// counts until the session ends.
+    /// Adds a grant; returns when it is as durable as its scope requires. A grant that cannot be
+    /// stored is valid until the session ends.
     pub(crate) async fn keep(&self, grant: Grant, origin: &Arc<Origin>) {
         if grant.scope > Scope::Session {
             match self.store.keep(grant.clone(), self.now()).await {
@@ -108,7 +108,7 @@ impl GrantView {
         });
     }
 
-    /// Questions that nobody could be asked.
+    /// Number of requests that no person could answer.
     pub(crate) fn unanswered(&self) -> u32 {
         self.unanswered.load(Ordering::Relaxed)
     }
@@ -140,12 +140,12 @@ impl GrantView {
         self.questions().shown.values().filter(below).map(line).collect()
     }
 
-    /// Whether observers see the question as open.
+    /// True if observers see the request as open.
     pub(crate) fn is_shown(&self, id: &QuestionId) -> bool {
         self.questions().shown.contains_key(id)
     }
 
-    /// Whether this process has shown the question, and so sees to its end.
+    /// True if this process has shown the request and is responsible for its end.
     pub(crate) fn has_shown(&self, id: &QuestionId) -> bool {
         let questions = self.questions();
         questions.shown.contains_key(id) || questions.ended.iter().any(|(ended, _)| ended == id)
@@ -159,7 +159,7 @@ impl GrantView {
         Some(shown)
     }
 
-    /// How a question ended, if it is one of the latest. Says only once that one was withdrawn.
+    /// End of a recent request. Reports a withdrawal only once.
     pub(crate) fn ended(&self, id: &QuestionId) -> Option<QuestionEnd> {
         let mut questions = self.questions();
         let (_, how) = questions.ended.iter_mut().rev().find(|(ended, _)| ended == id)?;
@@ -181,7 +181,7 @@ impl GrantView {
         orphans
     }
 
-    /// Nobody will be asked any more: what is open in front of the user is withdrawn.
+    /// No more answers will come: withdraws all open requests.
     pub(crate) fn withdraw_all(&self) {
         let shown = std::mem::take(&mut self.questions().shown);
         for (request_id, ShownQuestion { origin, .. }) in shown {

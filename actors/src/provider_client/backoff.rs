@@ -1,4 +1,4 @@
-//! How long one request waits, and what its user hears of it.
+//! Waits of one request between attempts, and the notices about them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,15 +14,15 @@ const WAIT_WORTH_A_WORD: Duration = Duration::from_millis(500);
 /// Between two words about the same wait.
 const WORDS_APART: Duration = Duration::from_mins(1);
 
-/// When the patience of a request ends (monotonic). Shared by whoever asks and the client, so that
-/// neither's crash resets it.
+/// End of patience of a request (monotonic). Shared by invocation and client, so that a crash of
+/// either does not reset it.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline(Arc<Mutex<Patience>>);
 
 #[derive(Debug)]
 struct Patience {
     ends: Duration,
-    /// A reply arrives since then: nobody needs patience.
+    /// Start of a reply that is arriving: patience is suspended.
     suspended: Option<Duration>,
 }
 
@@ -40,7 +40,7 @@ impl Deadline {
         self.lock().suspended.get_or_insert(now);
     }
 
-    /// It failed. The time that it took does not count.
+    /// The attempt failed. Its duration does not count against patience.
     pub(super) fn resume(&self, now: Duration) {
         let mut patience = self.lock();
         if let Some(since) = patience.suspended.take() {
@@ -54,8 +54,9 @@ impl Deadline {
 }
 
 impl ModelRequest {
-    /// How it waits. Patience is used up to its end: where the next turn would come later, the
-    /// end is one, unless somebody else is asked then. `last`: it does not come before this.
+    /// Wait limits of a request. Patience is used to its end: if the next turn would come later,
+    /// there is a last attempt at the end, unless a fallback is available. `last`: earliest time of
+    /// that attempt.
     pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> WaitLimits {
         let deadline = self.deadline.get();
         let until = self.until.map_or(deadline, |until| until.min(deadline));
@@ -66,7 +67,7 @@ impl ModelRequest {
 }
 
 impl ProviderClient {
-    /// Tells of failures that are waited out, and of waits that begin or go on.
+    /// Announces failures that are retried, and the start and progress of waits.
     pub(super) fn say_who_waits(&self, now: Duration, state: &mut State) {
         for (key, open) in &mut state.open {
             if open.work.is_some() {
@@ -114,7 +115,7 @@ impl ProviderClient {
     }
 }
 
-/// When a wait is worth another word: sooner the shorter it is, and never at its very end.
+/// Time of the next notice about a wait: sooner for shorter waits, and never right before its end.
 fn next_word(now: Duration, wait: Duration) -> Option<Duration> {
     let apart = (wait / 4).clamp(Duration::from_secs(1), WORDS_APART);
     (apart < wait).then_some(now + apart)

@@ -1,8 +1,9 @@
-//! Who may ask one model when: a breaker with a queue before it. Pure; times are monotonic.
+//! Circuit breaker with a queue, one per model. Pure; times are monotonic.
 //!
-//! As long as the model answers, everybody asks at once. After a few failures in a row the gate
-//! shuts: one asks at a time, and not often. The first sign of life opens it again, for two more, and
-//! each of theirs for two more, so that those who waited do not come back all at once.
+//! While the model answers, requests pass at once. After some failures in a row the breaker opens:
+//! one request at a time probes, at long intervals. The first sign of life closes it step by step:
+//! for two more requests, and two more after each of these, so that waiting requests do not return
+//! all at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// A request, in the order of arrival.
 pub(crate) type RequestKey = u64;
 
-/// Bounds of a lane.
+/// Limits of a breaker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BreakerBounds {
     /// Failures in a row that shut the gate.
@@ -22,19 +23,19 @@ pub(crate) struct BreakerBounds {
 /// Requests that may be out before the gate counts as open.
 const ROOM_MAX: usize = 64;
 
-/// How long somebody waits.
+/// Wait limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitLimits {
-    /// It does not ask before this.
+    /// Earliest time of its turn.
     pub(crate) not_before: Duration,
-    /// It gives up rather than wait longer.
+    /// Latest time of its turn; after it, the request gives up.
     pub(crate) until: Duration,
-    /// If its turn would come later, it asks once more at `until`, but not before this. `None`: it
-    /// does not, because somebody else can be asked instead.
+    /// Time of a last attempt if its turn would come after `until`, but not before this. `None`: no
+    /// last attempt, because a fallback is available.
     pub(crate) last: Option<Duration>,
 }
 
-/// What becomes of somebody who waited.
+/// Decision about a waiting request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     Ask(RequestKey),
@@ -47,10 +48,10 @@ enum Gate {
     Open {
         failures: u32,
     },
-    /// Nobody asks before `until`; then one does.
+    /// Open: no request before `until`, then one probe.
     Shut {
         until: Duration,
-        /// The server's own words: not even for the last time does anybody ask before this.
+        /// Wait requested by the server: also no last attempt before this.
         bar: Duration,
         round: u32,
     },
@@ -59,7 +60,7 @@ enum Gate {
         since: Duration,
         round: u32,
     },
-    /// So many may be out at once.
+    /// Half-open: maximum number of requests in flight.
     Opening {
         room: usize,
         round: u32,
@@ -70,7 +71,7 @@ enum Gate {
 pub(crate) struct CircuitBreaker {
     bounds: BreakerBounds,
     gate: Gate,
-    /// When the last one asked while the gate was shut.
+    /// Time of the last probe.
     probed: Option<Duration>,
     out: BTreeSet<RequestKey>,
     waiting: BTreeMap<RequestKey, WaitLimits>,
@@ -88,7 +89,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// A lane of which nobody knows whether it is open: one asks first.
+    /// Breaker in unknown state: one request probes first.
     pub(crate) fn half_open(bounds: BreakerBounds, now: Duration) -> CircuitBreaker {
         let gate = Gate::Shut { until: now, bar: now, round: 0 };
         CircuitBreaker { gate, ..CircuitBreaker::new(bounds) }
@@ -109,7 +110,7 @@ impl CircuitBreaker {
         self.waiting.insert(key, waiting);
     }
 
-    /// When `key` asks, as far as is known.
+    /// Expected turn of `key`, if known.
     pub(crate) fn turn_of(&self, key: RequestKey) -> Option<Duration> {
         self.earliest(self.waiting.get(&key)?)
     }
@@ -119,8 +120,8 @@ impl CircuitBreaker {
         Some(if turn > waiting.until && self.has_last(waiting) { waiting.until } else { turn })
     }
 
-    /// Whether somebody whose turn would come too late may ask once more before giving up. Probes
-    /// stay as far apart as they must be, and what the server said counts.
+    /// True if a request whose turn would come too late may make a last attempt. The probe interval
+    /// and the server's wait still apply.
     fn has_last(&self, waiting: &WaitLimits) -> bool {
         let WaitLimits { until, last, not_before: _ } = *waiting;
         let allowed = last.is_some_and(|last| last <= until);
@@ -145,7 +146,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Who is to do something now. To be asked until there is nobody.
+    /// Next request to act now. Call until it returns none.
     pub(crate) fn turn(&mut self, now: Duration) -> Option<Admission> {
         let ready = |waiting: &WaitLimits| self.earliest(waiting).is_some_and(|at| at <= now);
         let ask = self.waiting.iter().find(|(_, waiting)| ready(waiting)).map(|(key, _)| *key);
@@ -167,7 +168,7 @@ impl CircuitBreaker {
         Some(Admission::GiveUp(key, self.earliest(&waiting)))
     }
 
-    /// When [`turn`](Lane::turn) has to be asked again, if nothing happens before.
+    /// Time at which [`turn`](CircuitBreaker::turn) must be called again without other events.
     pub(crate) fn due(&self) -> Option<Duration> {
         let due = |waiting: &WaitLimits| self.earliest(waiting).unwrap_or(waiting.until);
         self.waiting.values().map(due).min()
@@ -184,27 +185,27 @@ impl CircuitBreaker {
                 self.gate = Gate::Opening { room: 3, round: *round };
             }
             Gate::Opening { room, .. } => *room += 2,
-            // It asked before the gate shut, and says nothing about those who ask now.
+            // Sent before the breaker opened; its result says nothing about the current state.
             Gate::Shut { .. } | Gate::Probing { .. } => {}
         }
         self.settle();
     }
 
-    /// It was answered: with a reply, or with words that say that asking again is no use.
+    /// The request was answered, by a reply or by an error for which a retry is useless.
     pub(crate) fn answered(&mut self, key: RequestKey) {
         self.alive(key);
         self.out.remove(&key);
         self.settle();
     }
 
-    /// It failed in a way that says nothing about the next one.
+    /// The request failed in a way that says nothing about the next one.
     pub(crate) fn slipped(&mut self, key: RequestKey, now: Duration) {
         self.out.remove(&key);
         self.leave(key, now);
     }
 
-    /// It failed because the model is away, or busy. `wait`: of its own; `asked`: what the server
-    /// asks everybody to wait.
+    /// The request failed because the model is unavailable or busy. `wait`: its own wait; `asked`:
+    /// wait that the server requests from all.
     pub(crate) fn refused(
         &mut self,
         key: RequestKey,
@@ -236,7 +237,7 @@ impl CircuitBreaker {
         };
     }
 
-    /// It wants nothing any more.
+    /// The request was cancelled.
     pub(crate) fn cancel(&mut self, key: RequestKey, now: Duration) {
         self.out.remove(&key);
         self.waiting.remove(&key);
@@ -254,8 +255,7 @@ impl CircuitBreaker {
         self.settle();
     }
 
-    /// Somebody wants to know now: one may ask, whatever the last ones were told. What that one
-    /// hears counts again.
+    /// Retry on request of the user: one request may probe regardless of waits. Its result counts.
     pub(crate) fn retry_now(&mut self, now: Duration) {
         if let Gate::Shut { until, bar, .. } = &mut self.gate {
             *until = now.min(*until);

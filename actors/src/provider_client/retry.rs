@@ -1,25 +1,25 @@
-//! What to do after a failed attempt: wait, or give up. Pure.
+//! Retry policy: decides after a failed attempt to wait or to give up. Pure.
 
 use std::time::Duration;
 
 use crate::limits::Limits;
 use crate::ports::ProviderError;
 
-/// What has happened to one request so far.
+/// Attempts of one request so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Attempts {
     /// Attempts made.
     pub(crate) made: u32,
-    /// How many of them ended in a reply that made no sense.
+    /// Number of attempts with an invalid reply.
     pub(crate) broken: u32,
-    /// How many of them ended in a reply that broke off.
+    /// Number of attempts with a reply that was cut off.
     pub(crate) cut: u32,
-    /// How many in a row found nobody, or nobody with time.
+    /// Number of consecutive attempts without a connection or refused as overloaded.
     pub(crate) refused: u32,
 }
 
 impl Attempts {
-    /// Whether there were as many as there may be.
+    /// True if the maximum number of attempts is reached.
     pub(crate) fn are_spent(&self, limits: &Limits) -> bool {
         limits.attempts_max.is_some_and(|max| self.made >= max.max(1))
     }
@@ -42,19 +42,19 @@ impl Attempts {
     }
 }
 
-/// What to do next.
+/// Decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
     /// Try again after `wait`: the next one may be luckier.
     Again { wait: Duration },
-    /// Whoever asks now is refused as well. The server may have said for how long.
+    /// Other requests would be refused as well. The server may have requested a wait.
     Refused { wait: Duration, asked: Option<Duration> },
     /// Asking again is no use.
     Final,
 }
 
-/// Decides after an attempt that ended in `error`. `refusals`: how many there were in a row,
-/// whoever asked; `jitter`: a number in `0.0..1.0`.
+/// Decides after an attempt that ended with `error`. `refusals`: consecutive refusals of all
+/// requests; `jitter`: random number in `0.0..1.0`.
 pub(crate) fn decide(
     error: &ProviderError,
     attempts: Attempts,
@@ -63,7 +63,7 @@ pub(crate) fn decide(
     jitter: f64,
 ) -> RetryDecision {
     let own = |count: u32| backoff(count, limits, jitter);
-    // Less than our own first wait is not advice but an invitation to hammer.
+    // A server's wait below our own first wait would only cause more load.
     let sane = |asked: Duration| asked >= limits.backoff_first && asked <= limits.retry_after_max;
     match error {
         ProviderError::Overloaded { retry_after, .. } => {
@@ -81,7 +81,7 @@ pub(crate) fn decide(
         ProviderError::QuotaExhausted { retry_after: Some(asked), .. }
             if *asked <= limits.retry_after_max =>
         {
-            // Everybody's allowance is back at the same moment.
+            // All clients' quotas are reset at the same moment, so spread the retries.
             let spread = limits.backoff_max.mul_f64(jitter);
             RetryDecision::Refused { wait: Duration::ZERO, asked: Some(*asked + spread) }
         }
@@ -105,8 +105,8 @@ pub(crate) fn decide(
     }
 }
 
-/// Anything from next to nothing to a bound that doubles from the first wait to the longest:
-/// callers that failed together do not come back together.
+/// Full jitter: random wait between almost zero and a limit that doubles from the first to the
+/// maximum wait, so that callers that failed together do not return together.
 fn backoff(count: u32, limits: &Limits, jitter: f64) -> Duration {
     let doublings = count.saturating_sub(1).min(16);
     let whole = limits.backoff_first.saturating_mul(1 << doublings).min(limits.backoff_max);

@@ -15,8 +15,8 @@ use crate::transcript_writer::Transcript;
 /// Visible text that is kept of a reply that breaks off; the rest was seen, and is not stored.
 const DRAFT_BYTES_MAX: usize = 1 << 20;
 
-/// Visible text of a reply that is still arriving. Whoever asked holds it together with the
-/// attempt, so that it outlives a crash in between, and so that taking it silences the attempt.
+/// Visible text of a reply that is still arriving. Held by invocation and attempt: it survives a
+/// crash of the client, and taking the text silences the attempt.
 #[derive(Clone, Default)]
 pub(crate) struct PartialReply(Arc<Mutex<Arriving>>);
 
@@ -24,19 +24,19 @@ pub(crate) struct PartialReply(Arc<Mutex<Arriving>>);
 struct Arriving {
     attempt: u32,
     text: String,
-    /// Counts what it costs.
+    /// Cost counter of the request.
     meter: Option<RequestMeter>,
 }
 
-/// One attempt's way to write into a [`PartialReply`]. Deaf and mute once another has begun, or the text
-/// was taken.
+/// Write access of one attempt to a [`PartialReply`]. Becomes a no-op when a newer attempt starts
+/// or the text is taken.
 pub(crate) struct PartialReplyWriter {
     draft: PartialReply,
     attempt: u32,
 }
 
 impl PartialReply {
-    /// Takes what has arrived. Nothing comes after it.
+    /// Takes the text so far. Nothing is added after that.
     pub(crate) fn take(&self) -> String {
         let mut arriving = self.lock();
         arriving.attempt += 1;
@@ -57,7 +57,7 @@ impl PartialReply {
         PartialReplyWriter { draft: self.clone(), attempt: arriving.attempt }
     }
 
-    /// Takes `text` for what has arrived, if nothing was streamed.
+    /// Sets `text` if nothing was streamed.
     pub(crate) fn or(&self, text: &str) {
         let mut arriving = self.lock();
         if arriving.text.is_empty() {
@@ -79,7 +79,7 @@ impl PartialReplyWriter {
         }
     }
 
-    /// Does `announce` unless the attempt is over for whoever asked.
+    /// Calls `announce` unless the attempt was superseded.
     fn announce(&self, announce: impl FnOnce()) {
         let arriving = self.draft.lock();
         if arriving.attempt == self.attempt {
@@ -88,7 +88,7 @@ impl PartialReplyWriter {
     }
 }
 
-/// What a relay works with.
+/// Data of a relay.
 pub(crate) struct Relay {
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,
@@ -96,9 +96,9 @@ pub(crate) struct Relay {
     pub(crate) interval: Duration,
     pub(crate) pen: PartialReplyWriter,
     pub(crate) meter: RequestMeter,
-    /// Who is asked.
+    /// Name of the provider profile.
     pub(crate) profile: String,
-    /// After how much silence the user is told of it.
+    /// Duration of silence after which the user is informed.
     pub(crate) silence_hint: Option<Duration>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn relay(
 ) {
     let mut alive = Some(alive);
     let mut hear = |delta: &Delta| {
-        // A notice is ours, and says nothing of the server.
+        // A notice comes from posse, so it is no sign of life of the server.
         if let Some(alive) = alive.take_if(|_| !matches!(delta, Delta::Notice(_))) {
             alive();
         }
@@ -143,7 +143,7 @@ pub(crate) async fn relay(
 }
 
 impl Relay {
-    /// The next delta. Says how long there was none.
+    /// Next delta. Announces long silence.
     async fn first(&self, deltas: &mut mpsc::Receiver<Delta>) -> Option<Delta> {
         let Some(hint) = self.silence_hint else { return deltas.recv().await };
         let began = self.clock.monotonic();
@@ -163,7 +163,7 @@ impl Relay {
     }
 }
 
-/// What has arrived and was not announced yet.
+/// Deltas that have arrived and were not announced yet.
 #[derive(Default)]
 struct UnannouncedDeltas {
     notices: Vec<String>,

@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// How long a reply takes, and when its first word comes.
+/// Duration of a reply and time to its first text.
 const REPLY: Duration = Duration::from_secs(4);
 const FIRST_WORD: Duration = Duration::from_millis(500);
 
@@ -24,7 +24,7 @@ const FIRST_WORD: Duration = Duration::from_millis(500);
 struct FlakyProvider {
     clock: Arc<ManualClock>,
     storm: Range<Duration>,
-    /// When each request came.
+    /// Time of each request.
     asked: Mutex<Vec<Duration>>,
 }
 
@@ -112,7 +112,7 @@ impl Fleet {
             draft: PartialReply::default(),
             gauge: TokenCalibration::default(),
             report: Report::call(move |answer: Result<_, _>| {
-                // Nothing is heard of what was cancelled.
+                // A cancelled request has no result.
                 if let Ok(answer) = answer {
                     sender.send(answer).ok();
                 }
@@ -122,7 +122,7 @@ impl Fleet {
         receiver
     }
 
-    /// Lets everybody act, then lets time pass until somebody can act again.
+    /// Runs all tasks, then advances time to the next timer.
     async fn pass(&self) {
         for _ in 0..40 {
             tokio::task::yield_now().await;
@@ -133,7 +133,7 @@ impl Fleet {
     }
 }
 
-/// One that nobody writes down.
+/// Transcript without a journal.
 fn transcript(clock: &Arc<ManualClock>) -> Transcript {
     let (_, nobody) = tokio::sync::watch::channel(None);
     let outbox = Arc::new(Outbox::new(SessionId::new("s")));
@@ -269,8 +269,7 @@ async fn who_is_out_of_patience_hears_when_the_next_try_is() {
     assert!(now <= 10 * MINUTE && next > 10 * MINUTE && next <= now + 30 * SECOND);
 }
 
-/// Patience that is shorter than the pause between two who look is used to its end all the same,
-/// and nobody asks when it is over.
+/// Patience shorter than the probe interval is used to its end, and no request is sent after it.
 #[tokio::test]
 async fn the_last_try_is_at_the_end_of_patience() {
     for seed in 0..8 {
@@ -281,7 +280,7 @@ async fn the_last_try_is_at_the_end_of_patience() {
         let patience = 4 * SECOND;
         assert_eq!(work(&fleet, 1, 1, patience).await, [Err("overloaded")], "seed {seed}");
         assert_eq!(weather.asked().last(), Some(&patience), "seed {seed}: {:?}", weather.asked());
-        // It is back one second before somebody's patience ends.
+        // The server recovers one second before patience ends.
         let clock = Arc::new(ManualClock::seeded(seed));
         let weather = FlakyProvider::new(&clock, Duration::ZERO..3 * SECOND);
         let provider = Arc::clone(&weather) as Arc<dyn Provider>;

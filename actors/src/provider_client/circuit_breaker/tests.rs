@@ -1,4 +1,4 @@
-//! A lane against clocks and askers that do as they please.
+//! Circuit breaker with random clocks and requests.
 
 use proptest::prelude::*;
 
@@ -125,10 +125,10 @@ fn patience_is_used_up_to_its_end() {
     assert_eq!(asks(&mut shut, until), [20]);
     assert_eq!(asks(&mut shut, until + SECOND), NOBODY, "the others wait for what it finds out");
     shut.refused(20, SECOND, None, until);
-    // Whoever looked a moment ago has looked for the others, too.
+    // A recent probe of another request counts.
     shut.wait(21, WaitLimits { until: until + 3 * SECOND, ..waiting(until) });
     assert_eq!(shut.turn(until), Some(Admission::GiveUp(21, Some(until + INTERVAL))));
-    // What the server said is no matter of patience.
+    // A wait requested by the server does not depend on patience.
     let mut asked = lane();
     arrive(&mut asked, 1, SECOND);
     assert_eq!(asks(&mut asked, SECOND), [1]);
@@ -161,7 +161,7 @@ fn a_wary_lane_sends_one_ahead() {
     assert_eq!(asks(&mut lane, SECOND), [1]);
 }
 
-/// What the world does next.
+/// Next random action.
 #[derive(Debug, Clone)]
 enum BreakerAction {
     Passes(u64),
@@ -187,14 +187,14 @@ fn happens() -> impl Strategy<Value = BreakerAction> {
     ]
 }
 
-/// Everybody, and where each of them is.
+/// Model of all requests and their states.
 #[derive(Debug, Default)]
 struct BreakerModel {
     now: Duration,
     last_key: RequestKey,
     out: Vec<RequestKey>,
     waiting: BTreeMap<RequestKey, Duration>,
-    /// When the last probe went.
+    /// Time of the last probe.
     probed: Option<Duration>,
 }
 
@@ -252,7 +252,7 @@ impl BreakerModel {
 
     fn happens(&mut self, lane: &mut CircuitBreaker, happens: &BreakerAction) {
         match *happens {
-            // Time passes as an alarm lets it: nobody is asked later than was due.
+            // Time advances as an alarm would: never beyond the due time.
             BreakerAction::Passes(ms) => {
                 let end = self.now + Duration::from_millis(ms);
                 while let Some(due) = lane.due().filter(|due| *due <= end) {
@@ -315,7 +315,7 @@ proptest! {
         for happens in all {
             world.happens(&mut lane, &happens);
         }
-        // When everybody out is answered, everybody who waits has a turn in the end.
+        // When all requests in flight are answered, every waiting request gets a turn.
         for _ in 0..1000 {
             let Some(key) = world.out.first().copied() else {
                 match lane.due() {
