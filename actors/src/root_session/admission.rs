@@ -17,21 +17,21 @@ use crate::root_session::{
     Main, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
 };
 
-/// What hooks said of the session.
+/// Result of the hooks at the start of the session.
 pub(super) enum Opening {
-    /// Nothing against it.
+    /// No objection.
     Open,
-    /// Nothing yet.
+    /// Hooks are running.
     Asking(#[expect(dead_code, reason = "dropping it stops the work")] OwnedTask),
-    /// That no prompt of it may be worked on, and why.
+    /// Denied: the session accepts no prompt, with the reason.
     Blocked(String),
 }
 
-/// What a run is to do.
+/// Task of a run.
 pub(super) enum RunTask {
-    /// What the user asks for.
+    /// A prompt of the user.
     Prompt(Prompt),
-    /// What was not done yet.
+    /// Continue unfinished work.
     GoOn,
 }
 
@@ -119,7 +119,7 @@ impl RootSession {
                 return Ok(());
             }
         }
-        // What was said before was heard by hooks before.
+        // Messages before the start were seen by hooks of the earlier process.
         let heard = self.ports.hooks.hears(HookEvent::UserPromptSubmit, None);
         let RunTask::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
         if !heard {
@@ -178,7 +178,7 @@ impl RootSession {
         self.drop_unfinished(state);
         self.bring_back(me, None, state);
         let origin = Arc::clone(&main.origin);
-        // What was said to the run before, and came too late for it, was said before this.
+        // Messages that arrived too late for the previous run precede this prompt.
         for queued in std::mem::take(&mut state.queued) {
             state.history.push(Arc::new(Message::User { content: queued.content.clone() }));
             queued.note_delivered(&self.transcript, &origin);
@@ -212,7 +212,7 @@ impl RootSession {
         }
     }
 
-    /// Ends what runs, or what waits to run, when nobody works for it any more.
+    /// Stops a run, or the wait before it, that has no invocation left.
     pub(super) fn stop_alone(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
         match state.main.take_if(|main| main.admitting.is_some()) {
             // It is not there to end by itself.
@@ -221,7 +221,7 @@ impl RootSession {
         }
     }
 
-    /// Tells hooks that the session ends, if one listens.
+    /// Runs the hooks for the end of the session, if any is registered.
     pub(super) fn closing_hooks(
         &self,
         reason: &str,

@@ -1,8 +1,8 @@
-//! Agents that work for others: each is started with a permit, recorded, rebuilt when it crashes, and
-//! its end is recorded before whoever asked hears of it.
+//! Subagents: each is started with a permit, recorded, rebuilt after a crash, and its end is
+//! recorded before its caller is informed.
 //!
-//! Every one of them is a child of the session, not of its caller, so that a caller that crashes
-//! costs nobody their work. Stopping goes from the deepest upwards.
+//! Every subagent is a child of the session, not of its caller, so a crash of the caller loses no
+//! work. Stopping proceeds from the deepest upwards.
 
 mod completion;
 mod isolated_workspaces;
@@ -41,40 +41,41 @@ use subagent_config::SubagentConfig;
 
 pub(super) use stopping::Reach;
 
-/// What the children say to the session, besides how they end.
+/// Messages of the children to the session, besides their ends.
 pub(super) enum ChildMsg {
     /// A tool wants something.
     Asked(DelegationRequest),
-    /// Somebody has ended: there may be room for those that wait.
+    /// A subagent has ended: a slot may be free for a queued one.
     Room,
-    /// Those that were told to stop should have by now.
+    /// Stopped subagents should have ended by now.
     Overdue,
-    /// A message came too late for whoever it was for.
+    /// A message arrived too late for its recipient.
     Unheard(InvocationId, Queued),
-    /// The place of its own that somebody had is open again, or cannot be.
+    /// Reopening an isolated workspace succeeded or failed.
     Reopened(InvocationId, Reopened),
-    /// What somebody who has ended left in it.
+    /// The workspace of an ended subagent was examined.
     Closed(InvocationId, Closed),
 }
 
-/// All of them, from the first to the last.
+/// All subagents of the session.
 #[derive(Default)]
 pub(super) struct Children {
     governor: Option<Governor>,
     kinds: Vec<SubagentConfig>,
     all: BTreeMap<u32, Child>,
-    /// Those that are to begin as soon as there is a place, in order.
+    /// Subagents that wait for a slot, in order.
     waiting: VecDeque<QueuedSubagent>,
     /// Messages for those that are being rebuilt.
     pending: Vec<(InvocationId, Queued)>,
     stopping: Option<Stopping>,
-    /// Those that an earlier process left at work, and that have not gone on yet.
+    /// Subagents of an earlier process that have not continued yet.
     returning: Vec<Delegated>,
-    /// Those that were stopped with the main agent: it reads with its next prompt that they can go on.
+    /// Subagents that were stopped with the main agent: its next prompt tells that they can be
+    /// resumed.
     stopped: Vec<InvocationId>,
 }
 
-/// What is left of the session's budget.
+/// Remaining budget of the session.
 struct SessionLeft {
     tokens: Option<BudgetLeft>,
     micro_usd: Option<BudgetLeft>,
@@ -102,15 +103,15 @@ struct Child {
     returned: bool,
     turns_max: Option<u32>,
     permit: Permit,
-    /// Where it works, if that is a place of its own.
+    /// Its isolated workspace, if it has one.
     room: Option<Room>,
     began: Duration,
     /// Billionths of a dollar that it had cost in this run before this process, and in this process
     /// before this run.
     cost: (u64, u64),
-    /// What its calls were about, once it has ended.
+    /// Subjects of its calls, once it has ended.
     files: Vec<String>,
-    /// What it did, once it has ended and could say so.
+    /// Its actions, once it has ended, if known.
     deeds: Option<ActionLog>,
     waiter: Option<oneshot::Sender<Arc<SubagentEnd>>>,
     /// `None` while it is rebuilt from the journal.
@@ -118,7 +119,7 @@ struct Child {
     absence: Option<AllGone>,
     rereading: Option<mailbox::OwnedTask>,
     restarts: RestartBudget,
-    /// How it was told to end.
+    /// Ending that it was told to end with.
     stopping: Option<Ending>,
     ended: Option<(Arc<SubagentEnd>, Duration)>,
 }
@@ -128,7 +129,7 @@ impl Child {
         &self.origin.invocation_id
     }
 
-    /// What is known of the cost of this run of it, in billionths of a dollar.
+    /// Known cost of this run of the subagent, in billionths of a dollar.
     fn cost_so_far(&self, state: &State) -> Option<u64> {
         let (carried, before) = self.cost;
         let here = state.till.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
@@ -138,7 +139,7 @@ impl Child {
         }
     }
 
-    /// What others are told of it if nobody waits for it.
+    /// Description as background work, if its caller does not wait.
     fn beside(&self) -> Option<BackgroundWork> {
         let Child { caller, origin, task, .. } = self;
         let (caller, agent) = (Arc::clone(caller), origin.agent.clone());
@@ -149,7 +150,7 @@ impl Child {
         self.ended.is_none()
     }
 
-    /// Whether it works for the main agent.
+    /// True if the main agent called it.
     fn is_mains(&self) -> bool {
         self.caller.parent_invocation_id.is_none()
     }
@@ -158,13 +159,13 @@ impl Child {
         depth_of(&self.origin)
     }
 
-    /// What its calls share.
+    /// Services for its calls.
     fn services(&self, kind: &SubagentConfig) -> Arc<Services> {
         let services = kind.services(self.turns_max);
         self.room.as_ref().map_or_else(|| Arc::clone(&services), |room| room.services(&services))
     }
 
-    /// What it is told.
+    /// Its system message.
     fn system(&self, kind: &SubagentConfig) -> Arc<Message> {
         match self.room.as_ref().and_then(Room::system_prompt) {
             Some(prompt) => Arc::new(Message::System { content: prompt.to_owned() }),
@@ -172,17 +173,17 @@ impl Child {
         }
     }
 
-    /// What it sees. Whoever works in a place of its own calls nobody.
+    /// Its tools. A subagent in an isolated workspace cannot call agents.
     fn specs(&self, kind: &SubagentConfig) -> Arc<[ToolSpec]> {
         if self.room.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
     }
 
-    /// What is recorded when it begins.
+    /// Record of its start.
     fn started(&self, kind: &SubagentConfig) -> Event {
         kind.started(&self.specs(kind))
     }
 
-    /// What is recorded of it before it begins.
+    /// Record of the request for it.
     fn requested(&self, kind: &SubagentConfig) -> Event {
         Event::InvocationRequested {
             child_invocation_id: self.id().clone(),
@@ -223,7 +224,7 @@ impl Children {
         self.all.values().find(is).map(|child| child.id().clone())
     }
 
-    /// Whether `above` is on the way from the root to `child`.
+    /// True if `above` is an ancestor of `child`.
     fn is_below(&self, child: &Child, above: &InvocationId) -> bool {
         let mut caller = &child.caller;
         loop {
@@ -286,7 +287,7 @@ impl RootSession {
         Ok(())
     }
 
-    /// What is known of an agent before it begins, and what it reads.
+    /// Data of a subagent before it starts, with its task.
     fn child_for(
         &self,
         id: InvocationId,
@@ -351,7 +352,7 @@ impl RootSession {
         }
     }
 
-    /// Where the agent stands that is to go on; or why it cannot, in words.
+    /// The subagent to resume, or the reason why it cannot be resumed.
     fn resumable(
         id: &InvocationId,
         start: &StartRequest,
@@ -413,7 +414,7 @@ impl RootSession {
         }
     }
 
-    /// What is left of the session's budget.
+    /// Remaining budget of the session.
     fn left(&self, state: &State) -> SessionLeft {
         let Budget { nano_usd, tokens } = self.settings.budget;
         let gone = state.till.gone();
@@ -427,7 +428,7 @@ impl RootSession {
         }
     }
 
-    /// Whoever cannot read any more how it began is told of it as long as it works.
+    /// Lists a running subagent for a caller whose history no longer contains its start.
     fn known_beside(&self, child: &Child) {
         if let (Some(desk), Some(beside)) = (&self.desk, child.beside()) {
             desk.in_background().insert(child.id().clone(), beside);
@@ -465,7 +466,7 @@ impl RootSession {
         let mut history = Vec::with_capacity(messages.len() + 1);
         history.push(child.system(kind));
         history.extend(messages);
-        // The results of calls that are not done stand at the end.
+        // Results of unfinished calls are at the end.
         history.truncate(history.len() - pending.len());
         let id = child.id().clone();
         let (presence, absence) = AliveToken::new();
@@ -496,7 +497,7 @@ impl RootSession {
         Ok(())
     }
 
-    /// What `origin` may know of the others: everything below it.
+    /// Subagents that `origin` may query: all below it.
     fn look(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let children = &state.children;
         let now = self.ports.clock.monotonic();
@@ -524,7 +525,7 @@ impl RootSession {
         all.chain(Self::look_at_waiting(origin, state)).collect()
     }
 
-    /// Whether whoever this is about is being stopped.
+    /// True if the caller is being stopped.
     fn is_stopping(origin: &Origin, state: &State) -> bool {
         let id = &origin.invocation_id;
         let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
@@ -532,7 +533,7 @@ impl RootSession {
         match (main, child) {
             (Some(main), _) => main.stopping.is_some() || state.children.stops_main(),
             (None, Some(child)) => child.stopping.is_some() || !child.is_live(),
-            // Nobody by that name is at work any more.
+            // No such subagent is running.
             (None, None) => true,
         }
     }

@@ -25,8 +25,8 @@ struct SupervisedClient {
 }
 
 impl Clients {
-    /// `price`: what the first model costs. `own` are asked by agents that have a provider of their
-    /// own, at that price.
+    /// `price`: pricing of the first model. `own`: providers of agents with a provider of their
+    /// own, with their pricing.
     pub(super) fn new<'a>(
         ports: &'a Ports,
         price: Option<&PriceLookup>,
@@ -52,7 +52,7 @@ impl Clients {
         Clients(clients)
     }
 
-    /// How an invocation reaches each model, in the user's order.
+    /// Routes to all models, in configured order.
     pub(super) fn contacts(&self, ports: &Ports) -> ModelRoutes {
         let mut met: Vec<usize> = vec![0; self.0.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
@@ -68,7 +68,7 @@ impl Clients {
         ModelRoutes::new(providers(ports).zip(abilities).filter_map(contact).collect())
     }
 
-    /// How one of the others is reached.
+    /// Route to one of the other providers.
     pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
         self.0.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
@@ -77,7 +77,7 @@ impl Clients {
         })
     }
 
-    /// How whoever has a role is reached.
+    /// Route to the model of a role.
     pub(super) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
         let role = role?;
         let contact = self.contact(&role.provider)?;

@@ -1,4 +1,4 @@
-//! How large the conversation is, and making it smaller between prompts.
+//! Context size of the conversation, and compaction between prompts.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::provider_client;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, PromptError, RootSession, State};
 
-/// Where whoever asked for it hears what became of it.
+/// Reply channel for the result of a compaction.
 pub(super) type CompactReply = RpcReplyPort<Result<Option<Compacted>, PromptError>>;
 
 /// A summary that is being written, between prompts.
@@ -30,7 +30,7 @@ pub(super) struct Compacting {
 }
 
 impl RootSession {
-    /// What the main agent may read.
+    /// Context limits of the main agent.
     pub(super) fn fitter(&self, state: &State) -> ContextFitter {
         ContextFitter {
             budget: self.settings.limits.context_main.clone(),
@@ -40,7 +40,7 @@ impl RootSession {
         }
     }
 
-    /// What an agent may read that works for another one.
+    /// Context limits of a subagent.
     pub(super) fn child_fitter(&self, clients: &Clients) -> ContextFitter {
         ContextFitter {
             budget: self.settings.limits.context_child.clone(),
@@ -50,8 +50,8 @@ impl RootSession {
         }
     }
 
-    /// Makes the history shorter, between prompts. Where a model writes summaries, it writes this one,
-    /// and whoever asked hears of it then.
+    /// Compacts the history between prompts. If a model writes the summary, the caller is answered
+    /// when it is done.
     pub(super) fn compact(
         &self,
         me: &ActorRef<Msg>,
@@ -86,7 +86,7 @@ impl RootSession {
         state.compacting = Some(Compacting { goal, reply, id, _work: work });
     }
 
-    /// Goes on with the summary, or without one.
+    /// Continues with the summary, or without one.
     pub(super) fn summarised(
         &self,
         summary: Result<Result<String, String>, JoinError>,
@@ -107,7 +107,7 @@ impl RootSession {
         answer(reply, Ok(compacted.map(|compacted| self.apply(compacted, by, state))));
     }
 
-    /// Stops whoever writes a summary: the rules alone decide.
+    /// Cancels the summary request; the rules alone decide.
     pub(super) fn give_up_summary(&self, state: &mut State) {
         let Some(Compacting { id, .. }) = &state.compacting else { return };
         let id = id.clone();
@@ -130,7 +130,7 @@ impl RootSession {
         compacted
     }
 
-    /// What the next request is made of; while one runs, what the last one was made of.
+    /// Composition of the next request; during a run, of the last one.
     pub(super) fn context(&self, state: &State) -> ContextUse {
         let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
         let info = &self.provider_info;
@@ -155,7 +155,7 @@ impl RootSession {
         state.meter.read(&self.told(state), &self.specs, budget, settings, info)
     }
 
-    /// The history with what the agent is told in front of it.
+    /// The history with the system message in front.
     fn told(&self, state: &State) -> Vec<Arc<Message>> {
         let system = Message::System { content: self.settings.system_prompt.clone() };
         let mut history = Vec::with_capacity(state.history.len() + 1);
@@ -165,8 +165,8 @@ impl RootSession {
     }
 }
 
-/// `history` as `goal` wants it. What the user said last stays; what was said before that, and never
-/// answered, goes where it is most of what would be left.
+/// Compacts `history` to `goal`. The last user message stays; earlier unanswered ones are removed
+/// if they would dominate the rest.
 fn shortened(history: &[Arc<Message>], goal: Goal) -> Option<(Goal, Compacted)> {
     let usual = compact(history, &goal);
     let left = usual.as_ref().map_or_else(|| size_of(history), |usual| usual.tokens_after);

@@ -1,4 +1,4 @@
-//! How a front end holds a session.
+//! Handle of a session for front ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +24,7 @@ use crate::root_session::{
 use crate::tool_call::{Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
-/// Nobody waits longer for a summary: whoever writes one is given up long before.
+/// Upper bound for waiting for a summary; the summary request times out long before.
 const SUMMARY_MAX: std::time::Duration = std::time::Duration::from_hours(24);
 
 /// A running session. Cheap to clone; the session lives until [`end`](SessionHandle::end).
@@ -38,7 +38,7 @@ pub struct SessionHandle {
     ids: Arc<dyn Ids>,
     ask_timeout: std::time::Duration,
     events_buffered_max: usize,
-    /// Observes from the very beginning; for whoever subscribes first.
+    /// Subscription from the beginning, for the first subscriber.
     first: Arc<Mutex<Option<Subscription>>>,
 }
 
@@ -53,13 +53,13 @@ pub enum PromptError {
     /// One prompt is being worked on: steer it, or wait.
     #[error("the session is busy with another prompt")]
     Busy,
-    /// Something crashed too often, and the session waits for its user.
+    /// An actor crashed too often, and the session waits for its user.
     #[error("the session is parked: {0}")]
     Parked(String),
-    /// There is nothing to go on with.
+    /// Nothing is unfinished.
     #[error("there is nothing unfinished to go on with: say what to do next")]
     NothingUnfinished,
-    /// It has ended.
+    /// The session has ended.
     #[error("the session has ended")]
     Ended,
 }
@@ -67,7 +67,7 @@ pub enum PromptError {
 /// Why a message was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeliverError {
-    /// Nothing runs: send it as a prompt.
+    /// Nothing runs: send a prompt instead.
     #[error("nothing runs that could take a message")]
     Idle,
     /// Too many messages wait.
@@ -88,7 +88,7 @@ impl RunningPrompt {
         &self.invocation
     }
 
-    /// How it ended. `None` if the session died.
+    /// Outcome of the prompt. `None` if the session died.
     pub async fn outcome(self) -> Option<TurnOutcome> {
         self.outcome.await.ok()
     }
@@ -172,8 +172,7 @@ impl SessionHandle {
         &self.session_id
     }
 
-    /// Everything that happens from now on; for the first to ask before the first prompt,
-    /// everything from the beginning.
+    /// Events from now on; for the first caller before the first prompt, from the beginning.
     pub fn subscribe(&self) -> Subscription {
         let first = self.first().take();
         first.unwrap_or_else(|| {
@@ -181,9 +180,8 @@ impl SessionHandle {
         })
     }
 
-    /// Everything durable from the record behind `after` on, and then what happens: without a hole
-    /// and nothing twice. 0: from the beginning of the session, whoever began it. Deltas come as
-    /// soon as the reader has caught up.
+    /// Durable events after record `after`, then live events, without gaps or duplicates. 0: from
+    /// the beginning of the session, across processes. Deltas start when the reader has caught up.
     pub fn subscribe_after(&self, after: u64) -> Subscription {
         self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
     }
@@ -197,14 +195,15 @@ impl SessionHandle {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts work on `prompt`, and returns as soon as it runs. A run that broke off before does
-    /// not go on after it.
+    /// Starts a run for `prompt` and returns once it is running. An interrupted earlier run is not
+    /// continued.
     pub async fn prompt(&self, prompt: Prompt) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| Msg::Prompt(prompt, reply)).await
     }
 
-    /// Goes on without a new prompt: where a run broke off, or with what the model was not asked
-    /// yet. Calls that had not started run; one that had started does not run again.
+    /// Continues without a new prompt: at the point where a run was interrupted, or with messages
+    /// that the model has not received. Calls that had not started run; started ones do not run
+    /// again.
     pub async fn resume(&self) -> Result<RunningPrompt, PromptError> {
         self.begin(Msg::GoOn).await
     }
@@ -213,7 +212,7 @@ impl SessionHandle {
         &self,
         message: impl FnOnce(RpcReplyPort<PromptAdmission>) -> Msg,
     ) -> Result<RunningPrompt, PromptError> {
-        // Whoever did not ask by now does not want to know how it began.
+        // A client that has not subscribed by now does not need the beginning.
         drop(self.first().take());
         let admission = ask(&self.session, self.ask_timeout, message);
         let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;
@@ -233,7 +232,7 @@ impl SessionHandle {
         Ok(id)
     }
 
-    /// Takes back a message that waits. What it said; `None`: it does not wait any more.
+    /// Takes back a queued message. Returns its content; `None` if it is no longer queued.
     pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
         let taken = ask(&self.session, self.ask_timeout, |reply| {
             Msg::Withdraw(Withdrawal { id, again: false, reply })
@@ -241,28 +240,27 @@ impl SessionHandle {
         taken.await.unwrap_or_default()
     }
 
-    /// Runs a tool for the user, while nothing else runs: judged, asked about, confined and recorded
-    /// like a call of the agent. The model is told with the next prompt.
+    /// Runs a tool for the user while nothing else runs: judged, confined and recorded like a call
+    /// of the agent. The model is informed with the next prompt.
     pub async fn call(&self, wanted: UserCall) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| Msg::OwnCall(wanted, reply)).await
     }
 
-    /// What was said so far, without system messages and without what a running prompt adds: the
-    /// `history` of settings that another session can go on with.
+    /// Messages so far, without system messages and without those of a running prompt: suitable as
+    /// `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
         ask(&self.session, self.ask_timeout, Msg::History).await.unwrap_or_default()
     }
 
-    /// Makes the history shorter between prompts, by rules, or with a summary of the model that has
-    /// this role; see [`compaction`]. The journal keeps everything. `None`: there was nothing to
-    /// remove.
+    /// Compacts the history between prompts, by rules or with a summary by the model of that role;
+    /// see [`compaction`]. The journal keeps everything. `None`: there was nothing to remove.
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
         self.compact_keeping(None).await
     }
 
-    /// The same, and what is about `keep`, in the user's words, stays in the summary.
+    /// As [`compact`](SessionHandle::compact); text about `keep` stays in the summary.
     pub async fn compact_keeping(
         &self,
         keep: Option<String>,
@@ -273,28 +271,28 @@ impl SessionHandle {
         compacted.unwrap_or(Err(PromptError::Ended))
     }
 
-    /// What a request of the main agent is made of, in tokens, and how much there may be. `None`
-    /// if the session has ended.
+    /// Composition of a request of the main agent in tokens, and the budget. `None` if the session
+    /// has ended.
     pub async fn context(&self) -> Option<ContextUse> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Context(Some(reply))).await
     }
 
-    /// Tells every observer the same, as an event.
+    /// Sends the composition to all observers as an event.
     pub fn announce_context(&self) {
         tell(&self.session, Msg::Context(None));
     }
 
-    /// What requests have cost so far, with everything that the session has spent before.
+    /// Accounts of the session, including earlier processes.
     pub async fn accounts(&self) -> Option<Accounts> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(BudgetMsg::Show(reply))).await
     }
 
-    /// What agents that worked for others have reported in this session.
+    /// Memory of subagents in this session.
     pub async fn memories(&self) -> Memories {
         self.remembered(Forget::Nothing).await
     }
 
-    /// Forgets that: of one agent, or of all. Returns what is left.
+    /// Deletes the memory of one subagent or of all. Returns the rest.
     pub async fn forget(&self, agent: Option<String>) -> Memories {
         self.remembered(agent.map_or(Forget::Everything, Forget::Of)).await
     }
@@ -304,23 +302,23 @@ impl SessionHandle {
         left.await.unwrap_or_default()
     }
 
-    /// Tells every observer, in one line, what is wrong with something a front end was told to do.
+    /// Sends a one-line warning about a front-end action to all observers.
     pub fn warn(&self, message: impl Into<String>) {
         tell(&self.session, Msg::Warn(message.into()));
     }
 
-    /// Asks the running prompt, if there is one, to wind down, and with it the agents that it waits
-    /// for. Effective at once. Those that work in the background go on.
+    /// Stops the running prompt, if any, and the subagents that it waits for. Takes effect at once.
+    /// Background subagents continue.
     pub fn interrupt(&self) {
         tell(&self.session, Msg::Interrupt(Reach::Foreground));
     }
 
-    /// The same for everybody, also in the background.
+    /// Stops everything, also background subagents.
     pub fn interrupt_all(&self) {
         tell(&self.session, Msg::Interrupt(Reach::All));
     }
 
-    /// Ends what `call` has left at work, such as a command in the background.
+    /// Stops background work of `call`, such as a job.
     pub fn stop_job(&self, call: CallId) {
         tell(&self.session, Msg::Release(Release::Call(call)));
     }
@@ -331,8 +329,8 @@ impl SessionHandle {
         self.answer_by(id, decision, None).await
     }
 
-    /// The same for a front end that does not own the session: `by` is recorded with the answer,
-    /// and named to whoever answers later.
+    /// Answers for an attached front end: `by` is recorded with the answer and reported to later
+    /// ones.
     pub async fn answer_by(
         &self,
         id: QuestionId,
@@ -350,7 +348,7 @@ impl SessionHandle {
         answered.await.unwrap_or_else(|| Err(lost()))
     }
 
-    /// Ends the session and everything it started, and returns when its last record is written.
+    /// Ends the session and everything it started; returns when the last record is written.
     pub async fn end(&self, ending: SessionEnding) {
         let (done, ended) = oneshot::channel();
         let report = Report::call(move |_| {
@@ -369,7 +367,7 @@ fn with_desk(ports: Ports, desk: Option<&Arc<DelegationHandle>>) -> Ports {
     Ports { tools: Arc::new(tools), ..ports }
 }
 
-/// What the calls of a session share.
+/// Services shared by the calls of a session.
 fn services(
     ports: &Ports,
     settings: &SessionSettings,

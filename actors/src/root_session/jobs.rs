@@ -1,5 +1,5 @@
-//! What calls leave at work: it says something to its agent when it ends, it ends with its agent or
-//! with the session, and a session that goes on says what was lost.
+//! Background work of calls: notices for its agent, its end with the agent or the session, and the
+//! report of lost jobs on resume.
 
 use std::sync::Arc;
 
@@ -30,21 +30,21 @@ impl RootSession {
         content: Vec<ContentPart>,
         state: &mut State,
     ) {
-        // Whoever goes on with the session later is told what became of it then.
+        // On resume, the session reports its end.
         if state.ending.is_none() {
             let id = self.ports.ids.message();
             self.notify(me, origin, Queued { id, kind: MessageKind::Notice, content }, state);
         }
     }
 
-    /// Ends what calls have left at work, and does not wait for it.
+    /// Stops background work of calls without waiting.
     pub(super) fn let_go(&self, what: &Release) {
         let released = self.released(what);
-        // Each tool sees to it that its own ends; nobody here could do anything about it.
+        // Each tool stops its own work; an error cannot be handled here.
         tokio::spawn(released);
     }
 
-    /// The same, for somebody who waits.
+    /// Stops background work and waits.
     pub(super) fn released(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
         let tools: Vec<_> =
             self.ports.tools.iter().map(|tool| tool.stop_background(what)).collect();
@@ -53,8 +53,8 @@ impl RootSession {
         }
     }
 
-    /// Records the end of what ended with the process that this session goes on from, and keeps a
-    /// message about it for the agent.
+    /// Records the end of jobs that died with the earlier process, and queues a message for the
+    /// agent.
     pub(super) fn tell_of_lost_jobs(&self, replayed: &Replayed, state: &mut State) {
         for job in &replayed.jobs {
             let LeftJob { call_id, origin, summary, ended } = job;
@@ -74,14 +74,14 @@ impl RootSession {
             let queued =
                 self.lost(job, &format!(" read_file output:{call_id} has what it printed."));
             let Queued { id: message_id, kind, content } = queued.clone();
-            // Whoever it belonged to, the main agent is the one that goes on.
+            // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
             self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
             state.queued.push(queued);
         }
     }
 
-    /// The same for a session that branched off, whose jobs belong to the other one.
+    /// Message for a forked session, whose jobs belong to the original one.
     pub(super) fn tell_of_left_jobs(&self, replayed: &Replayed, state: &mut State) {
         state.queued.extend(replayed.jobs.iter().map(|job| self.lost(job, "")));
     }

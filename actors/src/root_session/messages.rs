@@ -9,13 +9,13 @@ use crate::event::{Event, MessageKind};
 use crate::mailbox::{answer, tell};
 use crate::root_session::{DeliverError, Msg, RootSession, State};
 
-/// What a message that was taken back said. `None`: it did not wait any more.
+/// Content of a message that was taken back. `None`: it was no longer queued.
 pub(super) type TakenBack = Option<Vec<ContentPart>>;
 
 /// A message that is to be taken back.
 pub(super) struct Withdrawal {
     pub(super) id: MessageId,
-    /// A run was asked for it, and ended meanwhile: what it left is here.
+    /// A run was asked and ended meanwhile; its queue is here.
     pub(super) again: bool,
     pub(super) reply: RpcReplyPort<TakenBack>,
 }
@@ -27,7 +27,7 @@ pub(super) fn deliver(
 ) {
     let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
     let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
-    // The invocation answers for us: a session waits for nobody.
+    // The invocation replies directly, because a session never waits.
     let (inner, outer) = oneshot::channel();
     let port = RpcReplyPort::from(inner);
     tell(actor, agent_invocation::Msg::Deliver(queued, port));
@@ -73,8 +73,7 @@ impl RootSession {
         });
     }
 
-    /// Puts what the user did beside the conversation into the history: whoever goes on with that
-    /// has to know.
+    /// Adds the user's actions outside the conversation to the history.
     pub(super) fn tell_asides(&self, state: &mut State) {
         let asides = state.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
         for Queued { id, kind: _, content } in asides {

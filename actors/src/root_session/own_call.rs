@@ -1,5 +1,5 @@
-//! A tool that the user runs themselves: judged, asked about, confined and recorded like a call of
-//! the agent, and told to the model before its next request.
+//! Tool calls of the user: judged, confined and recorded like calls of the agent, and reported to
+//! the model with its next request.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::root_session::admission::Opening;
 use crate::root_session::{Msg, PromptAdmission, PromptError, RootSession, State, TurnOutcome};
 use crate::tool_call::{self, IntentProgress, ToolCallRun};
 
-/// What the model reads of a call of the user that started and has no recorded end.
+/// Text for the model about a user call that started and has no recorded end.
 const BROKE_OFF: &str = "posse ended while it ran. Whether it took effect is not known.";
-/// The same of one that had not started.
+/// Text for the model about a user call that had not started.
 const NOT_RUN: &str = "It was not run: posse ended before it started.";
 
 /// A call that the user makes.
@@ -28,7 +28,7 @@ pub struct UserCall {
     pub tool: String,
     /// Its arguments, as JSON text.
     pub arguments: String,
-    /// How the message begins that tells the model of it; what the tool gave follows.
+    /// Beginning of the message for the model; the tool's output follows.
     pub said: String,
 }
 
@@ -140,7 +140,7 @@ impl RootSession {
         }
     }
 
-    /// An earlier process began it, and did not tell the model.
+    /// An earlier process started it and did not inform the model.
     pub(super) fn close_own_call(&self, open: OpenOwnCall, state: &mut State) {
         let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
         let output = output.unwrap_or_else(|| {
@@ -159,7 +159,7 @@ impl RootSession {
         self.queue_aside(message_id, said, output, state);
     }
 
-    /// What the model is told with its next request.
+    /// Message for the model with its next request.
     fn queue_aside(
         &self,
         id: MessageId,

@@ -1,8 +1,8 @@
-//! A session that goes on from its journal: what broke off is accounted for, what had not begun
-//! runs, and what was asked is asked again.
+//! Resume of a session from its journal: unfinished work is closed or continued, and open
+//! permission requests are repeated.
 //!
-//! A journal is data. What may run is decided by the settings and the policy of now; only what the
-//! user allowed until the session ends is taken from it, and only in the same place.
+//! A journal is data. Authority comes from the current settings and policy; only session grants are
+//! restored, and only in the same place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,32 +24,32 @@ use crate::root_session::{
 /// Why a question is withdrawn whose call does not run again.
 const BROKE_OFF: &str = "the session broke off";
 
-/// What the model is told where records are lost.
+/// Text for the model about lost records.
 const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal of this session was \
     damaged. What followed here is lost: replies, calls and what they did. Look at how things are \
     before you do something again.";
 
-/// What a session goes on from.
+/// State from which a session is resumed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resumption {
-    /// What the journal says.
+    /// Folded journal.
     pub replayed: Replayed,
     /// The place in another session from which this one branches off. `None`: it is the session of
     /// that journal.
     pub branch: Option<Branch>,
-    /// What is not as it was, in words.
+    /// Differences to the earlier configuration, in words.
     pub changed: Vec<String>,
-    /// What is wrong with the journal, in one line.
+    /// Damage of the journal, in one line.
     pub damage: Option<String>,
     /// Records that followed those of `replayed` are lost: see [`Replayed::doubt`].
     pub lost: bool,
-    /// What was spent in them.
+    /// Spending in lost records.
     pub salvaged: Vec<Salvaged>,
 }
 
 impl Resumption {
-    /// What the session has spent so far, in records that are lost as well. A branch begins with
-    /// nothing: its trunk has paid.
+    /// Spending of the session, including lost records. A fork starts at zero: the original session
+    /// has paid.
     pub fn accounts(&self) -> Accounts {
         if self.branch.is_some() {
             return Accounts::default();
@@ -62,13 +62,13 @@ impl Resumption {
         accounts
     }
 
-    /// Whether there is something to go on with that nobody needs to say anything for.
+    /// True if there is unfinished work that needs no new prompt.
     pub fn is_unfinished(&self) -> bool {
         self.replayed.is_unfinished()
     }
 
-    /// What the user allowed until the session ends. It counts where it was given, and confined as
-    /// it was then: neither elsewhere nor in another session.
+    /// Session grants. Valid only in the same folder, under the same sandbox tier, and not in a
+    /// fork.
     pub fn grants(&self, cwd: &str, tier: &str) -> Vec<Grant> {
         let same = |then: &crate::record::StartedWith| then.cwd == cwd && then.tier == tier;
         if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {
@@ -162,7 +162,7 @@ impl RootSession {
         Queued { id, kind, content: vec![ContentPart::text(LOST_RECORDS)] }
     }
 
-    /// The message that says so to `origin`, or to the main agent: recorded.
+    /// Records the message about lost records for `origin`, or for the main agent.
     pub(super) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> Queued {
         let queued = self.lost_records_notice();
         let Queued { id: message_id, kind, content } = queued.clone();
@@ -170,12 +170,12 @@ impl RootSession {
         queued
     }
 
-    /// Whether records are lost that followed those that the session goes on from.
+    /// True if records after the last verified one are lost.
     pub(super) fn has_lost_records(&self) -> bool {
         self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
     }
 
-    /// What the session has spent so far. A branch begins with nothing: its trunk has paid.
+    /// Spending of the session. A fork starts at zero: the original session has paid.
     pub(super) fn accounts(&self) -> Accounts {
         match &self.settings.resumption {
             Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
@@ -216,8 +216,7 @@ impl RootSession {
         }
     }
 
-    /// Closes in the journal what was under way. What had not begun is kept for when the run goes
-    /// on.
+    /// Closes unfinished work in the journal. Calls that had not started are kept for the next run.
     fn take_up(&self, replayed: &Replayed) -> Option<Unfinished> {
         let last = replayed.last.clone()?;
         let goes_on = last.ended.is_none() && !replayed.messages.is_empty();
@@ -248,7 +247,7 @@ impl RootSession {
         }
     }
 
-    /// Begins to go on without a new prompt.
+    /// Starts to continue without a new prompt.
     pub(super) async fn go_on(
         &self,
         me: &ActorRef<Msg>,
@@ -268,7 +267,7 @@ impl RootSession {
         self.admit_as(me, origin, base, RunTask::GoOn, state).await
     }
 
-    /// Goes on where a run broke off; or asks the model what it was not asked.
+    /// Continues an interrupted run, or sends undelivered messages to the model.
     pub(super) async fn go_on_now(
         &self,
         me: &ActorRef<Msg>,
@@ -291,7 +290,7 @@ impl RootSession {
         self.start_invocation(me, main, resumed, state).await
     }
 
-    /// The user says something else: what broke off does not go on.
+    /// The user sent a new prompt: interrupted work does not continue.
     pub(super) fn drop_unfinished(&self, state: &mut State) {
         let Some(unfinished) = state.unfinished.take() else { return };
         let Unfinished { last, waiting, attached, questions } = unfinished;
@@ -338,8 +337,7 @@ pub(super) fn queued(queued: &QueuedMessage) -> Queued {
     Queued { id, kind, content }
 }
 
-/// What is recorded of a call that has no end, in the words of the history that was made without
-/// it.
+/// Record for a call without an end, matching the history that was built without it.
 pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
     let content = match messages.get(open.message).map(|message| &**message) {
         Some(Message::Tool { content, .. }) => content.clone(),
@@ -354,8 +352,8 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
     Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
 }
 
-/// Every call of the reply that `messages` end with, if some of them wait to be started, or for
-/// agents: all of their results stand at the end, as they are or made up.
+/// Calls of the last reply of `messages`, if some of them still have to start or wait for
+/// subagents: all results are at the end, real or synthetic.
 pub(super) fn pending(messages: &[Arc<Message>], left: &LeftOpen) -> Vec<Pending> {
     let LeftOpen { waiting, attached, questions } = left;
     if waiting.is_empty() && attached.is_empty() {

@@ -1,4 +1,4 @@
-//! What happens when a child of the session crashes: restarts within a budget, and parking.
+//! Crashes of children of the session: restarts within a budget, and parking.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl<M: ractor::Message> Supervised<M> {
         SupervisedRef::new(self.incarnations.subscribe())
     }
 
-    /// Tells the one that lives now, if one does.
+    /// Sends a message to the current incarnation, if there is one.
     pub(super) fn tell(&self, message: impl FnOnce() -> M) {
         if let Some(actor) = &*self.incarnations.borrow() {
             tell(actor, message());
@@ -136,7 +136,8 @@ impl RootSession {
         Ok(())
     }
 
-    /// Whether `actor` may be restarted. Either way the user can see what happened.
+    /// Spends a restart of `actor`; returns true if it may be restarted. The user is informed in
+    /// both cases.
     pub(super) fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
         let (actor, cause) = (actor.to_owned(), cause.to_owned());
         self.transcript.note(None, Event::ActorCrashed { actor: actor.clone(), cause });
@@ -154,7 +155,7 @@ impl RootSession {
         let cause = format!("{actor} crashed too often: {cause}");
         let event = Event::SessionParked { cause: cause.clone(), class: None, next_try_ms: None };
         if is_writer {
-            // Nothing can be recorded; observers hear it all the same.
+            // Recording is impossible; observers are informed anyway.
             self.feed.publish(Fact::Passing {
                 ts: self.ports.clock.wall_ms(),
                 session_id: self.settings.session_id.clone(),
@@ -198,15 +199,15 @@ impl RootSession {
         let Some(main) = &mut state.main else { return };
         main.actor = None;
         let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
-        // Its request would go on costing money with nobody to hear the answer.
+        // Its request would continue to cost money without a receiver.
         state.clients.tell(|| provider_client::Msg::Cancel(id.clone()));
         if !self.spend("AgentInvocation", &mut state.invocation_budget, cause) {
             return self.park(me, "AgentInvocation", cause, state);
         }
         let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
         let reread = async move {
-            // A crash is heard of before its last tool is dropped: what that one still does
-            // belongs into the history.
+            // The crash is reported before its last tool is dropped: effects until then belong into
+            // the history.
             if let Some(absence) = absence {
                 absence.complete().await;
             }
@@ -248,7 +249,7 @@ impl RootSession {
         self.account_for_open_calls(&main.origin, &replayed, &left);
         let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
         let pending = resume::pending(&messages, &left);
-        // What a run made smaller has all of the history in it.
+        // The history of a run after a compaction is complete.
         if compacted {
             main.base = 0;
         }
@@ -265,7 +266,7 @@ impl RootSession {
         Ok(())
     }
 
-    /// What the crash left open is closed in the journal as it was closed in the history.
+    /// Closes calls that the crash left open in the journal, as in the history.
     pub(super) fn account_for_open_calls(
         &self,
         origin: &Arc<Origin>,
@@ -290,7 +291,7 @@ impl RootSession {
     }
 }
 
-/// What the journal says about an invocation.
+/// Records of an invocation in the journal.
 pub(super) async fn read_back(
     store: &dyn JournalStore,
     id: &InvocationId,

@@ -1,5 +1,5 @@
-//! A short title of the session, written by the model that has the role `title`, after the first
-//! answer: for lists. It holds up nobody, and a run does not depend on it.
+//! Session title for lists, written by the model with the role `title` after the first answer. Runs
+//! never wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,24 +20,24 @@ const READ_BYTES_MAX: usize = 2000;
 /// Tokens of the reply: also for a model that thinks first.
 const TOKENS_MAX: u64 = 512;
 const CHARS_MAX: usize = 80;
-/// It is not worth waiting longer for it.
+/// Maximum wait for the request.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long a session that is over waits for one that is on its way.
+/// Maximum wait of an ended session for a title that is in flight.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
 
 const INSTRUCTION: &str = "You name conversations with a coding agent, for a list. Answer with the \
     name alone: one line of at most eight words, in the language of the conversation, about what is \
     to be done. No quotation marks, no full stop.";
 
-/// What is known of the title.
+/// State of the title.
 #[derive(Default)]
 pub(super) struct Title {
     known: Option<String>,
-    /// Who writes it, if anybody does.
+    /// Model that writes it, if configured.
     namer: Option<ModelRoutes>,
-    /// It is asked for once in a process.
+    /// True after the request was made; it is made once per process.
     asked: bool,
-    /// The request, under whose name it is, while nobody has answered.
+    /// The request in flight, with its invocation id.
     asking: Option<(InvocationId, OwnedTask)>,
     /// The session is over but for it.
     last_moment: Option<OwnedTask>,
@@ -50,7 +50,7 @@ impl Title {
 }
 
 impl RootSession {
-    /// Who writes it, and what it is if the session goes on.
+    /// Initial state, with the title of a resumed session.
     pub(super) fn title(&self, clients: &Clients) -> Title {
         let resumption = self.settings.resumption.as_ref();
         let known = resumption.filter(|resumption| resumption.branch.is_none());
@@ -58,8 +58,8 @@ impl RootSession {
         Title::new(clients.of_role(self.settings.context.title.as_ref()), known)
     }
 
-    /// The main agent has ended: asks for a title if there is none, and else says it again, near the
-    /// end of the journal, where lists look.
+    /// After a run of the main agent: requests a title if there is none, otherwise records it again
+    /// near the end of the journal, where lists look for it.
     pub(super) fn name_session(
         &self,
         me: &ActorRef<Msg>,
@@ -120,8 +120,7 @@ impl RootSession {
         }
     }
 
-    /// Whether the session, which is over, still waits for its title: for a moment, and only if it
-    /// ends as it should.
+    /// True if the ended session still waits for its title: briefly, and only after a normal end.
     pub(super) fn awaits_title(&self, me: &ActorRef<Msg>, reason: &str, state: &mut State) -> bool {
         if state.title.last_moment.is_some() {
             return true;
@@ -138,7 +137,7 @@ impl RootSession {
         true
     }
 
-    /// It has not come in time.
+    /// The title did not arrive in time.
     pub(super) fn untitled(&self, me: &ActorRef<Msg>, state: &mut State) {
         if let Some((id, _)) = state.title.asking.take() {
             silence(&id, state);
@@ -161,7 +160,7 @@ fn silence(id: &InvocationId, state: &State) {
     }
 }
 
-/// One line that shows what it says, and does nothing else to whoever shows it.
+/// One line, safe for display.
 fn clean(said: &str) -> Option<String> {
     let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
     // Also what turns text around, or has no width.

@@ -1,5 +1,5 @@
-//! How agents end: recorded first, then told to whichever incarnation of their caller lives; and how
-//! those that crashed are rebuilt.
+//! Ends of subagents: recorded first, then reported to the current incarnation of their caller; and
+//! rebuilding of crashed ones.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl RootSession {
         left: Result<Left, Lost>,
         state: &mut State,
     ) {
-        // A crash is told by supervision too; that one restarts it.
+        // Supervision reports a crash as well, and restarts it.
         let Ok(Left { ending, history, turns, usage, deeds, .. }) = left else { return };
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         if let Some(actor) = child.actor.take() {
@@ -41,7 +41,7 @@ impl RootSession {
         self.child_over(me, id, &ending, (turns, usage), state);
     }
 
-    /// What it has reported is handed to the next one of its name.
+    /// Stores its report in the memory for the next subagent of its name.
     fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
         let Some(desk) = &self.desk else { return };
         desk.memories().learn(&Learnt {
@@ -66,7 +66,7 @@ impl RootSession {
     ) {
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         if child.room.as_ref().is_some_and(Room::is_closing) {
-            // It has ended already, and that is heard as soon as what it left is known.
+            // It has ended already; reported once its workspace was examined.
             return;
         }
         child.rereading = None;
@@ -97,7 +97,7 @@ impl RootSession {
         let (outcome, said) = SubagentOutcome::of(ending, turns);
         let agent = child.origin.agent.clone();
         let room = child.room.as_ref();
-        // Of one that is gone nothing is to be said.
+        // Nothing is known about a subagent that is gone.
         let is_gone = matches!(ending, Ending::Failed { class, .. } if class == NO_PLACE);
         let room = room.filter(|_| !is_gone);
         let workplace = room.map(|room| {
@@ -123,7 +123,7 @@ impl RootSession {
         let caller = Arc::clone(&child.caller);
         let kinds = &state.children.kinds;
         if let Some(child) = state.children.all.values().rev().find(|child| child.id() == id) {
-            // Before its caller hears of it, who may start the next one at once.
+            // Before its caller is informed, because the caller may start the next one at once.
             self.remember(child, &ended, kinds);
         }
         self.transcript.note(Some(&caller), ended.event());
@@ -139,7 +139,7 @@ impl RootSession {
         state.turns += turns;
         self.let_go(&Release::Invocation(id.clone()));
         self.hand_over(me, id, &ended, state);
-        // Nobody reads what those would answer who worked for it.
+        // The answers of its own subagents would have no reader.
         self.stop_below(me, id, state);
         self.go_on_stopping(me, state);
         if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
@@ -147,8 +147,8 @@ impl RootSession {
         }
     }
 
-    /// Tells whoever asked: as the result of its call, or as a message if it did not wait, or
-    /// crashed meanwhile.
+    /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
+    /// or crashed meanwhile.
     fn hand_over(
         &self,
         me: &ActorRef<Msg>,
@@ -156,8 +156,8 @@ impl RootSession {
         ended: &Arc<SubagentEnd>,
         state: &mut State,
     ) {
-        // The caller is about to be stopped: what it waits for must not wake it. With the next
-        // prompt it reads that this one can go on.
+        // The caller is about to be stopped, and the result must not restart it. Its next prompt
+        // tells that this subagent can be resumed.
         if state.children.stops_main() {
             if state.children.find(id).is_some_and(|child| child.is_mains()) {
                 state.children.stopped.push(id.clone());
@@ -185,7 +185,7 @@ impl RootSession {
             || child.is_some_and(|child| child.is_live() && child.actor.is_none())
     }
 
-    /// The message that says so.
+    /// Message about the end.
     pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &SubagentEnd) -> Queued {
         let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
         let content = ended.notice(bytes_max);
@@ -256,8 +256,8 @@ impl RootSession {
         tell(actor, agent_invocation::Msg::Notice(queued, report));
     }
 
-    /// It ended before it could read the message: that waits for the next prompt. One that crashed
-    /// finds it in the journal.
+    /// The subagent ended before it could read the message: the message waits for the next prompt.
+    /// A crashed one finds it in the journal.
     pub(super) fn unheard(id: &InvocationId, queued: Queued, state: &mut State) {
         let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
             || state.children.has(id);
@@ -267,7 +267,7 @@ impl RootSession {
         }
     }
 
-    /// What came for `id` while it was rebuilt, besides what the journal had.
+    /// Messages for `id` that arrived while it was rebuilt, besides those in the journal.
     pub(in crate::root_session) fn pending(
         id: &InvocationId,
         queued: &mut Vec<Queued>,
@@ -290,7 +290,7 @@ impl RootSession {
     ) {
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         child.actor = None;
-        // Its request would go on costing money with nobody to hear the answer.
+        // Its request would continue to cost money without a receiver.
         let contacts = child.kind;
         let absence = child.absence.take();
         let goes_on =
@@ -350,7 +350,7 @@ impl RootSession {
         let left = Self::left_open(&child.origin, &replayed, child.returned, state);
         self.account_for_open_calls(&child.origin, &replayed, &left);
         let Replayed { messages, queued, last, deeds, .. } = replayed;
-        // One that was stopped and goes on has as many replies as any other.
+        // A resumed subagent has the full number of turns.
         let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
         let mut queued: Vec<Queued> = queued
             .into_iter()

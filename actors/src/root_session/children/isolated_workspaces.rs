@@ -1,5 +1,5 @@
-//! Agents that work in a place of their own: how they get there again, and what is found there when
-//! they have ended, before anybody hears that they have.
+//! Isolated workspaces of subagents: reopening after a resume, and examination before the end of a
+//! subagent is reported.
 
 use std::sync::Arc;
 
@@ -16,33 +16,33 @@ use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;
 
-/// What came of opening a place again.
+/// Result of reopening a workspace.
 pub(in crate::root_session) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
-/// What came of looking at what is in one.
+/// Result of examining a workspace.
 pub(in crate::root_session) type Closed = Result<Result<Option<WorkLeft>, String>, JoinError>;
 
-/// Where one agent works that has a place of its own.
+/// Isolated workspace of a subagent in the session.
 pub(in crate::root_session) struct Room {
     pub(super) cwd: String,
     /// `None` until it is opened again.
     place: Option<IsolatedWorkspace>,
     /// Its tools, and those of the session that work nowhere in particular.
     tools: Option<Arc<Toolbox>>,
-    /// How its agent has ended, while it is found out what that left.
+    /// End of its subagent, while the workspace is examined.
     ending: Option<(Ending, (u32, Usage), OwnedTask)>,
-    /// What is there of it.
+    /// State after the examination.
     remains: Option<WorktreeSummary>,
 }
 
 impl Room {
-    /// One that is open.
+    /// An open workspace.
     pub(super) fn open(place: IsolatedWorkspace, session: &Toolbox) -> Room {
         let mut room = Room::known(place.cwd.clone());
         room.take(place, session);
         room
     }
 
-    /// One that an agent has had.
+    /// A workspace of an earlier subagent.
     pub(super) fn known(cwd: String) -> Room {
         Room { cwd, place: None, tools: None, ending: None, remains: None }
     }
@@ -52,17 +52,17 @@ impl Room {
         self.place = Some(place);
     }
 
-    /// Its agent has ended, and what it left is looked at.
+    /// True while the workspace of an ended subagent is examined.
     pub(super) fn is_closing(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// What is there of it, once that was looked at.
+    /// Its state, after the examination.
     pub(super) fn remains(&self) -> Option<WorktreeSummary> {
         self.remains.clone()
     }
 
-    /// What the calls of its agent share.
+    /// Services for the calls of its subagent.
     pub(super) fn services(&self, of_kind: &Arc<Services>) -> Arc<Services> {
         let (Some(place), Some(tools)) = (&self.place, &self.tools) else {
             return Arc::clone(of_kind);
@@ -75,14 +75,14 @@ impl Room {
         })
     }
 
-    /// What its agent is told.
+    /// Instructions of its subagent.
     pub(super) fn system_prompt(&self) -> Option<&str> {
         self.place.as_ref().map(|place| place.system_prompt.as_str())
     }
 }
 
 impl Children {
-    /// Whether `origin` works in a place of its own: nobody can work for it there.
+    /// True if `origin` works in an isolated workspace, where it cannot call agents.
     pub(super) fn is_in_room(&self, origin: &Origin) -> bool {
         let child = self.all.values().rev().find(|child| *child.id() == origin.invocation_id);
         child.is_some_and(|child| child.room.is_some())
@@ -90,15 +90,15 @@ impl Children {
 }
 
 impl RootSession {
-    /// Who is asked to go on is told of its place.
+    /// Adds the workspace to a subagent that is to be resumed.
     pub(super) fn knows_room(&self, child: &Child) {
         if let Some(desk) = self.desk.as_ref().filter(|_| child.room.is_some()) {
             desk.rooms().insert(child.id().clone());
         }
     }
 
-    /// Lets an agent that is known go on from its records, in its own place if it had one. `anew`:
-    /// where that is gone, in a new one, as it was told.
+    /// Resumes a known subagent from its records, in its own workspace if it had one. `anew`: if
+    /// that is gone, in a new one, and the subagent is informed.
     pub(super) fn wake(&self, me: &ActorRef<Msg>, child: &Child, anew: bool) -> OwnedTask {
         let id = child.id().clone();
         let room = child.room.as_ref().filter(|room| room.place.is_none());
@@ -146,8 +146,8 @@ impl RootSession {
         }
     }
 
-    /// Finds out what an agent has left in its place before it is said that it has ended. `false`:
-    /// there is nothing to find out, or it is known.
+    /// Examines the workspace of a subagent before its end is reported. Returns false if there is
+    /// nothing to examine or the result is known.
     pub(super) fn looks_after(
         &self,
         me: &ActorRef<Msg>,
@@ -189,7 +189,7 @@ impl RootSession {
         left.collect()
     }
 
-    /// What an agent has left in its place is known.
+    /// The examination is complete.
     pub(super) fn room_closed(
         &self,
         me: &ActorRef<Msg>,

@@ -1,9 +1,9 @@
-//! Agents that are to begin: each with a permit, in the order in which they were asked for. Where
-//! only a place is missing they wait for it, if their caller waits for them; every other limit
-//! refuses at once.
+//! Queue of subagents that are about to start, each with a permit, in order of request. A request
+//! waits only for a concurrency slot, and only if its caller waits; every other limit refuses at
+//! once.
 //!
-//! Nobody waits for ever. Who works for an agent has that one's place while that one waits, so the
-//! deepest always go on, and what ends makes room.
+//! There is no deadlock: a subagent uses the slot of a caller that waits for it, so the deepest
+//! always proceed, and each end frees a slot.
 
 use ractor::{ActorRef, SpawnErr};
 use tokio::sync::oneshot;
@@ -17,7 +17,7 @@ use crate::root_session::children::isolated_workspaces::Room;
 use crate::root_session::children::{Children, nano};
 use crate::root_session::{Msg, Resumed, RootSession, State};
 
-/// One that is to begin.
+/// Subagent that waits for its start.
 pub(super) struct QueuedSubagent {
     /// Its id, when it does.
     pub(super) id: InvocationId,
@@ -26,7 +26,7 @@ pub(super) struct QueuedSubagent {
 }
 
 impl QueuedSubagent {
-    /// Whether somebody still wants it.
+    /// True if the caller still wants it.
     fn is_wanted(&self) -> bool {
         self.start.wanted.strong_count() > 0
     }
@@ -39,7 +39,7 @@ impl Children {
 }
 
 impl RootSession {
-    /// Somebody is to begin: behind those that wait. Whoever is being stopped hears nothing.
+    /// Queues a start request. Requests of a caller that is being stopped are ignored.
     pub(super) async fn delegate(
         &self,
         me: &ActorRef<Msg>,
@@ -61,7 +61,7 @@ impl RootSession {
         self.let_in(me, state).await
     }
 
-    /// Begins with those that wait, as far as there is room.
+    /// Starts queued subagents, as long as there are slots.
     pub(super) async fn let_in(
         &self,
         me: &ActorRef<Msg>,
@@ -75,7 +75,7 @@ impl RootSession {
             if !one.is_wanted() {
                 continue;
             }
-            // Its call is about to be stopped, and says so itself.
+            // Its call is about to be stopped and reports that itself.
             if RootSession::is_stopping(&one.start.origin, state) {
                 state.children.waiting.push_back(one);
                 continue;
@@ -115,7 +115,7 @@ impl RootSession {
         Ok(())
     }
 
-    /// It has a permit. `goes_on`: where the one stands that it was before.
+    /// Starts it with its permit. `goes_on`: state of the earlier run, if it is resumed.
     async fn begin_child(
         &self,
         me: &ActorRef<Msg>,
@@ -156,7 +156,7 @@ impl RootSession {
         Ok(())
     }
 
-    /// Those below `origin` that wait for a place.
+    /// Queued subagents below `origin`.
     pub(super) fn look_at_waiting(origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |one: &&QueuedSubagent| {
@@ -178,7 +178,7 @@ impl RootSession {
                 ended: None,
             }
         };
-        // One that goes on is there as what it was.
+        // A resumed one is listed already.
         let fresh = state.children.waiting.iter().filter(|one| one.start.resume.is_none());
         fresh.filter(|one| one.is_wanted()).filter(theirs).map(seen).collect()
     }

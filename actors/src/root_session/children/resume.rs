@@ -1,7 +1,7 @@
-//! Agents that worked when the session broke off: those that had ended are known, and heard of
-//! where nobody had heard; the others go on from their own records as soon as the main agent does.
+//! Subagents that were running when the process died: ended ones are known and reported if that had
+//! not happened; the others resume from their own records together with the main agent.
 //!
-//! Nothing begins before the user says something: to open a session costs nothing.
+//! Nothing starts before the user acts: opening a session costs nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,15 +23,15 @@ use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
 use crate::root_session::resume::{LeftOpen, Unfinished};
 use crate::root_session::{Msg, RootSession, State};
 
-/// What becomes of one that was at work.
+/// Decision about a subagent that was running.
 enum Fate {
-    /// It goes on, with this permit.
+    /// It continues, with this permit.
     GoesOn(Permit),
-    /// It has ended so.
+    /// It ends with this outcome.
     Ends(SubagentOutcome),
 }
 
-/// Whether the result of the call that started it says how it ended.
+/// True if the result of the call that started it reports its end.
 fn is_told(one: &Delegated, messages: &[Arc<Message>]) -> bool {
     let head = format!("({}): ", one.id());
     messages.iter().any(|message| match &**message {
@@ -43,7 +43,7 @@ fn is_told(one: &Delegated, messages: &[Arc<Message>]) -> bool {
 }
 
 impl Children {
-    /// Whether the main agent has somebody at work who did not go on yet.
+    /// True if a subagent of the main agent has not continued yet.
     pub(in crate::root_session) fn owes_something(&self) -> bool {
         self.returning.iter().any(Delegated::is_beside)
     }
@@ -55,17 +55,17 @@ impl Children {
 }
 
 impl RootSession {
-    /// Replies of agents that nobody counts any more.
+    /// Turns of subagents that no run counts any more.
     pub(in crate::root_session) fn turns_of_delegated(replayed: &Replayed) -> u32 {
         let counted = |one: &Delegated| match &one.ended {
             Some(_) => one.replies,
-            // Those of the run that goes on are counted when that ends.
+            // Turns of the continuing run are counted at its end.
             None => one.replies - one.turns,
         };
         replayed.delegated.iter().map(counted).sum()
     }
 
-    /// Whether `open` is a call of `caller` that had started an agent.
+    /// True if `open` is a call of `caller` that had started a subagent.
     pub(in crate::root_session) fn has_started_one(
         &self,
         caller: &Origin,
@@ -81,7 +81,8 @@ impl RootSession {
             && replayed.delegated.iter().any(theirs)
     }
 
-    /// Takes up what the journal says of all of them. Who was told nothing of an end hears of it.
+    /// Restores all subagents from the journal. Callers that were not informed of an end are
+    /// informed now.
     pub(in crate::root_session) fn take_up_delegated(
         &self,
         replayed: &Replayed,
@@ -95,7 +96,7 @@ impl RootSession {
             let mut nano_usd = one.nano_usd;
             spent.tokens = spent.tokens.saturating_add(tokens(&one.used));
             if one.ended.is_none() {
-                // What the run that goes on has spent is counted when that ends.
+                // Spending of the continuing run is counted at its end.
                 spent.tokens = spent.tokens.saturating_sub(tokens(&one.usage));
                 nano_usd = nano_usd.saturating_sub(one.run_nano_usd);
             }
@@ -113,7 +114,7 @@ impl RootSession {
             } else if one.is_mains() && cancelled && unheard() {
                 state.children.stopped.push(one.id().clone());
             } else if one.background && !one.is_mains() && !one.noticed {
-                // It reads this in the journal, if it goes on.
+                // If it continues, it reads this in the journal.
                 let goes_on = |above: &Delegated| above.id() == &one.caller.invocation_id;
                 if state.children.returning.iter().any(goes_on) {
                     self.queue_notice(one, &ended);
@@ -126,8 +127,8 @@ impl RootSession {
         }
     }
 
-    /// Everybody who was at work goes on, or has ended for a reason that is recorded. Before the
-    /// main agent does anything.
+    /// Continues every subagent that was running, or ends it with a recorded reason. Runs before
+    /// the main agent continues.
     pub(in crate::root_session) fn bring_back(
         &self,
         me: &ActorRef<Msg>,
@@ -217,7 +218,7 @@ impl RootSession {
         }
     }
 
-    /// It goes on from its own records.
+    /// Resumes it from its own records.
     fn take_back(&self, me: &ActorRef<Msg>, one: &Delegated, permit: Permit, state: &mut State) {
         let mut child = self.child_of(one, permit, state);
         if !one.began
@@ -229,7 +230,7 @@ impl RootSession {
         child.returned = true;
         child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
         child.cost = (one.run_nano_usd, 0);
-        // What it had used counts against what it may have now.
+        // Earlier usage counts against its current limits.
         child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
         state.till.give_share(one.id(), permit.micro_usd.map(nano));
         child.expected = !one.background;
@@ -249,7 +250,7 @@ impl RootSession {
         child
     }
 
-    /// It is known how this one ended: so that it can be read, and go on.
+    /// Restores an ended subagent, so that its result can be read and it can be resumed.
     fn know(
         &self,
         one: &Delegated,
@@ -266,7 +267,7 @@ impl RootSession {
         ended
     }
 
-    /// It does not go on.
+    /// Ends one that does not continue.
     fn put_away(
         &self,
         me: &ActorRef<Msg>,
@@ -306,8 +307,8 @@ impl RootSession {
         }
     }
 
-    /// The run that waited for an agent with `open` does not go on: the agent has ended, too, and
-    /// its end is the result of the call.
+    /// The run that waited with `open` does not continue: the subagent ends as well, and its end is
+    /// the result of the call.
     pub(in crate::root_session) fn give_up_waiting(
         &self,
         caller: &Origin,
@@ -333,7 +334,7 @@ impl RootSession {
         }
     }
 
-    /// Records a message that tells the caller of an agent how that has ended.
+    /// Records a message for the caller about the end of a subagent.
     fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> Queued {
         let queued = self.notice(one.id(), &one.call_id, ended);
         let Queued { id, kind, content } = queued.clone();
@@ -342,7 +343,7 @@ impl RootSession {
         queued
     }
 
-    /// Reads what the journal has of an agent, when everything of it is there.
+    /// Reads all records of a subagent from the journal.
     pub(super) fn reread_child(
         &self,
         me: &ActorRef<Msg>,
@@ -361,9 +362,9 @@ impl RootSession {
         crate::mailbox::spawn_task(me, reread, move |read| Msg::Reread(told, Box::new(read)))
     }
 
-    /// Sorts the open calls of `caller`, which is rebuilt: those that had started an agent wait for
-    /// it again, and nobody is started twice. Those that had not started run if an earlier process
-    /// left them (`returned`); after a crash in this one, the model decides anew.
+    /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
+    /// again, and none is started twice. Calls that had not started run if an earlier process left
+    /// them (`returned`); after a crash in this process, the model decides again.
     pub(in crate::root_session) fn left_open(
         caller: &Origin,
         replayed: &Replayed,
@@ -398,8 +399,7 @@ impl RootSession {
         left
     }
 
-    /// What becomes of the agent that `call` has started, which was stopped: who reads it there needs
-    /// no message about it.
+    /// State of the stopped subagent of `call`, for its result; no separate message is needed.
     pub(super) fn left_by(
         call: &crate::conversation::CallId,
         caller: &Origin,

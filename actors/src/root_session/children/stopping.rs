@@ -1,4 +1,4 @@
-//! Stopping agents: the deepest first, each told by message; who does not listen is ended.
+//! Stopping subagents: the deepest first, by message; one that does not end in time is killed.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 
-/// How long those that were told may take.
+/// Time limit for ending after the message.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Which agents are stopped.
+/// Scope of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::root_session) enum Reach {
     /// The main agent, and those that it waits for.
     Foreground,
-    /// Everybody.
+    /// All subagents.
     All,
 }
 
-/// A stop that goes on.
+/// A stop in progress.
 pub(super) struct Stopping {
     who: Vec<InvocationId>,
-    /// How the main agent ends when the others have.
+    /// Ending of the main agent after all others have ended.
     main: Option<Ending>,
     _overdue: OwnedTask,
 }
 
 impl Children {
-    /// Whether the main agent ends as soon as those below it have.
+    /// True if the main agent ends after those below it.
     pub(super) fn stops_main(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.main.is_some())
     }
 
-    /// Those that `reach` is about.
+    /// Subagents in the scope of `reach`.
     fn reached(&self, reach: Reach, main: Option<&InvocationId>) -> Vec<InvocationId> {
         let waited_for = |child: &&Child| {
             let mut child = *child;
@@ -60,7 +60,7 @@ impl Children {
             .collect()
     }
 
-    /// Those that work for `id`, and those that work for them.
+    /// Descendants of `id`.
     fn below(&self, id: &InvocationId) -> Vec<InvocationId> {
         let live = self.all.values().filter(|child| child.is_live());
         live.filter(|child| self.is_below(child, id)).map(|child| child.id().clone()).collect()
@@ -90,7 +90,7 @@ impl RootSession {
         true
     }
 
-    /// Stops everybody who works for `id`, which has ended.
+    /// Stops all descendants of `id`, which has ended.
     pub(super) fn stop_below(&self, me: &ActorRef<Msg>, id: &InvocationId, state: &mut State) {
         let who = state.children.below(id);
         if !who.is_empty() {
@@ -135,7 +135,7 @@ impl RootSession {
         self.go_on_stopping(me, state);
     }
 
-    /// Tells the deepest of those that are left; when nobody is, it is the main agent's turn.
+    /// Stops the deepest remaining subagents; then the main agent.
     pub(super) fn go_on_stopping(&self, me: &ActorRef<Msg>, state: &mut State) {
         loop {
             let Some(stopping) = &state.children.stopping else { return };
@@ -174,7 +174,7 @@ impl RootSession {
         }
     }
 
-    /// Ends those that were told and have not.
+    /// Kills stopped subagents that have not ended.
     pub(super) fn stop_overdue(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some(stopping) = &state.children.stopping else { return };
         let told = |child: &&mut Child| {
