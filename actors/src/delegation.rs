@@ -1,8 +1,8 @@
-//! Agents that work for other agents: who there is, what they are given, what comes back, and the
-//! tools with which a model asks for them.
+//! Delegation: definitions of subagents, their tasks and results, and the tools with which a model
+//! starts them.
 //!
-//! Here are data and pure functions, and tools that pass wishes on. Who is started, stopped and
-//! recorded is the business of [`root_session`](crate::root_session) alone.
+//! This module contains data, pure functions, and tools that forward requests. Only
+//! [`root_session`](crate::root_session) starts, stops and records subagents.
 
 mod action_log;
 mod handoff;
@@ -39,11 +39,11 @@ pub(crate) use tools::{left, reattach, register, waiting_for};
 
 /// The tool that starts an agent.
 pub const DELEGATE: &str = "delegate_agent";
-/// The tool that says what agents do.
+/// Name of the tool that reports the state of subagents.
 pub const STATUS: &str = "agent_status";
 /// The tool that reads what an agent answered.
 pub const RESULT: &str = "agent_result";
-/// The tool that shows what an agent has changed in a worktree of its own.
+/// Name of the tool that shows the changes of a subagent in its worktree.
 pub const DIFF: &str = "agent_diff";
 /// The tool that takes it over.
 pub const MERGE: &str = "agent_merge";
@@ -53,34 +53,34 @@ pub const MERGE: &str = "agent_merge";
 pub struct Delegation {
     /// Whom the main agent may call, by name.
     pub main_calls: Vec<String>,
-    /// Everybody who can be called.
+    /// Agents that can be called.
     pub deputies: Vec<Subagent>,
-    /// What they may use together.
+    /// Common limits.
     pub limits: GovernorLimits,
-    /// How much goes there and back.
+    /// Maximum sizes of tasks and answers.
     pub caps: Caps,
-    /// Model replies of one of them, unless it says less.
+    /// Maximum turns of a subagent, unless its definition has less.
     pub turns_max: u32,
-    /// Whether an agent is given what those of its name have reported before.
+    /// True if subagents receive the memory of their name.
     pub remembers: bool,
-    /// Makes places of their own for agents; none where there can be none.
+    /// Creates isolated workspaces, if that is possible.
     pub workplaces: Option<Arc<dyn Workplaces>>,
 }
 
 /// An agent that works for others.
 #[derive(Clone)]
 pub struct Subagent {
-    /// How it is called.
+    /// Name.
     pub name: String,
     /// Its instructions.
     pub system_prompt: String,
     /// Names of the tools it sees.
     pub tools: Vec<String>,
-    /// How its model is reached, if not like the session's.
+    /// Provider, if it differs from the session's.
     pub provider: Option<Arc<dyn Provider>>,
-    /// How much its model thinks, if somebody says so.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
-    /// What its model costs, if it has one of its own.
+    /// Pricing of its own model.
     pub price: Option<PriceLookup>,
     /// Whom it may call, by name.
     pub calls: Vec<String>,
@@ -88,9 +88,9 @@ pub struct Subagent {
     pub turns_max: Option<u32>,
     /// Wall time.
     pub duration_max: Option<Duration>,
-    /// How deep it may delegate further, if it says so.
+    /// Maximum depth of further delegation, if set.
     pub depth_max: Option<u32>,
-    /// Whether it works in a place of its own, whoever calls it.
+    /// True if it always works in an isolated workspace.
     pub isolated: bool,
 }
 
@@ -100,32 +100,32 @@ impl std::fmt::Debug for Subagent {
     }
 }
 
-/// What tools ask of the session.
+/// Requests of the tools to the session.
 pub(crate) enum DelegationRequest {
     /// Start an agent.
     Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
     /// Wait again for the agent that works for this call of that one. Nothing, if there is none.
     Attach(CallId, Arc<Origin>, Report<Option<StartedSubagent>>),
-    /// Nobody waits any more for the agent that works for this call of that one. What became of it,
-    /// if it was started.
+    /// The caller no longer waits for the subagent of this call. Replies with its state, if it was
+    /// started.
     Left(CallId, Arc<Origin>, Report<Option<Leaving>>),
-    /// What is known of those below this one; of all if it is the main agent.
+    /// State of the subagents below this one; of all for the main agent.
     Look(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
 pub(crate) struct StartRequest {
     pub(crate) call_id: CallId,
-    /// Who wants it.
+    /// The caller.
     pub(crate) origin: Arc<Origin>,
     pub(crate) deputy: usize,
     pub(crate) handoff: Handoff,
     pub(crate) background: bool,
     pub(crate) turns_max: Option<u32>,
-    /// One that has ended and goes on where it was.
+    /// Ended subagent to resume.
     pub(crate) resume: Option<InvocationId>,
-    /// How whoever wants it hears that it has to wait for a place.
+    /// Informs the caller that the subagent waits for a slot.
     pub(crate) queued: Option<oneshot::Sender<u32>>,
-    /// Gone when nobody wants it any more.
+    /// Gone when the caller no longer wants it.
     pub(crate) wanted: Weak<()>,
     /// The place that was made for it, and the id that it has there.
     pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
@@ -133,18 +133,18 @@ pub(crate) struct StartRequest {
 
 /// Why an agent was not started.
 pub(crate) enum NotStarted {
-    /// A limit stands against it.
+    /// A limit was reached.
     Limit(SubagentRefusal),
-    /// The one that is to go on cannot, in words.
+    /// The subagent to resume cannot be resumed, with the reason.
     Cannot(String),
 }
 
 /// An agent that was started.
 pub(crate) struct StartedSubagent {
     pub(crate) id: InvocationId,
-    /// Nobody waits for it.
+    /// True if the caller does not wait.
     pub(crate) background: bool,
-    /// How it ends. Whoever drops it does not wait any more.
+    /// Its end. Dropping the receiver means that the caller no longer waits.
     pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
@@ -152,11 +152,11 @@ pub(crate) struct StartedSubagent {
 pub(crate) enum Leaving {
     /// It has ended.
     Ended(Arc<SubagentEnd>),
-    /// It is still at work, and goes with its caller.
+    /// It is running and ends with its caller.
     AtWork(InvocationId, String),
 }
 
-/// What is known of an agent.
+/// State of a subagent.
 #[derive(Debug, Clone)]
 pub(crate) struct SubagentInfo {
     pub(crate) id: InvocationId,
@@ -164,7 +164,7 @@ pub(crate) struct SubagentInfo {
     /// `waiting for a place`, `running`, `stopping`, `restarting`, or how it ended.
     pub(crate) state: String,
     pub(crate) task: String,
-    /// How long it has been at work, or was.
+    /// Running time so far, or in total.
     pub(crate) took: Duration,
     /// Billionths of a dollar, as far as that is known.
     pub(crate) cost_nano_usd: Option<u64>,
@@ -173,23 +173,23 @@ pub(crate) struct SubagentInfo {
 
 type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 
-/// What the tools know, and how they reach the session.
+/// Shared state of the delegation tools and their connection to the session.
 pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
-    /// Who answers for the session's own model.
+    /// Provider of the session.
     pub(crate) info: ProviderInfo,
-    /// Where the work is done.
+    /// Working directory.
     pub(crate) cwd: String,
     /// Names those that get a place before they begin.
     ids: Arc<dyn Ids>,
     line: OnceLock<SendRequest>,
-    /// What the user asked for last.
+    /// Last prompt of the user.
     request: Mutex<Arc<str>>,
-    /// What agents have reported.
+    /// Memory of subagents.
     memories: Mutex<Memories>,
-    /// Those that are at work and that nobody waits for.
+    /// Running subagents whose callers do not wait.
     beside: Mutex<BTreeMap<InvocationId, BackgroundWork>>,
-    /// Those that work in places of their own, or did.
+    /// Subagents that work or worked in isolated workspaces.
     rooms: Mutex<BTreeSet<InvocationId>>,
 }
 
@@ -220,12 +220,13 @@ impl DelegationHandle {
         }
     }
 
-    /// From now on wishes are heard.
+    /// Connects to the session.
     pub(crate) fn open(&self, line: impl Fn(DelegationRequest) + Send + Sync + 'static) {
         self.line.set(Box::new(line)).ok();
     }
 
-    /// A wish before that, or after the end, is lost, and whoever has it hears so.
+    /// Sends a request. Before the connection or after the end it is dropped, and the caller gets
+    /// an error.
     fn tell(&self, request: DelegationRequest) {
         if let Some(line) = self.line.get() {
             line(request);
@@ -252,17 +253,17 @@ impl DelegationHandle {
         *self.request() = text.into();
     }
 
-    /// Those that are at work and that nobody waits for.
+    /// Running subagents whose callers do not wait.
     pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, BackgroundWork>> {
         self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that work in places of their own, or did.
+    /// Subagents that work or worked in isolated workspaces.
     pub(crate) fn rooms(&self) -> MutexGuard<'_, BTreeSet<InvocationId>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of them that work for `origin`, a line each.
+    /// Background subagents of `origin`, one line each.
     pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
         // A main agent is another invocation with each prompt.
         let theirs = |one: &BackgroundWork| match &origin.parent_invocation_id {
@@ -279,12 +280,12 @@ impl DelegationHandle {
         all.iter().filter(|(_, one)| theirs(one)).map(line).collect()
     }
 
-    /// What agents have reported.
+    /// Memory of subagents.
     pub(crate) fn memories(&self) -> MutexGuard<'_, Memories> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a new agent of this name is given of it.
+    /// Memory for a new subagent of this name.
     fn memory_of(&self, deputy: &Subagent, provider: &str) -> String {
         if !self.delegation.remembers {
             return String::new();
@@ -315,13 +316,13 @@ impl DelegationHandle {
     }
 }
 
-/// The message that tells a caller how the agent has ended that it started with this call: the same
-/// in every process, so that it is told once.
+/// Id of the message that tells a caller the end of the subagent of this call: the same in every
+/// process, so it is delivered once.
 pub(crate) fn notice_id(child: &InvocationId, call: &CallId) -> MessageId {
     MessageId::new(format!("{child}.{call}"))
 }
 
-/// How deep `origin` is: 0 is the main agent.
+/// Depth of `origin`: 0 is the main agent.
 pub(crate) fn depth_of(origin: &Origin) -> u32 {
     u32::try_from(origin.agent_path.matches('/').count()).unwrap_or(u32::MAX)
 }

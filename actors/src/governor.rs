@@ -1,8 +1,8 @@
-//! Who may start another agent: limits of depth, number, tokens, money and time, handed out as
-//! permits by one owner.
+//! Governor of subagents: limits of depth, number, tokens, money and time, granted as permits by
+//! one owner.
 //!
-//! Pure: the owner is a single actor, so nobody can pass between a check and its effect. A permit is
-//! taken when an agent is started and given back, with what was spent, when it has ended.
+//! Pure: the owner is a single actor, so check and effect are atomic. A permit is taken at the
+//! start of a subagent and returned with its usage at the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use crate::conversation::InvocationId;
 
-/// What agents may use together. `None`: there is no limit of that kind.
+/// Common limits of all subagents. `None` means no limit of that kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GovernorLimits {
-    /// How deep agents may delegate: 0 is not at all, 1 is children of the main agent.
+    /// Maximum depth of delegation: 0 is none, 1 is children of the main agent.
     pub depth_max: u32,
-    /// Agents that are at work at once. One that waits for another lends that one its place.
+    /// Maximum number of running agents. An agent that waits for another lends its slot.
     pub live_max: u32,
     /// Agents that one session starts.
     pub total_max: u32,
@@ -23,7 +23,7 @@ pub struct GovernorLimits {
     pub tokens_max: Option<u64>,
     /// Millionths of a dollar of all of them together.
     pub micro_usd_max: Option<u64>,
-    /// How long one of them may take.
+    /// Time limit of one subagent.
     pub duration_max: Option<Duration>,
 }
 
@@ -40,22 +40,22 @@ impl Default for GovernorLimits {
     }
 }
 
-/// What an agent is started for.
+/// Requirements of a subagent to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// Who wants it started; none is the main agent of the session.
+    /// Caller; `None` is the main agent.
     pub parent: Option<InvocationId>,
-    /// How long it would take at most, if it says so.
+    /// Its own time limit, if set.
     pub duration_max: Option<Duration>,
-    /// How long it has been at work already: that is part of the time it may take.
+    /// Time that it has already used.
     pub worked: Duration,
-    /// Tokens it would use at most, if it says so.
+    /// Its own token limit, if set.
     pub tokens_max: Option<u64>,
-    /// It was started before, and goes on: it counts once.
+    /// It was started before and is resumed: it counts once.
     pub again: bool,
-    /// Whoever wants it waits for it, and does nothing meanwhile.
+    /// The caller waits and does nothing meanwhile.
     pub waits: bool,
-    /// How many wait for a place, and come before it.
+    /// Number of earlier requests that wait for a slot.
     pub ahead: u32,
     /// Tokens of the session's budget, if it has one.
     pub tokens_left: Option<BudgetLeft>,
@@ -63,16 +63,16 @@ pub struct Wish {
     pub micro_usd_left: Option<BudgetLeft>,
 }
 
-/// What is left of a budget that is not the governor's own.
+/// State of a budget outside the governor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetLeft {
     /// The whole of it.
     pub max: u64,
-    /// What is neither spent nor held for requests that are out.
+    /// Amount that is neither spent nor reserved.
     pub left: u64,
 }
 
-/// What an agent may use. Given back with [`Governor::end`].
+/// Allowance of a subagent. Returned with [`Governor::end`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permit {
     /// 1 is a child of the main agent.
@@ -81,11 +81,11 @@ pub struct Permit {
     pub tokens: Option<u64>,
     /// Millionths of a dollar it may cost.
     pub micro_usd: Option<u64>,
-    /// When its time is up (monotonic).
+    /// Deadline (monotonic).
     pub until: Option<Duration>,
 }
 
-/// What an agent has used.
+/// Usage of a subagent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubagentUsage {
     /// Tokens read and written.
@@ -102,9 +102,9 @@ pub struct SubagentRefusal {
     pub limit: &'static str,
     /// Its value.
     pub value: u64,
-    /// How much is left.
+    /// Remaining amount.
     pub left: u64,
-    /// What would free it.
+    /// Event that would free it.
     pub frees: Frees,
 }
 
@@ -112,7 +112,7 @@ pub struct SubagentRefusal {
 const PLACES: &str = "delegation.maxConcurrent";
 
 impl SubagentRefusal {
-    /// Whether all that is missing is a place, which comes if one waits.
+    /// True if only a concurrency slot is missing, which becomes free by waiting.
     pub fn is_for_a_place(&self) -> bool {
         self.limit == PLACES && self.value > 0
     }
@@ -123,10 +123,10 @@ impl SubagentRefusal {
     }
 }
 
-/// What makes room where a limit is reached.
+/// Event that frees capacity of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frees {
-    /// The end of an agent that is at work.
+    /// The end of a running subagent.
     AnEnd,
     /// Nothing in this session.
     Nothing,
@@ -149,7 +149,7 @@ impl fmt::Display for Frees {
 pub struct Governor {
     limits: GovernorLimits,
     live: BTreeMap<InvocationId, Permit>,
-    /// Who works in the place of whom. Each lends its place to one.
+    /// Lent slots: borrower of each lender. Each lends to one.
     lent: BTreeMap<InvocationId, InvocationId>,
     total: u32,
     /// By those that have ended.
@@ -157,7 +157,7 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// Nobody is at work yet.
+    /// Governor without running subagents.
     pub fn new(limits: GovernorLimits) -> Governor {
         Governor {
             limits,
@@ -168,7 +168,7 @@ impl Governor {
         }
     }
 
-    /// A permit for `id` at `now` (monotonic), or which limit stands against it.
+    /// Permit for `id` at `now` (monotonic), or the limit that prevents it.
     pub fn admit(
         &mut self,
         id: &InvocationId,
@@ -245,15 +245,16 @@ impl Governor {
         Ok(permit)
     }
 
-    /// Who would lend its place for this: whoever wants it, while it waits. So nobody who works for
-    /// another one has to wait for that one's place, however deep it is.
+    /// Lender of a slot for this request: the caller, if it waits. So no subagent waits for the
+    /// slot of its own caller at any depth.
     fn lender(&self, wish: &Wish) -> Option<InvocationId> {
         let parent = wish.parent.as_ref().filter(|_| wish.waits)?;
         let lends = self.live.contains_key(parent) && !self.lent.values().any(|by| by == parent);
         lends.then(|| parent.clone())
     }
 
-    /// What one more may have of a budget: an equal part of what is neither spent nor handed out.
+    /// Share of a budget for one more subagent: an equal part of the amount that is neither spent
+    /// nor granted.
     fn share(
         &self,
         max: Option<u64>,
@@ -264,12 +265,12 @@ impl Governor {
         let out: u64 = self.live.values().filter_map(held).fold(spent, u64::saturating_add);
         let left = max.saturating_sub(out);
         let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1));
-        // The last of them gets what is left, and nobody gets less than one.
+        // The last one gets the rest, and each at least one.
         Some((left / free).max(u64::from(left > 0)))
     }
 
-    /// What one more may have of what is left of the session's budget: as much as each of those who
-    /// may be at work, the main agent among them. Nobody gets less than one.
+    /// Share of the session's remaining budget: equal parts for all agents that may run, including
+    /// the main agent, and at least one.
     fn part(&self, left: u64) -> u64 {
         let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1)) + 1;
         (left / free).max(u64::from(left > 0))
@@ -279,13 +280,13 @@ impl Governor {
         if self.live.is_empty() { Frees::Nothing } else { Frees::AnEnd }
     }
 
-    /// So many were started before, and have spent that.
+    /// Restores the totals of an earlier process.
     pub fn restore(&mut self, total: u32, spent: SubagentUsage) {
         self.total = self.total.saturating_add(total);
         self.count(spent);
     }
 
-    /// `id` has ended. Its permit is free again, whatever is left of it; ending twice counts once.
+    /// Ends `id` and frees its permit. A second end has no effect.
     pub fn end(&mut self, id: &InvocationId, spent: SubagentUsage) -> Option<Permit> {
         let permit = self.live.remove(id)?;
         self.lent.remove(id);
@@ -303,7 +304,7 @@ impl Governor {
         }
     }
 
-    /// How many may be at work at once.
+    /// Number of concurrency slots.
     pub fn places(&self) -> u32 {
         self.limits.live_max
     }
@@ -324,12 +325,12 @@ impl Governor {
         self.total
     }
 
-    /// What those that have ended have used.
+    /// Usage of ended subagents.
     pub fn spent(&self) -> SubagentUsage {
         self.spent
     }
 
-    /// What `id` may use, if it is at work.
+    /// Permit of `id`, if it is running.
     pub fn permit(&self, id: &InvocationId) -> Option<Permit> {
         self.live.get(id).copied()
     }

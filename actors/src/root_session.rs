@@ -63,7 +63,7 @@ type PromptAdmission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), Pr
 
 enum Msg {
     Prompt(Prompt, RpcReplyPort<PromptAdmission>),
-    /// Go on with what broke off.
+    /// Continue an interrupted run.
     GoOn(RpcReplyPort<PromptAdmission>),
     /// Hooks have been asked about the session.
     Opened(Result<Hooked, JoinError>),
@@ -74,31 +74,31 @@ enum Msg {
     /// The user runs a tool.
     OwnCall(UserCall, RpcReplyPort<PromptAdmission>),
     OwnCallEnded(Result<ToolOutput, Lost>),
-    /// The main agent and those it waits for, or everybody.
+    /// Scope: the main agent and subagents that it waits for, or everything.
     Interrupt(Reach),
     Children(ChildMsg),
-    /// Something that a call has left at work has something to say to the agent that made it.
+    /// Message of background work for the agent of its call.
     Notice(Arc<Origin>, Vec<ContentPart>),
     Release(Release),
     History(RpcReplyPort<Vec<Arc<Message>>>),
-    /// With what is to be kept, in the user's words.
+    /// With the user's words about text to keep.
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
-    /// What a model made of what goes.
+    /// Result of the summary request.
     Summarised(Result<Result<String, String>, JoinError>),
-    /// What a model calls the session.
+    /// Result of the title request.
     Titled(Result<Result<String, String>, JoinError>),
-    /// It has not done so in time.
+    /// The title did not arrive in time.
     Untitled,
-    /// To whoever asks, or to every observer.
+    /// To the caller, or to every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
-    /// Something about what requests cost.
+    /// Message to the ledger.
     Ledger(BudgetMsg),
-    /// What agents have reported, without what is to be forgotten.
+    /// Memory of subagents, after deleting part of it.
     Memories(Forget, RpcReplyPort<Memories>),
-    /// Something that a front end has to say about what it was told to do.
+    /// Warning about a front-end action.
     Warn(String),
     InvocationEnded(InvocationId, Result<InvocationOutcome, Lost>),
-    /// What the journal says about an invocation that crashed.
+    /// Journal state of a crashed invocation.
     Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
     End(SessionEnding, Report<()>),
     /// The last record is written.
@@ -142,7 +142,7 @@ struct RootSession {
     settings: Arc<SessionSettings>,
     provider_info: ProviderInfo,
     specs: Arc<[ToolSpec]>,
-    /// Where agents ask for others.
+    /// Delegation handle, if subagents are enabled.
     desk: Option<Arc<DelegationHandle>>,
     services: Arc<Services>,
     transcript: Transcript,
@@ -154,14 +154,14 @@ struct State {
     writer: Supervised<transcript_writer::Msg>,
     coordinator: Supervised<permission::Msg>,
     clients: Clients,
-    /// How an invocation reaches the models, and what is known of them.
+    /// Routes to the models, with their state.
     contacts: ModelRoutes,
-    /// How whoever summarises is reached, if somebody does.
+    /// Route to the summary model, if configured.
     summariser: Option<ModelRoutes>,
     title: Title,
     /// The history is being made shorter.
     compacting: Option<Compacting>,
-    /// How large the history is.
+    /// Token state of the history.
     meter: ContextMeter,
     invocation_budget: RestartBudget,
     /// Without system messages.
@@ -169,24 +169,24 @@ struct State {
     /// Messages that were queued and not delivered before their run ended.
     queued: Vec<Queued>,
     main: Option<Main>,
-    /// What an earlier process began and did not end.
+    /// Unfinished work of an earlier process.
     unfinished: Option<Unfinished>,
-    /// What everything has cost.
+    /// Budget and accounts.
     till: BudgetKeeper,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
-    /// What hooks said of the session.
+    /// Result of the start hooks.
     opening: Opening,
     parked: Option<String>,
     /// Agents that work for others.
     children: Children,
-    /// What the user runs themselves.
+    /// Tool call of the user.
     own_call: Option<OwnCall>,
     closing: Option<OwnedTask>,
     _observed: Observed,
 }
 
-/// However the session ends, its observers hear that it has.
+/// Ends the event stream in every case.
 struct Observed {
     feed: Feed,
     session_id: crate::conversation::SessionId,
@@ -209,7 +209,7 @@ impl Drop for Observed {
     }
 }
 
-/// What an earlier incarnation of an invocation left.
+/// State of an earlier incarnation of an invocation.
 #[derive(Default)]
 struct Resumed {
     /// The calls of the last reply, if not all of them are done; their results end the history.
@@ -217,7 +217,7 @@ struct Resumed {
     queued: Vec<Queued>,
     turns: u32,
     usage: Usage,
-    /// What it did, where somebody works for another one.
+    /// Its actions, if it is a subagent.
     deeds: ActionLog,
 }
 
@@ -226,17 +226,17 @@ struct Main {
     origin: Arc<Origin>,
     /// `None` while it is rebuilt from the journal, and as long as hooks are asked about its prompt.
     actor: Option<ActorRef<agent_invocation::Msg>>,
-    /// What waits for hooks, and is in no history yet.
+    /// Prompt that waits for hooks and is not in the history yet.
     admitting: Option<Admitting>,
     outcome: oneshot::Sender<TurnOutcome>,
     rereading: Option<OwnedTask>,
-    /// How it was told to end.
+    /// Ending that it was told to end with.
     stopping: Option<Ending>,
-    /// How much of the history was there before it.
+    /// Length of the history before it.
     base: usize,
     /// Replies that the session has counted already.
     counted: u32,
-    /// When it began (monotonic). A crash does not give it more time.
+    /// Start time (monotonic), unchanged by crashes.
     began: Duration,
     /// Complete when nothing of its last incarnation is left.
     absence: Option<AllGone>,
@@ -401,7 +401,7 @@ impl RootSession {
         self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
     }
 
-    /// What agents have reported, without what is to be forgotten.
+    /// Memory of subagents, after deleting part of it.
     fn memories(&self, forget: Forget) -> Memories {
         let Some(desk) = &self.desk else { return Memories::default() };
         if desk.memories().forget(&forget) > 0 {
@@ -471,7 +471,7 @@ impl RootSession {
         outcome: Result<InvocationOutcome, Lost>,
         state: &mut State,
     ) {
-        // A crash is told by supervision too; that one restarts it.
+        // Supervision reports a crash as well, and restarts it.
         let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
             return;
         };
@@ -514,7 +514,7 @@ impl RootSession {
         }
         state.ending = Some((ending, vec![done]));
         self.give_up_summary(state);
-        // Whoever wants to leave does not wait for a disk without room.
+        // An ending session does not wait for disk space.
         self.outbox.hurry();
         state.writer.tell(|| transcript_writer::Msg::Wake);
         if state.main.is_some() || state.own_call.is_some() || state.children.any_live() {
@@ -562,7 +562,7 @@ impl RootSession {
             }
             // The withdrawal of a question may still be on its way.
             permissions.call_until_answered(permission::Msg::Settle).await;
-            // Where nothing can be written, observers still hear the end.
+            // If recording is impossible, observers are still informed of the end.
             if transcript.record(None, event, Durability::Synced).await.is_err() {
                 feed.publish(passing);
             }
@@ -583,7 +583,7 @@ impl RootSession {
 }
 
 impl State {
-    /// Whether a run may begin now.
+    /// Returns an error if no run may start now.
     fn may_begin(&self) -> Result<(), PromptError> {
         if self.ending.is_some() {
             return Err(PromptError::Ended);
@@ -597,16 +597,16 @@ impl State {
         Ok(())
     }
 
-    /// Whether the model has something to say without being told anything new.
+    /// True if the model must answer without new input.
     fn awaits_model(&self) -> bool {
-        // What ended meanwhile wakes nobody.
+        // Ended background work does not start a run.
         let asks =
             |queued: &Queued| matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp);
         self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
     }
 }
 
-/// An error and everything it comes from, in one line.
+/// An error with its sources, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -618,7 +618,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Tells the main invocation to end. If it crashes over it, it ends all the same.
+/// Tells the main invocation to end. If it crashes meanwhile, it ends as well.
 fn stop_main(ending: Ending, state: &mut State) {
     if let Some(main) = &mut state.main {
         let ending = main.stopping.get_or_insert(ending).clone();

@@ -1,5 +1,4 @@
-//! What an agent has done so far, in lines that somebody can act on who has to go on without it.
-//! Pure.
+//! Summary of a subagent's actions, for the caller that continues after it failed. Pure.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use crate::event::Event;
 /// Changes that are kept; of the others only how many there were.
 const CHANGES_MAX: usize = 12;
 
-/// What an agent has done.
+/// Actions of a subagent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionLog {
     /// Calls of it that began.
@@ -26,17 +25,16 @@ pub struct ActionLog {
 /// A call that may have changed something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedChange {
-    /// Which.
+    /// Id of the call.
     pub call_id: CallId,
     /// One line.
     pub summary: String,
-    /// Whether it came to its end: `Some(false)` if that was an error, `None` if it did not, or
-    /// nobody knows.
+    /// `Some(true)` if it succeeded, `Some(false)` if it failed, `None` if its end is unknown.
     pub ended_well: Option<bool>,
 }
 
 impl ActionLog {
-    /// A call began. `summary` is what it may change; `None`: nothing.
+    /// Records the start of a call. `summary` describes a possible change; `None` means no effect.
     pub(crate) fn began(&mut self, call_id: &CallId, summary: Option<&str>) {
         self.calls = self.calls.saturating_add(1);
         let Some(summary) = summary else { return };

@@ -1,16 +1,16 @@
-//! What an agent is given: a packet of labelled parts within its caps, and nothing of the
-//! conversation besides. Pure.
+//! Handoff packet for a subagent: labelled parts within size limits, without the rest of the
+//! conversation. Pure.
 
 use serde::Deserialize;
 
-/// How much goes to an agent and back, in bytes of text; about four are a token.
+/// Maximum sizes of task and answer, in bytes of text; about four are a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     /// The whole packet.
     pub handoff_bytes_max: usize,
-    /// The part of it that tells what the caller knows.
+    /// Part of the packet for the caller's knowledge.
     pub context_bytes_max: usize,
-    /// What the caller reads of the answer at once.
+    /// Part of the answer that the caller reads at once.
     pub result_bytes_max: usize,
 }
 
@@ -20,7 +20,7 @@ impl Default for Caps {
     }
 }
 
-/// What a model writes to delegate.
+/// Arguments of `delegate_agent`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DelegateInput {
@@ -39,7 +39,7 @@ pub(crate) struct DelegateInput {
 /// A packet that is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Handoff {
-    /// What the agent reads.
+    /// Text for the subagent.
     pub(crate) text: String,
     /// The task in one line, for lists.
     pub(crate) task: String,
@@ -51,8 +51,8 @@ const TASK_CHARS_MAX: usize = 120;
 const REQUEST_BYTES_MAX: usize = 1500;
 
 impl Handoff {
-    /// Puts the packet together. `Err`: the task alone is too long, which nobody may cut; the bytes
-    /// that it may have.
+    /// Builds the packet. `Err`: the task alone is too long and must not be truncated; the
+    /// permitted number of bytes.
     pub(crate) fn new(
         input: &DelegateInput,
         caller: &str,
@@ -95,7 +95,7 @@ impl Handoff {
             if content.trim().is_empty() {
                 continue;
             }
-            // The labels and what is said of a cut take room, too.
+            // Labels and truncation notices count as well.
             let left = caps.handoff_bytes_max.saturating_sub(text.len() + 2 * label.len() + 48);
             text.push_str(&part(label, &cut(&content, bytes_max.min(left))));
         }
@@ -103,7 +103,7 @@ impl Handoff {
     }
 }
 
-/// A labelled part; its label cannot be closed by what it labels.
+/// A labelled part. Its content cannot close the label.
 pub(super) fn part(label: &str, content: &str) -> String {
     let content = content.replace("</", "<\\/");
     format!("<{label}>\n{}\n</{label}>\n", content.trim_end())
@@ -190,7 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is in it, the packet stays within its cap, has each label once, and the task whole.
+        /// For any content, the packet stays within its limit, contains each label once, and the
+        /// complete task.
         #[test]
         fn stays_within_its_cap(
             task in "[a-z</> é\\n]{0,200}",
@@ -201,7 +202,7 @@ mod tests {
             let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, result_bytes_max: 1 };
             let input = DelegateInput { relevant_files: files, ..input(&task, &context) };
             let packet = Handoff::new(&input, "build", &request, ("/w", &context), &caps).unwrap();
-            // Every `</` becomes one byte longer, and a cut says how long it was.
+            // Each `</` becomes one byte longer, and a truncation notice contains the length.
             let quoted = packet.text.matches("<\\/").count();
             prop_assert!(packet.text.len() <= caps.handoff_bytes_max + quoted + 64);
             for label in ["task", "context", "user-request"] {

@@ -1,6 +1,6 @@
-//! What an agent has found out for this session so far: handed to the next one of its name, with the
-//! same provider and in the same place. Put together by rules from what was reported, without a
-//! model; bounded; and the same whether it is followed or read from the journal. Pure.
+//! Memory of subagents within a session: findings that are handed to the next subagent of the same
+//! name, provider and folder. Built by rules without a model, bounded, and identical whether
+//! followed live or read from the journal. Pure.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::delegation::SubagentOutcome;
 use crate::delegation::handoff::one_line;
 use crate::record::Replayed;
 
-/// Reports that are kept with a part of what was said.
+/// Number of reports whose text is kept in part.
 const RESULTS_MAX: usize = 3;
 /// Older ones, of which a line is kept.
 const EARLIER_MAX: usize = 8;
@@ -30,7 +30,7 @@ const BRIEF_CHARS_MAX: usize = 80;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memories(Vec<Memory>);
 
-/// What one agent has reported.
+/// Memory of one subagent name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
@@ -38,19 +38,19 @@ pub struct Memory {
     pub agent: String,
     /// The provider profile.
     pub provider: String,
-    /// Where it worked.
+    /// Working directory.
     pub cwd: String,
     /// Tasks that it has ended.
     pub tasks: u32,
     /// Older tasks, a line each.
     pub summary: Vec<String>,
-    /// The last tasks and what was answered, shortened.
+    /// The last tasks with shortened answers.
     pub last_results: Vec<SubagentReport>,
-    /// What it has found, in its own words.
+    /// Findings in its own words.
     pub findings: Vec<String>,
-    /// What it has decided.
+    /// Decisions.
     pub decisions: Vec<String>,
-    /// What it has left open.
+    /// Open questions.
     pub open_questions: Vec<String>,
     /// Files that it has looked at or changed, the last one last.
     pub relevant_files: Vec<String>,
@@ -62,17 +62,17 @@ pub struct Memory {
 pub struct SubagentReport {
     /// In one line.
     pub task: String,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: String,
     /// The beginning of the answer, in one line.
     pub preview: String,
 }
 
-/// What is to be forgotten.
+/// Part of the memory to delete.
 #[derive(Debug)]
 pub(crate) enum Forget {
     Nothing,
-    /// What agents of this name have reported.
+    /// Memory of agents with this name.
     Of(String),
     Everything,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Learnt<'a> {
 }
 
 impl Memories {
-    /// What the journal says: that of the session it branched off from, and then its own.
+    /// Memory from the journal: first that of the original session of a fork, then its own.
     pub fn of(replayed: &Replayed) -> Memories {
         let Replayed { inherited, delegated, .. } = replayed;
         let mut memories = inherited.clone();
@@ -109,12 +109,12 @@ impl Memories {
         memories
     }
 
-    /// Whether nobody has reported anything.
+    /// True if there is no report.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, in the order in which they began.
+    /// All memories, in order of their start.
     pub fn all(&self) -> &[Memory] {
         &self.0
     }
@@ -134,7 +134,7 @@ impl Memories {
         self.0[nth].add(task, outcome, said, files);
     }
 
-    /// Forgets. Says how many have forgotten something.
+    /// Deletes memory. Returns the number of affected agents.
     pub(crate) fn forget(&mut self, what: &Forget) -> usize {
         let before = self.0.len();
         match what {
@@ -145,7 +145,7 @@ impl Memories {
         before - self.0.len()
     }
 
-    /// What the next agent of that name, provider and place is given.
+    /// Memory for the next agent of that name, provider and folder.
     pub(crate) fn text(&self, agent: &str, provider: &str, cwd: &str) -> String {
         let same = |one: &&Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
         self.0.iter().find(same).map(Memory::text).unwrap_or_default()
@@ -163,7 +163,7 @@ impl Memory {
             (&mut self.relevant_files, files.to_vec()),
         ] {
             for point in new {
-                // Said again, it is new again.
+                // A repeated point counts as the newest.
                 kept.retain(|known| *known != point);
                 kept.push(point);
             }
@@ -184,7 +184,7 @@ impl Memory {
         keep_last(&mut self.summary, EARLIER_MAX);
     }
 
-    /// As text, for the next agent and for people.
+    /// Text for the next agent and for display.
     pub fn text(&self) -> String {
         let mut text = format!("tasks so far: {}\n", self.tasks);
         let mut part = |name: &str, lines: &[String]| {
@@ -241,8 +241,8 @@ enum Section {
     Other,
 }
 
-/// The points of a report: what stands below headings of these names, and elsewhere the points that
-/// name a place (`src/a.rs:3`).
+/// Points of a report: lines below headings of these names, and other lines with a location
+/// (`src/a.rs:3`).
 fn points(said: &str) -> Points {
     let mut points = Points::default();
     let mut section = Section::Other;
@@ -267,7 +267,7 @@ fn points(said: &str) -> Points {
     points
 }
 
-/// Which section begins with `line`, if one does.
+/// Section that begins with `line`, if any.
 fn heading(line: &str) -> Option<Section> {
     let marked = line.starts_with('#') || line.ends_with(':') || line.ends_with(":**");
     if !marked || bullet(line).is_some() {
@@ -284,7 +284,7 @@ fn heading(line: &str) -> Option<Section> {
     })
 }
 
-/// What stands behind the sign of a list.
+/// Text after a list marker.
 fn bullet(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
         return Some(rest.trim_start());
@@ -294,7 +294,7 @@ fn bullet(line: &str) -> Option<&str> {
     rest.strip_prefix(". ").or_else(|| rest.strip_prefix(") ")).map(str::trim_start)
 }
 
-/// Whether a word of `line` is a path with a line number.
+/// True if a word of `line` is a path with a line number.
 fn names_a_place(line: &str) -> bool {
     line.split(|c: char| c.is_whitespace() || matches!(c, '`' | '(' | ')' | ',')).any(|word| {
         word.split_once(':').is_some_and(|(path, rest)| {

@@ -1,4 +1,4 @@
-//! How an agent ended, as a type and in words: what is no answer can never be read as one. Pure.
+//! Outcome of a subagent, as a type and in words: a failure can never be read as an answer. Pure.
 
 use std::fmt::{self, Write as _};
 
@@ -14,13 +14,13 @@ use crate::governor::SubagentRefusal;
 use crate::ledger::{dollars, usd};
 use crate::ports::{FileLeft, ToolOutput, WorktreeSummary};
 
-/// How an agent that worked for another ended.
+/// Outcome of a subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SubagentOutcome {
     /// It answered.
     Done,
-    /// A limit ended it after so many replies; what it said last is there.
+    /// A limit ended it after this number of turns; its last text is kept.
     Partial {
         /// Model replies.
         turns: u32,
@@ -34,9 +34,9 @@ pub enum SubagentOutcome {
     },
     /// There is no answer.
     Failed {
-        /// As in `agent.invocation.failed`.
+        /// Class, as in `agent.invocation.failed`.
         class: String,
-        /// What happened.
+        /// Cause.
         cause: String,
     },
     /// It was stopped.
@@ -65,13 +65,13 @@ impl fmt::Display for SubagentOutcome {
 }
 
 impl SubagentOutcome {
-    /// It ended, and there is nothing to read.
+    /// Ended without text.
     pub(crate) fn silent() -> SubagentOutcome {
         let (class, cause) = ("empty".to_owned(), "it ended without a word".to_owned());
         SubagentOutcome::Failed { class, cause }
     }
 
-    /// What `ending` means for whoever waited, and what was said last.
+    /// Outcome for the caller, and the last text.
     pub(crate) fn of(ending: &Ending, turns: u32) -> (SubagentOutcome, String) {
         match ending {
             Ending::Answered(text) if text.trim().is_empty() => {
@@ -107,7 +107,7 @@ impl SubagentOutcome {
     }
 }
 
-/// What a limit of one agent was, in its unit. Of what all agents have together it had a part.
+/// Value of a limit of one subagent in its unit. Of shared limits it had a share.
 fn amount_of(limit: &str, value: u64) -> String {
     match limit {
         "timeout" => format!("{value} s"),
@@ -122,17 +122,17 @@ pub(crate) struct SubagentEnd {
     pub(crate) id: InvocationId,
     pub(crate) agent: String,
     pub(crate) outcome: SubagentOutcome,
-    /// Everything it answered.
+    /// Complete answer.
     pub(crate) said: String,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
     /// Billionths of a dollar, as far as that is known.
     pub(crate) cost_nano_usd: Option<u64>,
-    /// What it did. `None`: it could not say so any more.
+    /// Its actions, if known.
     pub(crate) deeds: Option<ActionLog>,
-    /// What is there of a place of its own.
+    /// State of its isolated workspace.
     pub(crate) workplace: Option<WorktreeSummary>,
-    /// Places of those that worked for it, which nobody has taken over.
+    /// Workspaces of its own subagents that were not merged.
     pub(crate) left_below: Vec<LeftBelow>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct LeftBelow {
 pub(crate) const NO_PLACE: &str = "worktree";
 
 impl SubagentEnd {
-    /// What the caller reads at once; the rest is there by reference.
+    /// Text that the caller reads at once; the rest is available by reference.
     pub(crate) fn compact(&self, bytes_max: usize) -> String {
         let mut text = format!("agent {} ({}): {}\n", self.agent, self.id, self.outcome);
         if !self.said.is_empty() {
@@ -201,7 +201,7 @@ impl SubagentEnd {
         text
     }
 
-    /// Says what it left in its place, and what can be done with that.
+    /// Describes its workspace and the available actions.
     fn tell_of(&self, remains: &WorktreeSummary, text: &mut String) {
         if !remains.kept {
             text.push_str("It changed nothing in its worktree, which was removed.\n");
@@ -216,7 +216,7 @@ impl SubagentEnd {
                     remains.cwd.escape_debug()
                 );
             }
-            // What is there besides is said below.
+            // Other content is described below.
             Some(left) if left.count == 0 => {}
             Some(left) => {
                 let one = |file: &FileLeft| {
@@ -269,7 +269,7 @@ impl SubagentEnd {
         output.with_metadata(self.metadata())
     }
 
-    /// The message with which it enters the conversation of whoever did not wait.
+    /// Message for a caller that did not wait.
     pub(crate) fn notice(&self, bytes_max: usize) -> Vec<ContentPart> {
         vec![ContentPart::text(format!(
             "(from posse, not from the user) An agent that works for you has ended.\n{}",
@@ -277,7 +277,7 @@ impl SubagentEnd {
         ))]
     }
 
-    /// What is recorded of it for its caller.
+    /// Record for its caller.
     pub(crate) fn event(&self) -> Event {
         Event::DelegationEnded {
             child_invocation_id: self.id.clone(),
@@ -304,7 +304,7 @@ impl SubagentEnd {
     }
 }
 
-/// What it did, in lines that cannot be taken for what posse says of it.
+/// Its actions, formatted so that they cannot imitate text of posse.
 fn one_part(deeds: &ActionLog) -> String {
     format!("{}\n", deeds.to_string().replace("</", "<\\/"))
 }

@@ -1,4 +1,4 @@
-//! The tools with which a model starts agents, looks at them, and reads what they answered.
+//! Tools for starting subagents, querying them, and reading their answers.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use crate::tool_call::PermittedCall;
 
 /// Bytes of an answer that are read at once.
 const PAGE_BYTES: usize = 24 << 10;
-/// The longest that somebody may wait for an answer.
+/// Maximum wait for an answer.
 const WAIT_SECONDS_MAX: u64 = 600;
-/// How often somebody who waits looks.
+/// Poll interval while waiting.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Adds the tools of delegation. A name that is taken stays with whoever has it.
+/// Registers the delegation tools. An existing tool of the same name stays.
 pub(crate) fn register(
     toolbox: &mut Toolbox,
     desk: &Arc<DelegationHandle>,
@@ -115,10 +115,10 @@ struct DelegateTool {
     desk: Arc<DelegationHandle>,
 }
 
-/// What is permitted, and then done.
+/// A permitted delegation request.
 struct DelegateRequest {
     call_id: CallId,
-    /// Whether it works in a place of its own.
+    /// True if it works in an isolated workspace.
     isolated: bool,
     origin: Arc<Origin>,
     deputy: usize,
@@ -146,7 +146,7 @@ impl DelegateTool {
         let isolated = self.isolates(&input, deputy)?;
         let (request, caps) = (self.desk.user_request(), &self.desk.delegation.caps);
         let info = self.desk.info_of(deputy);
-        // One that goes on knows it.
+        // A resumed subagent has it already.
         let memory = match input.resume.as_deref() {
             None | Some("") => self.desk.memory_of(deputy, &info.profile),
             Some(_) => String::new(),
@@ -210,7 +210,7 @@ impl DelegateTool {
         Ok(Prepared { action, payload: Box::new(wanted) })
     }
 
-    /// Whether it works in a place of its own. One that goes on is where it was.
+    /// True if it works in an isolated workspace. A resumed one stays where it was.
     fn isolates(&self, input: &DelegateInput, deputy: &Subagent) -> Result<bool, ToolError> {
         if input.resume.as_deref().is_some_and(|id| !id.is_empty()) {
             return Ok(false);
@@ -229,13 +229,13 @@ impl DelegateTool {
         Ok(isolated)
     }
 
-    /// Whether it goes on, and has had a place of its own.
+    /// True if it is resumed and had an isolated workspace.
     fn has_room(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
         id.is_some_and(|id| self.desk.rooms().contains(&id))
     }
 
-    /// What one that goes on is told of its place, which may not be there any more.
+    /// Text for a resumed subagent about its workspace, which may be gone.
     fn place_again(&self, input: &DelegateInput, cwd: &str) -> String {
         let id = InvocationId::new(input.resume.as_deref().unwrap_or_default());
         let workplaces = self.desk.delegation.workplaces.as_ref();
@@ -345,15 +345,15 @@ impl Tool for DelegateTool {
     }
 }
 
-/// What is said of one that has to wait until there is room for it.
+/// State of a subagent that waits for a slot.
 pub(crate) fn waiting_for(places: u32) -> String {
     format!("waiting for a place (limit {places})")
 }
 
-/// What an agent may be asked to work in.
+/// Value of `isolation` for a worktree.
 const WORKTREE: &str = "worktree";
 
-/// What an agent is told of where it works. The path itself is in what all of its name are told.
+/// Text for a subagent about its workspace. The path is in the instructions of its agent.
 fn own_place(copy: &str) -> String {
     format!(
         "{copy}, which is yours alone. What you change there is taken over by \
@@ -361,7 +361,8 @@ fn own_place(copy: &str) -> String {
     )
 }
 
-/// There can be no place of its own. Never is the session's own taken instead.
+/// Error if no isolated workspace can be created. The session's own workspace is never used
+/// instead.
 fn no_place(deputy: &Subagent, why: &str) -> ToolError {
     let way = if deputy.isolated {
         format!("{} always works in one: call another agent, or do it yourself", deputy.name)
@@ -388,7 +389,7 @@ impl Drop for Unused {
     }
 }
 
-/// Makes a place for an agent that is about to begin.
+/// Creates a workspace for a subagent that is about to start.
 async fn placed(
     desk: &DelegationHandle,
     deputy: usize,
@@ -410,8 +411,7 @@ async fn placed(
     Ok(((id, place.map_err(|why| refused(&why))?), unused))
 }
 
-/// What the caller reads of an agent that works for it: at once if it does not wait, and else when
-/// that has ended.
+/// Text for the caller: at once if it does not wait, otherwise when the subagent has ended.
 async fn awaited(
     desk: &DelegationHandle,
     StartedSubagent { id, background, ended }: StartedSubagent,
@@ -430,7 +430,7 @@ async fn awaited(
     }
 }
 
-/// The result of a call that had started an agent before whoever waited for it was gone.
+/// Result of a call whose earlier waiter is gone.
 pub(crate) async fn reattach(
     desk: &DelegationHandle,
     call: CallId,
@@ -458,7 +458,7 @@ pub(crate) async fn left(
     }
 }
 
-/// The session does not hear any more.
+/// Error of a session that has ended.
 fn gone() -> ToolOutput {
     ToolOutput::error("failed(session): the session is ending; no agent works for this call.")
 }
@@ -481,7 +481,7 @@ async fn look(desk: &DelegationHandle, origin: &Arc<Origin>) -> Vec<SubagentInfo
         .unwrap_or_default()
 }
 
-/// A look changes nothing and needs no permission of its own.
+/// A query changes nothing and needs no permission.
 fn looking(tool: &str, summary: String, payload: Looking) -> Prepared {
     let action = Action {
         tool: tool.to_owned(),

@@ -113,8 +113,8 @@ fn a_child_gets_no_more_than_its_parent_has() {
 }
 
 proptest! {
-    /// Whatever starts and ends in whatever order: no limit is passed, and what is handed out and
-    /// spent is never more than there is.
+    /// In every order of starts and ends: no limit is exceeded, and the sum of permits and spending
+    /// never exceeds the budget.
     #[test]
     fn no_order_gets_past_a_limit(
         depth_max in 0u32..6,
@@ -186,15 +186,15 @@ fn of_the_sessions_budget_everybody_gets_an_equal_part() {
 #[derive(Debug, Default)]
 struct Working {
     depth: u32,
-    /// Who waits for it; none is the main agent.
+    /// Caller that waits for it; `None` is the main agent.
     caller: Option<usize>,
-    /// How many it calls at once, time after time.
+    /// Number of agents that it calls at once, per round.
     rounds: Vec<u32>,
-    /// Those that it waits for.
+    /// Number of agents that it waits for.
     out: u32,
 }
 
-/// Everybody who works, and those that wait for a place in order.
+/// Running agents, and those that wait for a slot in order.
 struct Office {
     governor: Governor,
     live: BTreeMap<usize, Working>,
@@ -247,15 +247,14 @@ impl Office {
         self.let_in();
     }
 
-    /// Those that do something at the moment.
+    /// Agents that are not waiting for others.
     fn running(&self) -> Vec<usize> {
         self.live.iter().filter(|(_, one)| one.out == 0).map(|(nth, _)| *nth).collect()
     }
 }
 
 proptest! {
-    /// Whatever agents call whom in whatever order: never do more work than may, nobody gets too
-    /// deep, and nobody waits for ever.
+    /// For every call graph and order: the concurrency and depth limits hold, and every agent ends.
     #[test]
     fn who_waits_for_a_place_gets_one(
         depth_max in 0u32..5,

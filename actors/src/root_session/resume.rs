@@ -78,26 +78,25 @@ impl Resumption {
     }
 }
 
-/// A run that broke off and can go on where it was.
+/// An interrupted run that can be continued.
 pub(super) struct Unfinished {
     last: LastInvocation,
     /// Calls that had not started.
     waiting: Vec<OpenCall>,
     /// Calls that had started agents, whose ends are waited for again.
     attached: Vec<OpenCall>,
-    /// What was asked about them.
+    /// Open permission requests about them.
     questions: Vec<OpenQuestion>,
 }
 
 impl Unfinished {
-    /// Whether the call of that id waits again for the agent that it had started.
+    /// True if the call waits again for its subagent.
     pub(super) fn waits_for(&self, call: &CallId) -> bool {
         self.attached.iter().any(|open| open.call.id == *call)
     }
 }
 
-/// What becomes of calls that an invocation left open: some have not started, some wait again for
-/// the agents that they had started.
+/// Open calls of an invocation: some have not started, some wait for their subagents.
 #[derive(Default)]
 pub(super) struct LeftOpen {
     pub(super) waiting: Vec<OpenCall>,
@@ -106,7 +105,7 @@ pub(super) struct LeftOpen {
 }
 
 impl RootSession {
-    /// The first records of this process: what the session is, or what it goes on with.
+    /// First records of this process: start of the session, or its resume.
     pub(super) fn begin_or_resume(&self, state: &mut State) {
         let Some(resumption) = &self.settings.resumption else {
             return self.transcript.note(None, self.started(None));
@@ -151,7 +150,7 @@ impl RootSession {
         }
     }
 
-    /// The model reads what it is going on from. A branch records all that waits in it anyway.
+    /// Informs the model about lost records. A fork records its queue anyway.
     fn tell_of_lost_records(&self, is_branch: bool, state: &mut State) {
         let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
         state.queued.push(queued);

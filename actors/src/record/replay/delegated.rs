@@ -1,5 +1,4 @@
-//! Agents that worked for others, as the records tell it: who was started for which call, and how
-//! far each of them got.
+//! Subagents according to the records: their calls and their progress.
 
 use std::sync::Arc;
 
@@ -22,35 +21,34 @@ pub struct Delegated {
     pub call_id: CallId,
     /// The provider profile.
     pub provider: String,
-    /// Where it was started.
+    /// Working directory.
     pub cwd: String,
     /// Its task in one line.
     pub task: String,
-    /// Whether nobody waits for it.
+    /// True if the caller does not wait.
     pub background: bool,
-    /// How often it was started: more than once if it went on after it was stopped.
+    /// Number of starts: more than one if it was resumed.
     pub starts: u32,
-    /// Whether what it was told to do is recorded.
+    /// True if its task is recorded.
     pub briefed: bool,
-    /// Whether it was recorded to have begun.
+    /// True if its start is recorded.
     pub began: bool,
     /// The files that its calls were about, the last one last.
     pub files: Vec<String>,
-    /// What all of its calls did.
+    /// Actions of all its calls.
     #[serde(default)]
     pub deeds: ActionLog,
-    /// How long it has been at work since it was started last, in milliseconds: what lies between two
-    /// processes does not count.
+    /// Running time since its last start, in milliseconds, without downtime between processes.
     #[serde(default)]
     pub worked_ms: u64,
     /// Since when it is counted in this process (milliseconds since 1970).
     #[serde(default)]
     since_ms: Option<u64>,
-    /// Whether what it reported is to be forgotten.
+    /// True if its report was deleted from the memory.
     pub forgotten: bool,
-    /// What it said last.
+    /// Its last text.
     pub said: String,
-    /// All of its replies.
+    /// Total number of turns.
     pub replies: u32,
     /// Its replies since it was started last.
     pub turns: u32,
@@ -58,26 +56,26 @@ pub struct Delegated {
     pub usage: Usage,
     /// Tokens of all of its replies.
     pub used: Usage,
-    /// What is known of the cost of all of its replies, in billionths of a dollar.
+    /// Known cost of all replies, in billionths of a dollar.
     pub nano_usd: u64,
-    /// The same, since it was started last.
+    /// Known cost since its last start.
     pub run_nano_usd: u64,
-    /// How it ended, if it has.
+    /// Its outcome, if it has ended.
     pub ended: Option<SubagentOutcome>,
-    /// Whether that is also recorded for its caller.
+    /// True if the end is recorded for its caller.
     pub announced: bool,
-    /// Whether a message tells its caller so.
+    /// True if a message informs its caller.
     pub noticed: bool,
-    /// Where it works, if that is a place of its own.
+    /// Its isolated workspace, if any.
     #[serde(default)]
     pub workplace: Option<String>,
-    /// What was there of it at its end, as far as that is recorded.
+    /// State of that workspace at its end, if recorded.
     #[serde(default)]
     pub remains: Option<WorktreeSummary>,
 }
 
 impl Delegated {
-    /// One that begins, with all that is known of it from before.
+    /// A new start, with the known state of earlier ones.
     fn after(known: Option<Delegated>, origin: Arc<Origin>, caller: Arc<Origin>) -> Delegated {
         let (starts, replies, nano_usd, used, files, deeds) = match known {
             Some(Delegated { starts, replies, nano_usd, used, files, deeds, .. }) => {
@@ -121,17 +119,17 @@ impl Delegated {
         &self.origin.invocation_id
     }
 
-    /// Whether it works for the main agent.
+    /// True if the main agent called it.
     pub fn is_mains(&self) -> bool {
         self.caller.parent_invocation_id.is_none()
     }
 
-    /// Whether it is at work for the main agent, which does not wait for it.
+    /// True if it runs in the background of the main agent.
     pub(crate) fn is_beside(&self) -> bool {
         self.background && self.is_mains() && self.ended.is_none()
     }
 
-    /// How it ended, for whoever reads it.
+    /// Its end, for a reader.
     pub(crate) fn ending(&self, outcome: SubagentOutcome) -> SubagentEnd {
         SubagentEnd {
             id: self.id().clone(),
@@ -150,7 +148,7 @@ impl Delegated {
         }
     }
 
-    /// The result of the call that had started it, where nobody waits for it any more.
+    /// Result of the call that started it, if nothing waits for it any more.
     pub(super) fn cut_off(&self) -> String {
         match &self.ended {
             Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().result_bytes_max),
@@ -165,7 +163,7 @@ impl Delegated {
         }
     }
 
-    /// Where all that was done, if not in the workspace.
+    /// Location of its changes, if not in the workspace.
     fn apart(&self) -> String {
         self.workplace.as_ref().map_or_else(String::new, |cwd| {
             format!(
@@ -175,22 +173,22 @@ impl Delegated {
         })
     }
 
-    /// Counts how long it has been at work up to `ts`.
+    /// Adds running time up to `ts`.
     fn count_time(&mut self, ts: u64) {
         if let Some(since) = self.since_ms.replace(ts) {
             self.worked_ms = self.worked_ms.saturating_add(ts.saturating_sub(since));
         }
     }
 
-    /// Whether it is, or has, something that the main agent did not wait for and has not heard.
+    /// True if the main agent did not wait for it and was not informed of its end.
     pub(crate) fn is_owed(&self) -> bool {
-        // Whoever stopped it knows.
+        // The agent that stopped it is informed.
         let quiet = self.noticed || matches!(self.ended, Some(SubagentOutcome::Cancelled));
         self.background && self.is_mains() && !quiet
     }
 }
 
-/// Adds the next record to what is known of all of them, in the order in which they began.
+/// Adds a record to the state of all subagents, in order of their start.
 pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
         (Event::InvocationRequested { .. }, Some(caller)) => {
@@ -233,7 +231,7 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
     }
 }
 
-/// Another process goes on, or the records end: until `ts` they were at work.
+/// End of a process or of the records: running subagents ran until `ts`.
 pub(super) fn break_off(all: &mut [Delegated], ts: u64) {
     for one in all.iter_mut().filter(|one| one.ended.is_none()) {
         one.count_time(ts);

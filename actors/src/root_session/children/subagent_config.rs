@@ -1,4 +1,4 @@
-//! What every agent of one name shares: how its model is reached, what it sees and is told.
+//! Configuration shared by all subagents of one name: model route, tools and instructions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,16 @@ pub(super) struct SubagentConfig {
     pub(super) contacts: ModelRoutes,
     pub(super) system: Arc<Message>,
     pub(super) duration_max: Option<Duration>,
-    /// How much its model thinks, if somebody says so.
+    /// Reasoning effort, if set.
     pub(super) thinking: Option<Thinking>,
     services: Arc<Services>,
     fitter: ContextFitter,
-    /// By depth, while it may call others; the last is for everything deeper.
+    /// Tools by depth, while it may call others; the last entry is for all deeper levels.
     specs: Vec<Arc<[ToolSpec]>>,
 }
 
 impl SubagentConfig {
-    /// What it is started with, if it may have fewer replies than usual.
+    /// Services with a limit of turns, if it is lower than the default.
     pub(super) fn services(&self, turns_max: Option<u32>) -> Arc<Services> {
         let usual = self.services.limits.turns_max;
         match turns_max.filter(|max| *max < usual) {
@@ -42,7 +42,7 @@ impl SubagentConfig {
         }
     }
 
-    /// What one of them may read.
+    /// Context limits.
     pub(super) fn fitter(&self) -> ContextFitter {
         ContextFitter { meter: ContextMeter::default(), ..self.fitter.clone() }
     }
@@ -52,7 +52,7 @@ impl SubagentConfig {
         Arc::clone(&self.specs[nth])
     }
 
-    /// What one of them sees that calls nobody.
+    /// Tools of a subagent that cannot call others.
     pub(super) fn own_specs(&self) -> Arc<[ToolSpec]> {
         Arc::clone(&self.specs[self.specs.len() - 1])
     }
@@ -79,7 +79,7 @@ impl RootSession {
             let turns_max = desk.delegation.turns_max.max(1);
             let limits = Limits {
                 turns_max: deputy.turns_max.map_or(turns_max, |max| max.min(turns_max)),
-                // A permit says how long.
+                // The time limit is part of the permit.
                 duration_max: None,
                 ..self.settings.limits.clone()
             };
