@@ -1,4 +1,4 @@
-//! Asking hooks: whatever they do, what they said is recorded, and there is an answer.
+//! Running hooks and recording their results.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,24 +12,23 @@ use crate::ports::{Hook, HookReport, HookSays, Moment, Occasion};
 use crate::tool_call::cap_parts;
 use crate::transcript_writer::Transcript;
 
-/// Bytes of all notes of hooks that a model reads beside one result.
+/// Maximum bytes of all hook notes that a model reads with one result.
 const NOTES_BYTES_MAX: usize = 8 << 10;
 
-/// What hooks made of an occasion, in all.
+/// Combined result of the hooks.
 #[derive(Debug, Default)]
 pub(crate) struct Hooked {
-    /// Why it must not happen, and who says so.
+    /// Reason of a denial, with the hook's name.
     pub(crate) blocked: Option<String>,
     /// Other arguments, and who wants them.
     pub(crate) input: Option<(Value, String)>,
-    /// What the model reads instead.
+    /// Replacement of the output for the model.
     pub(crate) output: Option<Vec<ContentPart>>,
-    /// What the model should know besides.
+    /// Additional notes for the model.
     pub(crate) notes: Vec<String>,
 }
 
-/// Asks `hooks`, and records what each of them said. A panic counts as a no wherever a broken hook
-/// may.
+/// Runs `hooks` and records each result. A panic counts as a denial where failed hooks may deny.
 pub(crate) async fn fire(
     hooks: Arc<dyn Hook>,
     transcript: Transcript,
@@ -72,7 +71,7 @@ struct HookContext {
 }
 
 impl Hooked {
-    /// Adds one report; returns what is recorded of it.
+    /// Adds one report; returns its record.
     fn take(&mut self, report: HookReport, place: &HookContext) -> Event {
         let HookReport { hook, says, message, metadata, duration } = report;
         let (call_id, tool) = place.call.clone().unzip();

@@ -13,13 +13,13 @@ pub struct Limits {
     pub duration_max: Option<Duration>,
     /// Read-only calls of one turn that run side by side.
     pub parallel_calls_max: usize,
-    /// Calls of one turn; what is above is answered with an error.
+    /// Maximum calls per turn; further calls get an error.
     pub calls_per_turn_max: usize,
     /// Bytes of one call's arguments.
     pub arguments_bytes_max: usize,
     /// Bytes of text that a tool may hand to the model; above, head and tail are kept.
     pub output_bytes_max: usize,
-    /// Bytes of text that any tool may return at all; what it cuts itself is below this.
+    /// Maximum bytes of text from any tool; limits of single tools are lower.
     pub result_bytes_max: usize,
     /// Identical calls that fail in a row before the turn is stopped.
     pub repeated_failures_max: u32,
@@ -33,25 +33,25 @@ pub struct Limits {
     pub restarts_max: u32,
     /// The window of `restarts_max`.
     pub restart_window: Duration,
-    /// How often text deltas become events.
+    /// Interval at which text deltas become events.
     pub delta_interval: Duration,
-    /// How long one question between actors may take.
+    /// Time limit of a request between actors.
     pub ask_timeout: Duration,
-    /// How long a provider that is overloaded or away is waited for, in all.
+    /// Maximum total wait for an overloaded or unavailable provider.
     pub patience: Duration,
-    /// Attempts at one request, if there is a limit beside the patience.
+    /// Maximum attempts per request, in addition to patience.
     pub attempts_max: Option<u32>,
     /// The first wait between attempts lasts up to this, each further one up to twice as long.
     pub backoff_first: Duration,
     /// The longest wait between attempts that is our own choice.
     pub backoff_max: Duration,
-    /// The longest wait that a provider may ask for; what is above makes no sense.
+    /// Maximum `Retry-After`; longer values are ignored.
     pub retry_after_max: Duration,
     /// Attempts after a reply that made no sense.
     pub broken_replies_max: u32,
     /// Attempts after replies that broke off, in one turn.
     pub cut_replies_max: u32,
-    /// Failures in a row, whoever asked, after which only one at a time tries again.
+    /// Consecutive failures of all requests after which the circuit breaker opens.
     pub breaker_failures: u32,
     /// The shortest time between two of those tries.
     pub probe_interval: Duration,
@@ -61,18 +61,17 @@ pub struct Limits {
     pub failover_wait: Duration,
     /// A model that was away is not asked again before this while another one answers.
     pub failback_after: Duration,
-    /// When to look again for a provider that was away longer than anybody wanted to wait, and
-    /// does not say when it is back.
+    /// Wait before the next attempt of a parked session if the provider gives no time.
     pub parked_pause: Duration,
-    /// Whether a run that is out of patience waits for its next try, once, instead of ending.
+    /// True if a run that exhausted its patience waits once for the next attempt instead of ending.
     pub outwaits_once: bool,
-    /// How often a call is prepared and judged again after an answer, if it keeps changing.
+    /// Maximum repetitions of prepare and review after an answer, if the call keeps changing.
     pub rejudgements_max: u32,
-    /// How often hooks can make one invocation go on after its answer.
+    /// Maximum number of times that hooks can continue an invocation after its answer.
     pub holds_max: u32,
-    /// What a main agent gets to read.
+    /// Context budget of the main agent.
     pub context_main: ContextBudget,
-    /// What an agent gets to read that works for another one.
+    /// Context budget of a subagent.
     pub context_child: ContextBudget,
 }
 

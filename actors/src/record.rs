@@ -1,5 +1,5 @@
-//! What the journal keeps: durable facts on their way to the `TranscriptWriter`, and the history
-//! rebuilt from them.
+//! Journal records: durable events on their way to the `TranscriptWriter`, and the history rebuilt
+//! from them.
 
 mod replay;
 
@@ -17,7 +17,7 @@ pub use replay::{
     replay,
 };
 
-/// Identifies a record before it has a number. Whoever asks for it twice gets it stored once.
+/// Identifies a record before it has a number. A record with a repeated id is stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId {
     /// Drawn at random by each process.
@@ -56,11 +56,11 @@ pub struct Record {
     pub id: RecordId,
     /// The invocation it is about, if it is about one.
     pub origin: Option<Arc<Origin>>,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// How sure the sender wants to be before it goes on.
+/// Durability that the sender waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Handed to the operating system: survives `kill -9` of posse.

@@ -1,9 +1,9 @@
-//! How often an actor may be restarted before its session gives up.
+//! Restart budget of an actor before its session parks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A number of restarts within a sliding window. Pure: the caller says what time it is.
+/// Number of restarts within a sliding window. Pure: the caller provides the time.
 #[derive(Debug, Clone)]
 pub(crate) struct RestartBudget {
     restarts_max: usize,
@@ -17,8 +17,8 @@ impl RestartBudget {
         RestartBudget { restarts_max, window, spent: VecDeque::new() }
     }
 
-    /// Takes one restart at `now` (monotonic). `Some` is how many the window holds, this one
-    /// included; `None` says that there is none left.
+    /// Takes one restart at `now` (monotonic). Returns the number in the window including this one,
+    /// or `None` if the budget is exhausted.
     pub(crate) fn spend(&mut self, now: Duration) -> Option<u32> {
         while self.spent.front().is_some_and(|then| now.saturating_sub(*then) > self.window) {
             self.spent.pop_front();

@@ -1,7 +1,7 @@
-//! Stand-ins for the world: a scripted model, a memory journal, a clock advanced by hand, tools
-//! that do as they are told, and a bench that puts a session together from them.
+//! Test implementations of the ports: a scripted model, a memory journal, a manual clock, scripted
+//! tools, and a builder for sessions.
 //!
-//! Everything here belongs to one test, so tests run in parallel.
+//! All state belongs to one test, so tests run in parallel.
 
 mod clock;
 mod journal;
@@ -46,7 +46,7 @@ impl Default for CountedIds {
 }
 
 impl CountedIds {
-    /// Those of one of several processes that work on the same journal, one after another.
+    /// Ids of one of several processes that work on the same journal in turn.
     pub fn of(process: u32) -> CountedIds {
         CountedIds { process, next: AtomicU32::new(0) }
     }
@@ -140,12 +140,12 @@ impl<F> std::fmt::Debug for HookFn<F> {
     }
 }
 
-/// Allows everything.
+/// Policy that allows everything.
 pub fn allow_all() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| Verdict::Allow(test_confinement())))
 }
 
-/// Asks for everything that no grant on the tool's name covers.
+/// Policy that asks for everything that no grant on the tool's name covers.
 pub fn ask_all() -> Arc<dyn Policy> {
     use crate::event::{Grant, Scope};
 
@@ -167,13 +167,14 @@ pub fn ask_all() -> Arc<dyn Policy> {
     }))
 }
 
-/// A session made of stand-ins. Change what a test is about, then [`start`](Bench::start).
+/// Builder for a session with test ports. Change the fields under test, then call
+/// [`start`](SessionBuilder::start).
 pub struct SessionBuilder {
     /// The model.
     pub model: Arc<ScriptedModel>,
-    /// Who is asked instead of it.
+    /// Provider that replaces the scripted model.
     pub provider: Option<Arc<dyn crate::ports::Provider>>,
-    /// Who is asked when it is away.
+    /// Fallback providers.
     pub fallbacks: Vec<crate::ports::Fallback>,
     /// The journal.
     pub journal: Arc<MemoryStore>,
@@ -181,23 +182,23 @@ pub struct SessionBuilder {
     pub tools: Toolbox,
     /// The policy.
     pub policy: Arc<dyn Policy>,
-    /// What is kept of what the user allowed.
+    /// Stored grants.
     pub grants: Arc<dyn GrantStore>,
     /// The hooks.
     pub hooks: Arc<dyn Hook>,
-    /// Who answers questions.
+    /// Source of answers to permission requests.
     pub asking: Asking,
     /// Every bound.
     pub limits: Limits,
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
-    /// What tokens cost.
+    /// Pricing.
     pub price: Option<crate::ledger::PriceLookup>,
-    /// What may be spent.
+    /// Budget.
     pub budget: crate::ledger::Budget,
-    /// What was spent before.
+    /// Earlier spending.
     pub accounts: crate::ledger::Accounts,
-    /// What the session goes on from.
+    /// State to resume from.
     pub resumption: Option<crate::root_session::Resumption>,
     /// The working directory.
     pub cwd: String,
@@ -205,14 +206,15 @@ pub struct SessionBuilder {
     pub process: u32,
     /// Agents that may work for others.
     pub delegation: Option<crate::delegation::Delegation>,
-    /// What is known of contexts.
+    /// Context settings.
     pub context: crate::context::ContextSettings,
-    /// Where actors panic.
+    /// Panics to inject.
     pub fail: FailPoints,
 }
 
 impl SessionBuilder {
-    /// A model that says `steps` in order, [`EchoTool`] as the only tool, nothing forbidden.
+    /// A model that performs `steps` in order, [`EchoTool`] as the only tool, and a policy that
+    /// allows everything.
     pub fn new(steps: Vec<ModelStep>) -> SessionBuilder {
         SessionBuilder {
             model: Arc::new(ScriptedModel::new(steps)),
@@ -254,10 +256,9 @@ impl SessionBuilder {
         self.start_with(Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>).await
     }
 
-    /// The same with another model.
+    /// Starts with another model.
     ///
-    /// # Panics
-    /// If it does not start.
+    /// # Panics If it does not start.
     pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> RunningSession {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
@@ -311,9 +312,9 @@ impl std::fmt::Debug for SessionBuilder {
 pub struct RunningSession {
     /// The session.
     pub session: SessionHandle,
-    /// What comes next.
+    /// Remaining events.
     pub events: Subscription,
-    /// What came so far.
+    /// Events so far.
     pub seen: Vec<Arc<Announcement>>,
 }
 
@@ -343,7 +344,7 @@ impl RunningSession {
         }
     }
 
-    /// Ends the session, and returns everything that was announced.
+    /// Ends the session and returns all announcements.
     pub async fn end(mut self) -> Vec<Arc<Announcement>> {
         let ending = crate::root_session::SessionEnding {
             reason: "completed".to_owned(),

@@ -1,5 +1,5 @@
-//! One tool call, from the model's wish to its recorded outcome: an actor of its own, so that a
-//! tool that panics costs one call, and a cancelled one dies at once with its processes.
+//! Actor for one tool call, from the model's request to the recorded outcome. A panic of a tool
+//! costs one call, and a cancelled call ends at once with its processes.
 
 pub mod arguments;
 mod background_work;
@@ -32,7 +32,7 @@ pub use review::permit_for_test;
 use open_question::CallQuestion;
 use pipeline::{CallEnd, Pipeline};
 
-/// How far a call got: what its invocation asks if the call's actor dies.
+/// Progress of a call, for its invocation if the call's actor dies.
 #[derive(Debug, Default)]
 pub(crate) struct IntentProgress {
     /// Set once the intent is recorded.
@@ -52,17 +52,17 @@ impl IntentProgress {
         self.begun.get().is_some()
     }
 
-    /// Whether it is recorded that it begins.
+    /// True if the intent is recorded.
     pub(crate) fn intended(&self) -> bool {
         self.intended.get().is_some()
     }
 
-    /// Whether it ended well; `None` if it did not come to its end.
+    /// `Some(true)` if it succeeded; `None` if it did not end.
     pub(crate) fn ran(&self) -> Option<bool> {
         self.ran.get().copied()
     }
 
-    /// What may have had an effect.
+    /// Description, if it may have had an effect.
     pub(crate) fn begun(&self) -> Option<&Begun> {
         self.begun.get()
     }
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     pub(crate) call: ToolCall,
     /// The question about it that is open in front of the user, from before the session broke off.
     pub(crate) question: Option<QuestionId>,
-    /// It had started an agent, which whoever waited for it left behind: it waits again for that.
+    /// It had started a subagent that is still running, and waits for it again.
     pub(crate) attached: bool,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
@@ -92,7 +92,7 @@ pub(crate) enum Msg {
     /// Hooks have looked at the outcome.
     Hooked,
     Cancel(String),
-    /// What became of the agent that a stopped call had started; nothing, if it had started none.
+    /// State of the subagent of a stopped call, if it had started one.
     Left(String, Result<Option<ToolOutput>, JoinError>),
 }
 
@@ -199,8 +199,8 @@ impl Actor for ToolCallRun {
 }
 
 impl State {
-    /// Lets hooks look at the recorded outcome before the model does. `class` says how it failed,
-    /// if it did.
+    /// Runs hooks on the recorded outcome before the model sees it. `class`: class of the failure,
+    /// if it failed.
     fn ask_hooks(
         &mut self,
         me: &ActorRef<Msg>,
@@ -228,7 +228,7 @@ impl State {
         let (progress, recorded) = (Arc::clone(&self.progress), output.clone());
         let work = async move {
             let hooked = fired.await;
-            // What is recorded by now is what the model reads, also if this actor dies of it.
+            // The model reads the recorded outcome, also if this actor dies now.
             if let Some(content) = &hooked.output {
                 progress.revised.set(ToolOutput { content: content.clone(), ..recorded }).ok();
             }
@@ -257,8 +257,8 @@ impl State {
         self.ask_hooks(me, output, Some("crashed"), None);
     }
 
-    /// Stops the work. What is known of the call is said when the work is gone, so that a tool
-    /// cannot begin after it was said not to have.
+    /// Stops the work. The outcome is reported when the work is gone, so that a tool cannot start
+    /// after it was reported as not started.
     fn cancel(&mut self, reason: String) {
         if self.ended {
             return;
@@ -288,14 +288,14 @@ impl State {
         }
     }
 
-    /// Says how a call ended that was stopped.
+    /// Reports the outcome of a stopped call.
     fn over(&mut self, reason: &str, left: Option<ToolOutput>) {
         let output = left.unwrap_or_else(|| cancelled(self.progress.started(), reason));
         self.end(&output, Some(CANCELLED), Duration::ZERO);
         self.send(output);
     }
 
-    /// Records the outcome. `class` says why it did not run, if it did not.
+    /// Records the outcome. `class`: class of the failure if it did not run.
     fn end(&self, output: &ToolOutput, class: Option<&str>, took: Duration) {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (call_id, name) = (self.call.id.clone(), self.call.name.clone());
@@ -326,7 +326,7 @@ pub(crate) fn cancelled(started: bool, reason: &str) -> ToolOutput {
     .with_metadata(Value::Null)
 }
 
-/// The result of a call that had started, and nobody knows how it ended.
+/// Result of a call that started and whose end is unknown.
 pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
     ToolOutput::error(format!(
         "Outcome unknown: {why}. The call had started, and may or may not have had its effect. \
@@ -334,7 +334,7 @@ pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
     ))
 }
 
-/// What is recorded for [`outcome_unknown`].
+/// Record for [`outcome_unknown`].
 pub(crate) fn unknown_event(call: &ToolCall, output: &ToolOutput, begun: Option<&Begun>) -> Event {
     Event::ToolOutcomeUnknown {
         call_id: call.id.clone(),

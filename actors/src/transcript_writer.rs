@@ -22,29 +22,29 @@ use crate::testing_seam::FailPoints;
 
 pub(crate) use outbox::{Outbox, OutboxCapacity, Transcript, Unrecorded};
 
-/// What every incarnation of the writer is started with.
+/// Arguments of every incarnation of the writer.
 #[derive(Clone)]
 pub(crate) struct Args {
     pub(crate) store: Arc<dyn JournalStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) feed: Feed,
     pub(crate) outbox: Arc<Outbox>,
-    /// How long a disk without room is waited for.
+    /// Maximum wait for disk space.
     pub(crate) patience: Duration,
     pub(crate) fail: FailPoints,
 }
 
-/// How often a disk without room is looked at.
+/// Interval between checks of a full disk.
 pub(crate) const PROBE: Duration = Duration::from_secs(2);
 
 pub(crate) enum Msg {
-    /// Something lies in the outbox.
+    /// The outbox has new entries.
     Wake,
     Opened(Result<Result<OpenedJournal, JournalError>, tokio::task::JoinError>),
     Committed(usize, Result<Committed, JournalError>),
-    /// Report when everything that lies in the outbox is in the journal.
+    /// Report when the outbox is written completely.
     Drain(Report<()>),
-    /// It is time to look whether there is room again.
+    /// Check for disk space.
     Probe,
 }
 
@@ -142,7 +142,7 @@ impl TranscriptWriter {
         }
     }
 
-    /// Hands what is ready to the journal, and says whether that was anything.
+    /// Submits ready entries to the journal. Returns false if there were none.
     fn submit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
         let Some(journal) = &state.journal else { return false };
         let ready = self.args.outbox.take_ready(&mut state.last_record);
@@ -196,8 +196,8 @@ impl TranscriptWriter {
         state.probe = Some(self.later(me));
     }
 
-    /// Opens the journal again after a while; what was recorded waits in the outbox. An error says
-    /// that it was waited long enough.
+    /// Opens the journal again after a wait; records stay in the outbox. Returns an error when
+    /// patience is exhausted.
     fn wait_for_room(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) -> Handled {
         state.journal = None;
         state.opening = None;
@@ -217,7 +217,7 @@ impl TranscriptWriter {
         Ok(())
     }
 
-    /// Looks whether there is room: opens the journal, or submits nothing to an open one.
+    /// Checks for disk space: opens the journal, or submits an empty batch to an open one.
     fn probe(&self, me: &ActorRef<Msg>, state: &mut State) {
         state.probe = None;
         let Some(journal) = &state.journal else {
@@ -245,7 +245,7 @@ impl TranscriptWriter {
         spawn_task(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
     }
 
-    /// One line for whoever watches. It is not a record: there is no room for those.
+    /// Announces a line that is not recorded, because there is no space.
     fn tell(&self, message: String) {
         self.args.feed.publish(Fact::Passing {
             ts: self.args.clock.wall_ms(),

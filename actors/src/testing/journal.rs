@@ -1,4 +1,4 @@
-//! A journal in memory that can be told to fail.
+//! Journal in memory with fault injection.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,12 +38,12 @@ impl MemoryStore {
         store
     }
 
-    /// What is stored.
+    /// Stored records.
     pub fn records(&self) -> Vec<StoredRecord> {
         self.shared.lock().iter().map(|record| StoredRecord::clone(record)).collect()
     }
 
-    /// What is stored, without the envelopes.
+    /// Stored events without their envelopes.
     pub fn events(&self) -> Vec<Event> {
         self.shared.lock().iter().map(|record| record.event.clone()).collect()
     }
@@ -53,22 +53,22 @@ impl MemoryStore {
         self.shared.failing.store(times, Ordering::SeqCst);
     }
 
-    /// Takes all room from the disk, or gives it back.
+    /// Simulates a full disk, or ends that.
     pub fn set_full(&self, full: bool) {
         self.shared.full.store(full, Ordering::SeqCst);
     }
 
-    /// Leaves the disk hardly any room, or gives it back.
+    /// Simulates a nearly full disk, or ends that.
     pub fn set_scarce(&self, scarce: bool) {
         self.shared.scarce.store(scarce, Ordering::SeqCst);
     }
 
-    /// Makes the disk slow: nothing is written until [`release`](MemoryStore::release).
+    /// Simulates a slow disk: nothing is written until [`release`](MemoryStore::release).
     pub fn hold(&self) {
         self.shared.held().get_or_insert_default();
     }
 
-    /// Writes what was held, in order, and everything after it at once.
+    /// Writes the held batches in order, and later ones at once.
     pub fn release(&self) {
         let held = self.shared.held().take();
         for (generation, batch) in held.into_iter().flatten() {
@@ -81,7 +81,7 @@ impl MemoryStore {
         self.shared.synced.load(Ordering::SeqCst)
     }
 
-    /// How often it was opened.
+    /// Number of times it was opened.
     pub fn opened(&self) -> u32 {
         self.shared.opened.load(Ordering::SeqCst)
     }

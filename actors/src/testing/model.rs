@@ -1,4 +1,4 @@
-//! A model that says what a test tells it to.
+//! Scripted model for tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use crate::ports::{
 };
 use crate::testing::clock::ManualClock;
 
-/// Makes a step of the history that a model is asked with.
+/// Computes a step from the history of the request.
 type TellFn = dyn Fn(&[Arc<Message>]) -> ModelStep + Send;
 
-/// What a scripted model does with one attempt.
+/// Behaviour of a scripted model in one attempt.
 pub enum ModelStep {
-    /// Says these pieces, then ends.
+    /// Sends these pieces, then ends.
     Say(Vec<String>),
     /// Wants these tools: name and arguments.
     Call(Vec<(String, String)>),
-    /// Says a piece, then fails.
+    /// Sends a piece, then fails.
     Fail(String, ProviderError),
-    /// Says a piece, then nothing ever again.
+    /// Sends a piece, then stays silent.
     Hang(String),
     /// Is overloaded until then, however often it is asked.
     Away(Arc<ManualClock>, Duration),
@@ -32,13 +32,13 @@ pub enum ModelStep {
     Panic,
     /// Ends for this reason, with this text.
     End(StopReason, String),
-    /// This reply, whatever is in it.
+    /// Returns this reply unchanged.
     Reply(Completion),
-    /// Reports what was counted so far, then does that.
+    /// Reports usage so far, then performs the step.
     Counted(Usage, Box<ModelStep>),
-    /// Waits until the test says so, then does that.
+    /// Waits for the notification, then performs the step.
     After(Arc<Notify>, Box<ModelStep>),
-    /// What this makes of what it is asked.
+    /// Performs the step that the function returns.
     Told(Box<TellFn>),
 }
 
@@ -71,7 +71,7 @@ impl std::fmt::Debug for ModelStep {
     }
 }
 
-/// Plays its steps in order, and remembers what it was asked. When they run out, it says so.
+/// Performs its steps in order and stores the requests. Fails the test when they run out.
 #[derive(Debug)]
 pub struct ScriptedModel {
     steps: Mutex<VecDeque<ModelStep>>,
@@ -95,7 +95,7 @@ impl ScriptedModel {
         }
     }
 
-    /// The same, of a profile and with a model of another name.
+    /// Sets the profile and model name.
     #[must_use]
     pub fn named(self, name: &str) -> ScriptedModel {
         ScriptedModel { name: name.to_owned(), model: format!("{name}-1"), ..self }
@@ -116,7 +116,7 @@ impl ScriptedModel {
         steps.pop_front()
     }
 
-    /// When it was asked while it was away.
+    /// Times of requests during an outage.
     pub fn probes(&self) -> Vec<Duration> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -126,7 +126,7 @@ impl ScriptedModel {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many attempts were dropped before they ended.
+    /// Number of attempts that were dropped before they ended.
     pub fn dropped(&self) -> u32 {
         *self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }

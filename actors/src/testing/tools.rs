@@ -1,4 +1,4 @@
-//! Tools that do as they are told.
+//! Scripted tools for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,7 +46,7 @@ fn text_of(call: PermittedCall) -> String {
 
 type PrepareResult = PortFuture<Result<Prepared, ToolError>>;
 
-/// Counts what a tool did. Shared with the test.
+/// Counts the actions of a tool. Shared with the test.
 #[derive(Debug, Clone, Default)]
 pub struct Journaled {
     /// Runs that began.
@@ -236,10 +236,10 @@ impl Tool for ChangingTool {
     }
 }
 
-/// What a [`GuardedTool`] asks of each call that runs.
+/// Called by a [`GuardedTool`] for each call that runs.
 type Guard = Arc<dyn Fn(&CallId) + Send + Sync>;
 
-/// Tells somebody which call runs, the moment it does.
+/// Reports the call id when a call runs.
 pub struct GuardedTool(ToolSpec, Guard);
 
 impl GuardedTool {
@@ -253,7 +253,7 @@ impl GuardedTool {
         GuardedTool(spec("guarded", SideEffect::Workspace), Arc::new(guard))
     }
 
-    /// The same under another name.
+    /// Sets another name.
     #[must_use]
     pub fn named(mut self, name: &str) -> GuardedTool {
         name.clone_into(&mut self.0.name);

@@ -1,14 +1,14 @@
-//! What goes on while an agent thinks, and what it has to know of although the turn that began it is
-//! not shown any more: agents and commands in the background, and questions that are open.
+//! Background work that an agent must know after its start was removed from the history: subagents,
+//! jobs, and open permission requests.
 
 use crate::event::Origin;
 use crate::tool_call::Services;
 
-/// More than anybody keeps in mind.
+/// Maximum number of lines.
 const LINES_MAX: usize = 32;
 
 impl Services {
-    /// All of that below `origin`, a line each.
+    /// Background work below `origin`, one line each.
     pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
         let agents = self.desk.iter().flat_map(|desk| desk.background_work(origin));
         let work = self.tools.iter().flat_map(|tool| tool.background_work(origin));

@@ -29,7 +29,7 @@ impl CallQuestion {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Nothing had to be asked this time.
+    /// Withdraws the request: this time none was needed.
     pub(super) fn withdraw(&self) {
         if let Some(request_id) = self.take() {
             let reason = "the call that asked did not have to ask again".to_owned();

@@ -32,10 +32,10 @@ use crate::tool_call::post_call::Notices;
 use crate::tool_call::review::{PermittedCall, Review, review};
 use crate::transcript_writer::Transcript;
 
-/// Pieces of live output between a tool and its observers.
+/// Capacity of the channel for live output between a tool and its observers.
 const OUTPUT_IN_FLIGHT: usize = 64;
 
-/// What calls of one session share.
+/// Services shared by the calls of a session.
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) session_id: SessionId,
@@ -52,13 +52,13 @@ pub(crate) struct Services {
     pub(crate) tier: String,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
-    /// Where agents ask for others, if they may.
+    /// Delegation, if permitted.
     pub(crate) desk: Option<Arc<DelegationHandle>>,
     pub(crate) fail: FailPoints,
 }
 
 impl Services {
-    /// Asks hooks. Only where [`Hook::hears`] said that somebody listens.
+    /// Runs hooks. Call only if [`Hook::hears`] returned true.
     pub(crate) fn fire(
         &self,
         origin: &Arc<Origin>,
@@ -74,12 +74,12 @@ impl Services {
     }
 }
 
-/// Where a call got to.
+/// End of the pipeline.
 #[derive(Debug)]
 pub(crate) enum CallEnd {
-    /// It ran, with these arguments.
+    /// The call ran, with these arguments.
     Ran { output: ToolOutput, took: Duration, input: Box<Value> },
-    /// It did not: for one of the classes of [`Event::ToolFailed`].
+    /// The call did not run, for one of the classes of [`Event::ToolFailed`].
     Refused { class: &'static str, output: ToolOutput },
 }
 
@@ -87,12 +87,12 @@ pub(crate) struct Pipeline {
     pub(crate) services: Arc<Services>,
     pub(crate) origin: Arc<Origin>,
     pub(crate) call: ToolCall,
-    /// Names the agent sees; anything else does not exist for it.
+    /// Tools visible to the agent; other names are unknown tools.
     pub(crate) visible: Arc<[String]>,
     pub(crate) progress: Arc<IntentProgress>,
-    /// What was asked about it before the session broke off.
+    /// Permission request from before the session was interrupted.
     pub(super) asked: CallQuestion,
-    /// It was permitted and had started before, and only waits.
+    /// It was permitted and started by an earlier process, and only waits.
     pub(super) attached: bool,
 }
 
@@ -102,7 +102,7 @@ type Refusal = CallEnd;
 struct Accepted {
     value: Value,
     coerced: Vec<String>,
-    /// What the model has to know of what hooks did.
+    /// Notes for the model about the effects of hooks.
     notes: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl Pipeline {
             return self.wait_again().await;
         }
         let permitted = self.permit().await;
-        // Before its intent: what is over by then is no open question.
+        // Before the intent: a request that is still open now is obsolete.
         self.asked.withdraw();
         match permitted {
             Ok((tool, permitted, accepted)) => {
@@ -122,7 +122,7 @@ impl Pipeline {
                 match self.intend(effect, intent, summary).await {
                     Ok(()) => {
                         let (mut output, duration) = self.perform(&*tool, permitted).await;
-                        // What was changed is not what the model asked for: it has to know.
+                        // The model is informed about changed arguments.
                         output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
                         CallEnd::Ran { output, took: duration, input: Box::new(accepted.value) }
                     }
@@ -179,7 +179,7 @@ impl Pipeline {
             let allowed = self.question(action, question).await?;
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(&*tool, &accepted.value).await?;
-            // Nobody said yes to this very call, or not to what it is by now: it is judged anew.
+            // No answer for exactly this call: it is judged again.
             if allowed.is_none_or(|allowed| allowed != self.binding(&prepared.action)) {
                 reviewed = self.review(prepared);
                 continue;
@@ -219,7 +219,7 @@ impl Pipeline {
             return Err(blocked_by(&why));
         }
         let Some((other, hook)) = input else { return Ok(Accepted { value, coerced, notes }) };
-        // To run what the hook wanted changed would be to ignore it.
+        // Running the original arguments would ignore the hook.
         let Arguments { value, coerced } = validate(schema, &other.to_string(), bytes_max)
             .map_err(|error| {
                 blocked_by(&format!(
@@ -273,7 +273,7 @@ impl Pipeline {
         review(self.call.clone(), prepared, policy, &situation)
     }
 
-    /// A yes to a question is not a yes to what is forbidden by the time it comes.
+    /// A positive answer does not override a denial that applies by now.
     fn refused(&self, action: &Action) -> Option<Refusal> {
         let grants = self.services.book.grants();
         match self.services.policy.judge(action, &self.situation(&grants)) {
@@ -293,12 +293,13 @@ impl Pipeline {
         }
     }
 
-    /// All that an answer to a question about `action` is bound to.
+    /// Everything that an answer about `action` is bound to.
     fn binding(&self, action: &Action) -> Binding {
         Binding::of(&self.call.id, &action.digest, &self.services.cwd, &self.origin)
     }
 
-    /// Asks. Returns what a yes is bound to; `None` if a grant covers it by now.
+    /// Requests permission. Returns the binding of a positive answer; `None` if a grant covers it
+    /// by now.
     async fn question(
         &self,
         action: Action,
@@ -357,7 +358,7 @@ impl Pipeline {
             self.progress.intended.set(()).ok();
             return Ok(());
         }
-        // What follows from an effect must be recorded too: it does not begin without room.
+        // An effect must be recorded as well, so it does not start without disk space.
         let recorded = match transcript.may_begin().await {
             Ok(()) => transcript.record(Some(&self.origin), intent, Durability::Synced).await,
             Err(unrecorded) => Err(unrecorded),
@@ -391,7 +392,7 @@ impl Pipeline {
                 output = &mut run => break output,
             }
         };
-        // What was sent before the end comes before the outcome. A sender that outlives its tool
+        // Output that was sent before the end precedes the outcome. A sender that outlives its tool
         // is not waited for.
         drop(run);
         while let Ok(fact) = facts_rx.try_recv() {
@@ -414,7 +415,7 @@ impl Pipeline {
         self.services.transcript.note(Some(&self.origin), event);
     }
 
-    /// Records a fact when there is room. Without a journal it is lost with everything else.
+    /// Records an event when there is space. Without a journal it is lost.
     async fn fact(&self, fact: Event) {
         if self.services.transcript.room().await.is_ok() {
             self.services.transcript.note(Some(&self.origin), fact);

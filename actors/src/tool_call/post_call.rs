@@ -1,4 +1,5 @@
-//! What is said of a call after it has ended: facts go to the journal, notices to the session.
+//! Messages of background work after its call has ended: events go to the journal, notices to the
+//! session.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,12 +11,12 @@ use crate::transcript_writer::Transcript;
 
 type Hear = Box<dyn Fn(Arc<Origin>, Vec<ContentPart>) + Send + Sync>;
 
-/// Where notices for agents go. Before somebody listens they go nowhere: nothing has run then.
+/// Receiver of notices for agents. Notices before it is set are dropped: no call has run by then.
 #[derive(Clone, Default)]
 pub(crate) struct Notices(Arc<OnceLock<Hear>>);
 
 impl Notices {
-    /// From now on `hear` gets them. Only the first who says so does.
+    /// Sets the receiver `hear`. Only the first call has an effect.
     pub(crate) fn open(
         &self,
         hear: impl Fn(Arc<Origin>, Vec<ContentPart>) + Send + Sync + 'static,

@@ -239,7 +239,8 @@ pub(super) fn break_off(all: &mut [Delegated], ts: u64) {
     }
 }
 
-/// Adds one that is wanted. One that goes on stands where its latest caller can be before it.
+/// Adds a requested subagent. A resumed one moves to the end, so that its latest caller precedes
+/// it.
 fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: &StoredRecord) {
     let Event::InvocationRequested {
         child_invocation_id,

@@ -13,9 +13,9 @@ use crate::record::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, Op
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct FoldedHistory {
     entries: Vec<HistoryEntry>,
-    /// Where the result of which call stands.
+    /// Message index of the result of each call.
     places: HashMap<CallId, usize>,
-    /// Where the results of the last reply begin, as long as nothing was said after it.
+    /// Index of the first result of the last reply, until another message follows.
     last_results: Option<usize>,
 }
 
@@ -25,12 +25,12 @@ enum HistoryEntry {
     Result(Box<FoldedCall>),
 }
 
-/// A call and what is known of its end.
+/// A call and the known facts about its end.
 #[derive(Debug, Serialize, Deserialize)]
 struct FoldedCall {
     asked: ToolCall,
     requested: bool,
-    /// Whether it changes anything, once it has started.
+    /// True if it has side effects; known once it has started.
     started: Option<bool>,
     begun: Option<Begun>,
     /// An agent was started for it.
@@ -50,8 +50,8 @@ impl FoldedHistory {
         self.entries.push(HistoryEntry::Said(Arc::new(Message::User { content })));
     }
 
-    /// Adds a reply and a place for the result of each of its calls. A reply that says nothing is
-    /// left out, and so is a call whose id was there before: providers refuse both.
+    /// Adds a reply and a result slot for each of its calls. An empty reply is omitted, and so is a
+    /// call with a repeated id: providers reject both.
     pub(super) fn reply(&mut self, mut message: AssistantMessage) {
         let mut new: Vec<ToolCall> = Vec::new();
         for call in std::mem::take(&mut message.tool_calls) {
@@ -81,7 +81,7 @@ impl FoldedHistory {
         }
     }
 
-    /// Goes on with these messages instead of all that were there.
+    /// Replaces all messages.
     pub(super) fn replace(&mut self, messages: &[Arc<Message>]) {
         self.last_results = None;
         self.places.clear();
@@ -121,7 +121,7 @@ impl FoldedHistory {
         }
     }
 
-    /// Notes what a hook made of the outcome: it comes later, and counts.
+    /// Replaces the output by a hook's version: it arrives later and takes precedence.
     pub(super) fn revise(&mut self, id: &CallId, content: Vec<ContentPart>) {
         if let Some((recorded, _)) = self.call(id).and_then(|call| call.end.as_mut()) {
             *recorded = content;

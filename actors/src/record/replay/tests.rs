@@ -150,7 +150,7 @@ fn told(replayed: &Replayed) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What a strict provider checks.
+/// Checks of a strict provider.
 fn assert_valid(messages: &[Arc<Message>]) {
     let mut open: Vec<CallId> = Vec::new();
     let mut all = HashSet::new();

@@ -1,11 +1,11 @@
-//! Records that were lost to damage: what they would have said of open calls is not known.
+//! Unknown outcomes after damage: lost records may have contained the ends of open calls.
 
 use std::sync::Arc;
 
 use crate::conversation::{ContentPart, Message};
 use crate::record::Replayed;
 
-/// The result of a call of which nobody knows any more whether it ran.
+/// Result of a call that may have run.
 pub const LOST: &str = "Records of this session were lost to damage, and with them what became of \
                         this call. It may have run. Look before you do it again.";
 

@@ -112,7 +112,7 @@ async fn announces_room_also_when_everything_turns_out_to_be_there() {
     assert!(futures_util::FutureExt::now_or_never(waiting).is_some());
 }
 
-/// What happens around an outbox.
+/// Random action on an outbox.
 #[derive(Debug, Clone)]
 enum OutboxAction {
     Durable,
@@ -133,7 +133,7 @@ fn happens() -> impl Strategy<Value = OutboxAction> {
     ]
 }
 
-/// A journal, its writer, and what was published.
+/// Model of journal, writer and published events.
 #[derive(Default)]
 struct OutboxModel {
     last: u64,
