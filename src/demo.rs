@@ -15,9 +15,9 @@ use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
 use crate::front::headless::{OnHangup, RunFormat, RunOptions};
+use crate::frontend::Task;
 use crate::journal::verify_session;
 use crate::provider::replay;
-use crate::talk::Task;
 use crate::wiring::{self, Setup};
 
 /// Name, contents and mode of the files of the sample repository.

@@ -13,7 +13,7 @@ use crate::attach::SocketAddress;
 use crate::attach::handshake::{Hello, HostReply, heard, line};
 use crate::attach::lines::{BoundedLine, LineBuffer};
 use crate::failure::{Exit, Failure};
-use crate::talk::joining::{Heard, Remote, Role};
+use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 
 /// Lines that wait to be shown; then the host waits, which costs it nothing.
 const HEARD_WAITING: usize = 64;
@@ -34,7 +34,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joining {
     /// What they want to do.
-    pub role: Role,
+    pub role: AttachRole,
     /// Records up to this one are not wanted.
     pub after: u64,
     /// Of those that were there before, only so many are wanted, and questions that may be open.
@@ -42,7 +42,7 @@ pub struct Joining {
 }
 
 /// Joins the session at `place`. Within a runtime.
-pub async fn join(place: &SocketAddress, joining: Joining) -> Result<Remote, Failure> {
+pub async fn join(place: &SocketAddress, joining: Joining) -> Result<RemoteSession, Failure> {
     let address = place.address().map_err(|error| unreachable_at(&error))?;
     let connected = timeout(ANSWER_MAX, UnixStream::connect(&address.path)).await;
     let mut stream = connected
@@ -79,7 +79,7 @@ pub async fn join(place: &SocketAddress, joining: Joining) -> Result<Remote, Fai
     let (voice, said) = mpsc::channel(SAID_WAITING);
     tokio::spawn(listen(lines, out));
     tokio::spawn(speak(write, said));
-    Ok(Remote { accepted, heard, voice })
+    Ok(RemoteSession { accepted, messages: heard, commands: voice })
 }
 
 fn unreachable_at(error: &io::Error) -> Failure {
@@ -88,7 +88,7 @@ fn unreachable_at(error: &io::Error) -> Failure {
         .fix("it may have ended just now: `posse sessions list` shows how it stands")
 }
 
-async fn listen(mut lines: Incoming, out: mpsc::Sender<Heard>) {
+async fn listen(mut lines: Incoming, out: mpsc::Sender<RemoteMessage>) {
     loop {
         let line = tokio::select! {
             line = lines.next() => line,

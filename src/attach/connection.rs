@@ -17,8 +17,8 @@ use crate::attach::address::same;
 use crate::attach::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
 use crate::attach::host::{AttachBounds, refuse};
 use crate::attach::lines::{BoundedLine, LineBuffer};
-use crate::talk::instruction::{Instruction, LINE_BYTES_MAX, parse};
-use crate::talk::joining::{Accepted, Role};
+use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use crate::frontend::remote_session::{AttachAccepted, AttachRole};
 
 /// Answers to instructions that wait to be read; then no instruction is read.
 const ANSWERS_WAITING: usize = 16;
@@ -70,7 +70,7 @@ pub(super) async fn serve(
     reader.lines.allow(LINE_BYTES_MAX);
     let name = process.map_or("another process".to_owned(), |process| format!("process {process}"));
     let records = session.last_record();
-    let accepted = Accepted {
+    let accepted = AttachAccepted {
         session_id: session.id().clone(),
         process: std::process::id(),
         role: hello.role,
@@ -78,7 +78,7 @@ pub(super) async fn serve(
         records,
         after: hello.after,
     };
-    let controls = hello.role == Role::Controller;
+    let controls = hello.role == AttachRole::Controller;
     if controls {
         session.warn(format!("{name} joined this session and may control it"));
     }
@@ -246,7 +246,7 @@ impl Out {
 struct Obeying {
     session: SessionHandle,
     answers: mpsc::Sender<HostReply>,
-    role: Role,
+    role: AttachRole,
     name: String,
     bounds: AttachBounds,
 }
@@ -261,7 +261,7 @@ impl Obeying {
             nth += 1;
             let what = match found {
                 BoundedLine::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
-                BoundedLine::Whole(_) if self.role == Role::Observer => {
+                BoundedLine::Whole(_) if self.role == AttachRole::Observer => {
                     Err("an observer gives no instructions".to_owned())
                 }
                 BoundedLine::Whole(bytes) => parse(&bytes),

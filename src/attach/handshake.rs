@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::talk::joining::{Accepted, Heard, Role};
+use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage};
 
 /// Version of these lines.
 const VERSION: u32 = 1;
@@ -19,7 +19,7 @@ pub(crate) struct Hello {
     v: u32,
     pub(crate) token: String,
     #[serde(rename = "as")]
-    pub(crate) role: Role,
+    pub(crate) role: AttachRole,
     /// Records up to this one are not wanted.
     #[serde(default)]
     pub(crate) after: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    pub(crate) fn new(token: String, role: Role, after: u64, last: Option<u64>) -> Hello {
+    pub(crate) fn new(token: String, role: AttachRole, after: u64, last: Option<u64>) -> Hello {
         Hello { r#type: "attach".to_owned(), v: VERSION, token, role, after, last }
     }
 
@@ -71,7 +71,7 @@ pub(crate) enum HostReply {
     Accepted {
         v: u32,
         #[serde(flatten)]
-        accepted: Accepted,
+        accepted: AttachAccepted,
     },
     #[serde(rename = "attach.refused")]
     Refused { v: u32, code: String, message: String },
@@ -84,7 +84,7 @@ pub(crate) enum HostReply {
 }
 
 impl HostReply {
-    pub(crate) fn accepted(accepted: Accepted) -> HostReply {
+    pub(crate) fn accepted(accepted: AttachAccepted) -> HostReply {
         HostReply::Accepted { v: VERSION, accepted }
     }
 
@@ -116,18 +116,18 @@ pub(crate) fn line(value: &impl Serialize) -> Vec<u8> {
 const OURS: &[u8] = b"{\"type\":\"attach.";
 
 /// What a line from the host says to whoever has joined.
-pub(crate) fn heard(line: Vec<u8>) -> Heard {
+pub(crate) fn heard(line: Vec<u8>) -> RemoteMessage {
     if !line.starts_with(OURS) {
-        return Heard::Event(line);
+        return RemoteMessage::Event(line);
     }
     match serde_json::from_slice(&line) {
-        Ok(HostReply::Done { line, .. }) => Heard::Done(line),
-        Ok(HostReply::Failed { line, message, .. }) => Heard::Failed(line, message),
+        Ok(HostReply::Done { line, .. }) => RemoteMessage::Done(line),
+        Ok(HostReply::Failed { line, message, .. }) => RemoteMessage::Failed(line, message),
         Ok(HostReply::Dropped { message, .. } | HostReply::Refused { message, .. }) => {
-            Heard::Dropped(message)
+            RemoteMessage::Dropped(message)
         }
         // A later version may say more.
-        Ok(HostReply::Accepted { .. }) | Err(_) => Heard::Event(line),
+        Ok(HostReply::Accepted { .. }) | Err(_) => RemoteMessage::Event(line),
     }
 }
 
@@ -140,10 +140,13 @@ mod tests {
 
     #[test]
     fn a_hello_is_understood_or_refused_without_repeating_it() {
-        let whole = Hello::new("t".repeat(64), Role::Controller, 7, Some(200));
+        let whole = Hello::new("t".repeat(64), AttachRole::Controller, 7, Some(200));
         assert_eq!(Hello::read(&line(&whole)), Ok(whole));
         let short = br#"{"type":"attach","v":1,"token":"x","as":"observer"}"#;
-        assert_eq!(Hello::read(short), Ok(Hello::new("x".to_owned(), Role::Observer, 0, None)));
+        assert_eq!(
+            Hello::read(short),
+            Ok(Hello::new("x".to_owned(), AttachRole::Observer, 0, None))
+        );
         let table = [
             "",
             "nonsense",
@@ -163,10 +166,10 @@ mod tests {
 
     #[test]
     fn what_the_host_says_is_heard() {
-        let accepted = Accepted {
+        let accepted = AttachAccepted {
             session_id: SessionId::new("s"),
             process: 1,
-            role: Role::Observer,
+            role: AttachRole::Observer,
             name: "process 2".to_owned(),
             records: 3,
             after: 0,
@@ -178,13 +181,20 @@ mod tests {
             text.pop();
             heard(text)
         };
-        assert_eq!(of(&HostReply::of(7, Ok(()))), Heard::Done(7));
-        assert_eq!(of(&HostReply::of(7, Err("no".to_owned()))), Heard::Failed(7, "no".to_owned()));
-        assert_eq!(of(&HostReply::dropped("slow")), Heard::Dropped("slow".to_owned()));
+        assert_eq!(of(&HostReply::of(7, Ok(()))), RemoteMessage::Done(7));
+        assert_eq!(
+            of(&HostReply::of(7, Err("no".to_owned()))),
+            RemoteMessage::Failed(7, "no".to_owned())
+        );
+        assert_eq!(of(&HostReply::dropped("slow")), RemoteMessage::Dropped("slow".to_owned()));
         let refused = HostReply::refused(AttachRefusal::new("ATT003", "no"));
-        assert_eq!(of(&refused), Heard::Dropped("no".to_owned()));
+        assert_eq!(of(&refused), RemoteMessage::Dropped("no".to_owned()));
         let event = br#"{"v":1,"type":"attach.done","line":1}"#.to_vec();
-        assert_eq!(heard(event.clone()), Heard::Event(event), "an event begins with its version");
+        assert_eq!(
+            heard(event.clone()),
+            RemoteMessage::Event(event),
+            "an event begins with its version"
+        );
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::attach::SocketAddress;
 use crate::attach::connection::serve;
 use crate::attach::handshake::{AttachRefusal, HostReply, line};
-use crate::talk::joining::Door;
+use crate::frontend::remote_session::SocketGuard;
 
 /// Bounds of what others can make the owner of a session do.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +94,7 @@ impl Drop for Withdrawn {
     }
 }
 
-impl Door for Host {
+impl SocketGuard for Host {
     fn close(mut self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             self.end.take();
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::attach::handshake::Hello;
     use crate::attach::{Joining, join};
-    use crate::talk::joining::{Heard, Role};
+    use crate::frontend::remote_session::{AttachRole, RemoteMessage};
 
     /// Waits for a warning that has this in it.
     async fn warned(stage: &mut RunningSession, text: &str) {
@@ -170,7 +170,7 @@ mod tests {
         stage.until(has).await;
     }
 
-    fn joining(role: Role) -> Joining {
+    fn joining(role: AttachRole) -> Joining {
         Joining { role, after: 0, last: None }
     }
 
@@ -188,7 +188,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let mut deaf = UnixStream::connect(place.address().unwrap().path).await.unwrap();
-        let hello = Hello::new(place.token().unwrap(), Role::Controller, 0, None);
+        let hello = Hello::new(place.token().unwrap(), AttachRole::Controller, 0, None);
         deaf.write_all(&line(&hello)).await.unwrap();
         warned(&mut stage, "joined this session").await;
         stage.play("go").await;
@@ -210,14 +210,14 @@ mod tests {
         }
         let mut remotes = Vec::new();
         for _ in 0..2 {
-            remotes.push(join(&place, joining(Role::Observer)).await.unwrap());
+            remotes.push(join(&place, joining(AttachRole::Observer)).await.unwrap());
         }
-        let refused = join(&place, joining(Role::Observer)).await.unwrap_err();
+        let refused = join(&place, joining(AttachRole::Observer)).await.unwrap_err();
         assert_eq!(refused.code, "ATT005");
         // Whoever leaves makes room.
         drop(remotes.pop());
         let again = loop {
-            match join(&place, joining(Role::Observer)).await {
+            match join(&place, joining(AttachRole::Observer)).await {
                 Ok(again) => break again,
                 Err(refused) => assert_eq!(refused.code, "ATT005"),
             }
@@ -227,8 +227,8 @@ mod tests {
         host.close().await;
         for mut remote in remotes {
             let mut last = Vec::new();
-            while let Some(heard) = remote.heard.recv().await {
-                if let Heard::Event(line) = heard {
+            while let Some(heard) = remote.messages.recv().await {
+                if let RemoteMessage::Event(line) = heard {
                     last = line;
                 }
             }

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use crate::failure::{Exit, Failure, lines as all_lines};
 use crate::front::driver::{InputLine, next_line};
 use crate::front::output::{Output, OutputTarget};
-use crate::talk::joining::{Heard, Remote, announcement};
-use crate::talk::signals::Signals;
+use crate::frontend::remote_session::{RemoteMessage, RemoteSession, announcement};
+use crate::frontend::signals::Signals;
 
 pub use person::{AttachOptions, person};
 
@@ -56,8 +56,8 @@ const GONE: &str = "the process that owns the session is gone";
 
 /// Writes what is heard to standard output, one line each. `drives`: standard input holds
 /// instructions, and at its end this ends as soon as all of them were answered.
-pub async fn program(remote: Remote, drives: bool) -> AttachOutcome {
-    let Remote { accepted, mut heard, voice } = remote;
+pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
+    let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
     let mut stdout = Output::new(OutputTarget::Stdout);
     let mut signals = Signals::listen();
     let mut input = drives.then(|| read(voice.clone()));
@@ -87,7 +87,7 @@ pub async fn program(remote: Remote, drives: bool) -> AttachOutcome {
         };
         let text = match what {
             None => break ended.unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
-            Some(Heard::Event(mut line)) => {
+            Some(RemoteMessage::Event(mut line)) => {
                 if let Some(announcement) = announcement(&line) {
                     last_record = announcement.record().unwrap_or(last_record);
                     ended = end_of(announcement.event(), last_record).or(ended);
@@ -95,16 +95,16 @@ pub async fn program(remote: Remote, drives: bool) -> AttachOutcome {
                 line.push(b'\n');
                 line
             }
-            Some(Heard::Done(line)) => {
+            Some(RemoteMessage::Done(line)) => {
                 answered += 1;
                 format!("{{\"type\":\"attach.done\",\"v\":1,\"line\":{line}}}\n").into_bytes()
             }
-            Some(Heard::Failed(line, message)) => {
+            Some(RemoteMessage::Failed(line, message)) => {
                 answered += 1;
                 let failed = serde_json::json!({"type": "attach.failed", "v": 1, "line": line, "message": message});
                 format!("{failed}\n").into_bytes()
             }
-            Some(Heard::Dropped(why)) => break AttachOutcome::Cut(why),
+            Some(RemoteMessage::Dropped(why)) => break AttachOutcome::Cut(why),
         };
         stdout.write(text).await;
         if stdout.is_broken() {
@@ -127,7 +127,10 @@ fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
 }
 
 /// What comes next, when there is room for it.
-async fn next_when_read(heard: &mut mpsc::Receiver<Heard>, stdout: &Output) -> Option<Heard> {
+async fn next_when_read(
+    heard: &mut mpsc::Receiver<RemoteMessage>,
+    stdout: &Output,
+) -> Option<RemoteMessage> {
     stdout.room().await;
     heard.recv().await
 }

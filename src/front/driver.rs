@@ -6,7 +6,7 @@ use std::io::{self, BufRead};
 
 use tokio::sync::mpsc;
 
-use crate::talk::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 
 /// Instructions that wait to be followed.
 const WAITING_MAX: usize = 16;

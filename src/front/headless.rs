@@ -20,9 +20,9 @@ use crate::front::output::{Output, OutputTarget};
 use crate::front::progress::ProgressPrinter;
 use crate::front::question::{self, AnswerLine, TerminalQuestions};
 use crate::front::resume_hint::Again;
-use crate::talk::Task;
-use crate::talk::outcome::{Advised, Verdict, judge};
-use crate::talk::signals::Signals;
+use crate::frontend::Task;
+use crate::frontend::outcome::{PermissionHints, Verdict, judge};
+use crate::frontend::signals::Signals;
 
 pub use driven::drive;
 
@@ -330,10 +330,10 @@ impl Front {
         }
     }
 
-    fn advised(&self) -> Advised {
+    fn advised(&self) -> PermissionHints {
         let shows = !self.manner.quiet && self.manner.format != RunFormat::StreamJson;
         let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
-        Advised { yes: self.manner.yes, rule }
+        PermissionHints { yes: self.manner.yes, rule }
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{InputFlags, LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Exit, printable};
-use crate::talk::signals::Signals;
+use crate::frontend::signals::Signals;
 
 /// How long a key is awaited before signals are looked at, in milliseconds.
 const TICK_MS: u16 = 30;

@@ -22,13 +22,15 @@ use crate::failure::{Exit, Failure, lines, printable};
 use crate::front::output::{Output, OutputTarget};
 use crate::front::progress::ProgressPrinter;
 use crate::front::question::TerminalQuestions;
-use crate::talk::history::History;
-use crate::talk::jobs::Jobs;
-use crate::talk::joining::Joinable;
-use crate::talk::outcome::unwritten;
-use crate::talk::queue::Queue;
-use crate::talk::signals::Signals;
-use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task, is_default};
+use crate::frontend::history::History;
+use crate::frontend::jobs::Jobs;
+use crate::frontend::outcome::unwritten;
+use crate::frontend::queue::Queue;
+use crate::frontend::remote_session::AttachSocket;
+use crate::frontend::signals::Signals;
+use crate::frontend::{
+    OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task, is_default,
+};
 
 use terminal::{LineTerminal, TerminalInput};
 
@@ -68,7 +70,7 @@ pub struct Options {
 
 /// Talks until the user leaves.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
-    let choice = Choice::default();
+    let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
     let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
     let history = History::open(options.history.filter(|_| options.interactive));
@@ -111,7 +113,7 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 struct LineMode<'a> {
     sessions: &'a mut dyn Sessions,
-    choice: Choice,
+    choice: SessionSelection,
     current: Current,
     terminal: LineTerminal,
     interactive: bool,
@@ -145,9 +147,9 @@ struct LineMode<'a> {
 /// The session that goes on.
 struct Current {
     session: SessionHandle,
-    joinable: Joinable,
+    attach_socket: AttachSocket,
     events: Subscription,
-    sources: Sources,
+    sources: SelectionSources,
     provider: String,
     model: String,
     agent: String,
@@ -170,18 +172,18 @@ struct Totals {
 }
 
 impl Current {
-    async fn start(opened: Opened) -> Result<Current, String> {
-        let Opened { ports, settings, sources, invitation } = opened;
+    async fn start(opened: OpenedSession) -> Result<Current, String> {
+        let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
-        let joinable = invitation.open(&session);
+        let attach_socket = session_server.start(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
             session,
-            joinable,
+            attach_socket,
             events,
             sources,
             provider,
@@ -202,14 +204,14 @@ impl Current {
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
-        self.joinable.close().await;
+        self.attach_socket.close().await;
     }
 
-    fn of(&self, what: Selected) -> (&str, &str) {
+    fn of(&self, what: Selectable) -> (&str, &str) {
         match what {
-            Selected::Model => (&self.model, &self.sources.model),
-            Selected::Provider => (&self.provider, &self.sources.provider),
-            Selected::Agent => (&self.agent, &self.sources.agent),
+            Selectable::Model => (&self.model, &self.sources.model),
+            Selectable::Provider => (&self.provider, &self.sources.provider),
+            Selectable::Agent => (&self.agent, &self.sources.agent),
         }
     }
 }
@@ -234,11 +236,11 @@ impl LineMode<'_> {
     }
 
     fn selection(&self) -> String {
-        let line = |what: Selected| {
+        let line = |what: Selectable| {
             let (name, source) = self.current.of(what);
             format!("{:<9} {} ({})\n", what.word(), printable(name), printable(source))
         };
-        [Selected::Provider, Selected::Model, Selected::Agent].map(line).concat()
+        [Selectable::Provider, Selectable::Model, Selectable::Agent].map(line).concat()
     }
 
     /// Text for a person, on a line of its own.
@@ -340,7 +342,7 @@ impl LineMode<'_> {
         )
     }
 
-    async fn show_names(&mut self, what: Selected) {
+    async fn show_names(&mut self, what: Selectable) {
         let (name, source) = self.current.of(what);
         let mut text = format!("{} {} ({})\n", what.word(), printable(name), printable(source));
         let names = self.sessions.names(what);
@@ -352,7 +354,7 @@ impl LineMode<'_> {
         self.say(&text).await;
     }
 
-    async fn select(&mut self, what: Selected, name: String) {
+    async fn select(&mut self, what: Selectable, name: String) {
         if name.contains(char::is_whitespace) {
             let what = format!("a name has no white space: \"{}\"", printable(&name));
             let failure = Failure::new("CFG003", Exit::Configuration, what);
@@ -386,7 +388,7 @@ impl LineMode<'_> {
 
     /// Goes on in another session: the same conversation, or a new one. If it cannot be put
     /// together, the one that is there goes on.
-    async fn reopen(&mut self, choice: Choice, goes_on: bool) -> bool {
+    async fn reopen(&mut self, choice: SessionSelection, goes_on: bool) -> bool {
         let mut opened = match self.sessions.open(&choice, goes_on) {
             Ok(opened) => opened,
             Err(failures) => {
@@ -406,7 +408,7 @@ impl LineMode<'_> {
     }
 
     /// Goes on in `opened`, when the session before has ended.
-    async fn enter(&mut self, opened: Opened, choice: Choice) -> bool {
+    async fn enter(&mut self, opened: OpenedSession, choice: SessionSelection) -> bool {
         match Current::start(opened).await {
             Ok(current) => {
                 self.current = current;

@@ -11,10 +11,10 @@ use posse_actors::ledger::dollars;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
-use crate::talk::context;
-use crate::talk::notices::{of_hook, switch, unknown};
-use crate::talk::outcome::clock_time;
-use crate::talk::workers::labelled;
+use crate::frontend::context;
+use crate::frontend::notices::{failover_notice, hook_notice, unknown};
+use crate::frontend::outcome::clock_time;
+use crate::frontend::subagents::label_with_id;
 
 use lines::{
     DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
@@ -101,7 +101,7 @@ impl ProgressPrinter {
         if text.is_empty() {
             return text;
         }
-        let who = labelled(&origin.agent_path, &origin.invocation_id);
+        let who = label_with_id(&origin.agent_path, &origin.invocation_id);
         let path = self.dim(&format!("[{}] ", printable(&who)));
         let mut shown = self.finish_line().to_owned();
         for line in text.lines() {
@@ -323,7 +323,7 @@ impl ProgressPrinter {
                 ..
             } => {
                 let beside = if *background { " in the background" } else { "" };
-                let who = labelled(target, child_invocation_id);
+                let who = label_with_id(target, child_invocation_id);
                 let line = format!("▸ {who} via {provider}{beside}: {task}");
                 self.paint("36", &printable(&line))
             }
@@ -339,7 +339,7 @@ impl ProgressPrinter {
                 let cost = cost_nano_usd.filter(|cost| *cost > 0);
                 let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 let replies = if *turns == 1 { "reply" } else { "replies" };
-                let who = labelled(target, child_invocation_id);
+                let who = label_with_id(target, child_invocation_id);
                 let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
                 let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}{left}");
                 let color = if *outcome == SubagentOutcome::Done { "36" } else { "33" };
@@ -455,7 +455,7 @@ impl ProgressPrinter {
             Event::ProviderSilent { provider, silent_ms } => {
                 format!("! {provider}: nothing heard for {}", rough(*silent_ms))
             }
-            Event::ProviderFailover { .. } => switch(event),
+            Event::ProviderFailover { .. } => failover_notice(event),
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
@@ -472,7 +472,7 @@ impl ProgressPrinter {
             }
             Event::Warning { message } => format!("! {}", printable(message)),
             Event::JobStarted { .. } | Event::JobEnded { .. } => of_job(event),
-            Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
+            Event::HookFired { .. } | Event::HookFailed { .. } => match hook_notice(event) {
                 Some(text) => text,
                 None => return String::new(),
             },

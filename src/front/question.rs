@@ -14,7 +14,7 @@ use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
 
 use crate::failure::printable;
-use crate::talk::workers::labelled;
+use crate::frontend::subagents::label_with_id;
 
 pub(crate) use keyboard::can_ask;
 
@@ -87,7 +87,7 @@ impl TerminalQuestions {
             && matches!(*event, Event::PermissionRequested { .. })
             && let Event::PermissionRequested { summary, .. } = event.to_mut()
         {
-            let who = labelled(&origin.agent_path.replace('/', " -> "), &origin.invocation_id);
+            let who = label_with_id(&origin.agent_path.replace('/', " -> "), &origin.invocation_id);
             *summary = format!("{who}: {summary}");
         }
         let shown = self.follow(&event);

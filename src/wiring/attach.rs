@@ -13,10 +13,12 @@ use crate::cli::{self, AttachArgs};
 use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure};
 use crate::front::attached::{self, AttachOptions, AttachOutcome};
+use crate::frontend::remote_session::{
+    AttachAccepted, AttachRole, RemoteMessage, RemoteSession, SessionServer,
+};
 use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SOCKET, SessionSummary, StateDir};
 use crate::project;
-use crate::talk::joining::{Accepted, Heard, Invitation, Remote, Role};
 use crate::wiring::resume::{is_there, pick};
 use crate::wiring::run::runtime;
 use crate::wiring::{colors, services};
@@ -37,9 +39,9 @@ const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Lets others join a session that is kept in `dir`.
-pub(crate) fn invitation(dir: &Path, dirs: &Dirs) -> Invitation {
+pub(crate) fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
     let place = SocketAddress::new(dirs.state.clone(), dir.join(SOCKET));
-    Invitation::new(move |session| Box::new(Host::begin(session.clone(), place)))
+    SessionServer::new(move |session| Box::new(Host::begin(session.clone(), place)))
 }
 
 /// Joins the session that `args` mean, until either side ends.
@@ -53,7 +55,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     let interactive = !args.lines && io::stdin().is_terminal() && io::stderr().is_terminal();
     // Where nobody can type, nobody controls.
     let controls = !args.observe && (args.drives || interactive);
-    let role = if controls { Role::Controller } else { Role::Observer };
+    let role = if controls { AttachRole::Controller } else { AttachRole::Observer };
     let last = (!args.lines && args.after.is_none()).then_some(LAST);
     let color = colors(io::stderr().is_terminal(), environment);
     let runtime = runtime().map_err(one)?;
@@ -88,7 +90,7 @@ async fn joined_soon(
     found: &StoredSession,
     place: &SocketAddress,
     (joining, again): (Joining, bool),
-) -> Result<Remote, Failure> {
+) -> Result<RemoteSession, Failure> {
     let start = Instant::now();
     loop {
         let Some(owner) = journal::owner(&found.dir) else {
@@ -145,15 +147,15 @@ fn come_and_gone(
     state: &StateDir,
     found: &StoredSession,
     joining: Joining,
-) -> Result<Option<Remote>, Failure> {
+) -> Result<Option<RemoteSession>, Failure> {
     let (_, mut records) = journal::whole_session(state, &found.id)?;
     records.retain(|record| record.record > joining.after);
     let ended = records.last().filter(|last| matches!(last.event, Event::SessionEnded { .. }));
     let Some(last) = ended else { return Ok(None) };
-    let accepted = Accepted {
+    let accepted = AttachAccepted {
         session_id: last.session_id.clone(),
         process: std::process::id(),
-        role: Role::Observer,
+        role: AttachRole::Observer,
         name: String::new(),
         records: last.record,
         after: joining.after,
@@ -163,10 +165,10 @@ fn come_and_gone(
         let announcement = Announcement { seq, fact: Fact::Stored(Arc::new(record)) };
         let line = serde_json::to_vec(&announcement).unwrap_or_default();
         // There is room for each.
-        out.try_send(Heard::Event(line)).ok();
+        out.try_send(RemoteMessage::Event(line)).ok();
     }
     let (voice, _) = mpsc::channel(1);
-    Ok(Some(Remote { accepted, heard, voice }))
+    Ok(Some(RemoteSession { accepted, messages: heard, commands: voice }))
 }
 
 /// The session with this id; or the one that runs in `cwd`, or in its project. Of several somebody

@@ -17,10 +17,13 @@ use crate::failure::{Exit, Failure, printable};
 use crate::front::picker::SessionRow;
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
+use crate::frontend::remote_session::SessionServer;
+use crate::frontend::{
+    self, BackgroundJob, LoadedSession, OpenedSession, Report, Selectable, SelectionSources,
+    SessionSelection, Task,
+};
 use crate::journal::{SessionSummary, StateDir};
 use crate::provider::presets;
-use crate::talk::joining::Invitation;
-use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected, Sources, Task};
 use crate::tools;
 use crate::wiring::confinement::unenforced;
 use crate::wiring::reports::ReportSource;
@@ -107,8 +110,12 @@ pub(super) struct PlainSessions<'a> {
     kept: Option<JournalSettings>,
 }
 
-impl talk::Sessions for PlainSessions<'_> {
-    fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
+impl frontend::Sessions for PlainSessions<'_> {
+    fn open(
+        &mut self,
+        choice: &SessionSelection,
+        goes_on: bool,
+    ) -> Result<OpenedSession, Vec<Failure>> {
         let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
         if choice.provider.is_some() && choice.model.is_none() {
@@ -162,35 +169,35 @@ impl talk::Sessions for PlainSessions<'_> {
         if let Some(new) = new {
             self.kept = Some(new);
         }
-        let invitation = match &self.kept {
-            Some(kept) => kept.invitation(&found.dirs),
-            None => Invitation::none(),
+        let session_server = match &self.kept {
+            Some(kept) => kept.session_server(&found.dirs),
+            None => SessionServer::disabled(),
         };
         self.found = Arc::new(found);
         self.profile = info.profile;
-        Ok(Opened { ports, settings: session, sources, invitation })
+        Ok(OpenedSession { ports, settings: session, sources, session_server })
     }
 
-    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
+    fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
         let name = Some(name.to_owned());
         let chosen = match what {
             // Who works is a matter of the conversation.
-            Selected::Agent => return Ok(()),
-            Selected::Provider => Preferences { provider: name, model: None },
-            Selected::Model => Preferences { provider: Some(self.profile.clone()), model: name },
+            Selectable::Agent => return Ok(()),
+            Selectable::Provider => Preferences { provider: name, model: None },
+            Selectable::Model => Preferences { provider: Some(self.profile.clone()), model: name },
         };
         preferences::save(&self.found.dirs, &chosen)
     }
 
-    fn forget(&mut self, what: Selected) -> Result<(), Failure> {
+    fn forget(&mut self, what: Selectable) -> Result<(), Failure> {
         let dirs = &self.found.dirs;
         let (saved, _) = preferences::load(dirs);
         match what {
-            Selected::Agent => Ok(()),
+            Selectable::Agent => Ok(()),
             // A model that was chosen is one of its provider.
-            Selected::Provider => preferences::forget(dirs).map(drop),
-            Selected::Model if saved.model.is_none() => Ok(()),
-            Selected::Model => preferences::save(dirs, &Preferences { model: None, ..saved }),
+            Selectable::Provider => preferences::forget(dirs).map(drop),
+            Selectable::Model if saved.model.is_none() => Ok(()),
+            Selectable::Model => preferences::save(dirs, &Preferences { model: None, ..saved }),
         }
     }
 
@@ -205,7 +212,7 @@ impl talk::Sessions for PlainSessions<'_> {
         skills::bringing(Prompt::text(task), &[name.to_owned()], &skills)
     }
 
-    fn report(&self, what: Report, session: &str) -> Errand<String> {
+    fn report(&self, what: Report, session: &str) -> BackgroundJob<String> {
         let source = ReportSource {
             found: Arc::clone(&self.found),
             environment: self.environment.clone(),
@@ -216,7 +223,7 @@ impl talk::Sessions for PlainSessions<'_> {
         Box::new(move || source.report(&what, &session))
     }
 
-    fn stored(&self) -> Errand<Vec<(String, String)>> {
+    fn stored(&self) -> BackgroundJob<Vec<(String, String)>> {
         let found = Arc::clone(&self.found);
         Box::new(move || {
             let stored = stored(&found).map_err(|failure| vec![failure])?;
@@ -229,7 +236,7 @@ impl talk::Sessions for PlainSessions<'_> {
         })
     }
 
-    fn look_up(&self, id: &str, fork: bool) -> Errand<Ready> {
+    fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession> {
         let (found, id) = (Arc::clone(&self.found), id.to_owned());
         let (mut args, environment) = (self.args.clone(), self.environment.clone());
         let own = self.kept.as_ref().and_then(|kept| kept.dir().file_name().map(OsStr::to_owned));
@@ -252,11 +259,11 @@ impl talk::Sessions for PlainSessions<'_> {
             args.resume = Some(Resume { which, fork, headless: false });
             args.place.cwd = session.cwd.as_ref().map(PathBuf::from).or(args.place.cwd);
             let resuming = Resuming::of(&args, &environment).map_err(one)?;
-            Ok(Ready(Box::new(resuming)))
+            Ok(LoadedSession(Box::new(resuming)))
         })
     }
 
-    fn take_up(&mut self, ready: Ready) -> Result<(Opened, bool), Vec<Failure>> {
+    fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>> {
         let Some(resuming) = ready.0.downcast().ok().and_then(|it| *it) else {
             let what = "what was looked up is no session";
             return Err(vec![Failure::new("INT003", Exit::Internal, what)]);
@@ -266,14 +273,14 @@ impl talk::Sessions for PlainSessions<'_> {
         let flags = std::mem::replace(&mut self.flags, resuming.overrides());
         let args = std::mem::replace(&mut self.args, resuming.args.clone());
         self.resuming = Some(resuming);
-        let opened = talk::Sessions::open(self, &Choice::default(), false);
+        let opened = frontend::Sessions::open(self, &SessionSelection::default(), false);
         if opened.is_err() {
             (self.flags, self.args, self.resuming) = (flags, args, None);
         }
         opened.map(|opened| (opened, unfinished))
     }
 
-    fn undo(&self, session: &str) -> Errand<UserCall> {
+    fn undo(&self, session: &str) -> BackgroundJob<UserCall> {
         let (found, session) = (Arc::clone(&self.found), session.to_owned());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
@@ -281,22 +288,22 @@ impl talk::Sessions for PlainSessions<'_> {
         })
     }
 
-    fn names(&self, what: Selected) -> Vec<String> {
+    fn names(&self, what: Selectable) -> Vec<String> {
         let settings = &self.found.loaded.settings;
         match what {
-            Selected::Agent => {
+            Selectable::Agent => {
                 let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
                 let tools = tools::NAMES.map(str::to_owned);
                 let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
                 roster.primaries().map(|agent| agent.name.clone()).collect()
             }
-            Selected::Provider => {
+            Selectable::Provider => {
                 let mut names: Vec<String> = settings.providers.keys().cloned().collect();
                 let presets = presets::all().iter().map(|preset| preset.name.to_owned());
                 names.extend(presets.filter(|name| !settings.providers.contains_key(name)));
                 names
             }
-            Selected::Model => {
+            Selectable::Model => {
                 let models = settings.providers.values().filter_map(|p| p.model.clone());
                 let mut names: Vec<String> = models.collect();
                 names.sort_unstable();
@@ -326,7 +333,7 @@ impl<'a> PlainSessions<'a> {
         found.dirs.check_workspace(&found.cwd).map_err(one)?;
         let first = match first_prompt(&args, environment, &found)? {
             Some(prompt) => Some(Task::Prompt(prompt)),
-            None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::GoOn),
+            None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::Continue),
         };
         let asking = match (args.yes, interactive) {
             (true, _) => Asking::Yes,
@@ -361,7 +368,7 @@ impl<'a> PlainSessions<'a> {
     }
 
     /// What was given on the command line, and what was selected since.
-    fn overrides(&self, choice: &Choice) -> Vec<(&'static str, Value, &'static str)> {
+    fn overrides(&self, choice: &SessionSelection) -> Vec<(&'static str, Value, &'static str)> {
         let mut overrides = self.flags.clone();
         let chosen = [
             ("defaultAgent", &choice.agent, "/agent"),
@@ -381,7 +388,7 @@ fn stored(found: &WorkspaceContext) -> Result<Vec<SessionSummary>, Failure> {
 }
 
 /// Where provider, model and agent come from, in words.
-fn sources(loaded: &Loaded, profile: &str) -> Sources {
+fn sources(loaded: &Loaded, profile: &str) -> SelectionSources {
     let layers = &loaded.layers;
     let origin = |key: &str| layers.get(key).map(|leaf| &leaf.origin);
     let set = |key: &str| {
@@ -390,7 +397,7 @@ fn sources(loaded: &Loaded, profile: &str) -> Sources {
     let in_profile = || set(&format!("providers.{profile}.model"));
     let model = set("model").filter(|_| loaded.settings.model.is_some());
     let key = presets::preset(profile).and_then(|preset| preset.key_variable);
-    Sources {
+    SelectionSources {
         provider: set("defaultProvider").unwrap_or_else(|| match key {
             Some(key) => format!("{key} is set"),
             None => "built in".to_owned(),

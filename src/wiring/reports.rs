@@ -14,11 +14,11 @@ use crate::agents::Cost;
 use crate::config::{self, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Failure, printable};
+use crate::frontend::Report;
+use crate::frontend::table::table;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
-use crate::talk::Report;
-use crate::talk::table::table;
 use crate::wiring::{WorkspaceContext, authority, offline_commands, roles, skills};
 
 /// Characters of a value in a rule that are shown.

@@ -140,8 +140,8 @@ impl Resuming {
     ) -> Result<Assembled, Vec<Failure>> {
         let (kept, ports, settings) = self.assemble_kept(setup, model)?;
         let dir = kept.dir().to_owned();
-        let invitation = kept.invitation(setup.dirs);
-        Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch(), invitation })
+        let session_server = kept.session_server(setup.dirs);
+        Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch(), session_server })
     }
 
     /// The same, with where it is kept.

@@ -26,14 +26,14 @@ use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
 use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
 use crate::front::prompt::{self, Images, PromptSource};
+use crate::frontend::Task;
+use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{NetworkMode, PolicySettings, RulePolicy, SandboxMode};
 use crate::project;
 use crate::provider::replay::Tape;
-use crate::talk::Task;
-use crate::talk::joining::Invitation;
 use crate::tools;
 use crate::tools::workspace::Workspace;
 use crate::wiring::confinement::{self, unenforced};
@@ -91,7 +91,7 @@ pub struct Assembled {
     /// Where outputs of a session that is not kept lie until it ends.
     pub scratch: Option<TempDir>,
     /// Lets others join it, if it is kept.
-    pub invitation: Invitation,
+    pub session_server: SessionServer,
 }
 
 /// Where a run that outlives its terminal writes from then on, in the folder of its session.
@@ -178,7 +178,7 @@ fn task(
 ) -> Result<Option<Task>, Failure> {
     match (prompt, resuming) {
         (Some(prompt), _) => Ok(Some(Task::Prompt(prompt))),
-        (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::GoOn)),
+        (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::Continue)),
         (None, Some(resuming)) if !driven => Err(resuming.nothing_to_do()),
         (None, _) => Ok(None),
     }
@@ -208,13 +208,13 @@ fn hold(
 ) -> Result<Exit, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let runtime = runtime()?;
-    let Assembled { ports, settings, scratch, invitation, .. } = assembled;
+    let Assembled { ports, settings, scratch, session_server, .. } = assembled;
     let exit = runtime.block_on(async {
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| internal(error.to_string()))?;
-        let mut joinable = invitation.open(&session);
+        let mut attach_socket = session_server.start(&session);
         let exit = front(session).await;
-        joinable.close().await;
+        attach_socket.close().await;
         Ok(exit)
     });
     // A thread that hangs in a system call must not keep the process.
@@ -237,8 +237,8 @@ pub(crate) struct JournalSettings {
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
     let kept = JournalSettings::new(setup).map_err(|error| vec![error])?;
     let (ports, settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
-    let invitation = kept.invitation(setup.dirs);
-    Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, invitation })
+    let session_server = kept.session_server(setup.dirs);
+    Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, session_server })
 }
 
 /// Puts a session together that is recorded in `kept`.
@@ -494,10 +494,10 @@ impl JournalSettings {
     }
 
     /// Lets others join it, if it can be found.
-    pub(crate) fn invitation(&self, dirs: &Dirs) -> Invitation {
+    pub(crate) fn session_server(&self, dirs: &Dirs) -> SessionServer {
         match self.scratch {
-            None => attach::invitation(&self.dir, dirs),
-            Some(_) => Invitation::none(),
+            None => attach::session_server(&self.dir, dirs),
+            Some(_) => SessionServer::disabled(),
         }
     }
 

@@ -9,12 +9,12 @@ use crate::config::Environment;
 use crate::failure::printable;
 use crate::provider::codex::Login;
 use crate::provider::presets::{self, Preset};
-use crate::tui::Found;
+use crate::tui::SetupFacts;
 use crate::wiring::run::Setup;
 use crate::wiring::{WorkspaceContext, confinement};
 
 /// Everything that was found, what helps before what does not.
-pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Found {
+pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> SetupFacts {
     let mut facts = Vec::new();
     for name in place.loaded.settings.providers.keys() {
         facts.push((true, format!("provider {} is configured", printable(name))));
@@ -39,7 +39,7 @@ pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Foun
         facts.push((false, none.to_owned()));
     }
     facts.push(sandbox(place, environment));
-    Found { facts }
+    SetupFacts { facts }
 }
 
 /// Logins of other programs that can be used.

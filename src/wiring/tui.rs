@@ -11,8 +11,10 @@ use crate::cli::RunArgs;
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
-use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected};
-use crate::tui::{self, Editor, Found, ImageReader, Options, Theme};
+use crate::frontend::{
+    self, BackgroundJob, LoadedSession, OpenedSession, Report, Selectable, SessionSelection,
+};
+use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
 use crate::wiring::plain::{self, PlainSessions};
 use crate::wiring::run::runtime;
 use crate::wiring::{config_edit, provider, session_lookup, toolbox};
@@ -33,7 +35,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         kept: !args.no_transcript,
         yes: args.yes,
         dry_run: args.dry_run,
-        manner: match (args.dry_run, args.yes) {
+        mode_label: match (args.dry_run, args.yes) {
             (true, _) => Some("dry run"),
             (false, true) => Some("--yes"),
             (false, false) => None,
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         history: sessions.history(),
         drafts: sessions.drafts(),
         first,
-        folds: tui::folds(variable),
+        reflow: tui::reflow_mode(variable),
         keys: keys(&sessions),
     };
     let mut world = TuiServices { sessions };
@@ -93,16 +95,20 @@ struct TuiServices<'a> {
     sessions: PlainSessions<'a>,
 }
 
-impl talk::Sessions for TuiServices<'_> {
-    fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
+impl frontend::Sessions for TuiServices<'_> {
+    fn open(
+        &mut self,
+        choice: &SessionSelection,
+        goes_on: bool,
+    ) -> Result<OpenedSession, Vec<Failure>> {
         self.sessions.open(choice, goes_on)
     }
 
-    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
+    fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
         self.sessions.remember(what, name)
     }
 
-    fn forget(&mut self, what: Selected) -> Result<(), Failure> {
+    fn forget(&mut self, what: Selectable) -> Result<(), Failure> {
         self.sessions.forget(what)
     }
 
@@ -110,33 +116,33 @@ impl talk::Sessions for TuiServices<'_> {
         self.sessions.skill(name, task)
     }
 
-    fn names(&self, what: Selected) -> Vec<String> {
+    fn names(&self, what: Selectable) -> Vec<String> {
         self.sessions.names(what)
     }
 
-    fn report(&self, what: Report, session: &str) -> Errand<String> {
+    fn report(&self, what: Report, session: &str) -> BackgroundJob<String> {
         self.sessions.report(what, session)
     }
 
-    fn stored(&self) -> Errand<Vec<(String, String)>> {
+    fn stored(&self) -> BackgroundJob<Vec<(String, String)>> {
         self.sessions.stored()
     }
 
-    fn look_up(&self, id: &str, fork: bool) -> Errand<Ready> {
-        self.sessions.look_up(id, fork)
+    fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession> {
+        self.sessions.find_session(id, fork)
     }
 
-    fn take_up(&mut self, ready: Ready) -> Result<(Opened, bool), Vec<Failure>> {
-        self.sessions.take_up(ready)
+    fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>> {
+        self.sessions.resume(ready)
     }
 
-    fn undo(&self, session: &str) -> Errand<UserCall> {
+    fn undo(&self, session: &str) -> BackgroundJob<UserCall> {
         self.sessions.undo(session)
     }
 }
 
-impl tui::World for TuiServices<'_> {
-    fn found(&self) -> Errand<Found> {
+impl tui::TuiEnvironment for TuiServices<'_> {
+    fn setup_facts(&self) -> BackgroundJob<SetupFacts> {
         let (found, environment) =
             (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
         Box::new(move || Ok(session_lookup::found(&found, &environment)))

@@ -544,7 +544,7 @@ fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() 
     terminal.see("audit (fast)");
     terminal.see("> ");
     terminal.press("/forget\r");
-    terminal.see("Forgotten: all that agents have reported (audit)");
+    terminal.see("Deleted: everything that agents have reported (audit)");
     terminal.see("> ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));

@@ -50,7 +50,7 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
       ✗ write_file denied: changes to files are asked about; nobody can be asked
     • read there.txt
-    error[PRM001]: 2 permission(s) were needed and nobody could be asked
+    error[PRM001]: 2 permission request(s) were denied because no user could be asked
       fix: run it in a terminal, pass `--yes`, or add the rule shown above
     "#);
 

@@ -77,7 +77,7 @@ fn says_when_a_page_is_not_from_the_provider() {
     let (ended, ..) = always(status("200 OK", &["content-type: text/html"], portal));
     let error = error_of(&ended);
     insta::assert_snapshot!(error, @r"
-    PRV008]: what answered is not the provider
+    PRV008]: the server that answered is not the provider
       why: the answer is not from the provider: local: the reply is an HTML page (a login page of the network, or a wrong baseURL)
       fix: log in to the network, or correct `baseURL` (it often ends with /v1)
     ");
@@ -106,7 +106,7 @@ fn lets_another_provider_take_over_and_says_so() {
     let ended = machine.posse(&["run", "say hello"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "hello\n");
-    let names = "! other-1 via other is asked while scripted-1 via local is away";
+    let names = "! failover to other-1 via other: scripted-1 via local is unavailable";
     assert!(ended.stderr.contains(names), "{}", ended.stderr);
     assert_eq!((server.requests().len(), other.requests().len()), (1, 1));
     assert!(ended.took < Duration::from_secs(10), "{:?}", ended.took);

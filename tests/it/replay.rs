@@ -204,13 +204,13 @@ fn whoever_took_over_is_on_the_cassette_and_in_the_record() {
     let ended = machine.posse(&["run", "say hello"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "The other one says hello.\n");
-    let names = "! other-1 via other is asked while scripted-1 via local is away";
+    let names = "! failover to other-1 via other: scripted-1 via local is unavailable";
     assert!(ended.stderr.contains(names), "{}", ended.stderr);
     // One voice for both.
     let ended = machine.posse(&["run", "--provider", "taped", "say hello"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "The other one says hello.\n");
-    assert!(!ended.stderr.contains("is asked while"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("failover to"), "{}", ended.stderr);
     // Something else is not on it, and that is shown.
     let ended = machine.posse(&["run", "--provider", "taped", "say goodbye"]);
     ended.assert_code(1);

@@ -123,7 +123,7 @@ fn every_front_end_says_which_command_has_no_known_end() {
             assert_eq!(unknown["tool"], "bash");
             assert!(unknown["startedMs"].as_u64().unwrap() > 1_700_000_000_000, "{unknown}");
         } else {
-            assert!(shown.contains("✗ bash: ") && shown.contains(", begun at 20"), "{shown}");
+            assert!(shown.contains("✗ bash: ") && shown.contains(", started at 20"), "{shown}");
             assert!(shown.contains("Look before doing it again"), "{shown}");
         }
         let shown = machine.posse(&["sessions", "show", &id]);

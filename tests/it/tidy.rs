@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 /// Which modules of `src/` a module may use. Those that put everything together are not listed.
 const MAY_USE: [(&str, &[&str]); 23] = [
     ("agents", &["failure", "secrets"]),
-    ("attach", &["failure", "hex", "talk"]),
+    ("attach", &["failure", "frontend", "hex"]),
     ("cli", &["failure"]),
     ("config", &["failure", "hex"]),
     ("failure", &[]),
-    ("front", &["failure", "images", "talk"]),
+    ("front", &["failure", "frontend", "images"]),
+    ("frontend", &["failure"]),
     ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hex", &[]),
     ("hooks", &["failure", "sandbox", "secrets"]),
@@ -25,10 +26,9 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("sandbox", &["failure", "protected", "secrets"]),
     ("signed_store", &["failure", "hex"]),
     ("secrets", &[]),
-    ("talk", &["failure"]),
     ("tools", &["failure", "hex", "images", "protected", "sandbox", "secrets"]),
     ("trust", &["failure", "project", "signed_store"]),
-    ("tui", &["failure", "images", "talk"]),
+    ("tui", &["failure", "frontend", "images"]),
 ];
 
 /// Modules that know all others.

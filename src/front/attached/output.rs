@@ -9,8 +9,8 @@ use posse_actors::event::{Announcement, Event, MessageKind};
 
 use crate::failure::{printable, printable_lines};
 use crate::front::progress::ProgressPrinter;
-use crate::talk::context;
-use crate::talk::joining::Accepted;
+use crate::frontend::context;
+use crate::frontend::remote_session::AttachAccepted;
 
 /// What comes before pieces of a reply whose beginning was not heard.
 const IN_THE_MIDDLE: &str = "… (joined in the middle)";
@@ -55,7 +55,7 @@ pub(super) struct Added {
 
 impl AttachedOutput {
     pub(super) fn new(
-        accepted: &Accepted,
+        accepted: &AttachAccepted,
         live: bool,
         color: bool,
         one_screen: bool,
@@ -273,7 +273,7 @@ mod tests {
     use posse_actors::record::RecordId;
 
     use super::*;
-    use crate::talk::joining::Role;
+    use crate::frontend::remote_session::AttachRole;
 
     fn stored(record: u64, event: Event) -> Arc<Announcement> {
         let (ts, session_id) = (1, SessionId::new("s"));
@@ -292,10 +292,10 @@ mod tests {
     }
 
     fn joined(records: u64) -> AttachedOutput {
-        let accepted = Accepted {
+        let accepted = AttachAccepted {
             session_id: SessionId::new("s"),
             process: 1,
-            role: Role::Controller,
+            role: AttachRole::Controller,
             name: "process 2".to_owned(),
             records,
             after: 0,

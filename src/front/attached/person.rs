@@ -16,11 +16,11 @@ use crate::front::attached::{AttachOutcome, GONE, end_of};
 use crate::front::output::{Output, OutputTarget};
 use crate::front::plain::terminal::{LineTerminal, TerminalInput};
 use crate::front::question::{AnswerLine, TerminalQuestions};
-use crate::talk::commands::{Command, Typed, parse};
-use crate::talk::history::History;
-use crate::talk::instruction::{Instruction, line_of};
-use crate::talk::joining::{Heard, Remote, Role, announcement};
-use crate::talk::signals::Signals;
+use crate::frontend::commands::{Command, ParsedLine, parse};
+use crate::frontend::history::History;
+use crate::frontend::instruction::{Instruction, line_of};
+use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession, announcement};
+use crate::frontend::signals::Signals;
 
 /// What can be typed.
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
@@ -53,8 +53,8 @@ enum SentInstruction {
 }
 
 /// Shows the session, and passes on what is typed, until one of both ends.
-pub async fn person(remote: Remote, manner: AttachOptions) -> AttachOutcome {
-    let controls = remote.accepted.role == Role::Controller && manner.interactive;
+pub async fn person(remote: RemoteSession, manner: AttachOptions) -> AttachOutcome {
+    let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
         return AttachOutcome::Cut("there is no thread to read with".to_owned());
     };
@@ -64,7 +64,7 @@ pub async fn person(remote: Remote, manner: AttachOptions) -> AttachOutcome {
     let (stdout, stderr) = (Output::new(OutputTarget::Stdout), Output::new(OutputTarget::Stderr));
     let (live, one_screen) = (stderr.is_terminal(), stdout.is_terminal());
     let shown = AttachedOutput::new(&remote.accepted, live, manner.color, one_screen);
-    let Remote { accepted, mut heard, voice } = remote;
+    let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
     let mut person = Person {
         voice,
         shown,
@@ -81,9 +81,9 @@ pub async fn person(remote: Remote, manner: AttachOptions) -> AttachOutcome {
     if !manner.again {
         let (id, process) = (printable(accepted.session_id.as_str()), accepted.process);
         let role = match (accepted.role, controls) {
-            (Role::Observer, _) => "you observe",
-            (Role::Controller, true) => "you control it; /help, and /exit leaves",
-            (Role::Controller, false) => "nobody is here to type",
+            (AttachRole::Observer, _) => "you observe",
+            (AttachRole::Controller, true) => "you control it; /help, and /exit leaves",
+            (AttachRole::Controller, false) => "nobody is here to type",
         };
         person.say(&format!("session {id} in process {process} · {role}\n")).await;
     }
@@ -118,10 +118,10 @@ pub async fn person(remote: Remote, manner: AttachOptions) -> AttachOutcome {
 }
 
 async fn next_when_read(
-    heard: &mut mpsc::Receiver<Heard>,
+    heard: &mut mpsc::Receiver<RemoteMessage>,
     stdout: &Output,
     stderr: &Output,
-) -> Option<Heard> {
+) -> Option<RemoteMessage> {
     stdout.room().await;
     stderr.room().await;
     heard.recv().await
@@ -168,20 +168,22 @@ impl Person {
         self.stderr.write(text.into_bytes()).await;
     }
 
-    async fn hear(&mut self, what: Heard) -> Option<AttachOutcome> {
+    async fn hear(&mut self, what: RemoteMessage) -> Option<AttachOutcome> {
         match what {
-            Heard::Event(line) => {
+            RemoteMessage::Event(line) => {
                 if let Some(announcement) = announcement(&line) {
                     self.follow(&Arc::new(announcement)).await;
                 }
             }
-            Heard::Done(line) => {
+            RemoteMessage::Done(line) => {
                 if self.asked_as(line) == Some(SentInstruction::Stop) {
                     self.say("(told to stop)\n").await;
                 }
             }
-            Heard::Failed(_, message) => self.say(&format!("({})\n", printable(&message))).await,
-            Heard::Dropped(why) => return Some(AttachOutcome::Cut(why)),
+            RemoteMessage::Failed(_, message) => {
+                self.say(&format!("({})\n", printable(&message))).await
+            }
+            RemoteMessage::Dropped(why) => return Some(AttachOutcome::Cut(why)),
         }
         None
     }
@@ -259,22 +261,22 @@ impl Person {
             TerminalInput::Interrupted | TerminalInput::Stopped => return None,
         };
         let typed = parse(&line);
-        if matches!(&typed, Typed::Command(Command::Exit, _))
-            || matches!(&typed, Typed::Unknown(name, _) if name == "detach")
+        if matches!(&typed, ParsedLine::Command(Command::Exit, _))
+            || matches!(&typed, ParsedLine::Unknown(name, _) if name == "detach")
         {
             return Some(AttachOutcome::Left(Exit::Done));
         }
         if !self.controls {
-            if typed != Typed::Blank {
+            if typed != ParsedLine::Blank {
                 self.say("(you observe: /exit leaves)\n").await;
             }
             return None;
         }
         match &typed {
-            Typed::Command(Command::Stop, _) => {
+            ParsedLine::Command(Command::Stop, _) => {
                 self.send(&Instruction::Interrupt { all: false }, SentInstruction::Stop).await;
             }
-            Typed::Command(Command::StopAll, _) => {
+            ParsedLine::Command(Command::StopAll, _) => {
                 self.send(&Instruction::Interrupt { all: true }, SentInstruction::Stop).await;
             }
             _ => match self.questions.decide(&line) {
@@ -285,22 +287,22 @@ impl Person {
         None
     }
 
-    async fn command(&mut self, typed: Typed) {
+    async fn command(&mut self, typed: ParsedLine) {
         match typed {
-            Typed::Text(text) => {
+            ParsedLine::Text(text) => {
                 self.send(&Instruction::Steer(vec![ContentPart::text(text)]), SentInstruction::Say)
                     .await;
             }
-            Typed::Command(Command::Help | Command::Keys, _) => self.say(HELP).await,
-            Typed::Command(Command::Compact(keep), _) => {
+            ParsedLine::Command(Command::Help | Command::Keys, _) => self.say(HELP).await,
+            ParsedLine::Command(Command::Compact(keep), _) => {
                 self.send(&Instruction::Compact(keep), SentInstruction::Say).await;
             }
-            Typed::Command(Command::Context(_), _) => {
+            ParsedLine::Command(Command::Context(_), _) => {
                 self.shown.wants_context = true;
                 self.send(&Instruction::Context, SentInstruction::Say).await;
             }
-            Typed::Blank => (),
-            Typed::Shell(_) | Typed::Command(..) | Typed::Unknown(..) => {
+            ParsedLine::Blank => (),
+            ParsedLine::Shell(_) | ParsedLine::Command(..) | ParsedLine::Unknown(..) => {
                 self.say("(that can only be done where the session runs; /help)\n").await;
             }
         }

@@ -14,8 +14,8 @@ use crate::failure::Exit;
 use crate::front::driver::{Driver, Numbered};
 use crate::front::headless::shutdown_signals::SignalEffect;
 use crate::front::headless::{Front, RunOptions, far_away, next_when_read, wind_down};
-use crate::talk::Task;
-use crate::talk::instruction::Instruction;
+use crate::frontend::Task;
+use crate::frontend::instruction::Instruction;
 
 /// Complaints about lines that are answered; a program that is wrong this often does not listen.
 const COMPLAINTS_MAX: u32 = 1000;

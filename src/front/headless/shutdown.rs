@@ -10,8 +10,8 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::failure::{Exit, lines, printable};
 use crate::front::headless::{Front, WIND_DOWN, far_away};
 use crate::front::resume_hint::Again;
-use crate::talk::outcome::{Verdict, unwritten};
-use crate::talk::signals::Signals;
+use crate::frontend::outcome::{Verdict, unwritten};
+use crate::frontend::signals::Signals;
 
 /// How long the end of a session may take.
 const PATIENT_END: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ impl Front {
             (false, None) => far_away(),
         };
         let (exit, goes_on) = (verdict.exit, self.continues());
-        let mut signals = std::mem::replace(&mut self.signals, Signals::deaf());
+        let mut signals = std::mem::replace(&mut self.signals, Signals::ignore_all());
         let mut limit = std::pin::pin!(sleep(patience));
         let mut last = std::pin::pin!(self.say_the_last(verdict, outcome, ended));
         loop {

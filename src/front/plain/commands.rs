@@ -5,8 +5,8 @@ use posse_actors::root_session::UserCall;
 
 use crate::failure::Exit;
 use crate::front::plain::{LineMode, PATIENT_END};
-use crate::talk::commands::{COMMANDS, Command, Typed, When, parse, unknown};
-use crate::talk::{Choice, Errand, Report, Task, asked, clipboard};
+use crate::frontend::commands::{Availability, COMMANDS, Command, ParsedLine, parse, unknown};
+use crate::frontend::{BackgroundJob, Report, SessionSelection, Task, clipboard, session_queries};
 
 /// What `/keys` shows.
 const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\
@@ -17,7 +17,7 @@ const KEYS: &str = "  Enter           send; a backslash at the end of a line con
 
 /// What `/help` shows.
 fn help() -> String {
-    let line = |entry: &crate::talk::commands::Entry| {
+    let line = |entry: &crate::frontend::commands::CommandSpec| {
         let name = format!("/{} {}", entry.name, entry.argument);
         format!("  {name:<18} {}\n", entry.what)
     };
@@ -34,30 +34,30 @@ impl LineMode<'_> {
     /// Follows a line that was typed while nothing runs.
     pub(super) async fn follow_line(&mut self, line: &str) {
         match parse(line) {
-            Typed::Blank => (),
-            Typed::Text(text) => {
+            ParsedLine::Blank => (),
+            ParsedLine::Text(text) => {
                 let prompt = posse_actors::conversation::Prompt::text(text);
                 self.work(Task::Prompt(prompt)).await;
             }
-            Typed::Shell(command) => self.call(asked::own_call(&command)).await,
-            Typed::Command(Command::Exit, _) => {
+            ParsedLine::Shell(command) => self.call(session_queries::own_call(&command)).await,
+            ParsedLine::Command(Command::Exit, _) => {
                 self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
             }
-            Typed::Command(command, _) => {
+            ParsedLine::Command(command, _) => {
                 self.catch_up().await;
                 if let Some(command) = self.answer(command, false).await {
                     self.change(command).await;
                 }
             }
-            Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+            ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
     /// Follows a command that was typed while a task is worked on, and that is no end of it.
-    pub(super) async fn command_meanwhile(&mut self, command: Command, when: When) {
+    pub(super) async fn command_meanwhile(&mut self, command: Command, when: Availability) {
         let left = match when {
-            When::Always => self.answer(command, true).await,
-            When::Idle => Some(command),
+            Availability::Always => self.answer(command, true).await,
+            Availability::Idle => Some(command),
         };
         if left.is_some() {
             self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
@@ -72,20 +72,20 @@ impl LineMode<'_> {
             Command::Help => help(),
             Command::Keys => KEYS.to_owned(),
             Command::Status => self.status().await,
-            Command::Context(json) => asked::context(&session, json).await,
-            Command::Cost => asked::cost(&session).await,
-            Command::Memory => asked::memory(&session).await,
-            Command::Forget(agent) => asked::forget(&session, agent).await,
+            Command::Context(json) => session_queries::context(&session, json).await,
+            Command::Cost => session_queries::cost(&session).await,
+            Command::Memory => session_queries::memory(&session).await,
+            Command::Forget(agent) => session_queries::forget(&session, agent).await,
             Command::Jobs(which) => self.current.jobs.asked(which.as_deref(), &session),
             Command::Queue(which) => self.queue(which, busy).await,
-            Command::Diff => asked::changes(&session).await.text(),
+            Command::Diff => session_queries::changes(&session).await.text(),
             Command::Agents => {
                 let agents = self.report(Report::Agents).await?;
-                format!("{agents}\n{}", asked::workers(&session).await)
+                format!("{agents}\n{}", session_queries::subagents(&session).await)
             }
             Command::Permissions => {
                 let kept = self.report(Report::Permissions).await?;
-                kept + &asked::session_grants(&session).await
+                kept + &session_queries::session_grants(&session).await
             }
             Command::Config => self.report(Report::Config).await?,
             Command::Tools => self.report(Report::Tools).await?,
@@ -121,15 +121,16 @@ impl LineMode<'_> {
         match command {
             Command::New => self.clear().await,
             Command::Resume(None) => self.show_stored().await,
-            Command::Resume(Some(id)) => self.take_up(&id, false).await,
+            Command::Resume(Some(id)) => self.resume(&id, false).await,
             Command::Fork => {
                 let id = self.current.session.id().to_string();
-                self.take_up(&id, true).await;
+                self.resume(&id, true).await;
             }
             Command::Select(what, None) => self.show_names(what).await,
             Command::Select(what, Some(name)) => self.select(what, name).await,
             Command::Compact(keep) => {
-                let (Ok(text) | Err(text)) = asked::compact(&self.current.session, keep).await;
+                let (Ok(text) | Err(text)) =
+                    session_queries::compact(&self.current.session, keep).await;
                 self.say(&text).await;
             }
             Command::Undo => {
@@ -189,7 +190,7 @@ impl LineMode<'_> {
 
     /// Has something done on another thread. `None`: it failed, or the user gave it up; either was
     /// said.
-    async fn errand<T: Send + 'static>(&mut self, errand: Errand<T>) -> Option<T> {
+    async fn errand<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
             biased;
@@ -265,14 +266,14 @@ impl LineMode<'_> {
     }
 
     /// Goes on in a stored session, or in one that branches off it.
-    async fn take_up(&mut self, id: &str, fork: bool) {
-        let Some(ready) = self.errand(self.sessions.look_up(id, fork)).await else { return };
-        let (opened, unfinished) = match self.sessions.take_up(ready) {
+    async fn resume(&mut self, id: &str, fork: bool) {
+        let Some(ready) = self.errand(self.sessions.find_session(id, fork)).await else { return };
+        let (opened, unfinished) = match self.sessions.resume(ready) {
             Ok(opened) => opened,
             Err(failures) => return self.complain(&failures).await,
         };
         self.current.end("completed", Exit::Done, PATIENT_END).await;
-        self.enter(opened, Choice::default()).await;
+        self.enter(opened, SessionSelection::default()).await;
         if self.leaving.is_some() {
             return;
         }
@@ -280,7 +281,7 @@ impl LineMode<'_> {
         let text = format!("session {}\n{}", self.current.session.id(), self.selection());
         self.say(&text).await;
         if unfinished {
-            self.work(Task::GoOn).await;
+            self.work(Task::Continue).await;
         }
     }
 }

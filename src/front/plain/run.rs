@@ -12,9 +12,9 @@ use crate::failure::Exit;
 use crate::front::plain::LineMode;
 use crate::front::plain::terminal::TerminalInput;
 use crate::front::question::AnswerLine;
-use crate::talk::Task;
-use crate::talk::commands::{Command, Typed, parse, unknown};
-use crate::talk::outcome::{Advised, judge, word};
+use crate::frontend::Task;
+use crate::frontend::commands::{Command, ParsedLine, parse, unknown};
+use crate::frontend::outcome::{PermissionHints, judge, label};
 
 /// How long the last events of a run are awaited.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ impl LineMode<'_> {
         self.rule_shown = false;
         let said = match &task {
             Task::Prompt(prompt) => Some(text_of(&prompt.content)),
-            Task::GoOn => None,
+            Task::Continue => None,
         };
         let running = match (task.begin(&self.current.session).await, said) {
             (Ok(running), _) => running,
@@ -179,11 +179,11 @@ impl LineMode<'_> {
         };
         let typed = parse(&line);
         match typed {
-            Typed::Command(Command::Stop, _) => return self.stop().await,
-            Typed::Command(Command::StopAll, _) => {
+            ParsedLine::Command(Command::Stop, _) => return self.stop().await,
+            ParsedLine::Command(Command::StopAll, _) => {
                 return self.current.session.interrupt_all();
             }
-            Typed::Command(Command::Exit, _) => {
+            ParsedLine::Command(Command::Exit, _) => {
                 self.leave_when_done();
                 return self.current.session.interrupt();
             }
@@ -193,13 +193,13 @@ impl LineMode<'_> {
             return self.answered(answered).await;
         }
         match typed {
-            Typed::Blank => (),
-            Typed::Text(text) => self.steer(text).await,
-            Typed::Shell(_) => {
+            ParsedLine::Blank => (),
+            ParsedLine::Text(text) => self.steer(text).await,
+            ParsedLine::Shell(_) => {
                 self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
-            Typed::Command(command, when) => self.command_meanwhile(command, when).await,
-            Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+            ParsedLine::Command(command, when) => self.command_meanwhile(command, when).await,
+            ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
@@ -239,7 +239,7 @@ impl LineMode<'_> {
             outcome
         });
         let is_own = outcome.as_ref().is_some_and(is_own_call);
-        let advised = Advised { yes: self.yes, rule: self.rule_shown };
+        let advised = PermissionHints { yes: self.yes, rule: self.rule_shown };
         let verdict = judge(outcome.as_ref(), None, advised);
         self.last = verdict.exit;
         if let Some(result) = verdict.result.as_ref().filter(|_| !is_own) {
@@ -275,7 +275,7 @@ impl LineMode<'_> {
                 (Some(read), Some(written)) => format!(", {read} tokens read, {written} written"),
                 _ => String::new(),
             };
-            let word = word(&outcome.ending);
+            let word = label(&outcome.ending);
             let replies = if outcome.turns == 1 { "reply" } else { "replies" };
             let spent = self.current.session.accounts().await.map(|accounts| accounts.total);
             let cost = match spent.filter(|spent| spent.nano_usd > 0) {

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::front::driver::{InputLine, next_line};
 use crate::front::question::keyboard::{self, HUSH, Hushed};
-use crate::talk::history::History;
+use crate::frontend::history::History;
 
 /// Lines that follow each other faster than this were pasted, and belong together.
 const PASTE_GAP: Duration = Duration::from_millis(30);

@@ -147,9 +147,9 @@ fn a_switch_names_both_models() {
     let shown = progress.show(&switch("overloaded", &["three: it sees no images"]))
         + &progress.show(&switch("recovered", &[]));
     insta::assert_snapshot!(shown, @r"
-    ! small via two is asked while big via one is away (the provider is overloaded: busy)
-      passed over three: it sees no images
-    ! small via two answers again, and is asked instead of big via one
+    ! failover to small via two: big via one is unavailable (the provider is overloaded: busy)
+      skipped three: it sees no images
+    ! small via two has recovered and replaces big via one
     ");
 }
 

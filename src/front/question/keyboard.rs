@@ -17,7 +17,7 @@ use nix::sys::termios::{
 use tokio::sync::mpsc;
 
 use crate::front::driver::{InputLine, next_line};
-use crate::talk::silence::Silence;
+use crate::frontend::quiet_period::QuietPeriod;
 
 /// The terminal of a process, wherever its standard streams go.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
@@ -207,7 +207,7 @@ pub(crate) fn hush(
 
 fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64) -> Hushed {
     let start = Instant::now();
-    let mut silence = Silence::begin(start.elapsed());
+    let mut silence = QuietPeriod::begin(start.elapsed());
     while let Some(left) = silence.left(start.elapsed()) {
         // Rounded up: a wait that ends too early would be made again.
         let left = left + std::time::Duration::from_millis(1);
@@ -216,7 +216,7 @@ fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64
             Waited::Order => match take(orders) {
                 Some(HUSH) => {
                     *questions += 1;
-                    silence = Silence::begin(start.elapsed());
+                    silence = QuietPeriod::begin(start.elapsed());
                 }
                 Some(MORE) => (),
                 other => return Hushed::Order(other),

@@ -9,11 +9,11 @@ use crate::cli::{Resume, Which};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::picker::{self, Picked, SessionRow};
+use crate::frontend::pluralize;
 use crate::journal::commands;
 use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SessionState, SessionSummary, StateDir};
 use crate::project;
-use crate::talk::counted;
 use crate::wiring::run::runtime;
 use crate::wiring::services::now_ms;
 
@@ -162,7 +162,7 @@ pub(crate) fn row(session: &SessionSummary) -> SessionRow {
 
 /// What it took, in a few characters.
 fn spent(session: &SessionSummary) -> String {
-    let turns = session.turns.map(|turns| counted(turns.into(), "turn"));
+    let turns = session.turns.map(|turns| pluralize(turns.into(), "turn"));
     let cost = session.cost_nano_usd.map(posse_actors::ledger::dollars);
     turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
 }
