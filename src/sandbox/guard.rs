@@ -12,11 +12,11 @@ use crate::sandbox::protect::{
 use crate::sandbox::scratch::Scratch;
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
-/// How long what was killed may still be at work.
+/// Maximum time until killed processes are gone.
 const DYING_MAX: Duration = Duration::from_millis(2500);
 
-/// How often a survey that did not get through is begun again: it reads nothing twice, so it gets
-/// further each time.
+/// Maximum number of attempts at an incomplete survey: folders are cached, so each attempt gets
+/// further.
 const SURVEYS_MAX: usize = 3;
 
 /// The protections of a session, one for each set of roots and of those among them that are out of
@@ -25,19 +25,19 @@ const SURVEYS_MAX: usize = 3;
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
     bounds: ScanBounds,
-    /// What our own tools write meanwhile.
+    /// Writes of posse's own tools in the meantime.
     pub(crate) written: ToolWrites,
 }
 
 /// Roots, and those among them that are out of reach.
 type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
-/// What one command may do besides, because a person said so when they were asked about it.
+/// Exemptions of one command that a person approved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exemptions {
-    /// Protected paths that it may change: absolute and resolved, each with what is below it.
+    /// Protected paths that it may change: absolute and resolved, each including its contents.
     pub unprotected: Vec<PathBuf>,
-    /// Whether it runs although the workspace has more folders than are looked at.
+    /// True if it runs although the workspace is too large for a complete survey.
     pub unsurveyed: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Guard {
 }
 
 impl Sandbox {
-    /// Adds to `plan` what is there to be protected. Nothing is protected where nothing confines.
+    /// Adds protected paths to `plan`. Without a sandbox nothing is protected.
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
@@ -117,26 +117,26 @@ impl Sandbox {
         self
     }
 
-    /// Takes what is written to `written` for what it is, when it checks what a command did.
+    /// Uses `written` to attribute changes when a command is checked.
     #[must_use]
     pub fn beside(mut self, written: ToolWrites) -> Sandbox {
         self.protections.written = written;
         self
     }
 
-    /// Where those who change files of the workspace beside commands say so.
+    /// Registry in which tools that change workspace files report their writes.
     pub fn written(&self) -> ToolWrites {
         self.protections.written.clone()
     }
 
-    /// Whether the last look at the workspace, before or after a command, did not see all of it:
-    /// what is protected or secret in the rest is not held.
+    /// True if the last survey of the workspace, before or after a command, was incomplete:
+    /// protected files and secrets in the rest are not guarded.
     pub fn scan_incomplete(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())
     }
 
-    /// Whether everything below `root` can be looked after. Reads folders, for some seconds at most.
+    /// True if everything below `root` can be surveyed. Reads folders, for a few seconds at most.
     pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
         let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
         let protection = self.protections.of(&surroundings, &[], scratch)?;
@@ -173,7 +173,7 @@ async fn look<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Finds what the command did, when nothing of it lives any more.
+    /// Checks the effects of the command after all its processes are gone.
     pub(crate) async fn settle(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);
@@ -193,8 +193,8 @@ impl Drop for Guard {
         }
         let protection = Arc::clone(&self.protection);
         let scratch = Arc::clone(&self.scratch);
-        // The command was killed a moment ago, and its last processes are still dying. A command
-        // that starts meanwhile looks after what this one did before anything else.
+        // The command was killed just before, and its last processes are still ending. A command
+        // that starts meanwhile first checks the effects of this one.
         let check = move || {
             protection.check_given_up(false);
             std::thread::sleep(DYING_MAX);
@@ -208,7 +208,7 @@ impl Drop for Guard {
 }
 
 impl Protections {
-    /// The protection of everything that a command may write, and of the session's roots.
+    /// Protection of everything that a command may write, and of the session's roots.
     fn of(
         &self,
         surroundings: &Surroundings,
@@ -218,7 +218,7 @@ impl Protections {
         let resolved = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let mut roots: Vec<PathBuf> =
             surroundings.roots.iter().filter_map(resolved).chain(writable.to_vec()).collect();
-        // What is in the command's own temporary folder goes with it.
+        // The command's own temporary folder is removed with it.
         let temporary = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
         let lasts = |root: &&PathBuf| !root.starts_with(&temporary);
         roots.retain(|root| lasts(&root));
@@ -228,7 +228,7 @@ impl Protections {
         let meets = |root: &PathBuf| {
             reached.iter().any(|path| path.starts_with(root) || root.starts_with(path))
         };
-        // What may write nowhere is looked at everywhere: it may not be held by anything else.
+        // A read-only command is surveyed everywhere, because no mount may hold anything else.
         let beyond = roots.iter().filter(|root| !reached.is_empty() && !meets(root));
         let beyond: Vec<PathBuf> = beyond.cloned().collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

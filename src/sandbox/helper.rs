@@ -1,10 +1,11 @@
-//! The helper: our own binary, started again, which prepares the process that becomes a command.
+//! Helper process: the posse binary, started again, which prepares the process that becomes a
+//! command.
 //!
-//! An ordinary single-threaded program does what a closure between fork and exec must not. It
-//! makes a new session, dies with its parent, resets signals and closes descriptors; then it waits
-//! for a request on its standard input, which is a socket for that, puts in force what the request
-//! says, reports what the kernel answered, and becomes the command. If anything of it fails, or
-//! the report cannot be written, there is no command.
+//! A single-threaded program can do what a closure between fork and exec must not. It creates a
+//! session, dies with its parent, resets signals and closes descriptors; then it waits for a
+//! request on standard input, which is a socket, applies the request, reports the kernel's answers,
+//! and executes the command. If any step fails, or the report cannot be written, the command does
+//! not run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -37,16 +38,16 @@ pub(crate) const MARK: &str = "__posse_helper";
 /// Exit code of a helper that did not become a command.
 const NOT_PREPARED: u8 = 125;
 
-/// What a helper can be made ready for before it knows the command.
+/// Preparation of a helper before it knows the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HelperShape {
-    /// Nothing is confined.
+    /// No confinement.
     Bare,
     /// Confined where it is, with the host's network or without.
     Reduced { network: bool },
     /// Namespaces of our own, with the host's network or without.
     Namespaces { network: bool },
-    /// The first process in a namespace that somebody else has made.
+    /// PID 1 in a namespace that another program created.
     Inner,
 }
 
@@ -74,7 +75,7 @@ impl HelperShape {
         all.into_iter().find(|shape| shape.as_str() == name)
     }
 
-    /// What a plan needs.
+    /// Shape that a plan needs.
     pub(crate) fn of(plan: &Plan) -> HelperShape {
         match plan.backend {
             Backend::Namespaces => HelperShape::Namespaces { network: plan.network },
@@ -84,7 +85,7 @@ impl HelperShape {
         }
     }
 
-    /// Whether the command is in a namespace of processes.
+    /// True if the command has its own PID namespace.
     pub(crate) fn encloses(self) -> bool {
         matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
     }
@@ -113,7 +114,7 @@ pub fn helper_main() -> Option<ExitCode> {
     if mark != MARK {
         return None;
     }
-    // Without a socket there is nobody to tell, and the code says enough.
+    // Without a socket no error can be reported except by the exit code.
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return Some(ExitCode::from(NOT_PREPARED));
     };
@@ -159,10 +160,10 @@ fn help(
         .open("/dev/null")
         .map_err(|error| format!("no null device: {error}"))?;
     dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
-    // Whatever is closed below must have no owner.
+    // Everything closed below must have no owner.
     drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
-    // In the time in which nobody waits for it.
+    // While the helper is waiting.
     facts.filters = shape.filters()?;
     match shape {
         HelperShape::Bare | HelperShape::Reduced { .. } => bare(control, facts),
@@ -185,8 +186,7 @@ fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     become_requested(control, &facts)
 }
 
-/// Splits into what becomes the command and the process that keeps house for it, before there is
-/// a command.
+/// Forks into the future command and its init, before the request arrives.
 fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let (mut waiting, taken) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
     match fork_with_init()? {
@@ -202,8 +202,8 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
         Fork::Parent(command) => {
             drop(taken);
             let_go_of_output()?;
-            // What is said until the request was taken is the request. The other end is closed
-            // when the command begins, or by the other one's death.
+            // Everything until the request was taken belongs to the request. The other end closes
+            // when the command starts, or with the death of the parent.
             waiting.read_to_end(&mut Vec::new()).ok();
             init::run_init(command, control)
         }
@@ -216,7 +216,8 @@ fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, Str
         match HelperMessage::receive(control)? {
             None => return Ok(ExitCode::SUCCESS),
             Some(HelperMessage::Do(request, directory)) => break (request, directory),
-            // What cannot be made ahead is made when it is needed, or said then why not.
+            // Rules that cannot be made in advance are made when they are needed, with an error
+            // then.
             Some(HelperMessage::Expect(plan)) if HelperShape::of(&plan) == facts.shape => {
                 ahead = landlock::make_ahead(&plan).ok();
             }
@@ -238,7 +239,7 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Forks. The child is in a session of its own, the parent waits for children by their signals.
+/// Forks. The child has its own session; the parent waits for children by signals.
 fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
     let fork = kernel::fork().map_err(|error| format!("no process: {error}"))?;
@@ -249,7 +250,7 @@ fn fork_with_init() -> Result<Fork, String> {
     Ok(fork)
 }
 
-/// Makes namespaces, and waits outside for the first process in them.
+/// Creates namespaces and waits outside for their PID 1.
 fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCode, String> {
     facts.mounted.namespaces = namespaces::enter(network)?;
     match kernel::fork().map_err(|error| format!("no first process: {error}"))? {
@@ -264,7 +265,7 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
         }
         Fork::Parent(first) => {
             let_go_of_output()?;
-            // Whoever asks this to end means the command, which is asked itself.
+            // A signal to this process is meant for the command, which gets it directly.
             SigSet::all().thread_block().map_err(|error| format!("signals: {error}"))?;
             loop {
                 match waitpid(first, None) {
@@ -279,8 +280,7 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
     }
 }
 
-/// The first process of a namespace: waits for the request, arranges everything and starts the
-/// command.
+/// PID 1 of a namespace: waits for the request, applies it and starts the command.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
@@ -324,7 +324,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
 }
 
-/// Puts in force what holds for this process, says so, and becomes the command.
+/// Applies the limits of this process, reports, and executes the command.
 fn become_command(
     control: &UnixStream,
     request: &HelperRequest,
@@ -334,7 +334,7 @@ fn become_command(
     let HelperRequest { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
     if plan.tier != Tier::None {
-        // They were dropped already, and what is checked is the kernel's word.
+        // They were dropped before; this verifies it with the kernel.
         if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
             return Err("capabilities are still there".to_owned());
         }
@@ -378,13 +378,13 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// What is in force before the plan is.
+/// State before the plan is applied.
 #[derive(Debug)]
 struct Facts {
     shape: HelperShape,
     dies_with_parent: bool,
     closed: usize,
-    /// Whether a process of ours stays beside the command.
+    /// True if an init process of posse stays beside the command.
     has_init: bool,
     filters: Option<Filters>,
     mounted: Mounted,
@@ -419,7 +419,7 @@ impl Facts {
     }
 }
 
-/// Whether the one who made the namespace did what was asked for.
+/// Checks that the creator of the namespace did what was requested.
 fn check_inner() -> Result<(), String> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let root = statvfs("/").map_err(|error| format!("/: {error}"))?;
@@ -430,7 +430,7 @@ fn check_inner() -> Result<(), String> {
     }
 }
 
-/// Where a folder is. One that was removed is nowhere.
+/// Path of a folder. A removed folder is an error.
 fn place(directory: &OwnedFd) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let path = std::fs::read_link(link)
@@ -459,7 +459,7 @@ fn limit_user_processes(plan: &Plan) {
         return;
     }
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NPROC) else { return };
-    // Outside of a namespace whatever else the user runs counts as well.
+    // Outside of a namespace the user's other processes count as well.
     let share = if plan.tier == Tier::Full { 1 } else { 4 };
     let max = u64::from(plan.processes_max).saturating_mul(share).min(soft).min(hard);
     // The super-user is not bound by it; there the namespace's own number is.
@@ -494,8 +494,8 @@ fn reset_signals() -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a file that may not grow further an error of the write, which can be reported, and not
-/// our end. Commands have the signal's default action again.
+/// Turns the file-size signal into a write error that can be reported. Commands get the signal's
+/// default action again.
 pub fn survive_file_limits() {
     #[expect(unsafe_code, reason = "the only way to ignore a signal")]
     // SAFETY: to ignore is no code of ours, so nothing can run in a handler.
@@ -505,7 +505,7 @@ pub fn survive_file_limits() {
     }
 }
 
-/// Closes everything but the standard streams and the report, and says how many that were.
+/// Closes all descriptors except the standard streams and the report; returns their number.
 pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     let entries = std::fs::read_dir(folder)

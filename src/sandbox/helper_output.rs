@@ -15,17 +15,17 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::sandbox::mask::Mask;
 
-/// Tells the helper what to open as standard input. Nothing else sets it: what commands get of our
-/// environment is an allow-list.
+/// Tells the helper the file for standard input. Cannot be set otherwise: the environment of
+/// commands is an allow-list.
 const INPUT: &str = "POSSE_HOOK_INPUT";
-/// Tells it what to open as standard error.
+/// Tells the helper the file for standard error.
 const ERRORS: &str = "POSSE_HOOK_ERRORS";
 
-/// What a process is asked.
+/// Input and output of a hook process.
 #[derive(Debug, Clone, Default)]
 pub struct Dialogue {
-    /// Its standard input. A file of its temporary folder, so that a process that never reads it
-    /// keeps nobody waiting.
+    /// Standard input. A file in its temporary folder, so that a process that does not read it
+    /// blocks nothing.
     pub input: Vec<u8>,
     /// Bytes of standard error that are kept, from the beginning.
     pub errors_bytes_max: usize,
@@ -65,7 +65,7 @@ pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), Strin
         let mut options = File::options();
         options.write(true).custom_flags(libc::O_NONBLOCK);
         let errors = options.open(path).map_err(|error| format!("no standard error: {error}"))?;
-        // Whoever reads it does so all the time, and a full pipe is no error of the command's.
+        // The reader reads continuously, and a full pipe is no error of the command.
         nix::fcntl::fcntl(&errors, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
             .map_err(|error| format!("no standard error: {error}"))?;
         dup2_stderr(&errors).map_err(|error| format!("no standard error: {error}"))?;

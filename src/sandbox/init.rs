@@ -1,5 +1,5 @@
-//! The first process of a namespace: starts the command, buries its orphans, says how it ended,
-//! and ends whatever it has left behind.
+//! PID 1 of the sandbox namespace: starts the command, reaps orphans, reports the exit status, and
+//! kills remaining processes.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -16,17 +16,17 @@ use nix::unistd::Pid;
 
 use crate::sandbox::wire::{self, CommandExit};
 
-/// How long what outlives the command may go on printing, if nobody says otherwise.
+/// Default time that descendants of an ended command may continue to print.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What asks the command to end by itself.
+/// Asks the command to terminate.
 pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
 /// Added to a signal's number to make a code of it.
 const SIGNALLED: i32 = 128;
 
-/// Keeps house until `command` and everything it has started has ended. Signals of children must
-/// be blocked already.
+/// Runs until `command` and all its descendants have ended. Signals of children must be blocked
+/// already.
 pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -37,7 +37,7 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
     let mut house = House { command, ended: None, killed: None };
     let mut until: Option<Instant> = None;
     loop {
-        // Before looking, so that nobody who ends meanwhile is missed.
+        // Before looking, so that no end in the meantime is missed.
         while let Ok(Some(_)) = deaths.read_signal() {}
         let had_ended = house.ended.is_some();
         let is_alone = house.reap();
@@ -46,7 +46,7 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
                 CommandExit::Code(code) => format!("exited code {code}"),
                 CommandExit::Signal(signal) => format!("exited signal {signal}"),
             };
-            // Nobody listens any more when we were given up.
+            // The parent no longer listens after it gave up.
             wire::say(control, &said).ok();
             until = Some(Instant::now() + GRACE);
         }
@@ -79,7 +79,7 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
             if word[..length].starts_with(TERM_REQUEST) && house.ended.is_none() {
                 House::ask_to_end();
             }
-            // Anything else, the end included: nobody waits for more.
+            // Anything else, including the end of the stream: the parent no longer waits.
             if word[..length] != *TERM_REQUEST {
                 house.kill();
             }
@@ -104,12 +104,12 @@ pub(crate) fn children() -> SigSet {
 struct House {
     command: Pid,
     ended: Option<CommandExit>,
-    /// How many had to be killed, once that was begun.
+    /// Number of killed processes, once killing started.
     killed: Option<usize>,
 }
 
 impl House {
-    /// Waits for everybody who has ended. `true`: nobody is left.
+    /// Reaps all ended children. Returns true if none is left.
     fn reap(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -132,16 +132,16 @@ impl House {
     }
 
     fn ask_to_end() {
-        // There may be nobody any more.
+        // There may be no process left.
         let everybody = Pid::from_raw(-1);
         let _ = kill(everybody, Signal::SIGTERM);
         let _ = kill(everybody, Signal::SIGCONT);
     }
 
-    /// Kills everybody else in the namespace, which only its first process survives.
+    /// Kills all other processes in the namespace; only PID 1 survives.
     fn kill(&mut self) {
         self.killed.get_or_insert(0);
-        // There may be nobody any more.
+        // There may be no process left.
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     }
 }

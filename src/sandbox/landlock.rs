@@ -1,11 +1,11 @@
-//! Landlock: what a command and its children may open, connect to and signal.
+//! Landlock rules: files, connections and signals available to a command and its children.
 //!
-//! What the policy needs is required, and the kernel's answer is compared with it: a kernel that
-//! can do less does not run the command.
+//! The requirements of the policy are compared with the kernel's answer: on a kernel that supports
+//! less the command does not run.
 //!
-//! Rules only add, so what must not be read is spared by a rule for everything beside it. That is
-//! most of the work, and most of it is the same for the next command: a helper that waits makes the
-//! rules of the last plan, and they count if they would be made the same again.
+//! Rules only grant, so a hidden path is spared by rules for everything beside it. That is most of
+//! the work, and mostly equal for the next command: a spare helper prepares the rules of the last
+//! plan, which are used if they would be the same again.
 
 mod rule_sources;
 
@@ -28,27 +28,27 @@ use crate::sandbox::plan::{Plan, Tier};
 
 use rule_sources::{FolderEntry, RuleSources};
 
-/// The oldest version that can do what the policy needs: to control truncation and links.
+/// Minimum ABI version for the policy: it controls truncation and links.
 const NEEDED: ABI = ABI::V3;
 
 /// The newest version that is made use of where it is there.
 const KNOWN: ABI = ABI::V6;
 
-/// Entries of a folder beside a hidden one that are opened one by one.
+/// Maximum number of entries beside a hidden path that are opened one by one.
 const SIBLINGS_MAX: usize = 4000;
 
 /// Devices that any program may use.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// What the kernel has put in force.
+/// Rules in force, as reported by the kernel.
 #[derive(Debug)]
 pub(crate) struct InForce {
     /// The version that was used.
     pub(crate) version: i64,
-    /// Whether everything that was asked for is in force, also what is not needed.
+    /// True if everything requested is in force, including optional parts.
     pub(crate) is_whole: bool,
-    /// Whether connections are refused.
+    /// True if TCP connections are denied.
     pub(crate) tcp: bool,
     /// Hidden paths that could not be hidden.
     pub(crate) exposed: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Made {
     seen: Option<RuleSources>,
 }
 
-/// What of a plan its rules depend on.
+/// Part of a plan that its rules depend on.
 #[derive(Debug, PartialEq, Eq)]
 struct RuleSubject {
     tier: Tier,
@@ -73,9 +73,10 @@ struct RuleSubject {
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
     masked: Vec<PathBuf>,
-    /// What must not be read and can be spared.
+    /// Hidden paths that the rules can spare.
     spared: BTreeSet<PathBuf>,
-    /// How many paths cannot be spared: the folder around them may be written, and so read.
+    /// Number of hidden paths that cannot be spared, because the folder around them is writable and
+    /// hence readable.
     inside: usize,
 }
 
@@ -97,7 +98,7 @@ impl RuleSubject {
     }
 }
 
-/// Makes the rules of `plan` ahead of it, and notes what they were made from.
+/// Makes the rules of `plan` in advance and stores their sources.
 pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), Some(RuleSources::begin(SIBLINGS_MAX)), Path::new("/"))
 }
@@ -113,7 +114,7 @@ fn failed(error: &dyn std::fmt::Display) -> String {
 
 /// Makes rules for everything below `top`.
 fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<Made, String> {
-    // With a network of its own, its loopback is nobody else's.
+    // The loopback of an own network namespace is private.
     let tcp = !subject.network && subject.tier == Tier::Reduced;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -136,8 +137,8 @@ fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<M
 }
 
 impl Made {
-    /// Whether these are the rules that would be made for `plan` now. Never of rules that were not
-    /// made ahead.
+    /// True if these are the rules that would be made for `plan` now. Always false for rules that
+    /// were not made in advance.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
         self.subject == RuleSubject::of(plan)
             && self.seen.as_ref().is_some_and(RuleSources::still_holds)
@@ -162,10 +163,10 @@ impl Made {
     }
 }
 
-/// Makes a circle that signals do not leave, around this process and its children. `false`: the
-/// kernel cannot, or it did not work.
+/// Creates a domain that signals cannot leave, for this process and its children. Returns false if
+/// the kernel does not support it.
 ///
-/// Whoever is inside can then be signalled all at once, and nobody else.
+/// A signal to all processes from inside then reaches exactly this domain.
 pub(crate) fn enclose() -> bool {
     let Ok(root) = PathFd::new("/") else { return false };
     // To link and to rename from folder to folder is denied by every circle that does not say
@@ -183,7 +184,7 @@ pub(crate) fn enclose() -> bool {
 
 struct Rules {
     ruleset: RulesetCreated,
-    /// Notes what is looked at, if the rules are made ahead.
+    /// Sources of the rules, if they are made in advance.
     seen: Option<RuleSources>,
 }
 
@@ -205,7 +206,7 @@ impl Rules {
         Ok(exposed)
     }
 
-    /// Makes everything below `folder` readable, except what is spared.
+    /// Makes everything below `folder` readable, except for spared paths.
     fn around(
         &mut self,
         folder: &Path,
@@ -221,7 +222,7 @@ impl Rules {
         if let Some(seen) = &mut self.seen {
             seen.listed(entries.as_deref());
         }
-        // Who cannot list it cannot be shown what is in it.
+        // A folder that cannot be listed reveals nothing.
         let Some(entries) = entries else { return Ok(()) };
         if entries.len() > SIBLINGS_MAX {
             *exposed += spared.iter().filter(|path| path.starts_with(folder)).count();
@@ -251,7 +252,7 @@ impl Rules {
             self.add(Path::new(device), all)?;
         }
         if subject.tier == Tier::Full {
-            // Folders and terminals of its own.
+            // Private folders and terminals.
             let own = ["/dev/shm", "/dev/pts", "/dev/ptmx"].map(PathBuf::from);
             for path in subject.masked.iter().chain(&own) {
                 self.add(path, all)?;
@@ -260,7 +261,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds a rule. What has vanished meanwhile, or cannot be opened, needs none.
+    /// Adds a rule. A path that has vanished or cannot be opened needs none.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
         let opened = rule_sources::open(path);
         if let Some(opened) = &opened {
@@ -273,8 +274,8 @@ impl Rules {
         Ok(())
     }
 
-    /// The same where it is known whether it is a folder. A rule that does not fit what is there
-    /// by now is refused by the kernel.
+    /// Adds a rule for a path of known type. The kernel rejects a rule that does not match the
+    /// current type.
     fn add_known(
         &mut self,
         path: &Path,

@@ -14,7 +14,7 @@ const PIECE_BYTES_MAX: usize = 8 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct OutputChunker {
     pending: Vec<u8>,
-    /// When the next piece may be shown. Nothing was shown yet if there is no such time.
+    /// Earliest time of the next chunk. `None` before the first one.
     next: Option<Instant>,
 }
 
@@ -27,7 +27,7 @@ impl OutputChunker {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// When the next piece is due, if there is anything.
+    /// Time at which the next chunk is due, if there is data.
     pub(crate) fn due(&self) -> Option<Instant> {
         if self.pending.is_empty() { None } else { self.next }
     }
@@ -45,7 +45,7 @@ impl OutputChunker {
     }
 }
 
-/// How many bytes there are before a code point at the end that is not whole.
+/// Number of bytes before an incomplete code point at the end.
 fn whole_code_points(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     for at in (from..bytes.len()).rev() {

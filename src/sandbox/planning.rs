@@ -1,4 +1,4 @@
-//! From what a call was permitted to run within to the plan of its confinement.
+//! Computes the plan of a command from its permitted confinement.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ const PROFILES: [&str; 3] = [
 
 const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
 
-/// What surrounds the commands of a session.
+/// Environment of the commands of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// Folders of the session: they stay visible wherever they are.
+    /// Roots of the session; always visible.
     pub roots: Vec<PathBuf>,
     /// Further folders that commands may write where they may write at all.
     pub also_writable: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub struct Surroundings {
     pub own: Vec<PathBuf>,
     /// The user's home directory.
     pub home: Option<PathBuf>,
-    /// Where the user's services have their sockets.
+    /// Folder with the sockets of the user's services.
     pub runtime_dir: Option<PathBuf>,
     /// Files with names of secrets that commands may read all the same.
     pub readable_secrets: Vec<PathBuf>,
@@ -107,18 +107,18 @@ impl ProfilePath {
     }
 }
 
-/// A path without links in it, if there is anything.
+/// Path without links, if it exists.
 fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
 }
 
 impl Sandbox {
-    /// What was found out about this host does not hold.
+    /// Discards the probe result, which turned out to be wrong.
     pub(crate) fn distrust(&self) {
         self.probe.distrust();
     }
 
-    /// What `spawn` is confined to.
+    /// Plan for `spawn`.
     pub(crate) fn plan(
         &self,
         spawn: &Spawn,

@@ -1,9 +1,9 @@
-//! What this host can confine with, found out by trying.
+//! Probing of the sandbox mechanisms of this host by trial.
 //!
-//! Files that say what a kernel offers are wrong in containers and on other kernels that imitate
-//! Linux; only a command that ran within a confinement shows that there is one. The answer counts
-//! until the machine is started anew or our binary changes, and is kept in the state directory,
-//! where no command can write. Enforcement does not depend on it: each helper reports for itself.
+//! Files that describe kernel features are wrong in containers and on kernels that imitate Linux;
+//! only a command that ran in a confinement proves it. The result is valid until reboot or a new
+//! binary, and is cached in the state directory, where no command can write. Enforcement does not
+//! depend on it: each helper reports for itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ use crate::sandbox::helper::{self, HelperShape};
 use crate::sandbox::plan::{Backend, Plan};
 use crate::sandbox::wire::{self, HelperLine, HelperRequest};
 
-/// How long one way of confining may take to show that it works.
+/// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
 /// The name of the file with the answer.
@@ -32,7 +32,7 @@ const FILE: &str = "sandbox-backend";
 /// Bytes of such a file.
 const FILE_BYTES_MAX: u64 = 512;
 
-/// How to find out what commands are confined by.
+/// Selection of the sandbox mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeRequest {
     /// The strongest that works here. The answer is kept in this folder of ours, if there is one.
@@ -44,23 +44,23 @@ pub enum ProbeRequest {
     Exactly(Backend),
 }
 
-/// What was found out.
+/// Result of probing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// What commands are confined by.
+    /// Selected mechanism.
     pub backend: Backend,
-    /// What was tried on the way, strongest first. Empty if the answer was known.
+    /// Trials, strongest first. Empty if the result was cached.
     pub tried: Vec<Tried>,
 }
 
 /// A way of confining that was tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// Which one.
+    /// The mechanism.
     pub backend: Backend,
     /// Why it does not work; none if it does.
     pub failure: Option<String>,
-    /// What it reported as enforced, as JSON text.
+    /// Its enforcement report, as JSON text.
     pub report: Option<String>,
 }
 
@@ -104,8 +104,8 @@ impl Probe {
         found
     }
 
-    /// Forgets an answer that turned out to be wrong. It still counts for this process: what was
-    /// promised is enforced, or nothing runs.
+    /// Discards a wrong result. It still applies to this process: the promised tier is enforced, or
+    /// nothing runs.
     pub(crate) fn distrust(&self) {
         if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::remove_file(folder.join(FILE)).ok();
@@ -136,7 +136,7 @@ pub(crate) fn strongest(helper: &Path) -> ProbeResult {
     ProbeResult { backend: Backend::Nothing, tried }
 }
 
-/// Runs a command that does nothing within a confinement, and returns what was reported.
+/// Runs a command that does nothing in a confinement; returns the report.
 pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
     let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
     let place = place.map_err(|error| format!("no temporary folder: {error}"))?;
@@ -176,7 +176,7 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     if plan.backend == Backend::Bubblewrap {
         command.process_group(0);
     } else {
-        // It makes a session of its own, which the first of a group cannot.
+        // It creates a session, which a group leader cannot.
         command.arg0("posse");
     }
     command
@@ -191,7 +191,7 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     command.spawn().map_err(|error| format!("it cannot be started: {error}"))
 }
 
-/// Tells the helper what to do, and listens until it has nothing more to say.
+/// Sends the request to the helper and reads its output to the end.
 fn converse(
     control: &UnixStream,
     request: &HelperRequest,
@@ -218,7 +218,7 @@ fn converse(
     }
 }
 
-/// Waits for a trial's end, and says whether it went well.
+/// Waits for the end of a trial; returns true if it succeeded.
 fn reap(child: &mut Child) -> Result<bool, String> {
     let begin = Instant::now();
     loop {
@@ -237,7 +237,7 @@ fn reap(child: &mut Child) -> Result<bool, String> {
     }
 }
 
-/// What an answer counts for: this start of the machine, this binary and this user.
+/// Key of a cached result: boot, binary and user.
 fn identity(helper: &Path) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let binary = fs::metadata(helper).ok()?;
@@ -254,7 +254,7 @@ fn identity(helper: &Path) -> Option<String> {
     ))
 }
 
-/// The answer of an earlier process, if nobody else can have written it.
+/// Cached result of an earlier process, if no other user can have written it.
 fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -270,7 +270,7 @@ fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
-    // That nothing works is worth another try: somebody may have mended it.
+    // A negative result is not cached: the cause may have been fixed.
     Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
 }
 

@@ -21,10 +21,10 @@ use crate::sandbox::watchdog;
 /// The variable that marks every process of a call.
 const MARK: &str = "POSSE_CALL";
 
-/// How long stragglers that do not die are chased.
+/// Maximum time for killing remaining processes.
 const CHASE_MAX: Duration = Duration::from_secs(2);
 
-/// How often a list that keeps changing is read again.
+/// Maximum number of reads of a list that keeps changing.
 const READS_MAX: usize = 8;
 
 /// Processes that we started and wait for ourselves.
@@ -33,7 +33,7 @@ static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
 #[derive(Debug)]
 struct StartTime {
     mark: String,
-    /// Whether it waits for a command and has no children of one.
+    /// True if it waits for a command and has no children.
     is_idle: bool,
 }
 
@@ -43,7 +43,7 @@ fn started() -> MutexGuard<'static, BTreeMap<i32, StartTime>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the marks of one sandbox have in common, and those of no other process on the machine.
+/// Common part of the marks of one sandbox, unique on the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family(String);
 
@@ -67,12 +67,12 @@ impl Family {
         &self.0
     }
 
-    /// Whether a mark is of this family.
+    /// True if the mark belongs to this family.
     pub(crate) fn has(&self, mark: &str) -> bool {
         mark.strip_prefix(&self.0).is_some_and(|call| call.starts_with('.'))
     }
 
-    /// Whether nothing of any of its calls is left, as far as it is known.
+    /// True if no process of any call is known to be left.
     pub(crate) fn is_gone(&self) -> bool {
         !started().values().any(|started| self.has(&started.mark))
     }
@@ -103,22 +103,22 @@ impl Mark {
 pub(crate) struct ProcessTree {
     leader: Pid,
     mark: Mark,
-    /// Descendants seen so far, with their start times, whatever they have become since.
+    /// Descendants seen so far with their start times.
     seen: BTreeSet<(i32, u64)>,
-    /// Whether nobody can leave it, and nobody in it survives the leader.
+    /// True if no process can leave the tree or survive the leader.
     is_enclosed: bool,
     is_gone: bool,
 }
 
 impl ProcessTree {
-    /// Starts a process with `spawn`, which also says its id, and takes over everything that
-    /// comes of it. It waits for its command until [`ProcessTree::wake`].
+    /// Starts a process with `spawn`, which returns its id, and adopts it and its descendants. It
+    /// counts as idle until [`ProcessTree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
         is_enclosed: bool,
         spawn: impl FnOnce() -> io::Result<(T, i32)>,
     ) -> io::Result<(T, ProcessTree)> {
-        // Whoever looks for orphans meanwhile waits, and does not take this child for one.
+        // Searches for orphans wait, so that they do not take this child for one.
         let mut started = started();
         let (child, leader) = spawn()?;
         started.insert(leader, StartTime { mark: mark.0.clone(), is_idle: true });
@@ -130,7 +130,7 @@ impl ProcessTree {
         ))
     }
 
-    /// It gets a command now.
+    /// The process receives a command now.
     pub(crate) fn wake(&self) {
         if let Some(started) = started().get_mut(&self.leader.as_raw()) {
             started.is_idle = false;
@@ -158,7 +158,7 @@ impl ProcessTree {
         reap(&orphans);
     }
 
-    /// Kills whoever is left, once.
+    /// Kills all remaining processes once.
     pub(crate) fn kill_once(&mut self, with_leader: bool) {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
@@ -174,8 +174,8 @@ impl ProcessTree {
         reap(&orphans);
     }
 
-    /// After the leader has ended and was waited for: kills what it left behind until nothing is
-    /// left, and returns how many processes that were.
+    /// After the leader was reaped: kills remaining processes until none is left; returns their
+    /// number.
     pub(crate) async fn clear(&mut self) -> usize {
         let mut killed = BTreeSet::new();
         let begin = Instant::now();
@@ -201,7 +201,7 @@ impl ProcessTree {
         killed.len()
     }
 
-    /// Every process that is known to belong here, dead ones that nobody waited for included.
+    /// All known processes of the tree, including zombies.
     fn members(&mut self) -> Vec<i32> {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
@@ -209,8 +209,8 @@ impl ProcessTree {
         members
     }
 
-    /// The tree as far as it can be seen: below the leader, below orphans, and whoever was seen
-    /// before and still is the same process.
+    /// Visible processes of the tree: below the leader, below orphans, and those seen before with
+    /// the same start time.
     fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
         let mut todo: Vec<i32> = orphans.to_vec();
         if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
@@ -241,7 +241,7 @@ impl ProcessTree {
         let prefix = format!("{me}.");
         let is_orphan = |pid: i32| {
             let Some(stat) = Stat::of(pid) else { return false };
-            // Commands live in sessions of their own, and nobody can enter an older session.
+            // Commands have sessions of their own, and a process cannot enter an older session.
             if started.contains_key(&pid) || stat.session == ours.session {
                 return false;
             }
@@ -276,7 +276,7 @@ impl Drop for ProcessTree {
             is_enclosed: self.is_enclosed,
             is_gone: true,
         };
-        // What was being born in that moment is chased without holding up anybody.
+        // Processes forked at that moment are killed in the background.
         let chase = move || {
             let begin = Instant::now();
             while !rest.is_extinct() && begin.elapsed() < CHASE_MAX {
@@ -293,7 +293,7 @@ impl Drop for ProcessTree {
 }
 
 impl ProcessTree {
-    /// Whether nobody of this tree lives, and nobody waits to be buried.
+    /// True if no process of the tree lives or waits to be reaped.
     fn is_extinct(&mut self) -> bool {
         !is_living(self.leader.as_raw()) && self.members().is_empty()
     }
@@ -324,12 +324,12 @@ fn close_to_commands() {}
 /// Waits for those that have ended.
 fn reap(processes: &[i32]) {
     for &pid in processes {
-        // One that lives on, or that somebody else has waited for, is nothing to report.
+        // A process that lives or was reaped elsewhere is ignored.
         let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
     }
 }
 
-/// Whether there is such a process and it has not ended.
+/// True if the process exists and has not ended.
 fn is_living(pid: i32) -> bool {
     match Stat::of(pid) {
         Some(stat) => stat.is_living(),
@@ -342,7 +342,7 @@ fn start_time(pid: i32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start)
 }
 
-/// What the kernel says of a process.
+/// Process status from the kernel.
 struct Stat {
     state: u8,
     session: i32,
@@ -352,7 +352,7 @@ struct Stat {
 impl Stat {
     fn of(pid: i32) -> Option<Stat> {
         let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name stands in parentheses and may contain anything, also parentheses.
+        // The name is in parentheses and may contain any character, including parentheses.
         let after = line.iter().rposition(|&byte| byte == b')')? + 2;
         let rest = std::str::from_utf8(line.get(after..)?).ok()?;
         let mut fields = rest.split(' ');
@@ -367,9 +367,9 @@ impl Stat {
     }
 }
 
-/// The children of a process, of every thread of it.
+/// Children of all threads of a process.
 ///
-/// The kernel may leave some out while others end, so it is asked until it says the same twice.
+/// The kernel may omit some while others end, so the list is read until it is stable.
 fn children(pid: i32) -> BTreeSet<i32> {
     let mut last = children_once(pid);
     let mut all = last.clone();

@@ -1,10 +1,9 @@
-//! What a command must not change or read although it may write around it: control files, and
-//! secrets.
+//! Protection of control files and secrets within the area that a command may write.
 //!
-//! [`Protection::survey`] finds them before a command starts: mounts hold what is there, where the
-//! host can give them. [`Protection::check_after`] finds what came into being or changed all the
-//! same, moves it aside and puts back what was there. Nothing is ever made beforehand to hold a
-//! name: `git add` would take it.
+//! [`Protection::survey`] finds them before a command starts; mounts hold existing ones where the
+//! host supports that. [`Protection::check_after`] finds created and changed ones, moves them to
+//! the quarantine and restores the originals. No placeholder files are created: `git add` would add
+//! them.
 
 mod check;
 mod exemptions;
@@ -36,7 +35,7 @@ use state::{FileStateReader, State};
 use tool_writes::{Log, Since};
 pub use tool_writes::{ToolWrites, Writing};
 
-/// Mounts that one command gets at most. What is beyond is looked at afterwards.
+/// Maximum number of mounts per command. Further paths are only checked afterwards.
 const MOUNTS_MAX: usize = 400;
 
 /// A look that takes no longer is over before another thread would have begun it.
@@ -49,18 +48,18 @@ pub struct Protection {
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
     bounds: ScanBounds,
-    /// Whether the last look saw everything, for those who cannot wait for one that is under way.
+    /// True if the last scan was complete, for callers that cannot wait for a running one.
     is_complete: AtomicBool,
     /// Microseconds that the last look took.
     took: AtomicU64,
-    /// Where commands have temporary folders of their own, which go when they end.
+    /// Temporary folders of commands, which are removed with them.
     temporary: Temporary,
-    /// What our own tools write meanwhile. Whoever needs both takes `inner` first.
+    /// Writes of posse's own tools. Lock order: `inner` first.
     written: ToolWrites,
     inner: Mutex<GuardState>,
 }
 
-/// Folders that may be added to while somebody looks.
+/// Set of folders that may grow during a scan.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 #[derive(Debug)]
@@ -70,26 +69,26 @@ struct GuardState {
     links: links::Links,
     stores: stores::Keys,
     quarantine: Quarantine,
-    /// Where commands have temporary folders of their own.
+    /// Temporary folders of commands.
     temporary: Temporary,
-    /// What everything was before the first of the commands that run now.
+    /// State before the first of the commands that are running now.
     baseline: Option<Arc<Baseline>>,
     running: usize,
     /// Several of them ran at the same time.
     were_several: bool,
-    /// A command was given up without a look at what it did; this is what held it.
+    /// Protection method of a command that was given up without a check.
     owed: Option<ProtectionMethod>,
     /// Repositories that commands of this session made. They hold nothing of the user's, and are
     /// cleaned after each command.
     born: HashMap<Identity, Born>,
-    /// Found when nobody was there to be told.
+    /// Findings that could not be reported yet.
     untold: Vec<Finding>,
-    /// What the commands that run now may change. Where several run at the same time, who changed it
-    /// cannot be told.
+    /// Exemptions of the running commands. With several running commands, changes cannot be
+    /// attributed to one.
     lifted: Lifted,
-    /// Whether the last look saw everything.
+    /// True if the last scan was complete.
     is_complete: bool,
-    /// It was said that there is too much to look at.
+    /// True if the incomplete scan was reported.
     told_too_much: bool,
 }
 
@@ -106,11 +105,11 @@ struct Watched {
 #[derive(Debug)]
 struct Born {
     key: ProtectedPath,
-    /// Whether the folder around it was made with it, so that nothing in there is the user's.
+    /// True if the folder around it was created together with it, so that none of it is the user's.
     with_folder: bool,
 }
 
-/// Where a protected name is: which root, and the path below it.
+/// Location of a protected name: root index and path below it.
 type ProtectedPath = (usize, Arc<Path>);
 
 #[derive(Debug, Clone)]
@@ -118,11 +117,11 @@ struct Baseline {
     items: HashMap<ProtectedPath, BaselineItem>,
     /// The numbers of the scans that made it.
     scans: Vec<u64>,
-    /// What configuration of git points to, whether or not it is there.
+    /// Targets of git configuration, existing or not.
     pointed: Vec<(usize, ProtectedItem)>,
-    /// Whether everything was looked at.
+    /// True if the scan was complete.
     is_complete: bool,
-    /// When it was made.
+    /// Time of the scan.
     since: Since,
 }
 
@@ -132,14 +131,14 @@ struct BaselineItem {
     /// None for repositories, which may change.
     state: Option<State>,
     identity: Identity,
-    /// When a repository was made: another may have got its number.
+    /// Creation time of a repository: its inode number may be reused.
     birth: Option<SystemTime>,
     parent: Option<Identity>,
     is_mounted: bool,
 }
 
-/// What is there before a command starts. It must be given back to [`Protection::check_after`];
-/// one that is dropped is looked after by the next survey.
+/// State before a command. Return it to [`Protection::check_after`]; a dropped survey is checked by
+/// the next one.
 #[derive(Debug)]
 pub struct Survey {
     /// Control files and folders that exist, to be mounted read-only.
@@ -148,46 +147,46 @@ pub struct Survey {
     pub pinned: Vec<PathBuf>,
     /// Secrets that exist.
     pub hidden: Vec<PathBuf>,
-    /// Whether everything was looked at.
+    /// True if the scan was complete.
     pub complete: bool,
     held: ProtectionMethod,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
 
-/// What held a command while it ran.
+/// Protection of a command while it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtectionMethod {
     /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
     ByMounts,
-    /// Nothing but the look afterwards.
+    /// Only the check afterwards.
     ByCheck,
 }
 
-/// Something that a command did to a protected name.
+/// Effect of a command on a protected name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// Where.
+    /// Path.
     pub path: PathBuf,
-    /// What was done.
+    /// Kind of the change.
     pub what: ProtectedChange,
-    /// What became of it.
+    /// Handling of the change.
     pub action: ProtectAction,
-    /// Who can have done it.
+    /// Commands that can have caused it.
     #[serde(skip_serializing_if = "Whose::is_this")]
     pub whose: Whose,
 }
 
-/// Which command can have done something.
+/// Attribution of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
     /// No other ran.
     #[default]
     This,
-    /// Others ran at the same time.
+    /// One of several commands that ran at the same time.
     AnyOfSeveral,
-    /// One that ended before, when nobody could be told.
+    /// An earlier command whose change could not be reported then.
     Earlier,
 }
 
@@ -199,47 +198,47 @@ impl Whose {
 }
 
 impl Finding {
-    /// What the only command that ran has done.
+    /// Change by the only running command.
     pub fn new(path: PathBuf, what: ProtectedChange, action: ProtectAction) -> Finding {
         Finding { path, what, action, whose: Whose::This }
     }
 }
 
-/// What a command did.
+/// Kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProtectedChange {
-    /// It made something.
+    /// Created.
     Created,
-    /// It changed something.
+    /// Changed.
     Changed,
-    /// It removed something.
+    /// Removed.
     Removed,
-    /// It put another repository in the place of one.
+    /// Replaced by another repository.
     Replaced,
-    /// It made settings of git that run programs; these. None: what it made is not understood.
+    /// Created git settings that run programs, with their names. `None`: the file cannot be parsed.
     Settings(Vec<String>),
-    /// It made a file that leads git to a repository outside.
+    /// Created a file that points git to a repository outside.
     LeadsOutside,
-    /// It brought a repository that contains this.
+    /// Created a repository that contains this.
     CameWithRepository,
     /// There was too much to look at.
     TooMuch,
 }
 
-/// What became of what a command did.
+/// Handling of a change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProtectAction {
-    /// It was moved there.
+    /// Moved to this path.
     MovedAside(PathBuf),
-    /// What was there before is there again; what the command made of it is at this path.
+    /// Restored; the command's version is at this path.
     Restored(Option<PathBuf>),
     /// The settings were taken out; the whole text is at this path.
     Cleaned(PathBuf),
-    /// It is as the command left it.
+    /// Left unchanged.
     Left,
-    /// Nothing could be done, because of this.
+    /// Handling failed, with the reason.
     Failed(String),
 }
 
@@ -301,9 +300,9 @@ impl fmt::Display for Finding {
 }
 
 impl Protection {
-    /// Looks after `roots`, which are absolute and resolved. `own` are our own folders, hidden
-    /// from commands; `home` is where credentials are looked for; `readable` are secrets that
-    /// commands may read; what is moved aside goes into `quarantine`.
+    /// Protects `roots`, which are absolute and resolved. `own`: posse's own folders, hidden from
+    /// commands; `home`: searched for credentials; `readable`: secrets that commands may read;
+    /// `quarantine`: folder for moved files.
     pub fn new(
         roots: &[PathBuf],
         own: Vec<PathBuf>,
@@ -311,7 +310,7 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
-        // What is below another root is found there.
+        // Nested roots are covered by the outer one.
         let outer =
             |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
@@ -349,7 +348,7 @@ impl Protection {
         })
     }
 
-    /// The same for commands that can write nothing in these roots.
+    /// Protection for commands that cannot write in these roots.
     pub(crate) fn out_of_reach(self, roots: &[PathBuf]) -> Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
@@ -357,24 +356,24 @@ impl Protection {
         self
     }
 
-    /// The same beside those who write to `written`.
+    /// Sets the registry of tool writes.
     pub(crate) fn beside(mut self, written: ToolWrites) -> Protection {
         self.written = written;
         self
     }
 
-    /// The same with other bounds.
+    /// Sets other scan limits.
     pub(crate) fn within(mut self, bounds: ScanBounds) -> Protection {
         self.bounds = bounds;
         self
     }
 
-    /// Looks for what is missing below `folder` too, in which commands have temporary folders.
+    /// Also searches `folder`, in which commands have temporary folders, for missing repositories.
     pub(crate) fn looks_into(&self, folder: PathBuf) {
         self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
 
-    /// Whether a look will probably be over in no time: the last one was, and none is under way.
+    /// True if a scan will probably be fast: the last one was, and none is running.
     pub(crate) fn looks_quickly(&self) -> bool {
         let is_free = self.inner.try_lock().is_ok();
         is_free && self.written.is_free() && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
@@ -389,13 +388,13 @@ impl Protection {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds what is to be protected. Reads folders, so it must not be called where others wait.
+    /// Surveys protected files. Reads folders, so do not call it where others wait.
     pub fn survey(self: &Arc<Protection>) -> Survey {
         self.survey_without(&[])
     }
 
-    /// The same for a command that may change `lifted`: absolute, resolved paths that a person
-    /// named, with what is below them.
+    /// Survey for a command that may change `lifted`: absolute, resolved paths that a person named,
+    /// including their contents.
     pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
         let begin = Instant::now();
         let mut inner = self.lock();
@@ -469,7 +468,7 @@ impl Protection {
         hidden
     }
 
-    /// Finds what a command that has ended did to what `survey` saw, and puts it right.
+    /// Checks the effects of an ended command against `survey` and handles them.
     pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;
         let begin = Instant::now();
@@ -485,7 +484,7 @@ impl Protection {
         let found = inner.settle(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
         self.is_complete.store(inner.is_complete, Ordering::Relaxed);
-        // What a command made too large to be looked at is told each time.
+        // A workspace that a command made too large to scan is reported each time.
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
@@ -510,7 +509,7 @@ impl Protection {
         }
     }
 
-    /// Whether the last look, before or after a command, saw everything.
+    /// True if the last scan, before or after a command, was complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }
@@ -521,7 +520,7 @@ impl Protection {
         inner.owed = Some(held);
     }
 
-    /// Looks at what a command did that was given up. Until `is_dead`, it is looked at again.
+    /// Checks the effects of a command that was given up. Repeats the check until `is_dead`.
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
@@ -553,7 +552,7 @@ impl Drop for Survey {
 }
 
 impl GuardState {
-    /// Notes what everything is now.
+    /// Stores the current state.
     fn new_baseline(
         &mut self,
         items: Vec<(usize, ProtectedItem)>,
@@ -582,14 +581,14 @@ impl GuardState {
         let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
             baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
         mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
-        // What is nearest to the root matters most.
+        // Names nearest to the root have priority.
         for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
             before.is_mounted = false;
         }
         Arc::new(baseline)
     }
 
-    /// What an item is now. None: it is gone.
+    /// Current state of an item. `None`: it is gone.
     fn look(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
@@ -649,7 +648,7 @@ impl GuardState {
         pointed
     }
 
-    /// What mounts must hold, and what must not be renamed for that.
+    /// Paths to mount read-only, and parents that must not be renamed.
     fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let mut keys: Vec<&ProtectedPath> = baseline
             .items
@@ -666,7 +665,7 @@ impl GuardState {
             read_only.push(root.join(path));
             let controls_git = !matches!(baseline.items[key].sort, Sort::Name(_));
             if controls_git {
-                // Whoever renames a folder above could put another in its place.
+                // Renaming a parent folder would allow replacing it.
                 let above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
                 pinned.extend(above.map(|path| root.join(path)));
             }

@@ -31,19 +31,19 @@ use crate::sandbox::spare_helper::ReadyHelper;
 use crate::sandbox::wire::{self, CommandExit, HelperLine, HelperRequest};
 use crate::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
-/// How long it may take until a command begins.
+/// Time limit until a command starts.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
 
-/// How long a process that was asked to end may take.
+/// Grace period after SIGTERM.
 const TERMINATION_GRACE: Duration = Duration::from_millis(200);
 
-/// How often a process is killed before it is given up.
+/// Number of kill attempts before a process is given up.
 const KILLS_MAX: u32 = 10;
 
-/// How long output of processes that outlive the command is waited for.
+/// Wait for output of processes that survive the command.
 const STRAGGLER_GRACE: Duration = Duration::from_millis(300);
 
-/// How often the tree is looked at while it runs.
+/// Interval of checks of the process tree.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bytes of one read.
@@ -52,17 +52,17 @@ const READ_BYTES: usize = 32 << 10;
 /// Bytes that a helper may report.
 const REPORT_BYTES_MAX: usize = 4 << 10;
 
-/// Bytes of what a helper printed that are passed on when it fails.
+/// Maximum bytes of helper output in an error message.
 const SAID_BYTES_MAX: usize = 400;
 
 impl Sandbox {
-    /// Runs `spawn` until nothing of it is left, and tells `watch` what happens meanwhile.
+    /// Runs `spawn` until no process of it is left, and reports events to `watch`.
     ///
-    /// Must be awaited on a thread that lives as long as the process may, such as one of the
-    /// runtime's: the process is killed when the thread that started it ends. Dropping the future
-    /// kills the process and everything it has started.
+    /// Must be awaited on a thread that lives as long as the process, such as a runtime thread: the
+    /// process is killed when the thread that started it ends. Dropping the future kills the
+    /// process and its descendants.
     ///
-    /// To be used for what the user has configured; what a model asks for goes through
+    /// For commands configured by the user; commands of a model use
     /// [`run_judged`](Sandbox::run_judged).
     pub async fn run(
         &self,
@@ -73,20 +73,20 @@ impl Sandbox {
             .await
     }
 
-    /// Runs `spawn` with what it may do besides. Where not everything that is protected can be
-    /// looked after it does not run, unless somebody said that it may.
+    /// Runs `spawn` with `exemptions`. Does not run if the survey is incomplete, unless a person
+    /// allowed that.
     pub async fn run_judged(
         &self,
         spawn: Spawn,
         besides: Exemptions,
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<ProcessOutcome, RunError> {
-        // Dropped last, when nobody uses it any more.
+        // Dropped last, when it is no longer used.
         let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
         let scratch = Arc::new(scratch);
         let directory = opened(&spawn.directory)?;
         let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
-        // Dropped after the process, which must not be at work when it is looked at.
+        // Dropped after the process, which must have ended before the check.
         let guard = self.guard(&mut plan, &scratch, besides).await?;
         let shape = HelperShape::of(&plan);
         // Where there are mounts, most of what takes long has to be done with them in place.
@@ -166,7 +166,7 @@ impl Sandbox {
         })
     }
 
-    /// A helper that was told what to do.
+    /// Takes the spare helper or starts one, and sends it the request.
     fn acquire_helper(
         &self,
         request: &mut HelperRequest,
@@ -179,7 +179,7 @@ impl Sandbox {
             if request.send(&ready.control, directory.as_fd()).is_ok() {
                 return Ok(ready);
             }
-            // It has just died. What it did not read cannot have been done.
+            // It has just died. It cannot have executed anything that it did not read.
             request.environment.truncate(environment);
             ready.tree.dismiss();
         }
@@ -190,16 +190,16 @@ impl Sandbox {
         let ready = ready.map_err(start_error)?;
         request.environment.push(ready.mark.variable());
         if let Err(error) = request.send(&ready.control, directory.as_fd()) {
-            // Whoever reads nothing reports nothing either, which is what counts.
+            // A helper that does not read does not report either, which is handled later.
             tracing::debug!(%error, "the helper does not listen");
         }
         Ok(ready)
     }
 }
 
-/// A process and everything that is known of it.
+/// A running command with its pipes, limits and state.
 struct RunningCommand {
-    // Dropped first, so that nothing lives when the rest goes.
+    // Dropped first, so that no process is left when the rest is dropped.
     tree: ProcessTree,
     child: Child,
     output: Option<Receiver>,
@@ -209,16 +209,16 @@ struct RunningCommand {
     errors_text: MaskedPrefix,
     /// The beginning of a line that the helper has not finished.
     said: Vec<u8>,
-    /// Whether the command's processes have an init of ours among them.
+    /// True if an init of posse is among the command's processes.
     has_init: bool,
-    /// What must be in force.
+    /// Required tier.
     tier: &'static str,
     is_enforced: bool,
     failure: Option<String>,
-    /// How the command ended, if it has an init that says so.
+    /// Exit status, if its init reported it.
     ended: Option<CommandExit>,
     is_asked_to_clear: bool,
-    /// How many its init had to kill.
+    /// Number of processes that its init killed.
     cleared: usize,
     mask: Mask,
     capture: Capture,
@@ -226,14 +226,14 @@ struct RunningCommand {
     status: Option<ExitStatus>,
     /// Why we ended it, if we did.
     forced: Option<Exit>,
-    /// Tells that it should end.
+    /// Signal to stop it.
     stop: Option<oneshot::Receiver<()>>,
     kills: u32,
     begin: Instant,
     last_output: Instant,
-    /// How long it may run, once it does.
+    /// Time limit after the start.
     timeout: Duration,
-    /// When to take the next step against it: to ask it to end, to kill it, to wait no longer.
+    /// Time of the next escalation: SIGTERM, SIGKILL, giving up.
     deadline: Instant,
     look_at: Instant,
 }
@@ -254,12 +254,12 @@ impl RunningCommand {
         while self.status.is_none() || self.output.is_some() {
             let wake = self.live.due().map_or(self.look_at, |due| due.min(self.look_at));
             tokio::select! {
-                // What is in force is known before anything is printed. The time is looked at
-                // after each step, so a flood of output cannot keep it out.
+                // The enforcement report precedes all output. The deadline is checked after each
+                // step, so a flood of output cannot delay it.
                 biased;
                 length = read_control(&mut self.control, &mut line), if self.control.is_some() => {
                     let was_enforced = self.is_enforced;
-                    // An end of this kind is no failure: what counts is what was said before.
+                    // An error here is equal to the end: the data before it counts.
                     self.take_said(&line[..length.unwrap_or_default()], watch);
                     if self.is_enforced && !was_enforced {
                         meanwhile();
@@ -363,7 +363,7 @@ impl RunningCommand {
         }
     }
 
-    /// Tells the command's init that nobody waits for what outlives it.
+    /// Tells the init to kill processes that survive the command.
     fn ask_to_clear(&mut self) {
         if !self.is_asked_to_clear {
             self.tell(b"clear\n");
@@ -416,14 +416,14 @@ impl RunningCommand {
         watch(Update::Enforced { tier, report });
     }
 
-    /// Kills what the command has left behind, and sums up.
+    /// Kills remaining processes and builds the outcome.
     async fn end(
         mut self,
         watch: &mut (impl FnMut(Update) + Send),
     ) -> Result<ProcessOutcome, RunError> {
         let end = Instant::now();
         let stragglers = self.tree.clear().await;
-        // Nobody is left to write, so what can be read at once is the rest.
+        // No writer is left, so the rest can be read at once.
         let mut chunk = vec![0; READ_BYTES];
         while let Some(length) =
             self.control.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
@@ -445,7 +445,7 @@ impl RunningCommand {
             return Err(RunError::NotPrepared { reason });
         }
         if !self.is_enforced {
-            // Whoever stands between us and the helper says there why it did not go on.
+            // A program between posse and the helper, such as bubblewrap, prints its errors there.
             let printed = self.capture.finish().head;
             let printed = String::from_utf8_lossy(&printed[..printed.len().min(SAID_BYTES_MAX)]);
             let reason = match printed.trim() {
@@ -492,7 +492,7 @@ async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize>
     }
 }
 
-/// Reads what the helper says, waiting for it. Nothing means the end.
+/// Reads a message of the helper. Empty means the end.
 async fn read_control(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(control) => control.read(into).await,
@@ -500,7 +500,7 @@ async fn read_control(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Res
     }
 }
 
-/// Waits until somebody says so, or nobody can any more.
+/// Resolves when the stop signal arrives; never if its sender is gone.
 async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
     match stop {
         Some(told) => drop(told.await),
@@ -508,7 +508,7 @@ async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// What could be read at once. `None` is the end, or as good as that.
+/// Data that can be read at once. `None` at the end.
 fn some(length: io::Result<usize>) -> Option<usize> {
     length.ok().filter(|&length| length > 0)
 }
@@ -517,7 +517,7 @@ fn start_error(source: io::Error) -> RunError {
     RunError::Start { source }
 }
 
-/// The working directory itself, wherever it is.
+/// Opens the working directory.
 fn opened(directory: &Directory) -> Result<OwnedFd, RunError> {
     match directory {
         Directory::Path(path) => {

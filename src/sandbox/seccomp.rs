@@ -76,7 +76,7 @@ pub(crate) struct Filters {
     network: bool,
     /// One for each kind of error.
     programs: Vec<BpfProgram>,
-    /// How many calls they speak of.
+    /// Number of system calls covered.
     calls: usize,
 }
 
@@ -86,12 +86,12 @@ impl Filters {
         Ok(Filters { tier, network, programs, calls })
     }
 
-    /// Whether they are those of a plan.
+    /// True if these are the filters of `plan`.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
         (self.tier, self.network) == (plan.tier, plan.network)
     }
 
-    /// Puts them in force for good, and says how many calls they speak of.
+    /// Installs the filters permanently; returns the number of calls covered.
     pub(crate) fn restrict(&self) -> Result<usize, String> {
         for program in &self.programs {
             seccompiler::apply_filter(program)
@@ -101,7 +101,7 @@ impl Filters {
     }
 }
 
-/// One program for each kind of error, and how many calls they speak of.
+/// One program per error code, and the number of calls covered.
 fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
     let list: SyscallList =
         toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
@@ -112,7 +112,7 @@ fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), Strin
             let of_call = rules.entry(entry.error).or_default().entry(call);
             let is_new = matches!(of_call, std::collections::btree_map::Entry::Vacant(_));
             let of_call = of_call.or_default();
-            // No condition means always, whatever another entry says.
+            // An entry without conditions applies always, regardless of other entries.
             if ways.is_empty() || (!is_new && of_call.is_empty()) {
                 of_call.clear();
             } else {

@@ -1,7 +1,7 @@
-//! Helpers: starting one, and keeping one that is already started for the next command.
+//! Starting helpers, and keeping a spare one for the next command.
 //!
-//! A helper that waits knows nothing of a command yet, so it can do whatever takes long in the
-//! time in which a model thinks. It ends when we do, because its socket does.
+//! A spare helper does not know its command yet, so it does slow preparation while a model is
+//! thinking. It exits with posse, because its socket closes.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -20,10 +20,11 @@ use crate::sandbox::helper::{self, HelperShape};
 use crate::sandbox::plan::Plan;
 use crate::sandbox::process_tree::{Family, Mark, ProcessTree};
 
-/// How long a helper may take to read what it is told.
+/// Time limit for a helper to read its request.
 const SEND_MAX: Duration = Duration::from_secs(5);
 
-/// How long a command that has just begun has the machine for itself.
+/// Delay before starting a spare helper, so that a command that has just started is not slowed
+/// down.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// The stack of the thread that starts helpers: it calls nothing deep.
@@ -38,15 +39,14 @@ pub(crate) struct ReadyHelper {
     pub(crate) output: io::PipeReader,
     pub(crate) control: UnixStream,
     shape: HelperShape,
-    /// Where its end is waited for.
+    /// Runtime that waits for its end.
     runtime: Id,
 }
 
-/// The helper that is kept, and the thread that starts it.
+/// Spare helper and the thread that starts it.
 ///
-/// To start one holds up the thread that does it until the new process runs, and a command is
-/// killed when the thread that started its helper ends: so it is one thread of its own, for as
-/// long as there is a sandbox.
+/// Starting one blocks its thread until the new process runs, and a command is killed when the
+/// thread that started its helper ends: so there is one thread for the lifetime of the sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct SpareHelper {
     slot: Arc<Mutex<Slot>>,
@@ -56,15 +56,15 @@ pub(crate) struct SpareHelper {
 #[derive(Debug, Default)]
 struct Slot {
     ready: Option<ReadyHelper>,
-    /// Whether none is wanted any more.
+    /// True after closing: no more helpers are started.
     is_closed: bool,
 }
 
-/// What to keep, and where its end is waited for.
+/// Order for a spare helper.
 #[derive(Debug)]
 struct HelperOrder {
     shape: HelperShape,
-    /// What the next command will probably be confined to.
+    /// Expected plan of the next command.
     expected: Option<Plan>,
     runtime: Handle,
 }
@@ -89,7 +89,7 @@ impl SpareHelper {
         let (slot, family) = (Arc::clone(&self.slot), family.clone());
         let work = move || {
             for HelperOrder { shape, expected, runtime } in orders {
-                // The command that runs now is waited for; nobody waits for this.
+                // The running command has priority; nothing waits for this.
                 std::thread::sleep(PAUSE);
                 let mut slot = lock(&slot);
                 if slot.is_closed || slot.ready.is_some() {
@@ -131,10 +131,10 @@ impl Sandbox {
         None
     }
 
-    /// Keeps a helper for the next command, if there is none yet: one that is confined as
-    /// `expected` will be, if anything can be made ready for that. To be called when nobody waits.
+    /// Starts a spare helper if there is none: confined as `expected`, if preparation is possible.
+    /// Call when nothing waits.
     pub(crate) fn keep(&self, shape: HelperShape, expected: Option<Plan>) {
-        // Where somebody else makes the namespace it needs the command first.
+        // If another program creates the namespace, the command must be known first.
         if shape == HelperShape::Inner {
             return;
         }

@@ -1,9 +1,9 @@
-//! What ends commands after we were killed: our own binary, started again, which waits for our end.
+//! Watchdog: kills commands after posse was killed. It is the posse binary, started again.
 //!
-//! A signal that cannot be caught leaves nobody to clear up, and of a command only its first
-//! process dies with us. So before its first command a sandbox starts one watcher, and holds one
-//! end of a pipe that the watcher reads. When the pipe closes, however that came about, the
-//! watcher kills every process that carries the sandbox's mark in its environment, and ends.
+//! After SIGKILL no code of posse runs, and only the first process of a command dies with it. So a
+//! sandbox starts one watchdog before its first command and holds one end of a pipe that the
+//! watchdog reads. When the pipe closes, the watchdog kills every process with the sandbox's mark
+//! in its environment, and exits.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -23,13 +23,14 @@ use crate::sandbox::process_tree::{self, Family};
 /// The first argument that makes a process the watcher.
 pub(crate) const MARK: &str = "__posse_watch";
 
-/// What is written when nothing is left to look for.
+/// Message for a normal end.
 const BYE: &[u8] = b"bye\n";
 
-/// How long processes that do not die are chased.
+/// Maximum time for killing processes.
 const CHASE_MAX: Duration = Duration::from_secs(5);
 
-/// How often nothing must be found in a row: one look can miss who is born during it.
+/// Number of consecutive searches without a result: a single search can miss processes forked
+/// during it.
 const LOOKS_MIN: u32 = 3;
 
 /// Time between looks.
@@ -38,7 +39,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// The stack of the thread that waits for the watcher: it calls nothing deep.
 const STACK_BYTES: usize = 64 << 10;
 
-/// The watcher of one sandbox. Dropping it ends the watcher, after it has killed what is left.
+/// Watchdog of one sandbox. When dropped, it kills remaining processes and exits.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(OnceLock<Option<io::PipeWriter>>);
 
@@ -57,7 +58,7 @@ impl Watch {
         });
     }
 
-    /// Says that nothing is left to look for.
+    /// Normal end: nothing is left to kill.
     pub(crate) fn dismiss(&mut self) {
         if let Some(mut end) = self.0.take().flatten() {
             // Without the word it looks once more, which is all the difference.
@@ -74,16 +75,16 @@ fn begin(helper: &Path, family: &Family) -> io::Result<io::PipeWriter> {
         .arg0("posse")
         .arg(MARK)
         .arg(family.as_str())
-        // Without a mark it is nobody's command, and without variables it holds no secret.
+        // Without a mark it does not look like a command, and without variables it has no secret.
         .env_clear()
         .current_dir("/")
-        // In our session, so it is no orphan of a command; in a group of its own, so the
-        // terminal's signals are not for it.
+        // In posse's session, so that it is no orphan of a command; in its own group, so that it
+        // gets no terminal signals.
         .process_group(0)
         .stdin(Stdio::from(reader))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    // Neither its start nor its end is waited for by anybody who has something to do.
+    // Nothing waits for its start or end.
     let attend = move || match command.spawn() {
         Ok(mut watcher) => {
             drop(command);
@@ -96,7 +97,7 @@ fn begin(helper: &Path, family: &Family) -> io::Result<io::PipeWriter> {
     Ok(writer)
 }
 
-/// Whether that process is a watcher, by its arguments.
+/// True if the process is a watchdog, by its arguments.
 pub(crate) fn is_watcher(pid: i32) -> bool {
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     arguments.split(|&byte| byte == 0).nth(1) == Some(MARK.as_bytes())
@@ -127,7 +128,7 @@ fn hunt(family: &Family) {
     }
 }
 
-/// Kills whoever carries a mark of the family, and returns how many that were.
+/// Kills all processes with a mark of the family; returns their number.
 fn kill_marked(family: &Family) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());

@@ -1,7 +1,7 @@
-//! What is said between us and a helper: a request of bytes with lengths, answered by lines.
+//! Protocol between posse and a helper: binary requests with lengths, answered by lines.
 //!
-//! Paths and arguments are bytes and need not be text. A request is read whole and every length
-//! in it is checked before anything is done, so rubbish means that there is no command.
+//! Paths and arguments are bytes and need not be text. A request is read completely and every
+//! length is checked before anything is done, so an invalid request never runs a command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -14,20 +14,20 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, 
 
 use crate::sandbox::plan::{Backend, Plan, Tier};
 
-/// What a request begins with: two programs of different versions do not understand each other.
+/// Header of a request: different versions of the program reject each other.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// What a plan begins with that is sent ahead of its request.
+/// Header of a plan that is sent in advance.
 const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// Bytes of a plan that is sent ahead: what is more might not fit into the socket of a helper that
-/// has not begun to read.
+/// Maximum size of a plan sent in advance: more might not fit into the socket buffer of a helper
+/// that is not reading yet.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of a request. The kernel takes two megabytes of arguments at most.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// What a helper is to do.
+/// Request to a helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HelperRequest {
     pub(crate) plan: Plan,
@@ -37,12 +37,12 @@ pub(crate) struct HelperRequest {
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-/// What a helper is told.
+/// Message to a helper.
 #[derive(Debug)]
 pub(crate) enum HelperMessage {
-    /// What the next request will probably be confined to.
+    /// Expected plan of the next request.
     Expect(Plan),
-    /// What to do, and the working directory.
+    /// Request, and the working directory.
     Do(HelperRequest, OwnedFd),
 }
 
@@ -99,7 +99,7 @@ impl Plan {
         plan.is_sound().then_some(plan)
     }
 
-    /// Tells a helper that waits what it will probably be asked for. `false`: it is too much.
+    /// Sends a waiting helper the expected plan. Returns false if it is too large.
     pub(crate) fn send_ahead(&self, to: &UnixStream) -> io::Result<bool> {
         let mut body = Vec::with_capacity(4096);
         self.encode(&mut body);
@@ -153,7 +153,7 @@ impl HelperRequest {
 }
 
 impl HelperMessage {
-    /// Waits for what somebody says. Nothing means that nobody will.
+    /// Waits for a message. `None` at the end of the stream.
     pub(crate) fn receive(from: &UnixStream) -> Result<Option<HelperMessage>, String> {
         let broken = |error: io::Error| format!("the request was cut off: {error}");
         let mut head = [0; MAGIC.len() + 4];
@@ -200,7 +200,8 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
         if let ControlMessageOwned::ScmRights(descriptors) = control {
             for descriptor in descriptors {
                 #[expect(unsafe_code, reason = "a received descriptor is a number")]
-                // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+                // SAFETY: the kernel has just opened it for this process, and it has no other
+                // owner.
                 let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
                 directory = Some(owned);
             }
@@ -262,24 +263,24 @@ impl ByteReader<'_> {
 /// A line that a helper wrote.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HelperLine {
-    /// JSON text: what is in force.
+    /// JSON text of the enforcement report.
     Enforced(String),
     /// Why there is no command.
     Failed(String),
-    /// How the command ended, while something that it started may still live.
+    /// Exit status of the command; its descendants may still run.
     Exited(CommandExit),
-    /// Nothing of it is left; so many had to be killed.
+    /// No process is left; number of killed ones.
     Cleared(usize),
 }
 
-/// How a command ended, as its init saw it.
+/// Exit status as seen by its init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandExit {
     Code(i32),
     Signal(i32),
 }
 
-/// Reads what a helper wrote, if the line makes sense.
+/// Parses a line from a helper.
 pub(crate) fn parse(line: &str) -> Option<HelperLine> {
     let (word, rest) = line.split_once(' ')?;
     match word {
@@ -295,7 +296,7 @@ pub(crate) fn parse(line: &str) -> Option<HelperLine> {
     }
 }
 
-/// Writes a line to us. Whatever is in it stays one line.
+/// Writes a message as a single line.
 pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     let line = format!("{}\n", line.replace(['\n', '\r'], " "));
     let mut bytes = line.as_bytes();
@@ -310,7 +311,7 @@ pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `path` is absolute and has no part that leads up or nowhere.
+/// True if `path` is absolute and contains no `.` or `..`.
 pub(crate) fn is_plain(path: &Path) -> bool {
     use std::path::Component;
     path.is_absolute()

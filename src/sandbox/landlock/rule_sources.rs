@@ -1,8 +1,8 @@
-//! What rules were made from, so that it can be told whether they would be made the same again.
+//! Sources of prepared Landlock rules, to decide whether the rules are still valid.
 //!
-//! Rules name folders and files by what they are, not by what they are called. Rules made a while
-//! ago are as good as new ones only if every name that was looked at still leads to the same
-//! thing and no name has come or gone. In doubt they are not.
+//! Rules refer to files by identity, not by name. Prepared rules are valid only if every name that
+//! was examined still leads to the same file and no name was added or removed. In doubt they are
+//! invalid.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -19,10 +19,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// clocks of file systems are coarse.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Everything that was looked at while rules were made.
+/// Everything that was examined while rules were made.
 #[derive(Debug)]
 pub(super) struct RuleSources {
-    /// Says whether anything was mounted or unmounted since. None: nobody knows.
+    /// Watches for mounts and unmounts since then. `None`: unknown.
     mounts: Option<File>,
     folders: Vec<ListedFolder>,
     places: Vec<RulePath>,
@@ -34,13 +34,12 @@ pub(super) struct RuleSources {
 struct ListedFolder {
     path: PathBuf,
     stamp: Option<FolderStamp>,
-    /// Whether a change after that would have given another stamp.
+    /// True if a later change would have changed the stamp.
     is_settled: bool,
     entries: Option<Vec<FolderEntry>>,
 }
 
-/// A path that has a rule of its own. What was there is held open, or its number could be given
-/// to something else.
+/// Path with a rule of its own. The file is held open, so that its inode number cannot be reused.
 #[derive(Debug)]
 struct RulePath {
     path: PathBuf,
@@ -56,21 +55,21 @@ pub(super) struct FolderEntry {
     pub(super) is_link: bool,
 }
 
-/// What tells one state of a folder from another.
+/// Identifies a state of a folder.
 #[derive(Debug, PartialEq, Eq)]
 struct FolderStamp {
     device: u64,
     inode: u64,
     mode: u32,
     owner: (u32, u32),
-    /// When its names changed last: seconds and nanoseconds.
+    /// Last change of its names: seconds and nanoseconds.
     written: (i64, i64),
-    /// When anything of it changed last.
+    /// Last change of its metadata.
     changed: (i64, i64),
 }
 
 impl RuleSources {
-    /// Begins to note what is looked at, with up to `entries_max` entries of a folder.
+    /// Starts recording, with up to `entries_max` entries per folder.
     pub(super) fn begin(entries_max: usize) -> RuleSources {
         // The first question is answered by what happened before.
         let mounts = File::open("/proc/self/mountinfo").ok().filter(|file| changed(file).is_some());
@@ -85,20 +84,20 @@ impl RuleSources {
         self.folders.push(ListedFolder { path: path.to_owned(), stamp, is_settled, entries: None });
     }
 
-    /// Notes what the folder that was noted last has in it.
+    /// Records the entries of the last folder.
     pub(super) fn listed(&mut self, entries: Option<&[FolderEntry]>) {
         if let Some(folder) = self.folders.last_mut() {
             folder.entries = entries.map(<[FolderEntry]>::to_vec);
         }
     }
 
-    /// Notes a path that gets a rule, and what was opened there for it.
+    /// Records a path with a rule, and its open file.
     pub(super) fn place(&mut self, path: &Path, opened: Option<File>) {
         let found = opened.and_then(|file| Some((FolderStamp::of(&file.metadata().ok()?), file)));
         self.places.push(RulePath { path: path.to_owned(), found });
     }
 
-    /// Whether all of it is as it was.
+    /// True if everything is unchanged.
     pub(super) fn still_holds(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
         same_mounts
@@ -143,8 +142,8 @@ impl FolderStamp {
         (self.device, self.inode, kind(self)) == (other.device, other.inode, kind(other))
     }
 
-    /// Whether a change after `now`, counted from 1970, would give another time. Nobody can set this
-    /// one.
+    /// True if a change after `now`, counted from 1970, would get another time. This time cannot be
+    /// set by programs.
     fn is_settled(&self, now: Duration) -> bool {
         let (seconds, nanoseconds) = self.changed;
         let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -153,12 +152,12 @@ impl FolderStamp {
     }
 }
 
-/// What a path leads to, itself and not what it links to.
+/// Stamp of a path, without following a link.
 fn stamp(path: &Path) -> Option<FolderStamp> {
     std::fs::symlink_metadata(path).ok().as_ref().map(FolderStamp::of)
 }
 
-/// What is at `path` itself, opened for nothing but to say so.
+/// Opens `path` for identification only, without following a link.
 pub(super) fn open(path: &Path) -> Option<File> {
     let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     File::options().read(true).custom_flags(flags).open(path).ok()
@@ -180,7 +179,7 @@ pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<F
     entries.take(entries_max + 1).map(entry).collect::<io::Result<_>>().map(Some)
 }
 
-/// Whether the table of mounts has changed since this was asked before. None: it does not say.
+/// True if the mount table has changed since the last query. `None`: unknown.
 fn changed(mounts: &File) -> Option<bool> {
     let mut asked = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
     poll(&mut asked, PollTimeout::ZERO).ok()?;

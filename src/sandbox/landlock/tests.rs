@@ -1,4 +1,4 @@
-//! When rules that were made ahead are as good as new ones, and when they are not.
+//! Validity of prepared rules.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::sandbox::plan::Backend;
 
-/// A home with something to hide in it, beside a workspace.
+/// A home folder with a hidden file, and a workspace.
 struct Home {
     folder: TempDir,
     plan: Plan,
@@ -42,7 +42,7 @@ impl Home {
         self.folder.path().canonicalize().unwrap().join(below)
     }
 
-    /// The rules, for this folder alone: what others do beside it is none of a test's business.
+    /// Rules for this folder only, independent of other tests.
     fn ahead(&self) -> Made {
         let seen = Some(RuleSources::begin(SIBLINGS_MAX));
         make(RuleSubject::of(&self.plan), seen, &self.at("")).unwrap()
@@ -62,7 +62,7 @@ impl Home {
     }
 }
 
-/// Everything that makes rules useless, each with the change that it is.
+/// Every change that makes rules invalid.
 #[test]
 fn a_change_of_what_was_looked_at_makes_them_useless() {
     type Change = fn(&Home);
@@ -171,7 +171,7 @@ fn rules_that_were_not_made_ahead_are_never_used_later() {
     assert!(!make_now(&home.plan).unwrap().suit(&home.plan));
 }
 
-/// Whoever changes a folder while rules are made from it is noticed, also if they undo it.
+/// A change during preparation is detected, also if it is reverted.
 #[test]
 fn a_change_in_the_middle_of_it_is_noticed() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What a command did to protected names, and how that is put right.
+//! Checks the effects of a command on protected names and handles them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -20,15 +20,15 @@ use crate::sandbox::protect::{
     ProtectedPath, ProtectionMethod,
 };
 
-/// How often everything is looked at, as long as there is something to put right: somebody may
-/// still be at work.
+/// Maximum number of check rounds while there is something to handle: processes may still be
+/// running.
 const ROUNDS_MAX: usize = 4;
 
-/// Findings that are told one by one.
+/// Maximum number of findings that are reported one by one.
 const FINDINGS_MAX: usize = 200;
 
 impl GuardState {
-    /// Compares everything with the baseline and puts right what differs.
+    /// Compares everything with the baseline and handles differences.
     pub(super) fn settle(
         &mut self,
         held: ProtectionMethod,
@@ -41,7 +41,7 @@ impl GuardState {
         for round in 0..ROUNDS_MAX {
             let mut found = self.round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
-                // Nobody gets out of sight by making more than is looked at.
+                // A command must not hide files by creating more than the scan limit.
                 bounds = bounds.wider();
                 found.extend(self.round(&baseline, held, bounds, log));
             }
@@ -93,13 +93,13 @@ impl GuardState {
         let baseline = amended.as_ref().unwrap_or(baseline);
         let moved = self.move_back(baseline, &now);
         if !moved.is_empty() {
-            // Names lead elsewhere by now: the next round looks at what is there.
+            // Names may lead elsewhere now: the next round scans again.
             return moved;
         }
         let before_by_identity: HashMap<Identity, &BaselineItem> =
             baseline.items.values().map(|before| (before.identity, before)).collect();
         let mut findings = Vec::new();
-        // What a new repository is allowed does not depend on the order of names.
+        // The treatment of a new repository must not depend on the order of names.
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
         for (key, current) in repositories {
@@ -133,7 +133,7 @@ impl GuardState {
         findings
     }
 
-    /// Whether the repository at `key` was there before, there or somewhere else.
+    /// True if the repository at `key` existed before, there or elsewhere.
     fn knew(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
         let mut repositories =
@@ -141,14 +141,14 @@ impl GuardState {
         repositories.any(|before| before.identity == identity)
     }
 
-    /// Whether nobody looked where `key` is before the command ran, so that it may be the user's.
+    /// True if `key` was not scanned before the command, so that it may be the user's.
     fn was_out_of_sight(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let around = key.1.parent().unwrap_or(Path::new(""));
         let scan = &self.roots[key.0].scan;
         !baseline.is_complete && !scan.was_there(around, baseline.scans[key.0])
     }
 
-    /// Whether a folder is a repository that a command of this session made.
+    /// True if the folder is a repository that a command of this session created.
     pub(super) fn is_born(&self, parent: Option<Identity>) -> bool {
         parent.is_some_and(|parent| self.born.contains_key(&parent))
     }
@@ -172,7 +172,7 @@ impl GuardState {
         if self.came_along(key.0, &key.1) {
             return;
         }
-        // It was on a mount that the command could not write: somebody else did this.
+        // It was on a mount that the command could not write, so another program did this.
         let is_held = before.is_mounted && held == ProtectionMethod::ByMounts;
         if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
@@ -185,7 +185,7 @@ impl GuardState {
         self.restore(&folder, name, old, Some(new), &path, findings);
     }
 
-    /// Makes `name` what it was.
+    /// Restores `name`.
     fn restore(
         &mut self,
         folder: &OwnedFd,
@@ -273,7 +273,7 @@ impl GuardState {
         if parent != before.parent || is_there || is_theirs {
             return;
         }
-        // A hollow `.git` goes with what was in it.
+        // An incomplete `.git` is handled together with its contents.
         let is_inside = !matches!(before.sort, Sort::Name(_) | Sort::Pointer);
         if is_inside && !has_head(&folder) && before.sort != Sort::Attributes {
             return;
@@ -315,8 +315,8 @@ impl GuardState {
         self.aside(&folder, name, &path, ProtectedChange::Created, findings);
     }
 
-    /// Whether a folder above is a repository that a command made together with the folder: what
-    /// would act in it is shown, but the work tree is its own.
+    /// True if a parent folder is a repository that a command created together with the folder:
+    /// active files are reported, but the work tree stays.
     pub(super) fn came_along(&self, at: usize, path: &Path) -> bool {
         let scan = &self.roots[at].scan;
         let mut above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
@@ -384,7 +384,7 @@ impl GuardState {
         }
     }
 
-    /// Whether a file that leads git somewhere leads to a place that is looked after.
+    /// True if a pointer file leads to a place that is protected.
     fn leads_inside(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
@@ -397,11 +397,11 @@ impl GuardState {
             let mut roots = self.roots.iter();
             roots.any(|watched| whole.starts_with(&watched.root.path) && whole != watched.root.path)
         };
-        // Links may lead elsewhere than the text says.
+        // Links may lead elsewhere than the text suggests.
         is_below(&whole) && std::fs::canonicalize(&whole).is_ok_and(|real| is_below(&real))
     }
 
-    /// Whether a `.gitmodules` says nothing but where modules come from.
+    /// True if a `.gitmodules` contains only locations of modules.
     fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();

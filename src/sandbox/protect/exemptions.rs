@@ -1,4 +1,4 @@
-//! Protected paths that one command may change all the same, because a person said so.
+//! Exemptions: protected paths that one command may change because a person approved it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::protect::MOUNTS_MAX;
 
-/// How deep a protected folder is taken apart around something that may be changed in it.
+/// Maximum depth to which a protected folder is split around an exempt path.
 const DEPTH_MAX: usize = 16;
 
-/// Absolute, resolved paths. Each stands for itself and everything below it, and for nothing else.
+/// Absolute, resolved paths. Each covers itself and its contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lifted(BTreeSet<PathBuf>);
 
 impl Lifted {
-    /// Whether nothing is.
+    /// True if there is no exemption.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -24,12 +24,12 @@ impl Lifted {
         self.0.extend(paths.iter().cloned());
     }
 
-    /// Whether `path` may be changed.
+    /// True if `path` may be changed.
     pub(super) fn covers(&self, path: &Path) -> bool {
         self.0.iter().any(|lifted| path.starts_with(lifted))
     }
 
-    /// Whether something below `path` may be changed, and `path` itself may not.
+    /// True if a path below `path` may be changed, and `path` itself may not.
     pub(super) fn reaches_into(&self, path: &Path) -> bool {
         !self.covers(path) && self.0.iter().any(|lifted| lifted.starts_with(path))
     }
@@ -47,7 +47,7 @@ impl Lifted {
                 return false;
             }
             let (mut beside, mut above) = (Vec::new(), Vec::new());
-            // Where there is too much beside it, the folder stays as it is and nothing is lifted.
+            // With too many siblings the folder stays protected as a whole.
             if self.reaches_into(path)
                 && self.apart(path, DEPTH_MAX, &mut left, &mut beside, &mut above).is_some()
             {
@@ -65,7 +65,7 @@ impl Lifted {
         pinned.dedup();
     }
 
-    /// What is in `folder` besides what is lifted, and the folders on the way there.
+    /// Contents of `folder` except exempt paths, and the folders on the way there.
     fn apart(
         &self,
         folder: &Path,
@@ -79,7 +79,7 @@ impl Lifted {
             let entry = entry.ok()?;
             let kind = entry.file_type().ok()?;
             let path = entry.path();
-            // A link cannot be mounted over; what is made of it is seen afterwards.
+            // A link cannot be a mount point; changes are found by the check.
             if self.covers(&path) || kind.is_symlink() {
                 continue;
             }

@@ -16,7 +16,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// All names of `files` below the roots, their own ones included.
+    /// All names of `files` below the roots, including their own.
     pub(super) fn names(&mut self, files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
         let is_known = |stat: &&Stat| {
             self.known.get(&stat.identity).is_some_and(|(changed, _)| *changed == stat.changed)

@@ -1,8 +1,9 @@
-//! Repositories that a command took away: they are moved back, or it is said that they are gone.
+//! Repositories that a command moved or deleted: moved ones are restored, deleted ones are
+//! reported.
 //!
-//! Where mounts hold them they cannot be moved. Where they do not, a repository that is still
-//! somewhere below the roots, or in a command's temporary folder, is put where it was, and what
-//! took its place is moved aside. One that was deleted is gone, and that is told.
+//! Mounts prevent a move. Without them, a repository that is still below the roots or in a
+//! command's temporary folder is moved back, and its replacement is moved aside. A deleted one
+//! cannot be restored and is reported.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -27,7 +28,7 @@ const ENTRIES_MAX: usize = 200_000;
 /// Why a repository stays away.
 const GONE: &str = "it is nowhere that is looked at, and no copy of a repository is kept";
 
-/// Which repository it is. The number of one that was removed may be given to another.
+/// Identity of a repository. The inode number of a removed one may be reused.
 type Repository = (Identity, Option<SystemTime>);
 
 /// The folder that a repository was found in, and the name it has there.
@@ -96,8 +97,8 @@ impl GuardState {
         Finding::new(self.path(key), ProtectedChange::Removed, action)
     }
 
-    /// Every `.git` that is no longer anywhere. What was in a folder that package managers fill
-    /// and went with it is theirs.
+    /// Every `.git` that is missing. Those in folders of package managers that were removed as a
+    /// whole are ignored.
     pub(super) fn lost(
         &self,
         baseline: &Baseline,
@@ -145,13 +146,13 @@ impl GuardState {
         Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
     }
 
-    /// Whether the repository is where it was, whether or not a scan came that far.
+    /// True if the repository is in its place, also if the scan did not reach it.
     fn is_there(&self, key: &ProtectedPath, before: &BaselineItem) -> bool {
         let Ok(folder) = self.roots[key.0].root.open_folder(&key.1) else { return false };
         is(&folder, repository(before))
     }
 
-    /// Where they are, no longer as repositories, or in the temporary folders of commands.
+    /// Searches for moved repositories that lost their name, and in temporary folders of commands.
     fn look_elsewhere(
         &self,
         mut wanted: HashSet<Repository>,
@@ -198,12 +199,12 @@ impl GuardState {
     }
 }
 
-/// Whether `name` is that repository.
+/// True if `name` is that repository.
 fn is_at(folder: &OwnedFd, name: &Path, which: Repository) -> bool {
     openat(folder, name, FOLDER, Mode::empty()).is_ok_and(|opened| is(&opened, which))
 }
 
-/// Whether a folder is that repository.
+/// True if a folder is that repository.
 fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
     Stat::at(opened, Path::new("")).is_ok_and(|stat| stat.identity == identity)
         && (birth.is_none() || place::birth(opened) == birth)

@@ -1,4 +1,4 @@
-//! Where things go that a command put where they must not be. Nothing is destroyed.
+//! Quarantine for files that a command placed in protected locations. Nothing is deleted.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::sandbox::protect::place::{self, FOLDER, PlaceKind, Stat};
 
-/// What is copied at most when the quarantine is on another file system.
+/// Maximum size of a copy if the quarantine is on another file system.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 const COPY_ENTRIES_MAX: usize = 10_000;
 const COPY_DEPTH_MAX: usize = 32;
@@ -32,7 +32,7 @@ impl Quarantine {
         Quarantine { path, next: 1 }
     }
 
-    /// Moves `name` out of `folder`, and says where it is now.
+    /// Moves `name` out of `folder`; returns its new path.
     pub(super) fn take(&mut self, folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
         match self.open() {
             Ok(quarantine) => {
@@ -59,7 +59,7 @@ impl Quarantine {
         Ok(beside)
     }
 
-    /// Keeps a copy of a file's bytes, and says where.
+    /// Stores a copy of a file's bytes; returns its path.
     pub(super) fn keep(&mut self, name: &Path, bytes: &[u8]) -> Result<PathBuf, Errno> {
         let quarantine = self.open()?;
         let new = self.name_for(name);
@@ -91,7 +91,7 @@ impl Quarantine {
             let shown: String =
                 name.to_string_lossy().chars().take(NAME_LETTERS_MAX).map(plain).collect();
             let new = PathBuf::from(format!("{number}-{}", shown.trim_start_matches('.')));
-            // A session that goes on has numbers already.
+            // A resumed session has existing numbers.
             if fs::symlink_metadata(self.path.join(&new)).is_err() {
                 return new;
             }

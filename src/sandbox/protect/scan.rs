@@ -1,8 +1,7 @@
-//! Where protected names and secrets are below a root. A folder is read again only if it has
-//! changed since.
+//! Scan for protected names and secrets below a root. An unchanged folder is not read again.
 //!
-//! Inside a folder of git only what belongs to git counts: branches may have any name. The two
-//! hundred and fifty-six folders of loose objects are the only ones that are not looked into.
+//! Inside a git folder only git's own names count: branches may have any name. Only the 256 folders
+//! of loose objects are skipped.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +23,7 @@ const SETTLED: Duration = Duration::from_millis(20);
 /// Folders after which the time is looked at.
 const FOLDERS_PER_LOOK: usize = 32;
 
-/// How much is looked at before the rest is given up.
+/// Limits of a scan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScanBounds {
     pub(crate) folders: usize,
@@ -33,7 +32,8 @@ pub(crate) struct ScanBounds {
 }
 
 impl ScanBounds {
-    /// For a workspace that a command has just made larger: what was there was within the others.
+    /// Limits for a workspace that a command has enlarged: files that existed before were within
+    /// the normal limits.
     pub(super) fn wider(self) -> ScanBounds {
         let ScanBounds { folders, entries, time } = self;
         ScanBounds {
@@ -50,7 +50,7 @@ impl Default for ScanBounds {
     }
 }
 
-/// What a folder means to what is in it.
+/// Role of a folder for its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FolderRole {
     /// An ordinary one.
@@ -65,14 +65,14 @@ enum FolderRole {
     Objects,
     /// A protected folder: only secrets are looked for.
     Held,
-    /// `.git`, whatever is in it.
+    /// `.git`, of any form.
     Git,
 }
 
-/// What a protected name is.
+/// Kind of a protected name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// It is protected as a whole.
+    /// Protected as a whole.
     Name(Class),
     /// A folder that git takes for a repository, or will: only some things in it are protected.
     Repository,
@@ -100,10 +100,10 @@ pub(super) struct ProtectedItem {
 #[derive(Debug)]
 struct ScannedFolder {
     identity: Identity,
-    /// When a repository was made, where the file system says so.
+    /// Creation time of a repository, if the file system stores it.
     birth: Option<SystemTime>,
     changed: (i64, i64),
-    /// Whether a later change would have shown.
+    /// True if a later change would be visible in its times.
     is_settled: bool,
     role: FolderRole,
     /// The scan that first met it, and the last one.
@@ -115,7 +115,7 @@ struct ScannedFolder {
     secrets: Vec<Arc<Path>>,
 }
 
-/// What one scan found.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct ScanResult {
     pub(super) items: Vec<ProtectedItem>,
@@ -149,7 +149,7 @@ impl Borrow<OsStr> for Name {
     }
 }
 
-/// Everything known of one root.
+/// Cached state of one root.
 #[derive(Debug)]
 pub(super) struct Scan {
     folders: HashMap<Name, ScannedFolder>,
@@ -166,22 +166,22 @@ impl Scan {
         self.number
     }
 
-    /// Whether the folder at `path` was there at the scan of that number, as the same folder.
+    /// True if the folder at `path` existed at that scan, as the same folder.
     pub(super) fn was_there(&self, path: &Path, number: u64) -> bool {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.first_met <= number)
     }
 
-    /// Which folder is at `path`.
+    /// Identity of the folder at `path`.
     pub(super) fn identity(&self, path: &Path) -> Option<Identity> {
         self.folders.get(path.as_os_str()).map(|folder| folder.identity)
     }
 
-    /// When the repository at `path` was made.
+    /// Creation time of the repository at `path`.
     pub(super) fn birth(&self, path: &Path) -> Option<SystemTime> {
         self.folders.get(path.as_os_str()).and_then(|folder| folder.birth)
     }
 
-    /// Where the folder of that number is.
+    /// Path of the folder with that identity.
     pub(super) fn place_of(&self, identity: Identity) -> Option<&Path> {
         let mut folders = self.folders.iter();
         folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| &*name.0)
@@ -192,7 +192,7 @@ impl Scan {
         self.folders.keys().map(|name| &*name.0)
     }
 
-    /// Looks at everything below `root`, those nearest to it first.
+    /// Scans everything below `root`, breadth first.
     pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
         let begin = Instant::now();
@@ -249,14 +249,14 @@ impl Scan {
             let unchanged = same && known.changed == stat.changed && known.is_settled;
             if unchanged && known.role == role {
                 known.last_met = number;
-                // Returning what was borrowed a moment ago would borrow it for the whole function.
+                // Returning the earlier borrow would extend it to the whole function.
                 return self.folders.get(path.as_os_str());
             }
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let left = bounds.entries;
         let read = root.open_folder(path).and_then(|folder| {
-            // What was opened is what is described, not what had the name a moment before.
+            // Describes the opened folder, not a later one of the same name.
             let stat = Stat::at(&folder, Path::new(""))?;
             place::list(&folder, left).map(|(listed, all)| (folder, stat, listed, all))
         });
@@ -288,7 +288,7 @@ impl Scan {
     }
 }
 
-/// Whether a change after `now` would give another time than `changed`.
+/// True if a change after `now` would get a time other than `changed`.
 pub(super) fn settled(changed: (i64, i64), now: Duration) -> bool {
     let seconds = u64::try_from(changed.0).unwrap_or(0);
     let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
@@ -323,7 +323,7 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
     }
 }
 
-/// Whether git would take a folder with that content for a repository.
+/// True if git would accept a folder with these entries as a repository.
 fn looks_like_repository(listed: &[Listed]) -> bool {
     let mut seen: HashSet<&[u8]> = HashSet::new();
     for entry in listed {
@@ -380,7 +380,7 @@ fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
 }
 
-/// What a folder means that is in another one. None: it is not looked into.
+/// Role of a folder within its parent. `None`: it is not scanned.
 fn role_below(
     role: FolderRole,
     is_repository: bool,
@@ -421,7 +421,7 @@ fn is_hexadecimal(name: &OsStr) -> bool {
     name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Whether a name is a secret in a folder called `above`. `named` is only a place to write to.
+/// True if a name is a secret in the folder `above`. `named` is a scratch buffer.
 fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
     if kind == PlaceKind::Other {
         return false;

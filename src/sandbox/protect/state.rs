@@ -1,5 +1,4 @@
-//! What a protected name was before a command, so that it can be told whether it still is, and be
-//! put back.
+//! State of a protected name before a command, for comparison and restoration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -21,10 +20,10 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 const ALL_BYTES_MAX: usize = 8 << 20;
 /// Entries of one protected folder that are kept.
 const ENTRIES_MAX: usize = 4096;
-/// How deep a protected folder is looked into.
+/// Maximum depth within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
 
-/// One name, and what is below it.
+/// A name and everything below it.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     File {
@@ -46,7 +45,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Whether both say the same to whoever reads them. Folders are compared by what is in them.
+    /// True if both are equal for a reader. Folders are compared by content.
     pub(super) fn is_same(&self, other: &State) -> bool {
         match (self, other) {
             (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
@@ -78,7 +77,7 @@ impl State {
         State::Folder { mode: 0o755, entries: BTreeMap::new(), is_whole: true }
     }
 
-    /// Makes what is at `path` below this folder `state`, or nothing; the folders around it stay.
+    /// Sets or removes `path` below this folder; folders on the way stay.
     pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
         let mut parts = path.components();
         let Some(first) = parts.next() else { return };
@@ -120,7 +119,7 @@ struct Copied {
 }
 
 impl FileStateReader {
-    /// Forgets what has not been looked at lately.
+    /// Drops cache entries that were not used lately.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         let round = self.round;
@@ -128,7 +127,7 @@ impl FileStateReader {
         self.bytes = self.copies.values().map(|copied| copied.bytes.len()).sum();
     }
 
-    /// What `name` is in `folder`. None: nothing.
+    /// State of `name` in `folder`. `None`: it does not exist.
     pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
         let mut left = ENTRIES_MAX;
         self.state_below(folder, name, DEPTH_MAX, &mut left)
@@ -203,7 +202,7 @@ fn read_whole(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
     place::read(folder, name, FILE_BYTES_MAX).ok().flatten()
 }
 
-/// Makes `name` what `state` says. Nothing may be there, unless both are files or both folders.
+/// Restores `state` at `name`. The name must not exist, unless both are files or both are folders.
 pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {

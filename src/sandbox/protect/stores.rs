@@ -1,5 +1,5 @@
-//! Secrets that a command must not read: what the scan found, and where programs keep credentials
-//! in the home folder.
+//! Secrets that a command must not read: those found by the scan, and credential stores in the home
+//! folder.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -13,12 +13,12 @@ use crate::secrets;
 /// Bytes of a file that are searched for a key.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Which files of certificates have a key in them.
+/// Cache of certificate files that contain a key.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
 
 impl Keys {
-    /// Whether a `.pem` is one that anybody may read: it has only certificates in it.
+    /// True if a `.pem` contains only certificates.
     fn is_public(&mut self, root: &Root, path: &Path) -> bool {
         let is_pem = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem"));
         if !is_pem {
@@ -78,7 +78,7 @@ impl Protection {
         let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
         let stores = stores.chain(self.own.iter().cloned()).filter(exists);
-        // A link to a store is no store: what it leads to is.
+        // A link to a store is resolved: its target is hidden.
         hidden.extend(stores.filter_map(|path| fs::canonicalize(path).ok()));
         let is_readable = |path: &PathBuf| {
             let resolved = self.readable.iter().any(|readable| path.starts_with(readable));

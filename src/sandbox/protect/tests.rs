@@ -1,4 +1,4 @@
-//! What is found, and what is put right, without a sandbox around it.
+//! Findings and restoration without a sandbox.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -47,7 +47,7 @@ impl ProtectedWorkspace {
         ProtectedWorkspace { root, quarantine, protection, _folder: folder }
     }
 
-    /// What is found after `act` did something as a command would.
+    /// Findings after `act` changed files as a command would.
     fn after(&self, act: impl FnOnce(&Path)) -> Vec<Finding> {
         self.after_held(ProtectionMethod::ByCheck, act)
     }
@@ -486,7 +486,7 @@ fn settings_that_are_not_understood_are_named_as_such() {
     assert!(!text.contains("()"), "{text}");
 }
 
-/// It cannot be made again, so it is told, and told once.
+/// It cannot be restored, so it is reported, once.
 #[test]
 fn a_repository_that_is_gone_is_told() {
     type Act = fn(&Path);
@@ -515,7 +515,7 @@ fn a_repository_that_is_gone_is_told() {
         assert!(matches!(findings[0].action, ProtectAction::Failed(_)), "{findings:?}");
         assert_eq!(world.after(|_| {}), [], "{what:?}");
     }
-    // What a person let it remove, and what a package manager fills.
+    // Exempt paths, and folders of package managers.
     let world = ProtectedWorkspace::with(|root| repository(&root.join("vendor/lib/.git")));
     let survey = world.protection.survey_without(&[world.root.join(".git")]);
     fs::remove_dir_all(world.root.join(".git")).unwrap();
@@ -523,7 +523,7 @@ fn a_repository_that_is_gone_is_told() {
     assert_eq!(world.protection.check_after(survey), []);
 }
 
-/// Whatever a command may change because a person named it, and nothing beside it.
+/// An exempt path may change; nothing beside it may.
 #[test]
 fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
     for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
@@ -573,7 +573,7 @@ fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
     }
 }
 
-/// A folder in which everything was looked at, and what a command makes of it.
+/// A fully scanned folder that a command enlarges beyond the limits.
 #[test]
 fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -594,7 +594,7 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     let findings = protection.check_after(survey);
     assert!(!root.join("src/deep/.mcp.json").exists(), "{findings:?}");
     assert!(protection.is_complete());
-    // What was made is more than before, so it is not all looked at the next time.
+    // The next scan is incomplete, because there are more files than before.
     let survey = protection.survey();
     assert!(!survey.complete && !protection.is_complete());
     protection.take_back(survey);
@@ -613,7 +613,7 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     assert!(!protection.is_complete());
 }
 
-/// What nobody looked at before may be the user's.
+/// A file that was not scanned before may be the user's.
 #[test]
 fn what_was_out_of_sight_is_not_taken_for_a_plant() {
     let folder = tempfile::tempdir().unwrap();
@@ -630,7 +630,7 @@ fn what_was_out_of_sight_is_not_taken_for_a_plant() {
     let protection = Arc::new(protection.within(bounds));
     let survey = protection.survey();
     assert!(!survey.complete);
-    // Now there is room for what was not seen.
+    // Now the limit suffices for the files not seen before.
     for number in 10..20 {
         fs::remove_dir(root.join(format!("d{number}"))).unwrap();
     }

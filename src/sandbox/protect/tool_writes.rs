@@ -1,9 +1,10 @@
-//! What the program's own tools wrote while commands ran, so that a check takes it for what it is.
+//! Registry of permitted writes of posse's own tools while commands run, so that a check does not
+//! attribute them to a command.
 //!
-//! A tool asks to be [alone](Written::alone), changes a file, and says what it made of it. Whoever
-//! looks at control files, before or after a command, waits for that and is waited for: a look sees
-//! a change together with its record, or neither. Records are kept as long as a command runs that
-//! was looked after before they were made; where none runs, nothing is kept.
+//! A tool takes [exclusive access](ToolWrites::alone), changes a file, and records the result. A
+//! survey or check waits for that and vice versa, so it sees a change together with its record, or
+//! neither. Records are kept as long as a command runs whose survey is older; without one, nothing
+//! is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -17,12 +18,12 @@ use crate::sandbox::protect::scan::Sort;
 use crate::sandbox::protect::state::{self, State};
 use crate::sandbox::protect::{Baseline, BaselineItem, GuardState, ProtectedPath};
 
-/// Bytes of names and contents that are kept of everything.
+/// Maximum bytes of names and contents kept in total.
 const BYTES_MAX: usize = 8 << 20;
 /// Bytes of them that ordinary names may take: settings of git can make one a hook.
 const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
 
-/// What the tools of this process wrote. Clones share it.
+/// Writes of the tools of this process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct ToolWrites(Arc<RwLock<Log>>);
 
@@ -30,7 +31,7 @@ pub struct ToolWrites(Arc<RwLock<Log>>);
 pub(super) struct Log {
     /// The number of the last record.
     last: u64,
-    /// Held by everybody who will ask what was written since.
+    /// Held by every survey that will query later writes.
     asked: Arc<()>,
     records: BTreeMap<PathBuf, Record>,
     bytes: usize,
@@ -46,31 +47,31 @@ struct Record {
     bytes: usize,
 }
 
-/// From when on somebody asks what was written.
+/// Start of the period that a check queries.
 #[derive(Debug, Clone)]
 pub(super) struct Since {
     number: u64,
     _asks: Arc<()>,
 }
 
-/// The only one who writes at this moment, and nobody looks.
+/// Exclusive access for one writer, without a running survey.
 #[derive(Debug)]
 pub struct Writing<'a>(RwLockWriteGuard<'a, Log>);
 
 impl ToolWrites {
-    /// Waits until nobody looks at control files and nobody else writes one; blocks. What is
-    /// written must be said to what this returns before that is dropped.
+    /// Waits until no survey runs and no other tool writes; blocks. Record the write before
+    /// dropping the result.
     #[must_use]
     pub fn alone(&self) -> Writing<'_> {
         Writing(self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps writers away while somebody looks.
+    /// Excludes writers during a survey.
     pub(super) fn look(&self) -> RwLockReadGuard<'_, Log> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a look would not have to wait.
+    /// True if a survey would not have to wait.
     pub(super) fn is_free(&self) -> bool {
         self.0.try_read().is_ok()
     }
@@ -105,7 +106,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Whether anybody will ask. What was written for those who asked before is forgotten if not.
+    /// True if a survey will query. Otherwise older records are dropped.
     fn is_asked(&mut self) -> bool {
         let is_asked = Arc::strong_count(&self.0.asked) > 1;
         if !is_asked {
@@ -194,7 +195,7 @@ fn held_as(
             if known.state.is_some() {
                 return Some((key, known.sort));
             }
-            // What counts in a repository is not told by its name alone.
+            // The role of a name in a repository does not depend on the name alone.
             may_be_named = false;
         }
         may_be_named &= !protected::is_vendored(part.as_encoded_bytes());
@@ -211,7 +212,7 @@ fn is_dot_git(name: &[u8]) -> bool {
     matches!(&*protected::fold(name), b".git" | b"git~1")
 }
 
-/// Makes `items` say what `record` says of `below`, which is `key` or in it.
+/// Applies `record` about `below`, which is `key` or a path in it, to `items`.
 fn amend(
     items: &mut HashMap<ProtectedPath, BaselineItem>,
     key: ProtectedPath,
@@ -221,7 +222,7 @@ fn amend(
 ) {
     let rest = below.strip_prefix(&key.1).unwrap_or(Path::new(""));
     let depth = rest.components().count();
-    // Of the folders from the file up to the root of everything.
+    // Folders from the file up to the root.
     let around = |up: usize| record.around.get(up).copied().flatten();
     let state = record.made.as_ref().map(|(_, state)| state.clone());
     if depth == 0 {
@@ -234,7 +235,7 @@ fn amend(
         items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
         return;
     }
-    // Further down nobody looks.
+    // Deeper levels are not checked.
     if depth > state::DEPTH_MAX {
         return;
     }
