@@ -11,18 +11,17 @@ use std::borrow::Cow;
 /// Why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It controls git. In a `.git` folder only some things do.
+    /// Controls git. In a `.git` folder only some names do.
     Git,
-    /// It gives an agent authority: trust, permissions, servers, hooks.
+    /// Gives an agent authority: trust, permissions, servers, hooks.
     Authority,
     /// Agents read it as instructions.
     Instructions,
     /// A shell, a debugger or a session reads it when it starts.
     Start,
-    /// An editor runs what it says.
+    /// An editor runs its content.
     Editor,
-    /// Hooks and pipelines run what it says, and so do tools and package managers that a folder
-    /// configures.
+    /// Hooks and pipelines run its content, as do tools and package managers configured per folder.
     Pipeline,
 }
 
@@ -160,7 +159,7 @@ const NAMES: [(&str, Class); 128] = [
     ("warp.md", Instructions),
 ];
 
-/// What is protected in one folder only.
+/// Names that are protected in one folder only.
 const PAIRS: [(&str, &str, Class); 17] = [
     (".cargo", "config", Pipeline),
     (".cargo", "config.toml", Pipeline),
@@ -198,7 +197,7 @@ const VENDORED: [&str; 9] = [
     "target",
 ];
 
-/// Whether a path below a workspace names something protected, in any of its parts.
+/// True if any part of a path below a workspace is protected.
 pub fn is_protected(relative: &str) -> bool {
     let mut above = "";
     relative.split('/').filter(|part| !part.is_empty()).any(|part| {
@@ -207,7 +206,7 @@ pub fn is_protected(relative: &str) -> bool {
     })
 }
 
-/// What `name` means in a folder called `above`.
+/// Class of `name` in a folder called `above`.
 pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     let name = fold(name);
     if let Ok(at) = NAMES.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)) {
@@ -223,7 +222,7 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
 }
 
-/// Whether a folder of that name is filled by a package manager.
+/// True for folders filled by package managers.
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }

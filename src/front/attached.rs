@@ -20,21 +20,21 @@ pub use person::{AttachOptions, person};
 /// Instructions that wait to be sent.
 const WAITING_MAX: usize = 16;
 
-/// How a visit ended.
+/// End of an attached client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttachOutcome {
     /// The session has ended.
     Ended,
-    /// It goes on in the same process as another one, behind this record.
+    /// The session continues in the same process as another one, after this record.
     Switched(u64),
-    /// Whoever joined has left.
+    /// The client has detached.
     Left(Exit),
     /// The connection ended, and why.
     Cut(String),
 }
 
 impl AttachOutcome {
-    /// As the end of the process; where there is more to say, it is said on standard error.
+    /// Exit code; further information is printed on standard error.
     pub async fn conclude(self) -> Exit {
         let why = match self {
             AttachOutcome::Ended | AttachOutcome::Switched(_) => return Exit::Done,
@@ -54,8 +54,8 @@ impl AttachOutcome {
 /// The words for a host that is gone without a word.
 const GONE: &str = "the process that owns the session is gone";
 
-/// Writes what is heard to standard output, one line each. `drives`: standard input holds
-/// instructions, and at its end this ends as soon as all of them were answered.
+/// Writes received messages to standard output, one line each. `drives`: standard input contains
+/// instructions, and the client ends after the last one was answered.
 pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
     let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
     let mut stdout = Output::new(OutputTarget::Stdout);
@@ -115,7 +115,7 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
     visit
 }
 
-/// How the session ended, if this is its last event.
+/// End of the session, if this is its last event.
 fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
     match event {
         Event::SessionEnded { reason, .. } if reason == "switched" => {
@@ -126,7 +126,7 @@ fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
     }
 }
 
-/// What comes next, when there is room for it.
+/// Next message, when there is space for it.
 async fn next_when_read(
     heard: &mut mpsc::Receiver<RemoteMessage>,
     stdout: &Output,
@@ -143,8 +143,8 @@ async fn counted(input: &mut Option<mpsc::Receiver<u64>>) -> u64 {
     }
 }
 
-/// Sends standard input line by line, on a thread of its own, and says at its end how many lines
-/// that were. Blank ones are left out; one that is too long is refused there, as it is here.
+/// Sends standard input line by line on a thread of its own; returns the number of lines at its
+/// end. Blank lines are skipped; the host rejects lines that are too long.
 fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
     let (said, count) = mpsc::channel(WAITING_MAX);
     std::thread::spawn(move || {

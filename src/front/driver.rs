@@ -1,6 +1,6 @@
-//! What another program wants: one JSON object a line on standard input.
+//! Instruction stream on standard input: one JSON object per line.
 //!
-//! A line that makes no sense is answered and skipped. Lines are bounded, and so is how many wait.
+//! An invalid line is answered and skipped. Line length and queue are bounded.
 
 use std::io::{self, BufRead};
 
@@ -11,7 +11,7 @@ use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 /// Instructions that wait to be followed.
 const WAITING_MAX: usize = 16;
 
-/// An instruction, or what is wrong with the line.
+/// An instruction, or the error in the line.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     /// From 1.
@@ -42,7 +42,7 @@ impl Driver {
     }
 }
 
-/// Hands on every line that is not blank, until nobody takes it.
+/// Passes on every line that is not blank, until the receiver is gone.
 fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     for line in 1.. {
         let what = match next_line(&mut input) {

@@ -1,5 +1,5 @@
-//! One task without a screen: `text`, `json` or `stream-json` on standard output, everything else
-//! on standard error.
+//! Headless run of one task: `text`, `json` or `stream-json` on standard output, everything else on
+//! standard error.
 
 mod driven;
 mod shutdown;
@@ -28,12 +28,12 @@ pub use driven::drive;
 
 use shutdown_signals::SignalEffect;
 
-/// Whether a person sees questions and can answer them, wherever standard input comes from.
+/// True if a person can answer permission requests at the terminal, independent of standard input.
 pub fn can_ask() -> bool {
     question::can_ask()
 }
 
-/// How long a run that was told to stop may take to do so.
+/// Time limit for a stopped run to end.
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
 /// A deadline before there is one.
@@ -41,12 +41,12 @@ const fn far_away() -> Duration {
     Duration::from_hours(365 * 24)
 }
 
-/// When a run that is told to stop now has to have done so.
+/// Deadline of a run that is stopped now.
 fn wind_down() -> tokio::time::Instant {
     tokio::time::Instant::now() + WIND_DOWN
 }
 
-/// What standard output gets.
+/// Content of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunFormat {
     /// The final answer.
@@ -57,41 +57,41 @@ pub enum RunFormat {
     StreamJson,
 }
 
-/// What a run does when its terminal goes away.
+/// Reaction to a hangup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OnHangup {
-    /// It ends.
+    /// End.
     #[default]
     Ends,
-    /// It goes on, and writes to the end of this file what it would have shown. `None`: nowhere.
+    /// Continue and append further output to this file. `None`: discard it.
     GoesOn(Option<PathBuf>),
 }
 
-/// How a run is shown, and whether a person can be asked.
+/// Output and interaction of a run.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct RunOptions {
-    /// What standard output gets.
+    /// Content of standard output.
     pub format: RunFormat,
-    /// Whether questions go to the terminal.
+    /// True if permission requests are shown at the terminal.
     pub interactive: bool,
-    /// Whether colours may be used on standard error.
+    /// True if colours may be used on standard error.
     pub color: bool,
-    /// Whether progress is shown at all.
+    /// True if no progress is shown.
     pub quiet: bool,
-    /// Whether questions are answered with yes already.
+    /// True with `--yes`.
     pub yes: bool,
-    /// Whether tools only say what they would do.
+    /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// What happens when the terminal goes away.
+    /// Reaction to a hangup.
     pub hang_up: OnHangup,
-    /// How the session can go on later, if it is kept.
+    /// Resume command of the session, if it is kept.
     pub again: Option<Again>,
     /// Worktrees of agents that were there before: those that still are, are named at the end.
     pub worktrees: Vec<String>,
 }
 
-/// Works on `task`, shows it as `manner` says, and ends the session.
+/// Runs `task`, shows it according to `manner`, and ends the session.
 pub async fn run(session: SessionHandle, task: Task, manner: RunOptions) -> Exit {
     let mut front = Front::new(session, manner);
     let outcome = front.work(task).await;
@@ -109,20 +109,20 @@ struct Front {
     manner: RunOptions,
     /// The signal that stopped the run.
     stopped: Option<Exit>,
-    /// It was told twice, or did not stop in time.
+    /// A second signal, or the time limit for stopping was exceeded.
     hurried: bool,
-    /// It goes on without its terminal.
+    /// The run continues without its terminal.
     detached: bool,
     denials: Vec<Denial>,
-    /// What had begun before, and nobody knows how it ended.
+    /// Calls that had started and whose end is unknown.
     unknown: Vec<UnknownEnd>,
-    /// What the session has cost, once that is known.
+    /// Cost of the session, once known.
     spent: Option<SessionCost>,
     /// Worktrees of agents that were there when these had ended.
     worktrees: Vec<String>,
 }
 
-/// What a session has cost.
+/// Cost of a session.
 struct SessionCost {
     usage: Usage,
     cost_usd: Option<f64>,
@@ -130,7 +130,7 @@ struct SessionCost {
     unpriced: u64,
 }
 
-/// What nobody could be asked about.
+/// Denial because no person could be asked.
 #[derive(Debug, Serialize)]
 struct Denial {
     reason: String,
@@ -139,17 +139,17 @@ struct Denial {
     rule: Option<String>,
 }
 
-/// A call that had begun, and nobody knows how it ended.
+/// Call that had started and whose end is unknown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct UnknownEnd {
     tool: String,
-    /// What it was to do, and since when, where that was recorded.
+    /// Description and start time, if recorded.
     #[serde(flatten)]
     begun: Option<Begun>,
 }
 
-/// What `json` prints.
+/// Output of `json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -161,10 +161,10 @@ struct Summary<'a> {
     result: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorJson<'a>>,
-    /// What was denied because nobody could be asked.
+    /// Denials because no person could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
-    /// Calls that nobody knows the end of: they may have had their effect.
+    /// Calls with an unknown end: they may have had their effect.
     #[serde(skip_serializing_if = "<[UnknownEnd]>::is_empty")]
     outcome_unknown: &'a [UnknownEnd],
     /// Nothing was written or run.
@@ -172,7 +172,7 @@ struct Summary<'a> {
     dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
-    /// What is known of it, in billionths of a dollar.
+    /// Known cost, in billionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_nano_usd: Option<u64>,
     /// Requests whose cost is not known, or not all of it.
@@ -260,7 +260,7 @@ impl Front {
             Event::DelegationEnded { workplace: Some(remains), .. }
                 if remains.kept && !self.worktrees.contains(&remains.cwd) =>
             {
-                // One that went on has ended more than once.
+                // A resumed subagent has ended more than once.
                 self.worktrees.push(remains.cwd.clone());
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
@@ -312,7 +312,7 @@ impl Front {
         self.leave(verdict, outcome).await
     }
 
-    /// Nobody said what to do.
+    /// No prompt was given.
     async fn nothing_to_do(self) -> Exit {
         let failure = Failure::new("CLI002", Exit::Usage, "there was no message")
             .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
@@ -359,7 +359,7 @@ impl Front {
         }
     }
 
-    /// What it cost, if anything is known of that.
+    /// Cost line, if any cost is known.
     fn cost_line(&self) -> Option<String> {
         let SessionCost { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
         let nano = nano_usd.filter(|nano| *nano > 0)?;
@@ -407,8 +407,7 @@ impl Front {
     }
 }
 
-/// The next event, when there is room for what it says: a reader that does not read keeps nobody
-/// from hearing a signal.
+/// Next event, when there is space for its output: a blocked reader must not delay signals.
 async fn next_when_read(
     events: &mut Subscription,
     stdout: &Output,

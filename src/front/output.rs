@@ -1,7 +1,7 @@
-//! Writing to standard output and error without ever stopping the session.
+//! Output to standard output and error without blocking the session.
 //!
-//! A pipe or a terminal may be read slowly or not at all, so what goes there is written by a
-//! thread of its own behind a bounded queue. A regular file never blocks and needs no thread.
+//! A pipe or terminal may be read slowly or not at all, so a thread behind a bounded queue writes
+//! to it. A regular file never blocks and needs no thread.
 
 mod closed;
 
@@ -22,18 +22,18 @@ const WRITES_WAITING: usize = 256;
 /// A pipe that can be written at all takes this much without waiting (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
-/// Where to write.
+/// Output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputTarget {
     Stdout,
     Stderr,
 }
 
-/// What the writing thread does next.
+/// Next action of the writing thread.
 #[derive(Debug)]
 enum Write {
     Bytes(Vec<u8>),
-    /// Say that everything before is written.
+    /// Report when everything before is written.
     Barrier(oneshot::Sender<()>),
 }
 
@@ -65,14 +65,13 @@ impl Output {
         Output { target, terminal, direct, pipe, thread: None, broken: Arc::default() }
     }
 
-    /// Whether it was a terminal when it was first looked at. One that has vanished is none any
-    /// more.
+    /// True if it was a terminal when first examined and still is one.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// From now on, everything goes to `file`. What waits to be written does so too, and what
-    /// could not be written is lost.
+    /// Redirects further output to `file`, including queued output. Output that could not be
+    /// written is lost.
     pub(crate) fn move_to(&mut self, file: &File) {
         let moved = match self.target {
             OutputTarget::Stdout => dup2_stdout(file),
@@ -83,7 +82,7 @@ impl Output {
         }
     }
 
-    /// Whether its reader is gone.
+    /// True if its reader is gone.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get().is_some()
     }
@@ -130,7 +129,7 @@ impl Output {
         }
     }
 
-    /// Returns when everything so far is written.
+    /// Resolves when all output so far is written.
     pub(crate) async fn settle(&self) {
         if let Some((queue, _)) = &self.thread {
             let (reached, barrier) = oneshot::channel();
@@ -139,7 +138,7 @@ impl Output {
         }
     }
 
-    /// Whether a small write would not wait.
+    /// True if a small write would not block.
     fn has_room(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
             let mut room = [PollFd::new(fd, PollFlags::POLLOUT)];
@@ -151,7 +150,7 @@ impl Output {
         }
     }
 
-    /// Returns when everything is written, or says why not all of it was.
+    /// Resolves when everything is written, or with the reason why not.
     pub(crate) async fn finish(self) -> Result<(), String> {
         if let Some((queue, thread)) = self.thread {
             drop(queue);

@@ -1,7 +1,7 @@
-//! Choosing a stored session at a terminal: arrows, typing filters, Enter takes, Esc leaves. On a
-//! terminal that can do nothing, a numbered list.
+//! Selection of a stored session at a terminal: arrow keys, filter by typing, Enter selects, Esc
+//! cancels. On a dumb terminal, a numbered list.
 //!
-//! What the list says comes from journals, so it is escaped before it is shown.
+//! The texts come from journals, so they are escaped.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use nix::sys::termios::{InputFlags, LocalFlags, SetArg, Termios, tcgetattr, tcse
 use crate::failure::{Exit, printable};
 use crate::frontend::signals::Signals;
 
-/// How long a key is awaited before signals are looked at, in milliseconds.
+/// Wait for a key before signals are checked, in milliseconds.
 const TICK_MS: u16 = 30;
 /// Rows of a list that are shown at once.
 const ROWS_MAX: usize = 12;
@@ -26,17 +26,17 @@ const FILTER_MAX: usize = 60;
 pub struct SessionRow {
     /// Its id.
     pub id: String,
-    /// When it was worked on last.
+    /// Time since its last use.
     pub age: String,
-    /// How it stands.
+    /// State.
     pub state: String,
-    /// What it took.
+    /// Cost.
     pub spent: String,
-    /// What it is about: its title, or how its first task begins.
+    /// Title, or the beginning of its first task.
     pub prompt: String,
 }
 
-/// What somebody chose.
+/// Result of the selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Picked {
     /// This row.
@@ -47,7 +47,7 @@ pub enum Picked {
     Signal(Exit),
 }
 
-/// Shows `rows` and returns what was chosen. `dumb`: the terminal cannot move its cursor.
+/// Shows `rows` and returns the selection. `dumb`: the terminal cannot move its cursor.
 pub async fn pick(
     rows: &[SessionRow],
     dumb: bool,
@@ -115,7 +115,7 @@ fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     }
 }
 
-/// Something that was pressed.
+/// Key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PickerKey {
     Up,
@@ -172,13 +172,13 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<PickerKey> {
     keys
 }
 
-/// The list as somebody sees it.
+/// The filtered list.
 struct PickerList<'a> {
     rows: &'a [SessionRow],
     filter: String,
     /// Rows that the filter leaves.
     left: Vec<usize>,
-    /// Which of those is chosen.
+    /// Index of the selected row.
     at: usize,
     columns: usize,
     room: usize,
@@ -256,7 +256,7 @@ fn line(row: &SessionRow) -> String {
     printable(&format!("{id}  {age:<11} {state:<12} {prompt}{spent}"))
 }
 
-/// What stands on the screen, to draw over it.
+/// Drawn rows, for redrawing.
 #[derive(Default)]
 struct PickerScreen {
     drawn: usize,
@@ -321,7 +321,7 @@ async fn next_keys(
     loop {
         match bytes(pending, signals).await? {
             Err(signal) => return Ok(Err(signal)),
-            // Nobody types any more.
+            // End of input.
             Ok(false) => return Ok(Ok(vec![PickerKey::Escape])),
             Ok(true) => {}
         }
@@ -356,7 +356,7 @@ async fn bytes(to: &mut Vec<u8>, signals: &mut Signals) -> io::Result<Result<boo
     }
 }
 
-/// Whether something was typed, or is within a moment.
+/// True if input is available within a moment.
 fn is_ready() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

@@ -1,7 +1,7 @@
-//! Line mode: a conversation that lives as long as the process, without control of the screen.
+//! Line mode: a conversation without control of the screen.
 //!
-//! Answers go to standard output; what is asked, done and said meanwhile goes to standard error.
-//! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
+//! Answers go to standard output; permission requests, activity and notices to standard error.
+//! During a run, typed lines are steering messages, unless a permission request is open.
 
 mod background_events;
 mod commands;
@@ -34,37 +34,37 @@ use crate::frontend::{
 
 use terminal::{LineTerminal, TerminalInput};
 
-/// What stands in front of a line that is typed.
+/// Prompt string.
 const PROMPT: &str = "> ";
 
 /// A second Ctrl+C within this leaves.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How long the end of a session may take.
+/// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);
 
-/// The same, for somebody who wants out.
+/// Time limit after a second Ctrl+C.
 const HURRIED_END: Duration = Duration::from_millis(500);
 
-/// How line mode behaves.
+/// Options of line mode.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
     /// A person is at the terminal: lines are edited, and questions are asked.
     pub interactive: bool,
-    /// Whether colours may be used on standard error.
+    /// True if colours may be used on standard error.
     pub color: bool,
-    /// Whether sessions are not kept.
+    /// True if sessions are not stored.
     pub forgotten: bool,
-    /// Whether questions are answered with yes already.
+    /// True with `--yes`.
     pub yes: bool,
-    /// Whether tools only say what they would do.
+    /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// Whether the terminal may have a clipboard.
+    /// True if the terminal may support clipboard access.
     pub clipboard: bool,
-    /// Where typed lines are kept, if they are.
+    /// File for typed lines, if they are kept.
     pub history: Option<PathBuf>,
-    /// What is done before anything is typed.
+    /// Task to start with.
     pub first: Option<Task>,
 }
 
@@ -120,7 +120,7 @@ struct LineMode<'a> {
     /// Sessions are not kept.
     forgotten: bool,
     yes: bool,
-    /// A rule that would have allowed what was denied was shown, in this task.
+    /// True if a rule that would have allowed a denied call was shown during this task.
     rule_shown: bool,
     progress: ProgressPrinter,
     questions: TerminalQuestions,
@@ -131,11 +131,11 @@ struct LineMode<'a> {
     stderr: Output,
     /// Lines that came when they could not be followed yet.
     waiting: VecDeque<String>,
-    /// When Ctrl+C was pressed last.
+    /// Time of the last Ctrl+C.
     interrupted: Option<Instant>,
-    /// How the process ends, once that is decided.
+    /// Exit code, once exiting.
     leaving: Option<Exit>,
-    /// How the last task ended.
+    /// Result of the last task.
     last: Exit,
     totals: Totals,
     /// The terminal may have a clipboard.
@@ -144,7 +144,7 @@ struct LineMode<'a> {
     last_reply: String,
 }
 
-/// The session that goes on.
+/// The current session.
 struct Current {
     session: SessionHandle,
     attach_socket: AttachSocket,
@@ -154,7 +154,7 @@ struct Current {
     model: String,
     agent: String,
     tier: String,
-    /// Questions so far that nobody could be asked.
+    /// Number of permission requests so far that no person could answer.
     unanswered: u32,
     /// Of these, what `--yes` would not have covered.
     not_by_yes: u32,
@@ -243,7 +243,7 @@ impl LineMode<'_> {
         [Selectable::Provider, Selectable::Model, Selectable::Agent].map(line).concat()
     }
 
-    /// Text for a person, on a line of its own.
+    /// Prints text on a line of its own.
     async fn say(&mut self, text: &str) {
         let text = format!("{}{text}", self.progress.finish_line());
         self.stderr.write(text.into_bytes()).await;
@@ -274,7 +274,7 @@ impl LineMode<'_> {
             return self.line_beside().await;
         }
         self.terminal.edit(PROMPT);
-        // What happens from now on, besides what is shown with the next task.
+        // Events from now on, besides those shown with the next task.
         let mut watched = self.current.session.subscribe_after(u64::MAX);
         let mut given = false;
         let input = loop {
@@ -303,7 +303,7 @@ impl LineMode<'_> {
             }
             TerminalInput::End => {
                 self.leaving = Some(match self.interactive {
-                    // Its end is seen before the signal that tells of it, sometimes.
+                    // The end of the terminal can be noticed before its signal.
                     true if terminal::is_gone() => Exit::HangUp,
                     true => Exit::Done,
                     false => self.last,
@@ -386,8 +386,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Goes on in another session: the same conversation, or a new one. If it cannot be put
-    /// together, the one that is there goes on.
+    /// Switches to another session: the same conversation, or a new one. On failure the current one
+    /// continues.
     async fn reopen(&mut self, choice: SessionSelection, goes_on: bool) -> bool {
         let mut opened = match self.sessions.open(&choice, goes_on) {
             Ok(opened) => opened,
@@ -407,7 +407,7 @@ impl LineMode<'_> {
         self.enter(opened, choice).await
     }
 
-    /// Goes on in `opened`, when the session before has ended.
+    /// Switches to `opened` after the end of the current session.
     async fn enter(&mut self, opened: OpenedSession, choice: SessionSelection) -> bool {
         match Current::start(opened).await {
             Ok(current) => {
@@ -451,7 +451,7 @@ impl LineMode<'_> {
         if let Err(cause) = &written {
             stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
         }
-        // Where standard error cannot be written, there is nobody to tell.
+        // Standard error is not writable, so nothing can be reported.
         stderr.finish().await.ok();
         if written.is_err() && exit == Exit::Done { Exit::Failed } else { exit }
     }

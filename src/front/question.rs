@@ -1,7 +1,6 @@
-//! Asking a person at the terminal, one question at a time, in the order they were asked.
+//! Permission requests at the terminal, one at a time, in order.
 //!
-//! Whatever is asked about is shown to its last character before a yes is taken: what is long is
-//! shown page by page.
+//! The whole request is shown before a yes is accepted; a long one is shown page by page.
 
 pub(crate) mod keyboard;
 mod pages;
@@ -25,7 +24,7 @@ use pages::{QuestionPage, pages};
 #[derive(Debug, Clone)]
 struct AskedQuestion {
     id: QuestionId,
-    /// What was not shown yet, the next page first.
+    /// Remaining pages, the next one first.
     left: VecDeque<QuestionPage>,
     /// Lines that follow the page that was shown last.
     lines_left: usize,
@@ -60,9 +59,9 @@ impl AskedQuestion {
 pub(crate) struct TerminalQuestions {
     open: VecDeque<AskedQuestion>,
     shown: bool,
-    /// How many were decided since none was open.
+    /// Number of decided requests since none was open.
     decided: usize,
-    /// Nothing that is typed is an answer before the keyboard was silent.
+    /// True until the keyboard has been silent: no input counts as an answer.
     deaf: bool,
     /// Global was chosen, and has to be chosen again.
     confirming: bool,
@@ -70,7 +69,7 @@ pub(crate) struct TerminalQuestions {
 }
 
 impl TerminalQuestions {
-    /// Questions of somebody who may have piped something else into standard input.
+    /// Requests for a person whose standard input may be a pipe.
     pub(crate) fn at_terminal() -> TerminalQuestions {
         TerminalQuestions {
             keyboard: Some(Keyboard::at_terminal()),
@@ -78,8 +77,7 @@ impl TerminalQuestions {
         }
     }
 
-    /// The same as [`follow`](Questions::follow); a question of an agent that works for others says
-    /// whose it is.
+    /// As [`follow`](TerminalQuestions::follow); names the subagent that asks.
     pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         let mut event = Cow::Borrowed(announcement.event());
@@ -137,7 +135,7 @@ impl TerminalQuestions {
         self.shown = true;
         let text = self.turn()?;
         let (nth, all) = (self.decided + 1, self.decided + self.open.len());
-        // Whoever answers one after the other wants to know how many there are.
+        // With several requests their number is shown.
         Some(if all > 1 {
             text.replacen("\n? ", &format!("\n? ({nth} of {all}) "), 1)
         } else {
@@ -145,13 +143,12 @@ impl TerminalQuestions {
         })
     }
 
-    /// So many more are decided.
+    /// Counts decided requests.
     fn count(&mut self, decided: usize) {
         self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
-    /// The next page of the question in front. What was typed or pasted before it was seen is no
-    /// answer to it.
+    /// Next page of the current request. Earlier input does not answer it.
     fn turn(&mut self) -> Option<String> {
         let text = self.open.front_mut()?.turn();
         (self.deaf, self.confirming) = (true, false);
@@ -161,18 +158,18 @@ impl TerminalQuestions {
         Some(text)
     }
 
-    /// What may be answered, once more: something else was written behind it.
+    /// The possible answers again, after other output.
     pub(crate) fn again(&self) -> Option<String> {
         let open = self.open.front().filter(|_| self.shown && !self.deaf)?;
         Some(open.keys())
     }
 
-    /// Whether the keyboard should be silent now, where somebody else reads it.
+    /// True if silence of the keyboard is needed, where another reader owns it.
     pub(crate) fn wants_silence(&self) -> bool {
         self.deaf
     }
 
-    /// The keyboard was silent: from now on it answers. Returns what it may answer.
+    /// The keyboard was silent: input counts from now on. Returns the possible answers.
     pub(crate) fn quiet(&mut self) -> Option<String> {
         let open = self.open.front()?;
         std::mem::take(&mut self.deaf).then(|| open.keys())
@@ -190,15 +187,15 @@ impl TerminalQuestions {
                 self.decide(&line).unwrap_or(AnswerLine::Unclear(String::new()))
             }
             None => {
-                // Nobody is there any more.
+                // The person is gone.
                 self.over();
                 AnswerLine::Decided(id, HumanDecision::Deny { reason: None })
             }
         }
     }
 
-    /// What `line` answers to the question in front. `None` if no question is open. Before the
-    /// keyboard was silent nothing is an answer, and what looks like one is nothing at all.
+    /// Decision by `line` on the current request. `None` if none is open. Before silence, lines
+    /// that look like an answer are ignored.
     pub(crate) fn decide(&mut self, line: &str) -> Option<AnswerLine> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
@@ -251,7 +248,7 @@ impl TerminalQuestions {
         }
     }
 
-    /// Whether one is open.
+    /// True if a request is open.
     pub(crate) fn any_open(&self) -> bool {
         !self.open.is_empty()
     }
@@ -262,10 +259,10 @@ impl TerminalQuestions {
     }
 }
 
-/// What is said of a line that is no answer.
+/// Message for a line that is not an answer.
 const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 
-/// What a line at the terminal meant.
+/// Meaning of an input line.
 #[derive(Debug)]
 pub(crate) enum AnswerLine {
     Decided(QuestionId, HumanDecision),
@@ -273,7 +270,7 @@ pub(crate) enum AnswerLine {
     Unclear(String),
 }
 
-/// Everything about a question, page by page.
+/// All pages of a request.
 fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<QuestionPage> {
     let mut all = pages(detail);
     let head = format!("\n? {}\n  {}\n", printable(summary), printable(reason));
@@ -340,7 +337,7 @@ mod tests {
         }
     }
 
-    /// A question that appeared, and what is shown of it after a silence.
+    /// A new request, with its text after the silence.
     fn asked(questions: &mut TerminalQuestions, detail: &str, scopes: &[Scope]) -> String {
         let text = questions.follow(&question(detail, scopes)).unwrap();
         text + &questions.quiet().unwrap()

@@ -1,13 +1,12 @@
-//! How a session goes on later: the command that does it, and the ready-made line that has the
-//! machine do it. Pure.
+//! Hints for resuming a session: the command, and a line that schedules it. Pure.
 
 use std::path::Path;
 use std::time::Duration;
 
-/// What the line has to be ready for.
+/// Margin between scheduling and start.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// A session that can go on.
+/// A session that can be resumed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
     /// Its id.
@@ -22,11 +21,11 @@ pub struct Again {
     pub variables: Vec<String>,
     /// Variables that are settings of this run, with their values.
     pub values: Vec<(String, String)>,
-    /// Where programs are looked for.
+    /// `PATH` for finding programs.
     pub path: String,
 }
 
-/// What starts a program later.
+/// Scheduler of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
     /// `systemd-run`.
@@ -36,13 +35,12 @@ pub enum Timer {
 }
 
 impl Again {
-    /// What a person types.
+    /// The resume command.
     pub(crate) fn command(&self) -> String {
         format!("posse resume {}", self.session)
     }
 
-    /// The line that has it done after `wait`, without anybody there; `None` where nothing starts
-    /// programs later.
+    /// The line that schedules it after `wait` without a person; `None` without a scheduler.
     pub(crate) fn later(&self, wait: Duration) -> Option<String> {
         Some(self.line(wait, Timer::of(&self.path)?))
     }
@@ -67,7 +65,7 @@ impl Again {
             }
             Timer::At => {
                 let minutes = seconds.div_ceil(60);
-                // It keeps the variables of the shell that it is told by.
+                // It keeps the variables of the shell that runs it.
                 let set =
                     |(name, value): &(String, String)| format!("{name}={} ", shell_word(value));
                 let values: Vec<String> = self.values.iter().map(set).collect();
@@ -136,7 +134,7 @@ mod tests {
         assert_eq!(Timer::of(&path), Some(Timer::Systemd));
     }
 
-    /// Within single quotes a shell reads everything as it is, save the quote itself.
+    /// Within single quotes only the quote itself is special to a shell.
     #[test]
     fn quotes_for_a_shell() {
         let table = [

@@ -1,6 +1,6 @@
-//! What a person sees of a session that runs elsewhere: first what has been, then what happens.
+//! Text output of an attached session: first its history, then live events.
 //!
-//! Pure. What has been is shown as it ended: of a question only whether it is still open.
+//! Pure. History is shown in its final state: of permission requests only open ones.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::front::progress::ProgressPrinter;
 use crate::frontend::context;
 use crate::frontend::remote_session::AttachAccepted;
 
-/// What comes before pieces of a reply whose beginning was not heard.
+/// Prefix of a reply whose beginning was missed.
 const IN_THE_MIDDLE: &str = "… (joined in the middle)";
 
 /// Turns announcements into text.
@@ -20,29 +20,29 @@ const IN_THE_MIDDLE: &str = "… (joined in the middle)";
 #[expect(clippy::struct_excessive_bools, reason = "two are settings, the others what was heard")]
 pub(super) struct AttachedOutput {
     progress: ProgressPrinter,
-    /// Whether what happens from now on may be drawn as it arrives.
+    /// True if live events may be streamed.
     live: bool,
     color: bool,
-    /// Whether whoever sees standard error sees standard output as well.
+    /// True if standard output and error are shown on one screen.
     one_screen: bool,
-    /// The last record of what has been.
+    /// Last record of the history.
     records: u64,
-    /// What has been was shown.
+    /// True if the history was shown.
     caught_up: bool,
-    /// Questions of what has been that nobody has answered.
+    /// Open permission requests of the history.
     open: Vec<Arc<Announcement>>,
     /// The visible text of the reply that is being streamed, as far as it came.
     said: String,
-    /// A request was seen whose reply is heard from its beginning.
+    /// True if the reply was received from its beginning.
     whole: bool,
-    /// Of the reply that is being streamed, the beginning was not heard, and that was said.
+    /// True if the prefix for a missed beginning was shown.
     in_the_middle: bool,
-    /// Somebody here asked what a request is made of.
+    /// True if this client requested the context.
     pub(super) wants_context: bool,
     me: String,
 }
 
-/// What an announcement adds.
+/// Text for an announcement.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Added {
     /// For standard error.
@@ -111,7 +111,7 @@ impl AttachedOutput {
                     added.text.push_str(&self.note("(the whole of it:)"));
                 }
                 let content = message.content.as_deref().unwrap_or_default();
-                // What was streamed may have had holes: whoever reads slowly is told the whole.
+                // A slow client may have missed deltas, so it gets the whole reply.
                 let streams = self.caught_up && self.live;
                 if streams && said != content && !message.tool_calls.is_empty() {
                     let start = self.progress.finish_line();
@@ -149,14 +149,13 @@ impl AttachedOutput {
         added
     }
 
-    /// A piece of a reply whose beginning was not heard, where pieces are not shown: the whole
-    /// comes.
+    /// True for a delta that is not shown, because the whole reply will follow.
     fn is_partial(&self, event: &Event) -> bool {
         let is_piece = matches!(event, Event::TextDelta { .. } | Event::ThinkingDelta { .. });
         is_piece && !self.whole && !(self.caught_up && self.live)
     }
 
-    /// What had arrived of a reply that was stopped, unless it stands there.
+    /// Text of a stopped reply that was not shown yet.
     fn rest(&mut self, text: &str) -> String {
         let said = std::mem::take(&mut self.said);
         if self.caught_up && self.live && said == text {
@@ -170,7 +169,7 @@ impl AttachedOutput {
         announcement.record().is_none_or(|record| record > self.records)
     }
 
-    /// What has been is over: from here on it is as if one had been there.
+    /// End of the history: from now on events are live.
     fn catch_up(&mut self, added: &mut Added) {
         self.caught_up = true;
         added.text.push_str(self.progress.finish_line());
@@ -191,7 +190,7 @@ impl AttachedOutput {
         }
         match event {
             Event::PermissionRequested { .. } => self.open.push(Arc::clone(announcement)),
-            // Another process goes on: what is still open is asked again.
+            // Another process resumed the session: open requests are repeated.
             Event::SessionResumed { .. } => self.open.clear(),
             _ => (),
         }
@@ -212,7 +211,7 @@ impl AttachedOutput {
                 }
                 context::table(used)
             }
-            // Nobody here is told of it otherwise.
+            // This is the only notice of it here.
             Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
                 let text = context::compacted(announcement.event()).unwrap_or_default();
                 return self.note(&format!("({})", printable(&text)));
@@ -241,7 +240,7 @@ impl AttachedOutput {
     }
 }
 
-/// What somebody said, every line behind a mark.
+/// A message with a mark before each line.
 fn said(mark: &str, text: &str) -> String {
     let lines = printable_lines(text.trim_end());
     lines.lines().flat_map(|line| [mark, " ", line, "\n"]).collect()
@@ -369,7 +368,7 @@ mod tests {
         {
             assert_eq!(questions(&shown.follow(&stored(record, event))), Vec::<u64>::new());
         }
-        // The last of what has been.
+        // Last record of the history.
         assert_eq!(questions(&shown.follow(&stored(5, asked("c")))), [3, 5]);
         let answered = shown.follow(&stored(6, denied("a", None)));
         assert_eq!(questions(&answered), [6]);
@@ -401,7 +400,7 @@ mod tests {
         let answer = shown.follow(&stored(3, done("first half, second half"))).answer;
         assert_eq!(answer, "first half, second half\n");
 
-        // Heard from its beginning: it stands there already.
+        // Received from its beginning, so it is on the screen already.
         shown.follow(&stored(4, request()));
         assert_eq!(shown.follow(&delta("all of")).text, "all of");
         assert_eq!(shown.follow(&delta(" it")).text, " it");

@@ -1,5 +1,5 @@
-//! Somebody at a terminal who has joined a session that runs elsewhere: what happens there as text,
-//! what is typed here as something said to the model, and questions first.
+//! Attached client for a person: events as text, typed lines as messages, permission requests
+//! first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::frontend::instruction::{Instruction, line_of};
 use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession, announcement};
 use crate::frontend::signals::Signals;
 
-/// What can be typed.
+/// Help text.
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
-/// How it is shown.
+/// Display options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachOptions {
-    /// Somebody is there: what is typed counts.
+    /// True if a person is present: typed lines count.
     pub interactive: bool,
-    /// Whether colours may be used on standard error.
+    /// True if colours may be used on standard error.
     pub color: bool,
-    /// It was joined before, and this is the same visit.
+    /// True after a reconnect.
     pub again: bool,
 }
 
-/// A question is shown when it is still open after this: where `--yes` answers, nobody is asked, and the
-/// answer comes at once.
+/// A permission request is shown if it is still open after this time: with `--yes` the answer
+/// arrives at once.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
-/// What was asked for, and what is said when it was done.
+/// Instruction that was sent, and the message for its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SentInstruction {
     Say,
@@ -52,7 +52,7 @@ enum SentInstruction {
     Answer,
 }
 
-/// Shows the session, and passes on what is typed, until one of both ends.
+/// Shows the session and sends typed lines, until either ends.
 pub async fn person(remote: RemoteSession, manner: AttachOptions) -> AttachOutcome {
     let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
@@ -92,7 +92,7 @@ pub async fn person(remote: RemoteSession, manner: AttachOptions) -> AttachOutco
         tokio::select! {
             biased;
             signal = signals.next() => {
-                // Whoever leaves with Ctrl+C has done what they wanted.
+                // Ctrl+C is a normal way to detach.
                 let exit = if signal == Exit::Interrupt { Exit::Done } else { signal };
                 break AttachOutcome::Left(exit);
             }
@@ -154,7 +154,7 @@ struct Person {
     stdout: Output,
     stderr: Output,
     controls: bool,
-    /// What was asked for, one for each line that was sent.
+    /// Instructions, one per line sent.
     asked: Vec<SentInstruction>,
     /// Questions that are not shown yet, and when they will be.
     held: VecDeque<(Instant, Arc<Announcement>)>,
@@ -199,7 +199,7 @@ impl Person {
         let added = self.shown.follow(announcement);
         self.stderr.write(added.text.into_bytes()).await;
         if !added.answer.is_empty() {
-            // Whoever reads both streams reads them in this order.
+            // A reader of both streams expects this order.
             self.stderr.settle().await;
             self.stdout.write(added.answer.into_bytes()).await;
             self.stdout.settle().await;
@@ -212,7 +212,7 @@ impl Person {
             let before = self.held.len();
             let over = question_of(announcement.event());
             self.held.retain(|(_, held)| question_of(held.event()) != over);
-            // Nobody has seen a question that is answered so soon.
+            // The request was answered before it was shown.
             if self.controls && self.held.len() == before {
                 let question = self.questions.follow_announced(&announcement);
                 self.show_question(question).await;
@@ -319,7 +319,7 @@ impl Person {
         }
     }
 
-    /// Nothing here waits for a host that does not listen: what it does not take is not said.
+    /// Does not wait for a blocked host: an instruction that does not fit is dropped.
     async fn send(&mut self, instruction: &Instruction, asked: SentInstruction) {
         if self.voice.try_send(line_of(instruction)).is_ok() {
             self.asked.push(asked);

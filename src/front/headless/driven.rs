@@ -20,12 +20,12 @@ use crate::frontend::instruction::Instruction;
 /// Complaints about lines that are answered; a program that is wrong this often does not listen.
 const COMPLAINTS_MAX: u32 = 1000;
 
-/// Why a question is answered with no when nobody is left to answer it.
+/// Reason of a denial after the end of standard input.
 const NOBODY: &str = "nobody can be asked any more: standard input is at its end";
 
 type RunFuture = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 
-/// Follows what standard input says, beginning with `task` if there is one.
+/// Follows the instructions on standard input, starting with `task` if there is one.
 pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOptions) -> Exit {
     let mut driven = Driven {
         front: Front::new(session, manner),
@@ -59,7 +59,7 @@ struct Driven {
     running: Option<RunFuture>,
     /// Questions that wait for an answer.
     open: Vec<QuestionId>,
-    /// Questions that came when nobody was left to answer.
+    /// Permission requests after the end of standard input.
     unanswered: u32,
     complaints: u32,
     last: Option<TurnOutcome>,
@@ -67,7 +67,7 @@ struct Driven {
 }
 
 impl Driven {
-    /// `false` says that the session died or was told to stop.
+    /// Returns false if the session died or was stopped.
     async fn work(&mut self) -> bool {
         let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
         loop {
@@ -160,7 +160,7 @@ impl Driven {
                         .to_owned(),
                 );
             }
-            // Where nothing runs any more, what was meant for the run is a message of its own.
+            // If nothing runs any more, the message becomes a prompt.
             Instruction::Steer(content) => {
                 let Some(content) = self.deliver(MessageKind::Steer, content).await? else {
                     return Ok(());
@@ -211,7 +211,7 @@ impl Driven {
             Ok(_) => Ok(None),
             Err(DeliverError::Full) => Err(DeliverError::Full.to_string()),
             Err(DeliverError::Idle) => {
-                // It ended a moment ago; what it said comes first.
+                // It ended just before; its output comes first.
                 if let Some(running) = self.running.take() {
                     self.last = running.await.or(self.last.take());
                 }

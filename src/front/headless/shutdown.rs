@@ -1,4 +1,4 @@
-//! The end of a headless run: the last record, the last words, and out, whoever does not read them.
+//! End of a headless run: last record and last output, also with a blocked reader.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,10 +13,10 @@ use crate::front::resume_hint::Again;
 use crate::frontend::outcome::{Verdict, unwritten};
 use crate::frontend::signals::Signals;
 
-/// How long the end of a session may take.
+/// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);
 
-/// The same, for somebody who wants out.
+/// Time limit after a second signal.
 const HURRIED_END: Duration = Duration::from_millis(500);
 
 impl Front {
@@ -41,7 +41,7 @@ impl Front {
                 biased;
                 exit = &mut last => return exit,
                 () = &mut limit => return exit,
-                // What a terminal that vanishes now does not show is seen when it is written.
+                // A hangup at this point is noticed when output is written.
                 signal = signals.next() => if signal != Exit::HangUp || !goes_on {
                     hurry(limit.as_mut());
                 },
@@ -49,8 +49,8 @@ impl Front {
         }
     }
 
-    /// Ends the session, and says whether that was done in time. Another signal, or a disk that
-    /// hangs, must not keep anybody here for long.
+    /// Ends the session; returns true if it ended in time. A second signal or a blocked disk limits
+    /// the wait.
     async fn end_session(&mut self, ending: SessionEnding) -> bool {
         let session = self.session.clone();
         let mut end = std::pin::pin!(session.end(ending));
@@ -73,7 +73,7 @@ impl Front {
         }
     }
 
-    /// What is still to be shown, the answer, and how to go on.
+    /// Remaining output, the answer, and the resume hint.
     async fn say_the_last(
         mut self,
         mut verdict: Verdict,
@@ -86,7 +86,7 @@ impl Front {
             self.follow(&announcement).await;
         }
         if outcome.is_some() {
-            // Advice depends on what was shown, of which the last came just now.
+            // Hints depend on the shown events, the last of which has just arrived.
             verdict = self.verdict(outcome.as_ref());
         }
         let failures: Vec<_> = verdict.failure.iter().collect();
@@ -111,14 +111,13 @@ impl Front {
             stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
         }
         stderr.write(farewell.into_bytes()).await;
-        // Where standard error cannot be written, there is nobody to tell.
+        // Standard error is not writable, so nothing can be reported.
         stderr.finish().await.ok();
         if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
     }
 }
 
-/// How the session goes on, for whoever wants it to; and for one that is parked, how it does so
-/// by itself.
+/// Resume hint; for a parked session also the line that schedules it.
 fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
     let mut text = format!("session {} · {}\n", again.session, again.command());
     let parked = outcome.and_then(|outcome| match outcome.ending {
@@ -135,7 +134,7 @@ fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
     text
 }
 
-/// Somebody wants out: it takes this much longer at most.
+/// Shortens the time limit.
 fn hurry(mut limit: std::pin::Pin<&mut Sleep>) {
     let soon = Instant::now() + HURRIED_END;
     if limit.deadline() > soon {

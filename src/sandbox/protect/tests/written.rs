@@ -1,4 +1,4 @@
-//! What our own tools write while commands run is what is expected after them.
+//! Permitted writes of posse's own tools during commands are expected afterwards.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 
 impl ProtectedWorkspace {
-    /// Writes as a tool does that somebody has allowed to.
+    /// Writes as a tool with permission.
     fn allowed(&self, path: &str, text: &str) {
         let mut writing = self.protection.written.alone();
         write(&self.root, "unnamed", text);
@@ -26,7 +26,7 @@ impl ProtectedWorkspace {
     }
 }
 
-/// Where and what, without what became of it.
+/// Paths and kinds of findings, without their handling.
 fn told(findings: &[Finding], root: &Path) -> Vec<(String, ProtectedChange)> {
     let below = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
     findings.iter().map(|finding| (below(&finding.path), finding.what.clone())).collect()
@@ -66,7 +66,7 @@ fn stays_as_it_is() {
             assert_eq!(world.read(path), text, "{held:?}");
         }
         assert!(!world.exists(".vscode/tasks.json") && !world.quarantine.exists(), "{held:?}");
-        // And then it is held like everything else.
+        // From now on it is protected like every other file.
         let findings = world.after(|root| write(root, "CLAUDE.md", "planted\n"));
         assert_eq!(
             told(&findings, &world.root),
@@ -76,7 +76,7 @@ fn stays_as_it_is() {
     }
 }
 
-/// Mounts hold what was there before, and not what took its place: it comes to the same.
+/// With mounts on the old file: the replaced file behaves the same.
 fn on(
     act: impl Fn(&ProtectedWorkspace),
     told_of: &[(&str, ProtectedChange)],
@@ -124,7 +124,7 @@ fn is_what_comes_back_when_a_command_changes_it() {
         &[("CLAUDE.md", ProtectedChange::Changed)],
         &[("CLAUDE.md", "allowed\n")],
     );
-    // What was removed with permission is not made again by whoever likes to.
+    // A file removed with permission must not be created by a command.
     on(
         |world| {
             world.allowed_to_remove("AGENTS.md");
@@ -133,7 +133,7 @@ fn is_what_comes_back_when_a_command_changes_it() {
         &[("AGENTS.md", ProtectedChange::Created)],
         &[("AGENTS.md", "")],
     );
-    // What somebody allowed over a plant is what somebody allowed.
+    // A permitted write over a planted file is permitted.
     on(
         |world| {
             write(&world.root, "CLAUDE.md", "planted\n");
