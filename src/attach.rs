@@ -13,5 +13,5 @@ mod host;
 mod lines;
 
 pub use address::SocketAddress;
-pub use client::{Joining, join};
+pub use client::{AttachOptions, join};
 pub use host::Host;

@@ -1,8 +1,8 @@
-//! Where sessions are kept: `session.jsonl` with its hash chain, segments and repair, and what
-//! `posse sessions` shows of it.
+//! Session storage: `session.jsonl` with its hash chain, segments and repair, and the output of
+//! `posse sessions`.
 //!
-//! The journal is the truth. The one thing beside it that says what is in it, the checkpoint, is
-//! believed only where the hash chain proves that it belongs there.
+//! The journal is the source of truth. The checkpoint is a cache, used only if the hash chain
+//! proves that it belongs to the journal.
 
 pub mod commands;
 pub mod cost;
@@ -29,7 +29,7 @@ mod verify;
 mod walk;
 mod writer;
 
-/// The socket in the folder of a session that others can join.
+/// File name of the attach socket in the folder of a session.
 pub const SOCKET: &str = "attach.sock";
 
 pub use lock::stopped_owner;

@@ -1,9 +1,10 @@
-//! `posse replay`: a session runs again through the real kernel, with its model and its tools
-//! answering from the record, and the two are compared.
+//! `posse replay`: runs a session again through the real kernel, with model replies and tool
+//! results from the record, and compares the two runs.
 //!
-//! Nothing is asked of a provider, no tool does anything, and nothing is written. Attempts fail as
-//! they failed, and questions are answered as they were. What the record cannot say, such as how a
-//! process that was killed would have gone on, is not compared, and neither is how long waits were.
+//! No provider is contacted, no tool has an effect, and nothing is written. Attempts fail as
+//! recorded, and permission requests are answered as recorded. The record does not contain
+//! everything, such as the continuation of a killed process; such parts are not compared, and
+//! neither are waiting times.
 
 mod attempts;
 mod context;
@@ -29,24 +30,24 @@ use serde::Serialize;
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
 use context::{
-    RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayContext, StageClock,
+    RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayClock, ReplayContext,
 };
 use recording::Recording;
 use steps::{Difference, ReplayStep};
 
-/// How long a whole run may take: nothing in it waits for anything.
+/// Time limit of a whole run: nothing in it has to wait.
 const RUN_MAX: Duration = Duration::from_mins(5);
 /// More replies than any session has.
 const TURNS_MAX: u32 = 1_000_000;
 
-/// What is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayFormat {
-    /// A sentence; where the runs differ, both sides.
+    /// A sentence; for a difference, both sides.
     Text,
     /// One object.
     Json,
-    /// The records of the new run, one a line, then the object.
+    /// The records of the new run as JSON lines, then the result object.
     JsonLines,
 }
 
@@ -64,7 +65,7 @@ struct ReplayReport<'a> {
     difference: Option<&'a Difference>,
 }
 
-/// Runs session `id` again. `specs` are the tools as they look today. Ends well exactly when the
+/// Runs session `id` again. `specs` are the current tools. Returns [`Exit::Done`] exactly when the
 /// new run is the same.
 pub fn run(
     state: &StateDir,
@@ -76,7 +77,7 @@ pub fn run(
     let (found, records) = whole_session(state, id)?;
     let recorded = steps::steps(&records);
     if recorded.is_empty() {
-        let what = format!("session `{}` has no prompt that could run again", found.id);
+        let what = format!("session `{}` has no prompt to replay", found.id);
         return Err(Failure::new("RPL001", Exit::Session, what));
     }
     let replayed_records = perform(&found.id, Recording::of(&records), specs)?;
@@ -97,7 +98,7 @@ pub fn run(
     let written = write(&report, &replayed_records, format, out).and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("RPL003", Exit::Failed, "the answer cannot be written")
+            Err(Failure::new("RPL003", Exit::Failed, "cannot write the output")
                 .because(error.to_string()))
         }
         _ if report.identical => Ok(Exit::Done),
@@ -139,7 +140,7 @@ fn write(
     }
 }
 
-/// Runs the recording through the kernel and returns the records of that.
+/// Runs the recording through the kernel and returns the new records.
 fn perform(
     id: &str,
     recording: Recording,
@@ -147,10 +148,11 @@ fn perform(
 ) -> Result<Vec<StoredRecord>, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
     let played = runtime.block_on(async {
         tokio::time::timeout(RUN_MAX, play(id, recording, specs)).await.unwrap_or_else(|_| {
-            let what = "the session does not come to its end when it runs again";
+            let what = "the replay did not finish within 5 minutes";
             Err(Failure::new("RPL002", Exit::Failed, what))
         })
     });
@@ -172,7 +174,7 @@ async fn play(
     let mut tools = Toolbox::default();
     for name in &names {
         let known = specs.iter().find(|spec| spec.name == *name);
-        // A name that comes twice is one tool.
+        // A duplicate name is one tool.
         tools.register(Arc::new(RecordedTool::new(name, known, Arc::clone(&stage)))).ok();
     }
     let journal = Arc::new(MemoryJournal::default());
@@ -186,12 +188,12 @@ async fn play(
         policy: Arc::new(RecordedPolicy(Arc::clone(&stage))),
         grants: Arc::new(NoGrants),
         journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
-        clock: Arc::new(StageClock(Arc::clone(&stage))),
+        clock: Arc::new(ReplayClock(Arc::clone(&stage))),
         ids: Arc::new(RecordedIds(Arc::clone(&stage))),
     };
     let session = SessionHandle::start(ports, settings).await;
     let session = session.map_err(|error| internal(error.to_string()))?;
-    stage.enter(session.clone());
+    stage.set_session(session.clone());
     for turn in turns {
         stage.begin(turn.attempts);
         let running = match turn.prompt {
@@ -221,7 +223,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         limits: Limits {
             turns_max: recording.turns_max.unwrap_or(TURNS_MAX),
             result_bytes_max: usize::MAX,
-            outwaits_once: recording.outwaits,
+            outwaits_once: recording.waited_when_parked,
             ..context::limits()
         },
         history: recording.history.clone(),

@@ -1,4 +1,4 @@
-//! Where a session can be joined: its socket, and the token that whoever joins has to show.
+//! Address of an attachable session: its socket, and the token that clients must present.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -12,43 +12,44 @@ use nix::libc::{O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::hex::hex;
 
-/// The file with the token, in the state directory.
+/// File name of the token in the state directory.
 const TOKEN: &str = "attach.token";
 
-/// Bytes of a token, and of the file: twice as many hex digits.
+/// Bytes of a token; the file holds twice as many hex digits.
 const TOKEN_BYTES: usize = 32;
 
-/// Bytes of a path in an address: `sun_path` without the zero at its end (`unix(7)`).
+/// Maximum bytes of a socket path: `sun_path` without its terminating zero (`unix(7)`).
 const ADDRESS_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// Where one session can be joined.
+/// Attach address of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketAddress {
-    /// The user's state directory.
+    /// State directory of the user.
     state: PathBuf,
-    /// The socket, in the folder of the session.
+    /// Socket in the folder of the session.
     socket: PathBuf,
 }
 
-/// A path that fits into an address, as long as this lives.
+/// A socket path that is short enough for an address. Valid while this value exists.
 pub(crate) struct Address {
     pub(crate) path: PathBuf,
-    /// The folder, where the path leads through its descriptor.
+    /// Open folder that the path refers to by descriptor.
     _folder: Option<File>,
 }
 
 impl SocketAddress {
-    /// The session whose socket is `socket`, below the state directory `state`.
+    /// Endpoint of the session with the given socket; the token is kept in the state directory.
     pub fn new(state: impl Into<PathBuf>, socket: impl Into<PathBuf>) -> SocketAddress {
         SocketAddress { state: state.into(), socket: socket.into() }
     }
 
-    /// What the kernel is given. A path that is too long leads through a descriptor of its folder.
+    /// Path to connect or bind to. A path above the limit goes through a descriptor of its folder.
     pub(crate) fn address(&self) -> io::Result<Address> {
         if self.socket.as_os_str().len() <= ADDRESS_BYTES_MAX {
             return Ok(Address { path: self.socket.clone(), _folder: None });
         }
-        let too_long = || io::Error::other("the path of its socket is too long for this system");
+        let too_long =
+            || io::Error::other("the path of the attach socket is too long for this system");
         let name = self.socket.file_name().unwrap_or(OsStr::new(""));
         let folder = self.socket.parent().filter(|_| cfg!(target_os = "linux"));
         let folder = OpenOptions::new()
@@ -59,28 +60,27 @@ impl SocketAddress {
         Ok(Address { path, _folder: Some(folder) })
     }
 
-    /// Listens, in the place of a socket that nobody listens on any more. Whoever does this holds
-    /// the lock of the session.
+    /// Binds the socket and replaces a stale one. The caller must hold the lock of the session.
     pub(crate) fn listen(&self) -> io::Result<std::os::unix::net::UnixListener> {
         let address = self.address()?;
-        self.withdraw();
+        self.remove_socket();
         let listener = std::os::unix::net::UnixListener::bind(&address.path)?;
-        // Its folder lets nobody else in either.
+        // The permissions of the folder already exclude other users.
         fs::set_permissions(&address.path, fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     }
 
-    /// Removes the socket. What is no socket stays.
-    pub(crate) fn withdraw(&self) {
+    /// Removes the socket. Other kinds of files are left in place.
+    pub(crate) fn remove_socket(&self) {
         let is_socket = |found: fs::Metadata| found.file_type().is_socket();
         if self.socket.symlink_metadata().is_ok_and(is_socket) {
-            // One that is gone was to go.
+            // A missing socket is not an error.
             fs::remove_file(&self.socket).ok();
         }
     }
 
-    /// The token of this state directory, which is made if there is none.
+    /// Token of this state directory, created if it is missing.
     pub(crate) fn token(&self) -> io::Result<String> {
         let path = self.state.join(TOKEN);
         match read(&path) {
@@ -92,17 +92,17 @@ impl SocketAddress {
     }
 }
 
-/// Reads a token that nobody else can have read.
+/// Reads the token file. Rejects a link, a file of another user or one that others can read.
 fn read(path: &Path) -> io::Result<String> {
     let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let found = file.metadata()?;
     let wrong = |what: &str| {
-        let fix = "remove it, and the next front end that joins makes a new one";
+        let fix = "remove it; the next front end that attaches creates a new one";
         io::Error::other(format!("{} {what}: {fix}", path.display()))
     };
     if !found.is_file() || found.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(wrong("is no file of this user"));
+        return Err(wrong("is not a file of this user"));
     }
     if found.mode() & 0o077 != 0 {
         return Err(wrong("can be read or changed by others"));
@@ -116,7 +116,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Makes a token, unless somebody else has just done so. It appears whole.
+/// Creates the token file atomically, unless another process has just done so.
 fn make(path: &Path) -> io::Result<()> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let mut random = [0; TOKEN_BYTES];
@@ -139,8 +139,8 @@ fn make(path: &Path) -> io::Result<()> {
     written
 }
 
-/// Whether two tokens are the same, in a time that does not say where they differ.
-pub(crate) fn same(ours: &str, theirs: &str) -> bool {
+/// Compares two tokens in constant time, so that timing does not reveal where they differ.
+pub(crate) fn constant_time_eq(ours: &str, theirs: &str) -> bool {
     let differ = ours.bytes().zip(theirs.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     ours.len() == theirs.len() && differ == 0
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_made_once_and_is_the_users_alone() {
+    fn the_token_is_created_once_and_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let tokens: Vec<String> = std::thread::scope(|scope| {
             let makers: Vec<_> =
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_others_can_read_or_that_is_damaged_is_none() {
+    fn a_readable_or_damaged_token_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(TOKEN);
         let token = place(dir.path()).token().unwrap();
@@ -189,16 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_the_same_only_if_they_are() {
+    fn tokens_are_compared_completely() {
         for (a, b, same_) in
             [("", "", true), ("ab", "ab", true), ("ab", "ac", false), ("a", "ab", false)]
         {
-            assert_eq!(same(a, b), same_, "{a} {b}");
+            assert_eq!(constant_time_eq(a, b), same_, "{a} {b}");
         }
     }
 
     #[test]
-    fn listens_wherever_the_folder_lies_and_replaces_only_sockets() {
+    fn listens_on_long_paths_and_replaces_only_sockets() {
         let dir = tempfile::tempdir().unwrap();
         for depth in [0, 4] {
             let folder = dir.path().join(vec!["a-folder-with-a-long-name-in-it"; depth].join("/"));
@@ -206,14 +206,14 @@ mod tests {
             let place = place(&folder);
             assert_eq!(place.socket.as_os_str().len() > ADDRESS_BYTES_MAX, depth > 0);
             drop(place.listen().unwrap());
-            // What a process left that was killed.
+            // A killed process leaves its socket behind.
             let listener = place.listen().unwrap();
             let mode = place.socket.metadata().unwrap().mode();
             assert_eq!(mode & 0o7777, 0o600);
             let address = place.address().unwrap();
             std::os::unix::net::UnixStream::connect(&address.path).unwrap();
             drop(listener);
-            place.withdraw();
+            place.remove_socket();
             assert!(!place.socket.exists());
             fs::write(&place.socket, "mine").unwrap();
             assert!(place.listen().is_err());

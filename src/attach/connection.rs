@@ -1,5 +1,5 @@
-//! One connection, seen from the process that owns the session: the first line, then events out and
-//! instructions in, side by side.
+//! Server side of one connection: the handshake, then events out and instructions in,
+//! concurrently.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::attach::SocketAddress;
-use crate::attach::address::same;
+use crate::attach::address::constant_time_eq;
 use crate::attach::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
 use crate::attach::host::{AttachBounds, refuse};
 use crate::attach::lines::{BoundedLine, LineBuffer};
 use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 use crate::frontend::remote_session::{AttachAccepted, AttachRole};
 
-/// Answers to instructions that wait to be read; then no instruction is read.
-const ANSWERS_WAITING: usize = 16;
+/// Queued answers to instructions. When the queue is full no further instruction is read.
+const QUEUED_ANSWERS_MAX: usize = 16;
 
-/// Lines that are written before others have their turn.
-const LINES_AT_ONCE: u32 = 16;
+/// Lines written before the task yields to others.
+const LINES_BEFORE_YIELD_MAX: u32 = 16;
 
-/// Bytes that are read at a time.
+/// Bytes of one read.
 const READ_BYTES: usize = 16 << 10;
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 #[derive(Debug, PartialEq, Eq)]
-enum Over {
-    /// Whoever joined has gone.
-    Left,
-    /// The session has ended, and they have heard it.
-    Heard,
-    /// They are let go of.
+enum ConnectionEnd {
+    /// The client disconnected.
+    ClientLeft,
+    /// The session ended, and the client has received all events.
+    SessionEnded,
+    /// The host disconnected the client, for this reason.
     Dropped(String),
 }
 
@@ -54,20 +54,20 @@ pub(super) async fn serve(
     let mut reader =
         InstructionReader { lines: LineBuffer::new(HELLO_BYTES_MAX), chunk: Vec::new(), read: 0 };
     let mut stream = stream;
-    let first = match timeout(bounds.hello_max, reader.next(&mut stream)).await {
+    let first = match timeout(bounds.handshake_max, reader.next(&mut stream)).await {
         Ok(Some(BoundedLine::Whole(first))) => Hello::read(&first),
         Ok(Some(BoundedLine::TooLong)) => {
             Err(AttachRefusal::new("ATT004", "the first line is too long"))
         }
         Ok(None) => return,
-        Err(_) => Err(AttachRefusal::new("ATT004", "no first line came")),
+        Err(_) => Err(AttachRefusal::new("ATT004", "no first line was received")),
     };
     let hello = first.and_then(|hello| admit(hello, place));
     let hello = match hello {
         Ok(hello) => hello,
         Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
     };
-    reader.lines.allow(LINE_BYTES_MAX);
+    reader.lines.set_limit(LINE_BYTES_MAX);
     let name = process.map_or("another process".to_owned(), |process| format!("process {process}"));
     let records = session.last_record();
     let accepted = AttachAccepted {
@@ -82,33 +82,34 @@ pub(super) async fn serve(
     if controls {
         session.warn(format!("{name} joined this session and may control it"));
     }
-    let whole_after = hello.last.map_or(0, |last| records.saturating_sub(last));
+    let complete_after = hello.last.map_or(0, |last| records.saturating_sub(last));
     let (read, write) = stream.into_split();
-    let (answers, waiting) = mpsc::channel(ANSWERS_WAITING);
+    let (answers, waiting) = mpsc::channel(QUEUED_ANSWERS_MAX);
     answers.try_send(HostReply::accepted(accepted)).ok();
-    let mut out = Out { write, bounds, seq: 0 };
-    let heard = Following { events: session.subscribe_after(hello.after), whole_after };
+    let mut out = EventWriter { write, bounds, seq: 0 };
+    let heard = EventFilter { events: session.subscribe_after(hello.after), complete_after };
     let role = hello.role;
-    let obeying = Obeying { session: session.clone(), answers, role, name: name.clone(), bounds };
+    let instructions =
+        InstructionHandler { session: session.clone(), answers, role, name: name.clone(), bounds };
     let over = tokio::select! {
         over = out.follow(heard, waiting) => over,
-        over = obeying.follow(reader, read) => over,
+        over = instructions.follow(reader, read) => over,
     };
-    if let Over::Dropped(why) = &over {
-        tracing::info!(name, why, "a front end is let go of");
+    if let ConnectionEnd::Dropped(why) = &over {
+        tracing::info!(name, why, "front end disconnected");
         let last = line(&HostReply::dropped(why.clone()));
         timeout(bounds.refusal_max, out.write.write_all(&last)).await.ok();
     }
-    if controls && over != Over::Heard {
+    if controls && over != ConnectionEnd::SessionEnded {
         let why = match over {
-            Over::Dropped(why) => format!(" ({why})"),
-            Over::Left | Over::Heard => String::new(),
+            ConnectionEnd::Dropped(why) => format!(" ({why})"),
+            ConnectionEnd::ClientLeft | ConnectionEnd::SessionEnded => String::new(),
         };
         session.warn(format!("{name} left this session{why}"));
     }
 }
 
-/// The process at the other end, if it is one of this user.
+/// Process id of the client, where the system reports it. Clients of other users are rejected.
 fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
     let peer =
         stream.peer_cred().map_err(|error| AttachRefusal::new("ATT003", error.to_string()))?;
@@ -120,25 +121,26 @@ fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
 
 fn admit(hello: Hello, place: &SocketAddress) -> Result<Hello, AttachRefusal> {
     let ours = place.token();
-    let ours =
-        ours.map_err(|error| AttachRefusal::new("ATT003", format!("there is no token: {error}")))?;
-    if same(&ours, &hello.token) {
+    let ours = ours.map_err(|error| {
+        AttachRefusal::new("ATT003", format!("cannot read the attach token: {error}"))
+    })?;
+    if constant_time_eq(&ours, &hello.token) {
         Ok(hello)
     } else {
-        Err(AttachRefusal::new("ATT003", "that is not the token of this state directory"))
+        Err(AttachRefusal::new("ATT003", "the token does not match that of this state directory"))
     }
 }
 
-/// Lines that come in.
+/// Line reader of a connection.
 struct InstructionReader {
     lines: LineBuffer,
     chunk: Vec<u8>,
-    /// Bytes of the chunk that were understood.
+    /// Bytes of the chunk that are already consumed.
     read: usize,
 }
 
 impl InstructionReader {
-    /// The next line. `None` at the end. Dropping the future loses nothing.
+    /// Next line, or `None` at the end. Cancel-safe.
     async fn next(&mut self, from: &mut (impl AsyncReadExt + Unpin)) -> Option<BoundedLine> {
         loop {
             let rest = &self.chunk[self.read..];
@@ -156,19 +158,19 @@ impl InstructionReader {
     }
 }
 
-/// Events that go out.
-struct Following {
+/// Event stream of a connection.
+struct EventFilter {
     events: Subscription,
-    /// Of the records up to this one, only those about questions are wanted.
-    whole_after: u64,
+    /// Of the records up to this number, only those about permission requests are sent.
+    complete_after: u64,
 }
 
-impl Following {
+impl EventFilter {
     async fn next(&mut self) -> Option<Arc<Announcement>> {
         loop {
             let announcement = self.events.next().await?;
-            if announcement.record().is_none_or(|record| record > self.whole_after)
-                || is_about_questions(announcement.event())
+            if announcement.record().is_none_or(|record| record > self.complete_after)
+                || is_permission_event(announcement.event())
             {
                 return Some(announcement);
             }
@@ -176,7 +178,7 @@ impl Following {
     }
 }
 
-fn is_about_questions(event: &Event) -> bool {
+fn is_permission_event(event: &Event) -> bool {
     matches!(
         event,
         Event::PermissionRequested { .. }
@@ -187,22 +189,22 @@ fn is_about_questions(event: &Event) -> bool {
     )
 }
 
-struct Out {
+struct EventWriter {
     write: OwnedWriteHalf,
     bounds: AttachBounds,
-    /// Events that were written.
+    /// Number of events written.
     seq: u64,
 }
 
-impl Out {
-    /// Writes events and answers until the session has ended. Nothing waits here but the next line:
-    /// whoever reads slowly lags behind, and gets what is durable from the journal.
+impl EventWriter {
+    /// Writes events and answers until the session ends. Only the next line is buffered here: a
+    /// slow client lags behind and gets the durable records from the journal.
     async fn follow(
         &mut self,
-        mut heard: Following,
+        mut heard: EventFilter,
         mut answers: mpsc::Receiver<HostReply>,
-    ) -> Over {
-        let mut at_once = 0;
+    ) -> ConnectionEnd {
+        let mut lines_written = 0;
         loop {
             let text = tokio::select! {
                 biased;
@@ -212,38 +214,38 @@ impl Out {
                         return self.finish(&mut answers).await;
                     };
                     self.seq += 1;
-                    // Each connection counts its own lines.
+                    // Sequence numbers are per connection.
                     let fact = announcement.fact.clone();
                     line(&Announcement { seq: self.seq, fact })
                 }
             };
-            match timeout(self.bounds.standstill_max, self.write.write_all(&text)).await {
+            match timeout(self.bounds.stalled_read_max, self.write.write_all(&text)).await {
                 Ok(Ok(())) => (),
-                Ok(Err(_)) => return Over::Left,
+                Ok(Err(_)) => return ConnectionEnd::ClientLeft,
                 Err(_) => {
-                    let seconds = self.bounds.standstill_max.as_secs_f32();
-                    return Over::Dropped(format!("it read nothing for {seconds} s"));
+                    let seconds = self.bounds.stalled_read_max.as_secs_f32();
+                    return ConnectionEnd::Dropped(format!("it read nothing for {seconds} s"));
                 }
             }
-            at_once += 1;
-            if at_once >= LINES_AT_ONCE {
-                at_once = 0;
+            lines_written += 1;
+            if lines_written >= LINES_BEFORE_YIELD_MAX {
+                lines_written = 0;
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// What was done about the last instructions is still worth a line.
-    async fn finish(&mut self, answers: &mut mpsc::Receiver<HostReply>) -> Over {
+    /// Sends the remaining answers to instructions.
+    async fn finish(&mut self, answers: &mut mpsc::Receiver<HostReply>) -> ConnectionEnd {
         while let Ok(answer) = answers.try_recv() {
             self.write.write_all(&line(&answer)).await.ok();
         }
-        Over::Heard
+        ConnectionEnd::SessionEnded
     }
 }
 
-/// Instructions that come in.
-struct Obeying {
+/// Instruction handling of a connection.
+struct InstructionHandler {
     session: SessionHandle,
     answers: mpsc::Sender<HostReply>,
     role: AttachRole,
@@ -251,39 +253,42 @@ struct Obeying {
     bounds: AttachBounds,
 }
 
-impl Obeying {
-    /// Follows instructions until whoever gives them is gone, or makes no sense.
-    async fn follow(self, mut reader: InstructionReader, mut read: OwnedReadHalf) -> Over {
-        let mut complaints = 0;
+impl InstructionHandler {
+    /// Reads and executes instructions until the client disconnects or sends too many invalid
+    /// lines.
+    async fn follow(self, mut reader: InstructionReader, mut read: OwnedReadHalf) -> ConnectionEnd {
+        let mut invalid_lines = 0;
         let mut nth = 0;
         loop {
-            let Some(found) = reader.next(&mut read).await else { return Over::Left };
+            let Some(found) = reader.next(&mut read).await else {
+                return ConnectionEnd::ClientLeft;
+            };
             nth += 1;
             let what = match found {
                 BoundedLine::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
                 BoundedLine::Whole(_) if self.role == AttachRole::Observer => {
-                    Err("an observer gives no instructions".to_owned())
+                    Err("an observer cannot send instructions".to_owned())
                 }
                 BoundedLine::Whole(bytes) => parse(&bytes),
                 BoundedLine::TooLong => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
             };
             let result = match what {
-                Ok(instruction) => self.obey(instruction).await,
+                Ok(instruction) => self.execute(instruction).await,
                 Err(wrong) => {
-                    complaints += 1;
+                    invalid_lines += 1;
                     Err(wrong)
                 }
             };
             if self.answers.send(HostReply::of(nth, result)).await.is_err() {
-                return Over::Left;
+                return ConnectionEnd::ClientLeft;
             }
-            if complaints >= self.bounds.complaints_max {
-                return Over::Dropped(format!("{complaints} lines made no sense"));
+            if invalid_lines >= self.bounds.invalid_lines_max {
+                return ConnectionEnd::Dropped(format!("{invalid_lines} lines were invalid"));
             }
         }
     }
 
-    async fn obey(&self, instruction: Instruction) -> Result<(), String> {
+    async fn execute(&self, instruction: Instruction) -> Result<(), String> {
         match instruction {
             Instruction::Message(content) => self.prompt(content).await,
             Instruction::Steer(content) => self.deliver(MessageKind::Steer, content).await,
@@ -313,17 +318,17 @@ impl Obeying {
     }
 
     async fn prompt(&self, content: Vec<ContentPart>) -> Result<(), String> {
-        // What comes of it is among the events.
+        // The outcome is part of the event stream.
         match self.session.prompt(Prompt { content }).await {
             Ok(_) => Ok(()),
-            Err(PromptError::Busy) => Err("a prompt is being worked on: send `steer` or \
+            Err(PromptError::Busy) => Err("a turn is running: send `steer` or \
                  `follow_up`, or wait for its end"
                 .to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Queues a message; where nothing runs that could take it, it starts work.
+    /// Queues a message. If the session is idle, the message starts a turn instead.
     async fn deliver(&self, kind: MessageKind, content: Vec<ContentPart>) -> Result<(), String> {
         match self.session.deliver(kind, content.clone()).await {
             Ok(_) => Ok(()),

@@ -1,16 +1,16 @@
-//! The lines that are about the connection and not about the session, from either end. Pure.
+//! Handshake and status lines of an attach connection, for both sides. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage};
 
-/// Version of these lines.
+/// Version of the attach protocol.
 const VERSION: u32 = 1;
 
-/// Bytes of the first line.
+/// Maximum bytes of the first line.
 pub(crate) const HELLO_BYTES_MAX: usize = 4 << 10;
 
-/// What a connection begins with, from whoever wants to join.
+/// First line of a connection, sent by the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Hello {
@@ -20,10 +20,10 @@ pub(crate) struct Hello {
     pub(crate) token: String,
     #[serde(rename = "as")]
     pub(crate) role: AttachRole,
-    /// Records up to this one are not wanted.
+    /// Records up to and including this number are skipped.
     #[serde(default)]
     pub(crate) after: u64,
-    /// Of those that were there before, only so many are wanted, and questions that may be open.
+    /// Limits the existing records to the last `last` ones, plus those about permission requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<u64>,
 }
@@ -33,24 +33,26 @@ impl Hello {
         Hello { r#type: "attach".to_owned(), v: VERSION, token, role, after, last }
     }
 
-    /// Reads a first line, or says what is wrong with it.
+    /// Parses a first line. Errors describe the mistake.
     pub(crate) fn read(line: &[u8]) -> Result<Hello, AttachRefusal> {
-        let unfit = |message: &str| AttachRefusal::new("ATT004", message);
-        // What it says may have a token in it, and is not repeated.
+        let invalid = |message: &str| AttachRefusal::new("ATT004", message);
+        // The parse error is dropped: its text may quote the token.
         let hello: Hello = serde_json::from_slice(line)
-            .map_err(|_| unfit("the first line is no line of `attach`"))?;
+            .map_err(|_| invalid("the first line is not a valid `attach` line"))?;
         if hello.r#type != "attach" {
-            return Err(unfit("the first line has to be of the type `attach`"));
+            return Err(invalid("the first line must have the type `attach`"));
         }
         if hello.v != VERSION {
             let (theirs, ours) = (hello.v, VERSION);
-            return Err(unfit(&format!("version {theirs} is spoken; the session speaks {ours}")));
+            return Err(invalid(&format!(
+                "protocol version {theirs} is not supported; the session uses version {ours}"
+            )));
         }
         Ok(hello)
     }
 }
 
-/// Why somebody may not join.
+/// Reason for rejecting an attach request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttachRefusal {
     pub(crate) code: String,
@@ -63,7 +65,7 @@ impl AttachRefusal {
     }
 }
 
-/// A line from the host that is no event.
+/// A line from the host that is not a session event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub(crate) enum HostReply {
@@ -96,7 +98,7 @@ impl HostReply {
         HostReply::Dropped { v: VERSION, message: message.into() }
     }
 
-    /// What became of an instruction.
+    /// Builds the answer for instruction number `line`.
     pub(crate) fn of(line: u64, result: Result<(), String>) -> HostReply {
         match result {
             Ok(()) => HostReply::Done { v: VERSION, line },
@@ -105,19 +107,19 @@ impl HostReply {
     }
 }
 
-/// A value as a line with its newline.
+/// Serialises a value as one line, newline included.
 pub(crate) fn line(value: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(value).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// How lines that are about the connection begin, in both ways of writing it.
-const OURS: &[u8] = b"{\"type\":\"attach.";
+/// Prefix of host lines that are not session events, the same in both serialisations.
+const CONNECTION_PREFIX: &[u8] = b"{\"type\":\"attach.";
 
-/// What a line from the host says to whoever has joined.
-pub(crate) fn heard(line: Vec<u8>) -> RemoteMessage {
-    if !line.starts_with(OURS) {
+/// Classifies a line from the host.
+pub(crate) fn classify_host_line(line: Vec<u8>) -> RemoteMessage {
+    if !line.starts_with(CONNECTION_PREFIX) {
         return RemoteMessage::Event(line);
     }
     match serde_json::from_slice(&line) {
@@ -126,7 +128,7 @@ pub(crate) fn heard(line: Vec<u8>) -> RemoteMessage {
         Ok(HostReply::Dropped { message, .. } | HostReply::Refused { message, .. }) => {
             RemoteMessage::Dropped(message)
         }
-        // A later version may say more.
+        // Unknown types of later versions are passed on as events.
         Ok(HostReply::Accepted { .. }) | Err(_) => RemoteMessage::Event(line),
     }
 }
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_is_understood_or_refused_without_repeating_it() {
+    fn a_handshake_is_parsed_or_rejected_without_quoting_the_token() {
         let whole = Hello::new("t".repeat(64), AttachRole::Controller, 7, Some(200));
         assert_eq!(Hello::read(&line(&whole)), Ok(whole));
         let short = br#"{"type":"attach","v":1,"token":"x","as":"observer"}"#;
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_says_is_heard() {
+    fn host_lines_are_classified() {
         let accepted = AttachAccepted {
             session_id: SessionId::new("s"),
             process: 1,
@@ -179,7 +181,7 @@ mod tests {
         let of = |answer: &HostReply| {
             let mut text = line(answer);
             text.pop();
-            heard(text)
+            classify_host_line(text)
         };
         assert_eq!(of(&HostReply::of(7, Ok(()))), RemoteMessage::Done(7));
         assert_eq!(
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(of(&refused), RemoteMessage::Dropped("no".to_owned()));
         let event = br#"{"v":1,"type":"attach.done","line":1}"#.to_vec();
         assert_eq!(
-            heard(event.clone()),
+            classify_host_line(event.clone()),
             RemoteMessage::Event(event),
             "an event begins with its version"
         );
@@ -201,7 +203,7 @@ mod tests {
         #[test]
         fn reads_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(Hello::read(&bytes).is_err());
-            heard(bytes);
+            classify_host_line(bytes);
         }
     }
 }

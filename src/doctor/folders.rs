@@ -9,10 +9,10 @@ use nix::sys::statvfs::statvfs;
 use crate::config::Dirs;
 use crate::doctor::{Check, Examined, Status};
 
-/// Bytes below which a run may soon fail.
-const SCARCE: u64 = 200 << 20;
-/// Bytes below which it fails now.
-const NOTHING: u64 = 4 << 20;
+/// Free bytes below which a run may soon fail.
+const LOW_SPACE_BYTES: u64 = 200 << 20;
+/// Free bytes below which a run fails at once.
+const NO_SPACE_BYTES: u64 = 4 << 20;
 
 pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
     let mut checks = match &examined.dirs {
@@ -34,27 +34,27 @@ fn state(dirs: &Dirs) -> Vec<Check> {
             AREA,
             "directory",
             Status::Problem,
-            format!("{shown} cannot be made"),
+            format!("cannot create {shown}"),
         )];
     };
     let mut checks = Vec::new();
-    match try_to_write(usable) {
+    match check_writable(usable) {
         Ok(()) if usable == dir => {
             checks.push(Check::new(
                 AREA,
                 "directory",
                 Status::Good,
-                format!("{shown} can be written"),
+                format!("{shown} is writable"),
             ));
         }
         Ok(()) => {
-            let detail = format!("{shown} does not exist yet and can be made");
+            let detail = format!("{shown} does not exist yet and can be created");
             checks.push(Check::new(AREA, "directory", Status::Good, detail));
         }
         Err(error) => {
             let detail = format!("{} cannot be written: {error}", usable.display());
             let fix = format!(
-                "make {} writable for you, set POSSE_HOME=DIR, or pass --no-transcript",
+                "make {} writable for your user, set POSSE_HOME=DIR, or pass --no-transcript",
                 usable.display()
             );
             checks.push(Check::new(AREA, "directory", Status::Problem, detail).fix(fix));
@@ -69,8 +69,8 @@ fn state(dirs: &Dirs) -> Vec<Check> {
     checks
 }
 
-/// A file that is made, locked and removed again.
-fn try_to_write(dir: &Path) -> std::io::Result<()> {
+/// Creates, locks and removes a file.
+fn check_writable(dir: &Path) -> std::io::Result<()> {
     let file = tempfile::Builder::new().prefix(".posse-doctor-").tempfile_in(dir)?;
     file.as_file().try_lock().map_err(|error| match error {
         fs::TryLockError::Error(error) => error,
@@ -89,9 +89,14 @@ fn privacy(dir: &Path, metadata: &Metadata) -> Check {
     }
     let others = mode % 0o100;
     if others == 0 {
-        return Check::new("state", name, Status::Good, format!("{mode:03o}: only you"));
+        return Check::new(
+            "state",
+            name,
+            Status::Good,
+            format!("{mode:03o}: accessible only to you"),
+        );
     }
-    Check::new("state", name, Status::Warning, format!("{mode:03o}: others may look into {shown}"))
+    Check::new("state", name, Status::Warning, format!("{mode:03o}: other users can read {shown}"))
         .fix(format!("chmod 700 {shown}"))
 }
 
@@ -101,8 +106,8 @@ fn space(dir: &Path) -> Option<Check> {
     let free = u64::from(space.blocks_available()).saturating_mul(space.fragment_size());
     let detail = format!("{} MiB free", free >> 20);
     let status = match free {
-        0..NOTHING => Status::Problem,
-        NOTHING..SCARCE => Status::Warning,
+        0..NO_SPACE_BYTES => Status::Problem,
+        NO_SPACE_BYTES..LOW_SPACE_BYTES => Status::Warning,
         _ => Status::Good,
     };
     let check = Check::new("state", "space", status, detail);

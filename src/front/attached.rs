@@ -15,7 +15,7 @@ use crate::front::output::{Output, OutputTarget};
 use crate::frontend::remote_session::{RemoteMessage, RemoteSession, announcement};
 use crate::frontend::signals::Signals;
 
-pub use person::{AttachOptions, person};
+pub use person::{AttachDisplay, person};
 
 /// Instructions that wait to be sent.
 const WAITING_MAX: usize = 16;

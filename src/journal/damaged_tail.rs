@@ -1,4 +1,4 @@
-//! What lies behind the last record that the chain proves, and what can be done with it.
+//! Describes the part of a journal behind the last proven record, and the fix.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -11,23 +11,23 @@ use crate::journal::state::StoredSession;
 use crate::journal::transcript::counted;
 use crate::journal::verify::Problem;
 
-/// Bytes that are looked at: enough for a count that helps.
+/// Maximum bytes examined: enough for a useful count.
 const LOOK_BYTES_MAX: u64 = 64 << 20;
 
-/// What is in the damaged file from the damage on.
+/// Contents of the damaged file from the damage on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DamagedTail {
-    /// Bytes.
+    /// Number of bytes.
     bytes: u64,
-    /// Lines, as far as they were looked at.
+    /// Number of lines within the examined bytes.
     lines: u64,
-    /// Lines that read as records, although nothing proves them.
+    /// Lines that parse as records, although the chain does not prove them.
     readable: u64,
 }
 
 impl DamagedTail {
-    /// What is in file `name` of `dir` from `offset` on. One that is missing has nothing.
+    /// Examines file `name` in `dir` from `offset` on. A missing file counts as empty.
     pub(crate) fn of(dir: &Path, name: &str, offset: u64) -> io::Result<DamagedTail> {
         let mut file = match open_to_read(&dir.join(name)) {
             Ok(file) => file,
@@ -58,14 +58,14 @@ impl fmt::Display for DamagedTail {
     }
 }
 
-/// What to do about a journal that has `problem`.
-pub(crate) fn way_out(found: &StoredSession, problem: &Problem) -> String {
+/// Recommended fix for a journal with `problem`.
+pub(crate) fn recommended_fix(found: &StoredSession, problem: &Problem) -> String {
     let StoredSession { id, dir, .. } = found;
     let file = dir.join(&problem.file);
     let file = file.display();
     match (problem.kind.as_str(), problem.record) {
         ("newer", _) => {
-            "go on with it in the version of posse that wrote it, or a later one".into()
+            "continue it with the version of posse that wrote it, or a later one".into()
         }
         ("missing", 1) => format!(
             "put {file} back where it was; without it nothing can be proved, and `posse resume` \
@@ -73,16 +73,16 @@ pub(crate) fn way_out(found: &StoredSession, problem: &Problem) -> String {
         ),
         ("empty", 1) => format!(
             "put {file} back if you have a copy of it; if it never had a record, or there is no \
-             copy, `posse sessions rm {id}` removes the session: there is nothing to go on with"
+             copy, `posse sessions rm {id}` removes the session: there is nothing to continue"
         ),
         (_, 1) => format!(
             "no record of it can be proved, so `posse resume` refuses it and changes nothing; read \
-             what is left with `less {file}`, and begin a new session with `posse run`; \
+             what is left with `less {file}`, and start a new session with `posse run`; \
              `posse sessions rm {id}` removes this one"
         ),
         (_, record) => format!(
-            "`posse resume {id}` goes on after record {} and keeps the rest beside the journal; \
-             with `--fork` it goes on in a new session, and this one stays as it is",
+            "`posse resume {id}` continues after record {} and keeps the rest beside the journal; \
+             with `--fork` it continues in a new session, and this one stays as it is",
             record - 1
         ),
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_is_left_and_names_the_way_out() {
+    fn describes_the_damaged_tail_and_the_fix() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().to_owned();
         let record = concat!(
@@ -120,7 +120,7 @@ mod tests {
                 what: String::new(),
                 torn_tail: false,
             };
-            way_out(&found, &problem)
+            recommended_fix(&found, &problem)
         };
         assert!(way("hash", 1).contains("no record of it can be proved"));
         assert!(way("hash", 1).contains("`posse sessions rm ID`"));

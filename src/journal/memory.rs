@@ -1,4 +1,4 @@
-//! A journal that ends with its process, for `--no-transcript`.
+//! In-memory journal for `--no-transcript`; its records end with the process.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,13 +10,13 @@ use posse_actors::record::RecordId;
 
 use crate::journal::writer::lock;
 
-/// Bytes of records, as JSON, that are kept.
+/// Maximum bytes of records, as JSON.
 const BYTES_MAX: usize = 256 << 20;
-/// Ids of the last records that are remembered, to recognise one that is sent again.
+/// Number of recent record ids kept to detect duplicates.
 const RECENT_IDS: usize = 1024;
 
-/// Keeps records in memory, up to a bound. What does not fit is refused, as on a full disk:
-/// forgetting old records would break whoever reads them back.
+/// Keeps records in memory up to a limit. Further records are refused, as on a full disk: dropping
+/// old records would break replay.
 #[derive(Debug)]
 pub struct MemoryJournal {
     kept: Arc<Mutex<MemoryRecords>>,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keeps_what_fits_and_refuses_the_rest() {
+    async fn keeps_records_up_to_the_limit_and_refuses_the_rest() {
         let store = MemoryJournal { bytes_max: 500, ..MemoryJournal::default() };
         let opened = store.open().await.unwrap();
         assert_eq!(opened.last_record, 0);

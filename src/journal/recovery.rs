@@ -1,5 +1,5 @@
-//! What the records behind damage say was spent: read while they lie there, or from where they were
-//! moved to. Nothing proves them, so nothing else of them is believed.
+//! Recovers spending from records behind damage, in place or in quarantined files. The chain does
+//! not prove these records, so they are used for costs only.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -15,20 +15,20 @@ use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
 use crate::journal::state::StoredSession;
 use crate::journal::walk::{Stop, Walked, beginning, walk};
 
-/// In the name of a file that something damaged was moved to.
-const ASIDE: &str = ".jsonl.damaged-";
+/// Part of the name of a quarantined file.
+const QUARANTINE_MARK: &str = ".jsonl.damaged-";
 
-/// Lines of the accounts that are not among the records which `walked` proved and `proven` counts.
-/// `checkpoint`: there may be one that says more.
-pub(crate) fn salvage(
+/// Cost records that are neither among the proven ones of `walked` nor in `proven`. With
+/// `checkpoint`, the checkpoint is used if it covers more records.
+pub(crate) fn recover(
     dir: &Path,
     walked: &Walked,
     proven: &Accounts,
     checkpoint: bool,
 ) -> Vec<Salvaged> {
     let mut unproved = Unproved::default();
-    // Moved away by somebody who did not live to say what was in it.
-    for name in asides(dir) {
+    // Quarantined by a process that was killed before it recorded the contents.
+    for name in quarantined_files(dir) {
         let mut reader = UnverifiedReader::default();
         reader.file(&dir.join(name), 0).ok();
         let later = |doubted: &Doubted| {
@@ -41,24 +41,24 @@ pub(crate) fn salvage(
         unproved.records.extend(behind.records);
         unproved.unreadable = behind.unreadable;
     }
-    let beside = checkpoint.then(|| Checkpoint::beside(dir)).flatten();
+    let beside = checkpoint.then(|| Checkpoint::last_accounts(dir)).flatten();
     let ahead = beside.filter(|(record, _)| *record > walked.end.record);
     unproved.floor = ahead.map(|(_, accounts)| Box::new(accounts));
     proven.recover(&unproved)
 }
 
-/// The same for somebody who only looks at a session.
+/// [`recover`] for a reader that does not change the session.
 pub(crate) fn of(found: &StoredSession, proven: &Accounts) -> Vec<Salvaged> {
     let walked = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()));
     walked.map_or_else(|_| Vec::new(), |walked| of_walk(&found.dir, &walked, proven))
 }
 
-/// The same where the journal was just read.
+/// [`recover`] for a journal that was just read.
 pub(crate) fn of_walk(dir: &Path, walked: &Walked, proven: &Accounts) -> Vec<Salvaged> {
-    salvage(dir, walked, proven, true)
+    recover(dir, walked, proven, true)
 }
 
-/// What lies in the damaged file from the damage on, and in those after it.
+/// Reads the damaged file from the damage on, and the files after it.
 fn behind(dir: &Path, walked: &Walked) -> Unproved {
     let mut reader = UnverifiedReader {
         last: walked.end.record.saturating_sub(1),
@@ -86,16 +86,16 @@ fn behind(dir: &Path, walked: &Walked) -> Unproved {
     reader.found
 }
 
-/// Names of what was moved aside.
-fn asides(dir: &Path) -> Vec<String> {
+/// Names of the quarantined files.
+fn quarantined_files(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.contains(ASIDE)).collect();
+    let mut names: Vec<String> = names.filter(|name| name.contains(QUARANTINE_MARK)).collect();
     names.sort_unstable();
     names
 }
 
-/// The request that a record is about.
+/// Request number of a cost record.
 fn request_of(event: &Event) -> Option<u64> {
     match event {
         Event::ModelUsage { billing: Some(billing), .. } => Some(billing.request),
@@ -104,13 +104,13 @@ fn request_of(event: &Event) -> Option<u64> {
     }
 }
 
-/// Reads lines that nothing proves.
+/// Reads lines that the chain does not prove.
 #[derive(Default)]
 struct UnverifiedReader {
     found: Unproved,
     /// Number of the last record.
     last: u64,
-    /// The hash that the line before claims.
+    /// Hash that the previous line claims.
     before: Option<HashChain>,
 }
 
@@ -125,7 +125,7 @@ impl UnverifiedReader {
             let limit = LINE_BYTES_MAX as u64 + 1;
             let read = reader.by_ref().take(limit).read_until(b'\n', &mut line)?;
             if line.last() != Some(&b'\n') {
-                // The line that was being written is no loss; zeros, and what has no end, are.
+                // An incomplete last line is no loss; zeros and a line above the limit are.
                 let lost = read > LINE_BYTES_MAX || line.contains(&0);
                 self.found.unreadable += u64::from(lost);
                 return Ok(());
@@ -143,7 +143,7 @@ impl UnverifiedReader {
         match record_of(line) {
             Some(StoredRecord { event: Event::Unknown, .. }) if intact => (),
             None | Some(StoredRecord { event: Event::Unknown, .. }) => self.found.unreadable += 1,
-            // It was there before.
+            // Duplicate of an earlier record.
             Some(record) if record.record <= self.last => (),
             Some(record) => {
                 self.last = record.record;

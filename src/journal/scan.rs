@@ -1,4 +1,4 @@
-//! Reads lines and checks each against the chain. Stops at the first one that does not fit.
+//! Reads lines and checks each against the hash chain, up to the first one that does not fit.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,52 +14,52 @@ use serde::Deserialize;
 
 use crate::journal::format::{self, HashChain, Head, LINE_BYTES_MAX};
 
-/// Bytes read at once.
+/// Bytes of the read buffer.
 const BUFFER: usize = 1 << 20;
 
-/// What came next.
+/// Result of reading one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScanStep {
-    /// A record that fits; [`Scanner::line`] has its bytes.
+    /// A valid record; its bytes are in [`Scanner::line`].
     Record(Head),
-    /// The end of the file, after a whole line.
+    /// End of the file, after a whole line.
     End,
-    /// The end of the file within a line.
+    /// End of the file within a line.
     Torn,
-    /// A later version wrote this line.
+    /// A line written by a later version of posse.
     Newer(u32),
-    /// Something that no version writes here.
+    /// A line that no version writes here.
     Damaged(Damage),
 }
 
-/// What is wrong with a line, or with the file it should be in.
+/// Kind of damage of a line or of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Damage {
-    /// A record whose bytes are not those that its hash was made of.
+    /// The bytes of a record do not match its hash.
     Hash,
-    /// Something that is no record.
+    /// The line is not a record.
     NoRecord,
-    /// Zeros where a line belongs.
+    /// Zero bytes in place of a line.
     Zeros,
-    /// A line that ends in CR LF: something took the journal for text.
+    /// The line ends in CR LF: a program treated the journal as a text file.
     CarriageReturn,
-    /// A record that was there before.
+    /// A record that is already in the journal.
     Repeated {
         /// Its number.
         found: u64,
     },
-    /// A record that belongs elsewhere: what lies between is missing.
+    /// A record with a later number than expected: records are missing.
     Gap {
         /// Its number.
         found: u64,
-        /// The number that belongs here.
+        /// The expected number.
         expected: u64,
     },
-    /// A line longer than any that is written.
+    /// A line longer than the limit for written lines.
     TooLong,
     /// A closed segment ends within a line.
     Torn,
-    /// A segment is missing.
+    /// A segment file is missing.
     Missing {
         /// Its name.
         name: String,
@@ -101,8 +101,8 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Says what is wrong with a line that does not continue the chain. A guess for people: the hash
-/// alone decides that it does not.
+/// Describes a line that does not continue the chain. The description is a guess for people: only
+/// the hash decides that the line is damaged.
 fn damage_of(line: &[u8], expected: Option<u64>) -> Damage {
     if line.ends_with(b"\r\n") {
         return Damage::CarriageReturn;
@@ -123,19 +123,19 @@ fn out_of_place(found: u64, expected: u64) -> Damage {
     if found < expected { Damage::Repeated { found } } else { Damage::Gap { found, expected } }
 }
 
-/// Walks over the lines of one file.
+/// Reads and checks the lines of one file.
 pub(crate) struct Scanner<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     chain: HashChain,
-    /// Number of the next record, if it is known.
+    /// Expected number of the next record, if it is known.
     expected: Option<u64>,
-    /// Where the next line begins.
+    /// Offset of the next line.
     offset: u64,
 }
 
 impl<R: Read> Scanner<R> {
-    /// Starts at `offset` of a file, where a line begins that continues `chain`.
+    /// Scanner for a file from `offset` on, where a line begins that continues `chain`.
     pub(crate) fn new(
         reader: R,
         chain: HashChain,
@@ -158,8 +158,8 @@ impl<R: Read> Scanner<R> {
             return Ok(ScanStep::Damaged(Damage::TooLong));
         }
         if self.line.last() != Some(&b'\n') {
-            // A power cut leaves zeros where data was to be, also behind a line's beginning; a kill
-            // leaves that beginning alone. No record has a zero byte in it.
+            // A power cut leaves zeros in place of data, also after the beginning of a line. A
+            // kill leaves only that beginning. No record contains a zero byte.
             let zeros = self.line.contains(&0);
             return Ok(if zeros { ScanStep::Damaged(Damage::Zeros) } else { ScanStep::Torn });
         }
@@ -191,34 +191,34 @@ impl<R: Read> Scanner<R> {
         ScanStep::Record(head)
     }
 
-    /// The whole line of the last record, newline included.
+    /// Bytes of the last record's line, newline included.
     pub(crate) fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// Where the last record's line ends.
+    /// Offset of the end of the last record's line.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The hash of the last record.
+    /// Hash of the last record.
     pub(crate) fn chain(&self) -> HashChain {
         self.chain
     }
 
-    /// Number of the next record, if it is known.
+    /// Expected number of the next record, if it is known.
     pub(crate) fn expected(&self) -> Option<u64> {
         self.expected
     }
 
-    /// Goes on with the next segment.
+    /// Continues with the next segment.
     pub(crate) fn follow<S: Read>(self, reader: S) -> Scanner<S> {
         Scanner::new(reader, self.chain, self.expected, 0)
     }
 }
 
-/// A record as it is read. The event comes before the origin: a missing origin would otherwise
-/// take the `agent` of `session.started` with it.
+/// Deserialised form of a record. The event comes before the origin: a missing origin would
+/// otherwise consume the `agent` of `session.started`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RecordLine {
@@ -233,15 +233,15 @@ struct RecordLine {
     origin: Option<Arc<Origin>>,
 }
 
-/// The record of a line, whatever its hash; `None` if this version cannot understand it.
+/// Parses the record of a line, without checking its hash. `None` if this version cannot parse it.
 pub(crate) fn record_of(line: &[u8]) -> Option<StoredRecord> {
     let RecordLine { v, record, ts, id, session_id, event, origin } =
         serde_json::from_slice(line).ok()?;
     Some(StoredRecord { v, record, ts, id, session_id, origin, event })
 }
 
-/// The record of a line whose hash fits. What this version cannot understand becomes
-/// [`Event::Unknown`], so that the numbers stay without a gap.
+/// Parses the record of a verified line. A record that this version cannot parse becomes
+/// [`Event::Unknown`], so that the numbers have no gap.
 pub(crate) fn parse(line: &[u8], head: Head, session: &str) -> StoredRecord {
     record_of(line).unwrap_or_else(|| StoredRecord {
         v: head.version,
@@ -254,7 +254,8 @@ pub(crate) fn parse(line: &[u8], head: Head, session: &str) -> StoredRecord {
     })
 }
 
-/// Opens a journal file for reading: a regular file, never through a link, never waiting.
+/// Opens a journal file for reading. Accepts only a regular file, follows no link and never
+/// blocks.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -279,7 +280,7 @@ mod tests {
         bytes
     }
 
-    /// How many records fit, and what stopped the scan.
+    /// Number of valid records, the offset of their end, and the reason for stopping.
     fn scan(bytes: &[u8]) -> (u64, u64, ScanStep) {
         let mut scanner = Scanner::new(bytes, HashChain::start("s"), Some(1), 0);
         let mut records = 0;
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(scan(&[&whole, &zeros[..]].concat()), expected);
         let hole = [&whole[..], &zeros, b"\n", &whole].concat();
         assert_eq!(scan(&hole).0, 3);
-        // The file has its length, and what was to be in it has not come so far.
+        // The file has its full length, but its last data was not written.
         for begun in [1, line.len() / 2, line.len() - 1] {
             let tail = [&whole, &line[..begun], &zeros[..]].concat();
             assert_eq!(scan(&tail), expected, "{begun}");
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_take_a_later_version_for_damage() {
+    fn does_not_report_a_later_version_as_damage() {
         let mut later = record(1, "text");
         later.v = 2;
         let mut line = Vec::new();
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_number_of_what_it_cannot_understand() {
+    fn an_unknown_record_keeps_its_number() {
         let mut line = Vec::new();
         append_line(&mut line, &HashChain::start("s"), &record(5, "text")).unwrap();
         let text = String::from_utf8(line).unwrap();

@@ -1,5 +1,4 @@
-//! How a session stands: whether somebody works on it, what it waits for, how it ended, and what is
-//! not known of it.
+//! State of a session: running, waiting, parked, killed, finished or damaged.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,77 +15,77 @@ use crate::journal::segments::{ACTIVE, closed_name};
 use crate::journal::transcript::{counted, local};
 use crate::journal::verify::Problem;
 
-/// When the journal in `dir` was last written to, as far as the file system says.
+/// Time of the last write to the journal in `dir`, from the file system.
 pub fn last_change(dir: &Path) -> Option<SystemTime> {
     dir.join(ACTIVE).metadata().and_then(|about| about.modified()).ok()
 }
 
-/// Which process owns the session in `dir`, in words, if one does.
+/// Description of the process that owns the session in `dir`, if there is one.
 pub fn owner(dir: &Path) -> Option<String> {
     lock::held_by(dir)
 }
 
-/// Whether the journal in `dir` has anything in it.
+/// Checks that the journal in `dir` is not empty.
 pub fn has_begun(dir: &Path) -> bool {
     let has_bytes = dir.join(ACTIVE).metadata().is_ok_and(|about| about.len() > 0);
     has_bytes || dir.join(closed_name(1)).exists()
 }
 
-/// How a session stands.
+/// State of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SessionState {
     /// A process owns it.
     Running {
-        /// Which.
+        /// Description of that process.
         owner: String,
     },
-    /// A process owns it, and asked a person something.
+    /// A process owns it and waits for the answer to a permission request.
     Waiting {
-        /// Which.
+        /// Description of that process.
         owner: String,
-        /// What is asked about.
+        /// Summary of the request.
         question: String,
     },
-    /// It waits for a better time.
+    /// The session waits for a later retry.
     Parked {
-        /// What happened.
+        /// Cause of the wait.
         cause: String,
-        /// When it is worth trying again, in milliseconds since 1970, if that is known.
+        /// Time of the next retry, in milliseconds since 1970, if it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         next_try_ms: Option<u64>,
-        /// The process that waits for that, if one does.
+        /// Description of the process that waits, if there is one.
         #[serde(skip_serializing_if = "Option::is_none")]
         owner: Option<String>,
     },
-    /// Its process was gone before it ended: it can be resumed.
+    /// The process died before the session ended. It can be resumed.
     Killed {
-        /// What a person had been asked about.
+        /// Summary of the permission request that was open, if any.
         #[serde(skip_serializing_if = "Option::is_none")]
         question: Option<String>,
     },
-    /// It came to its end.
+    /// The session ended normally.
     Finished,
-    /// Somebody, or a limit, stopped it.
+    /// The user or a limit stopped the session.
     Stopped {
         /// `interrupted` or `limit`.
         reason: String,
     },
-    /// It ended otherwise.
+    /// The session ended with a failure.
     Failed {
         /// `failed`, `provider` or `permission`.
         reason: String,
     },
-    /// It has no record.
+    /// The journal has no record.
     Empty,
-    /// A later version of posse wrote the rest of its journal.
+    /// The rest of the journal was written by a later version of posse.
     Newer {
-        /// What that is, in words.
+        /// Description of the unknown part.
         what: String,
     },
-    /// Its journal cannot be read, or not to its end.
+    /// The journal is unreadable, fully or in part.
     Damaged {
-        /// Why.
+        /// Description of the damage.
         what: String,
     },
 }
@@ -101,7 +100,7 @@ impl SessionState {
         }
     }
 
-    /// The same, of a session that `owner` works on.
+    /// State of the same session while `owner` runs it.
     pub(crate) fn owned(self, owner: String) -> SessionState {
         match self {
             SessionState::Killed { question: Some(question) } => {
@@ -110,13 +109,13 @@ impl SessionState {
             SessionState::Parked { cause, next_try_ms, .. } => {
                 SessionState::Parked { cause, next_try_ms, owner: Some(owner) }
             }
-            // Nobody works on what cannot be read; whoever owns it will notice.
+            // An unreadable journal stays unreadable; its owner will notice.
             damaged @ (SessionState::Damaged { .. } | SessionState::Newer { .. }) => damaged,
             _ => SessionState::Running { owner },
         }
     }
 
-    /// In words, as short as a column of a list.
+    /// Short text for a column of a list.
     pub(crate) fn short(&self, zone: &TimeZone) -> String {
         match self {
             SessionState::Running { .. } => "running".to_owned(),
@@ -139,7 +138,7 @@ impl SessionState {
         }
     }
 
-    /// That of a journal which ends before its end.
+    /// State of a journal with `problem`.
     pub(crate) fn of_problem(problem: &Problem) -> SessionState {
         let what = problem.what.clone();
         match problem.kind.as_str() {
@@ -149,7 +148,7 @@ impl SessionState {
         }
     }
 
-    /// In words, with what is known.
+    /// Text with all details.
     pub(crate) fn long(&self, zone: &TimeZone) -> String {
         match self {
             SessionState::Running { owner } => format!("running ({owner})"),
@@ -175,8 +174,8 @@ impl SessionState {
     }
 }
 
-/// How the session in `dir` stands, whose records say `replayed`, in one line.
-pub(crate) fn standing(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
+/// State of the session in `dir` with these folded records.
+pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
     let state = of_replayed(replayed);
     if let Some(owner) = lock::held_by(dir) {
         return state.owned(owner).long(zone);
@@ -188,7 +187,7 @@ pub(crate) fn standing(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> Stri
     }
     let since = |begun: &Begun| {
         let at = local(begun.started_ms, zone);
-        at.map_or_else(String::new, |at| at.strftime(", begun at %H:%M:%S").to_string())
+        at.map_or_else(String::new, |at| at.strftime(", started at %H:%M:%S").to_string())
     };
     let lost: Vec<String> = lost
         .iter()
@@ -216,15 +215,15 @@ fn of_replayed(replayed: &Replayed) -> SessionState {
     }
 }
 
-/// Something that the last record about it decides.
+/// Property that the latest relevant record decides.
 #[derive(Debug, Default)]
 enum Decided<T> {
-    /// None was about it so far.
+    /// No relevant record so far.
     #[default]
     NotYet,
-    /// It is not so.
+    /// The property does not hold.
     IsNot,
-    /// It is so.
+    /// The property holds, with this value.
     Is(T),
 }
 
@@ -236,12 +235,12 @@ impl<T> Decided<T> {
     }
 }
 
-/// The same from the last records alone, the last one first: what a list can afford.
+/// State derived from the latest records, read backwards: cheap enough for a list.
 #[derive(Debug, Default)]
 pub(crate) struct Backwards {
-    /// Whether it ended, once that is decided.
+    /// End of the session, once decided.
     ended: Decided<String>,
-    /// Whether it is parked, once that is decided.
+    /// Parked state, once decided.
     parked: Decided<SessionState>,
     closed: HashSet<QuestionId>,
     over: HashSet<CallId>,
@@ -249,7 +248,7 @@ pub(crate) struct Backwards {
 }
 
 impl Backwards {
-    /// Adds the record before those that were added.
+    /// Adds the record before those added so far.
     pub(crate) fn push(&mut self, event: &Event) {
         match event {
             Event::SessionEnded { reason, .. } => {
@@ -283,14 +282,14 @@ impl Backwards {
             Event::PermissionRequested { request_id, call_id, summary, .. }
                 if !self.closed.contains(request_id) && !self.over.contains(call_id) =>
             {
-                // The one that was asked first is the one that is shown.
+                // The earliest open request is shown.
                 self.question = Some(summary.clone());
             }
             _ => (),
         }
     }
 
-    /// How a session stands that nobody works on.
+    /// State of a session that no process owns.
     pub(crate) fn state(self) -> SessionState {
         match (self.parked, self.ended) {
             (Decided::Is(parked), _) => parked,

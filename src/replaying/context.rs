@@ -1,4 +1,4 @@
-//! The world of a session that runs again: its model and its tools answer from the record.
+//! Test doubles for a replayed session: model and tools that answer from the record.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,67 +19,66 @@ use posse_actors::root_session::SessionHandle;
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
-use crate::replaying::attempts::{self, Attempt, AttemptEnd, Then};
-use crate::replaying::questions::RecordedAnswer as AnswerEnd;
+use crate::replaying::attempts::{self, AttemptEnd, FailureReaction, RecordedAttempt};
+use crate::replaying::questions::RecordedAnswer;
 use crate::replaying::recording::{Message, Recording};
 
-/// A wait before somebody is asked again, in the time of the stage.
-const AGAIN: Duration = Duration::from_hours(1);
-/// How long nobody is asked who was given up: longer than one is waited for while another may be
-/// asked, which is longer than a few waits.
-const AWAY: Duration = Duration::from_hours(10);
+/// Wait before a model is asked again, in simulated time.
+const RETRY_WAIT: Duration = Duration::from_hours(1);
+/// Time that a given-up model is not asked: longer than the wait for it while an alternative
+/// exists, which is longer than a few waits.
+const UNAVAILABLE_TIME: Duration = Duration::from_hours(10);
 const WORTH_WAITING: Duration = Duration::from_hours(9);
-/// Long enough for everybody to be asked again.
-const RESTED: Duration = Duration::from_hours(20_000);
+/// Long enough for every model to be asked again.
+const RECOVERY_TIME: Duration = Duration::from_hours(20_000);
 const PATIENCE: Duration = Duration::from_hours(1_000_000);
-/// Waits that are longer take no time: below are those for more of a reply.
+/// Longer waits take no real time; shorter ones are waits for more of a reply.
 const REAL_MAX: Duration = Duration::from_millis(500);
-/// More failures in a row than any session has.
+/// More consecutive failures than any session has.
 const FAILURES_MAX: u32 = 1_000_000;
 
-/// How long things take on the stage: waits are told apart by what followed them, not by how long
-/// they were.
+/// Limits of the replay. Waits are classified by the events after them, not by their length.
 pub(crate) fn limits() -> Limits {
     Limits {
         patience: PATIENCE,
-        backoff_first: AWAY,
-        backoff_max: AWAY,
+        backoff_first: UNAVAILABLE_TIME,
+        backoff_max: UNAVAILABLE_TIME,
         retry_after_max: PATIENCE,
         breaker_failures: FAILURES_MAX,
-        probe_interval: AWAY,
+        probe_interval: UNAVAILABLE_TIME,
         failover_wait: WORTH_WAITING,
-        failback_after: RESTED / 20,
+        failback_after: RECOVERY_TIME / 20,
         silence_hint: PATIENCE,
-        // How large a request is depends on what the stage does not know.
+        // The size of a request depends on data that is not recorded.
         context_main: ContextBudget { compacts: false, ..ContextBudget::main() },
         ..Limits::default()
     }
 }
 
-/// What the actors on the stage have in common.
+/// State shared by the test doubles of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayContext {
     recording: Recording,
-    /// What is left of the current prompt.
-    attempts: Mutex<VecDeque<Attempt>>,
+    /// Remaining attempts of the current prompt.
+    attempts: Mutex<VecDeque<RecordedAttempt>>,
     calls: Mutex<VecDeque<CallId>>,
     session: OnceLock<SessionHandle>,
     count: AtomicU32,
-    /// Time that has passed.
+    /// Simulated time that has passed.
     passed: Mutex<Duration>,
-    /// How long the next wait is, in `0.0..1.0`.
+    /// Length of the next wait, in `0.0..1.0`.
     jitter: Mutex<f64>,
 }
 
 impl ReplayContext {
-    /// A stage for `recording`, whose turns were taken out.
+    /// Builds the state for `recording`, whose turns were taken out.
     pub(crate) fn new(mut recording: Recording) -> ReplayContext {
         let calls = Mutex::new(std::mem::take(&mut recording.calls));
         ReplayContext { recording, calls, ..ReplayContext::default() }
     }
 
-    /// The session, as soon as it runs. Its questions are answered as they were.
-    pub(crate) fn enter(self: &Arc<Self>, session: SessionHandle) {
+    /// Sets the session and answers its permission requests as recorded.
+    pub(crate) fn set_session(self: &Arc<Self>, session: SessionHandle) {
         let mut events = session.subscribe();
         let stage = Arc::clone(self);
         let answering = session.clone();
@@ -95,21 +94,21 @@ impl ReplayContext {
                     Some((Some(decision), _)) => {
                         answering.answer(request_id.clone(), decision).await.ok();
                     }
-                    // The answer to another question is on its way.
-                    Some((None, Some(AnswerEnd::Covered))) => {}
+                    // The answer to another request covers this one.
+                    Some((None, Some(RecordedAnswer::Covered))) => {}
                     Some((None, _)) | None => answering.interrupt(),
                 }
             }
         });
     }
 
-    /// The next prompt begins.
-    pub(crate) fn begin(&self, attempts: VecDeque<Attempt>) {
+    /// Begins the next prompt.
+    pub(crate) fn begin(&self, attempts: VecDeque<RecordedAttempt>) {
         *lock(&self.attempts) = attempts;
     }
 
-    /// Says what the user said at this point.
-    async fn say(&self, messages: Vec<Message>) {
+    /// Sends the recorded messages of the user.
+    async fn send_messages(&self, messages: Vec<Message>) {
         if let Some(session) = self.session.get() {
             for (kind, content) in messages {
                 session.deliver(kind, content).await.ok();
@@ -117,7 +116,7 @@ impl ReplayContext {
         }
     }
 
-    /// The record goes no further: whoever runs is stopped, as it was then.
+    /// The record ends here: stops the run, as it was stopped then.
     async fn stop<T>(&self) -> T {
         if let Some(session) = self.session.get() {
             session.interrupt();
@@ -139,10 +138,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says what was said, and fails as it failed.
+/// Model that replies and fails as recorded.
 #[derive(Debug)]
 pub(crate) struct RecordedModel {
-    /// Which of the contacts of the record.
+    /// Index among the contacts of the recording.
     pub(crate) who: usize,
     pub(crate) stage: Arc<ReplayContext>,
 }
@@ -166,7 +165,7 @@ impl Provider for RecordedModel {
             let next = lock(&stage.attempts).pop_front();
             match next {
                 None => stage.stop().await,
-                Some(next) if next.who != who => Err(stage.somebody_else(next.who)),
+                Some(next) if next.who != who => Err(stage.another_model(next.who)),
                 Some(next) => stage.attempt(next, &deltas).await,
             }
         })
@@ -176,12 +175,12 @@ impl Provider for RecordedModel {
 impl ReplayContext {
     async fn attempt(
         &self,
-        attempt: Attempt,
+        attempt: RecordedAttempt,
         deltas: &DeltaSender,
     ) -> Result<Completion, ProviderError> {
-        let Attempt { who: _, text, usage, end } = attempt;
-        if matches!(end, AttemptEnd::Failed { then: Then::Parked { .. }, .. }) {
-            // Before anything arrives: patience does not run out while it does.
+        let RecordedAttempt { who: _, text, usage, end } = attempt;
+        if matches!(end, AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }) {
+            // Before any output arrives: patience does not run out during output.
             self.pass(PATIENCE * 2);
         }
         if let Some(usage) = usage {
@@ -192,26 +191,28 @@ impl ReplayContext {
         }
         match end {
             AttemptEnd::Reply { completion, messages, rested } => {
-                // What was said while it worked is said before it goes on.
-                self.say(messages).await;
+                // Messages sent during the call are delivered before its result.
+                self.send_messages(messages).await;
                 if rested {
-                    self.pass(RESTED);
+                    self.pass(RECOVERY_TIME);
                 }
                 Ok(*completion)
             }
-            AttemptEnd::Hung => self.stop().await,
-            // Which of several is back first, and when, the record does not say.
-            AttemptEnd::Failed { then: Then::Parked { .. }, .. }
+            AttemptEnd::Interrupted => self.stop().await,
+            // The record does not contain which of several models recovers first, and when.
+            AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }
                 if self.recording.contacts.len() > 1 =>
             {
                 self.stop().await
             }
             AttemptEnd::Failed { class, cause, then } => {
                 let (jitter, wait) = match then {
-                    Then::Again => (0.0, Some(AGAIN)),
-                    // A tenth is below all that is told apart, the rest is the order.
-                    Then::Over { away } => (0.95 + 0.04 * away, Some(AWAY)),
-                    Then::Parked { known } => (0.95, known.then_some(AWAY)),
+                    FailureReaction::Retried => (0.0, Some(RETRY_WAIT)),
+                    // The top of the range; `away` orders the models within it.
+                    FailureReaction::GivenUp { away } => {
+                        (0.95 + 0.04 * away, Some(UNAVAILABLE_TIME))
+                    }
+                    FailureReaction::Parked { known } => (0.95, known.then_some(UNAVAILABLE_TIME)),
                 };
                 *lock(&self.jitter) = jitter;
                 Err(attempts::failure(&class, &cause, wait))
@@ -219,14 +220,14 @@ impl ReplayContext {
         }
     }
 
-    fn somebody_else(&self, who: usize) -> ProviderError {
+    fn another_model(&self, who: usize) -> ProviderError {
         let profile = self.recording.contacts.get(who).map_or("nobody", |contact| &contact.profile);
         let source = format!("the record says that {profile} was asked").into();
         ProviderError::Rejected { source }
     }
 }
 
-/// Returns what a tool returned, and does nothing.
+/// Tool that returns the recorded result and has no effect.
 #[derive(Debug)]
 pub(crate) struct RecordedTool {
     spec: ToolSpec,
@@ -234,7 +235,7 @@ pub(crate) struct RecordedTool {
 }
 
 impl RecordedTool {
-    /// A tool of that name. `known` is how it looks today, if there still is one.
+    /// Tool of that name. `known` is its current definition, if it still exists.
     pub(crate) fn new(
         name: &str,
         known: Option<&ToolSpec>,
@@ -274,8 +275,8 @@ impl Tool for RecordedTool {
     fn run(&self, _: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let stage = Arc::clone(&self.stage);
         Box::pin(async move {
-            let said = stage.recording.said.get(&context.call.call_id);
-            stage.say(said.cloned().unwrap_or_default()).await;
+            let said = stage.recording.user_messages.get(&context.call.call_id);
+            stage.send_messages(said.cloned().unwrap_or_default()).await;
             match stage.recording.outcomes.get(&context.call.call_id) {
                 Some(output) => output.clone(),
                 None => stage.stop().await,
@@ -284,8 +285,8 @@ impl Tool for RecordedTool {
     }
 }
 
-/// Asks where it was asked. What a rule refused is recorded as a result; everything else may run,
-/// for nothing does anything.
+/// Policy that asks where the recording asked. A denial by a rule is recorded as a result; all
+/// other calls may run, because no tool has an effect.
 #[derive(Debug)]
 pub(crate) struct RecordedPolicy(pub(crate) Arc<ReplayContext>);
 
@@ -298,7 +299,7 @@ impl Policy for RecordedPolicy {
         };
         let asked = self.0.recording.asked.get(&CallId::new(action.digest.clone()));
         let Some(asked) = asked else { return Verdict::Allow(confinement) };
-        if asked.end == Some(AnswerEnd::Covered) && !situation.grants.is_empty() {
+        if asked.end == Some(RecordedAnswer::Covered) && !situation.grants.is_empty() {
             return Verdict::Allow(confinement);
         }
         Verdict::Ask(PermissionQuestion {
@@ -312,11 +313,11 @@ impl Policy for RecordedPolicy {
     }
 }
 
-/// Time passes only where something waits for it, and then at once.
+/// Clock that advances only when something waits for it, and then at once.
 #[derive(Debug)]
-pub(crate) struct StageClock(pub(crate) Arc<ReplayContext>);
+pub(crate) struct ReplayClock(pub(crate) Arc<ReplayContext>);
 
-impl Clock for StageClock {
+impl Clock for ReplayClock {
     fn monotonic(&self) -> Duration {
         *lock(&self.0.passed)
     }
@@ -347,7 +348,7 @@ impl Clock for StageClock {
     }
 }
 
-/// Calls get the ids that they had; everything else is counted.
+/// Reuses the recorded call ids; other ids are counted.
 #[derive(Debug)]
 pub(crate) struct RecordedIds(pub(crate) Arc<ReplayContext>);
 

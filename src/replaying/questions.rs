@@ -1,4 +1,4 @@
-//! What the user was asked before a call ran, and what became of it.
+//! Permission requests of calls, and their answers.
 
 use std::collections::HashMap;
 
@@ -7,44 +7,44 @@ use posse_actors::event::{Event, Grant, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
 use serde::Serialize;
 
-/// A question about a call.
+/// A permission request for a call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RecordedQuestion {
-    /// What would happen, in one line and as a whole.
+    /// Effect of the call, in one line and in full.
     pub(crate) summary: String,
     pub(crate) detail: String,
-    /// Why it was asked.
+    /// Reason for the request.
     pub(crate) reason: String,
-    /// How it ended. `None`: the record does not say.
+    /// Result of the request. `None` if the record does not contain it.
     pub(crate) end: Option<RecordedAnswer>,
-    /// What the answer covers besides the call.
+    /// Permissions that the answer grants besides the call itself.
     #[serde(skip)]
     pub(crate) grant: Option<Grant>,
 }
 
-/// How a question ended.
+/// Result of a permission request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RecordedAnswer {
-    /// For this call, by whoever may say so.
+    /// Allowed for this call.
     Allowed,
-    /// For this call and others like it.
+    /// Allowed for this call and similar ones.
     AllowedFromNowOn,
-    /// The model is told why.
+    /// Denied, with the reason given to the model.
     Denied(String),
-    /// Another answer covers it.
+    /// Answered by a grant from another request.
     Covered,
-    /// Nobody waited for the answer any more.
+    /// Withdrawn before an answer.
     Withdrawn,
 }
 
 impl RecordedQuestion {
-    /// What the user answers, if they did.
+    /// HumanDecision of the user, if there was one.
     pub(crate) fn decision(&self) -> Option<HumanDecision> {
         match self.end.as_ref()? {
             RecordedAnswer::Allowed => Some(HumanDecision::Allow(Scope::Once)),
-            // As far as it can reach where nothing is kept.
+            // The widest scope that works without storage.
             RecordedAnswer::AllowedFromNowOn => Some(HumanDecision::Allow(Scope::Session)),
             RecordedAnswer::Denied(reason) => {
                 Some(HumanDecision::Deny { reason: Some(reason.clone()) })
@@ -54,8 +54,8 @@ impl RecordedQuestion {
     }
 }
 
-/// Enters what `event` says of a question.
-pub(crate) fn hear(
+/// Updates the requests with `event`.
+pub(crate) fn apply(
     event: &Event,
     questions: &mut HashMap<QuestionId, CallId>,
     asked: &mut HashMap<CallId, RecordedQuestion>,

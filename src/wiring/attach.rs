@@ -1,4 +1,4 @@
-//! Joining sessions: which one is meant, and how those of this process let others in.
+//! Attaching to sessions: which one is meant, and how those of this process let others in.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use posse_actors::event::{Announcement, Event, Fact};
 use tokio::sync::mpsc;
 
-use crate::attach::{self, Host, Joining, SocketAddress};
+use crate::attach::{self, AttachOptions, Host, SocketAddress};
 use crate::cli::{self, AttachArgs};
 use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure};
-use crate::front::attached::{self, AttachOptions, AttachOutcome};
+use crate::front::attached::{self, AttachDisplay, AttachOutcome};
 use crate::frontend::remote_session::{
     AttachAccepted, AttachRole, RemoteMessage, RemoteSession, SessionServer,
 };
@@ -60,14 +60,14 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     let color = colors(io::stderr().is_terminal(), environment);
     let runtime = runtime().map_err(one)?;
     let visited = runtime.block_on(async {
-        let mut joining = Joining { role, after: args.after.unwrap_or_default(), last };
+        let mut joining = AttachOptions { role, after: args.after.unwrap_or_default(), last };
         let mut again = false;
         loop {
             let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
             let visit = if args.lines {
                 attached::program(remote, args.drives).await
             } else {
-                attached::person(remote, AttachOptions { interactive, color, again }).await
+                attached::person(remote, AttachDisplay { interactive, color, again }).await
             };
             match visit {
                 // The same journal goes on, with another model perhaps.
@@ -89,7 +89,7 @@ async fn joined_soon(
     state: &StateDir,
     found: &StoredSession,
     place: &SocketAddress,
-    (joining, again): (Joining, bool),
+    (joining, again): (AttachOptions, bool),
 ) -> Result<RemoteSession, Failure> {
     let start = Instant::now();
     loop {
@@ -146,7 +146,7 @@ fn unanswered(pid: u32) -> Failure {
 fn come_and_gone(
     state: &StateDir,
     found: &StoredSession,
-    joining: Joining,
+    joining: AttachOptions,
 ) -> Result<Option<RemoteSession>, Failure> {
     let (_, mut records) = journal::whole_session(state, &found.id)?;
     records.retain(|record| record.record > joining.after);

@@ -195,7 +195,7 @@ fn nobody_who_did_not_name_it_uses_the_login() {
     assert!(ended.stderr.contains("error[CFG023]"), "{}", ended.stderr);
     assert!(world.vendor.lock().unwrap().bodies.is_empty());
     let told = RunningPosse::start(world.command("home/.codex", &["doctor"])).end();
-    assert!(told.stdout.contains("a ChatGPT login is there"), "{}", told.stdout);
+    assert!(told.stdout.contains("a ChatGPT login exists"), "{}", told.stdout);
     let listed = RunningPosse::start(world.command("home/.codex", &["models"])).end();
     assert!(listed.stdout.contains("gpt-5.1-codex"), "{}", listed.stdout);
 }

@@ -586,8 +586,8 @@ mod program {
             machine.write(&format!("d{number}/f.txt"), "x");
         }
         for (folders, status, says) in [
-            ("1000", "good", "all of the workspace is looked after"),
-            ("20", "warning", "every command is asked about, also with --yes"),
+            ("1000", "good", "all of the workspace is monitored"),
+            ("20", "warning", "every command needs permission, even with --yes"),
         ] {
             let mut command = machine.command(&["doctor", "--json"]);
             command.env("POSSE_SANDBOX_SURVEY", folders);

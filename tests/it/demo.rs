@@ -1,4 +1,4 @@
-//! `posse demo`: for somebody who has a shell and nothing else.
+//! `posse demo` on a machine with nothing but a shell.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-/// Runs the demo with nothing in the environment but where programs and temporary files are.
+/// Runs the demo with an environment that only locates programs and temporary files.
 fn demo(machine: &Machine, args: &[&str]) -> FinishedRun {
     let mut command = machine.command(&[&["demo"], args].concat());
     command.env_remove("HOME").env_remove("POSSE_HOME");
-    // If it were to ask a network, it would be told to go there.
+    // Any network access would fail at these proxies.
     for proxy in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env(proxy, "http://127.0.0.1:9/");
     }
@@ -26,7 +26,7 @@ fn assert_nothing_left(machine: &Machine) {
 }
 
 #[test]
-fn repairs_the_sample() {
+fn the_demo_repairs_the_sample() {
     let machine = Machine::new();
     let ended = demo(&machine, &[]);
     ended.assert_code(0);
@@ -57,7 +57,7 @@ fn really_runs_the_tests() {
 }
 
 #[test]
-fn says_where_it_cannot_work() {
+fn the_demo_reports_a_missing_prerequisite() {
     let machine = Machine::new();
     let mut command = machine.command(&["demo"]);
     command.env("TMPDIR", machine.path("nowhere"));

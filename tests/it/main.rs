@@ -58,9 +58,9 @@ mod beside;
 mod journal_lock;
 mod journal_versions;
 // Stopping from outside.
+mod session_listing;
 mod signals;
 mod skills;
-mod stored;
 // Every other way in which a run ends, or does not although its terminal is gone.
 mod endings;
 // Killed again and again, and resumed.

@@ -31,7 +31,7 @@ const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the bac
 
 /// Display options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttachOptions {
+pub struct AttachDisplay {
     /// True if a person is present: typed lines count.
     pub interactive: bool,
     /// True if colours may be used on standard error.
@@ -53,7 +53,7 @@ enum SentInstruction {
 }
 
 /// Shows the session and sends typed lines, until either ends.
-pub async fn person(remote: RemoteSession, manner: AttachOptions) -> AttachOutcome {
+pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutcome {
     let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
     let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
         return AttachOutcome::Cut("there is no thread to read with".to_owned());

@@ -1,4 +1,4 @@
-//! What a user sees of sessions, from stored bytes to text.
+//! Output of the session commands, from stored bytes to text.
 
 use std::path::Path;
 

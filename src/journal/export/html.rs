@@ -1,5 +1,5 @@
-//! The story as one HTML page: no script, nothing loaded from anywhere, and a policy in the page
-//! that says so to the browser.
+//! Renders a story as one HTML page without scripts or external resources, enforced by a content
+//! security policy in the page.
 
 use std::io::{self, Write};
 
@@ -13,9 +13,9 @@ use crate::journal::export::story::{
 use crate::journal::transcript::{counted, local};
 
 const STYLE: &str = include_str!("html/style.css");
-/// Characters of the prompt in the title of the page.
+/// Maximum characters of the prompt in the page title.
 const TITLE_MAX: usize = 80;
-/// Lines of a result that is open from the start.
+/// Results with at most this many lines are expanded from the start.
 const OPEN_LINES_MAX: usize = 12;
 
 /// Writes the whole page.
@@ -87,7 +87,7 @@ fn write_header(
     rows.push(("Work", format!("{replies}, {}", counted(u64::from(story.calls), "tool call"))));
     rows.extend(tokens(&story.accounts.total).map(|text| ("Tokens", text)));
     if story.ended.is_none() {
-        rows.push(("End", "it has not ended".to_owned()));
+        rows.push(("End", "not ended".to_owned()));
     }
     if let Some(started) = &story.started {
         rows.push(("Written by", format!("posse {}", started.posse)));
@@ -207,7 +207,7 @@ fn write_question(
     let (class, answer) = match &question.answer {
         Some((true, text)) => ("good", text.as_str()),
         Some((false, text)) => ("bad", text.as_str()),
-        None => ("bad", "nobody answered"),
+        None => ("bad", "no answer"),
     };
     let subject = question.subject(call).map(|text| format!("{}: ", html(text)));
     writeln!(

@@ -1,8 +1,8 @@
-//! The story as Markdown.
+//! Renders a story as Markdown.
 //!
-//! What people and models said is quoted, and what tools said is fenced, so that none of it can
-//! end where it does not end, or become a heading of the document. Links can be defined anywhere
-//! in a document, so it is looked through as a whole before it is written.
+//! Texts of people and models are quoted and outputs of tools are fenced, so that no text can end
+//! its own block or become a heading of the document. Links can be defined anywhere in a document,
+//! so it is sanitised as a whole before it is written.
 
 use std::io::{self, Write};
 
@@ -35,7 +35,7 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
         }
     }
     let end = story.ended.as_ref();
-    let end = end.map_or("it has not ended".to_owned(), |(reason, exit)| {
+    let end = end.map_or("not ended".to_owned(), |(reason, exit)| {
         format!("{}, exit code {exit}", plain(reason))
     });
     writeln!(out, "- End: {end}")?;
@@ -117,7 +117,7 @@ fn write_call(call: &StoryCall, out: &mut dyn Write) -> io::Result<()> {
     for question in &call.questions {
         let subject = question.subject(call).map(|text| format!("{}: ", plain(text)));
         let (subject, reason) = (subject.unwrap_or_default(), plain(&question.reason));
-        let answer = question.answer.as_ref().map_or("nobody answered", |(_, text)| text.as_str());
+        let answer = question.answer.as_ref().map_or("no answer", |(_, text)| text.as_str());
         writeln!(out, "> Asked: {subject}{reason}  \n> Answer: {}\n", plain(answer))?;
     }
     let Some(end) = &call.end else { return Ok(()) };
@@ -133,14 +133,14 @@ fn write_call(call: &StoryCall, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Each line as a quotation.
+/// Prefixes each line with a quotation mark.
 fn quoted(text: &str) -> String {
     let text = clean(text);
     let lines: Vec<String> = text.trim_end().lines().map(|line| format!("> {line}")).collect();
     lines.join("\n")
 }
 
-/// `2026-11-21 21:56:52` where the user lives.
+/// Date and time in the user's time zone: `2026-11-21 21:56:52`.
 pub(super) fn moment(ms: u64, zone: &TimeZone) -> String {
     local(ms, zone)
         .map_or_else(|| "?".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())

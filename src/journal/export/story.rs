@@ -1,4 +1,4 @@
-//! Records as a reader sees them: what was said, and each call with everything that belongs to it.
+//! Groups records for readers: messages, and each call with everything that belongs to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use posse_actors::event::{Event, HookDecision, JobEnd, Origin, Scope, StoredReco
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
-/// Bytes of one text that are kept; a document of more is of no use to a reader.
+/// Maximum bytes of one text.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Bytes of all texts together. What comes after that is only counted.
+/// Maximum bytes of all texts. Later records are only counted.
 const STORY_BYTES_MAX: usize = 256 << 20;
 
-/// A session as a document tells it.
+/// Contents of a session document.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) id: String,
@@ -31,7 +31,7 @@ pub(super) struct Story {
     left_out: u64,
 }
 
-/// What the first record says.
+/// Data of the first record.
 #[derive(Debug)]
 pub(super) struct SessionStart {
     pub(super) ts: u64,
@@ -42,7 +42,7 @@ pub(super) struct SessionStart {
     pub(super) model: String,
 }
 
-/// One thing that happened.
+/// One entry of a story.
 #[derive(Debug)]
 pub(super) enum StoryEntry {
     User { ts: u64, text: String, images: usize, queued: bool },
@@ -52,7 +52,7 @@ pub(super) enum StoryEntry {
     Note { ts: u64, bad: bool, word: &'static str, text: String },
 }
 
-/// A tool call, from the wish to the outcome.
+/// A tool call, from request to outcome.
 #[derive(Debug, Default)]
 pub(super) struct StoryCall {
     pub(super) ts: u64,
@@ -65,7 +65,7 @@ pub(super) struct StoryCall {
     pub(super) end: Option<CallOutcome>,
 }
 
-/// A question about a call, and what was answered.
+/// A permission request and its answer.
 #[derive(Debug)]
 pub(super) struct StoryQuestion {
     pub(super) id: QuestionId,
@@ -74,7 +74,7 @@ pub(super) struct StoryQuestion {
     pub(super) answer: Option<(bool, String)>,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Debug)]
 pub(super) struct CallOutcome {
     pub(super) good: bool,
@@ -96,7 +96,7 @@ impl Story {
     /// Adds the next record.
     pub(super) fn add(&mut self, record: StoredRecord) {
         self.last_ms = Some(record.ts);
-        // Even of what no longer fits.
+        // Includes records that no longer fit into the story.
         self.accounts.push(&record);
         if self.bytes > STORY_BYTES_MAX {
             self.left_out += 1;
@@ -128,13 +128,13 @@ impl Story {
         }
     }
 
-    /// The journal ends here though the session did not.
+    /// Records that the journal ends before the session did.
     pub(super) fn broken(&mut self, problem: &str) {
         let ts = self.last_ms.unwrap_or_default();
         self.note(ts, true, "damaged", problem.to_owned());
     }
 
-    /// Records that no longer fitted.
+    /// Number of records that did not fit.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -145,7 +145,7 @@ impl Story {
                 self.started.get_or_insert(SessionStart { ts, posse, cwd, agent, provider, model });
             }
             Event::SessionForked { parent, parent_record, history, .. } => {
-                self.taken_over(ts, &history);
+                self.inherited_history(ts, &history);
                 let text = format!("from session {parent} at record {parent_record}");
                 self.note(ts, false, "branched", text);
             }
@@ -159,8 +159,8 @@ impl Story {
         }
     }
 
-    /// What was said in the session that this one branched off.
-    fn taken_over(&mut self, ts: u64, history: &[Arc<Message>]) {
+    /// Adds the history of the session that this one was forked from.
+    fn inherited_history(&mut self, ts: u64, history: &[Arc<Message>]) {
         for message in history {
             match &**message {
                 Message::User { content } => {
@@ -331,7 +331,7 @@ impl Story {
                 (true, "hook", format!("{hook} at {} failed: {code} {cause}", event.name()))
             }
             Event::Unknown => {
-                (false, "unknown", "a record that this version does not know".to_owned())
+                (false, "unknown", "unknown record type (written by another version)".to_owned())
             }
             _ => return,
         };
@@ -343,7 +343,7 @@ impl Story {
         self.entries.push(StoryEntry::Note { ts, bad, word, text });
     }
 
-    /// The call of that id; a new one if no record has named it before.
+    /// The call with this id; a new one if no earlier record named it.
     fn entry(&mut self, id: &CallId, name: &str) -> &mut StoryCall {
         let place = *self.places.entry(id.clone()).or_insert_with(|| {
             self.calls += 1;
@@ -361,7 +361,7 @@ impl Story {
         }
     }
 
-    /// `text`, cut if it is longer than anyone reads, and counted.
+    /// `text`, truncated at the limit and counted.
     fn kept(&mut self, mut text: String) -> String {
         if text.len() > TEXT_BYTES_MAX {
             let end = text.floor_char_boundary(TEXT_BYTES_MAX);
@@ -375,7 +375,7 @@ impl Story {
 }
 
 impl StoryCall {
-    /// What the arguments say that nothing else does: the diff and the summary repeat most.
+    /// Arguments that are not shown otherwise: the diff and the summary repeat most of them.
     pub(super) fn arguments_shown(&self) -> Option<String> {
         if self.end.as_ref().is_some_and(|end| end.diff.is_some()) {
             return None;
@@ -398,13 +398,13 @@ impl StoryCall {
 }
 
 impl StoryQuestion {
-    /// What it is about, where that is not what its call is.
+    /// Subject of the request, if it differs from that of its call.
     pub(super) fn subject(&self, call: &StoryCall) -> Option<&str> {
         Some(self.summary.as_str()).filter(|summary| call.summary.as_deref() != Some(*summary))
     }
 }
 
-/// The agent's path, if it is not the main agent.
+/// Path of the agent, if it is a subagent.
 fn child(origin: Option<&Origin>) -> Option<String> {
     let origin = origin.filter(|origin| origin.parent_invocation_id.is_some())?;
     Some(origin.agent_path.clone())
@@ -432,7 +432,7 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
-/// `3 in, 4 out`, as far as it is known.
+/// `3 in, 4 out`, as far as known.
 pub(super) fn tokens(account: &Account) -> Option<String> {
     let usage = &account.usage;
     let known = |tokens: Option<u64>| tokens.map_or("?".to_owned(), |n| n.to_string());

@@ -1,4 +1,4 @@
-//! Looking back from the end says what the whole fold says.
+//! The state derived backwards equals the state of the complete fold.
 
 use posse_actors::conversation::{ContentPart, Usage};
 use posse_actors::event::{FORMAT_VERSION, StoredRecord};
@@ -52,7 +52,7 @@ fn resumed() -> Event {
     Event::SessionResumed { records: 1, with: None, changed: Vec::new() }
 }
 
-fn looked_back(events: &[Event]) -> State {
+fn read_backwards(events: &[Event]) -> State {
     let mut back = Backwards::default();
     for event in events.iter().rev() {
         back.push(event);
@@ -61,7 +61,7 @@ fn looked_back(events: &[Event]) -> State {
 }
 
 #[test]
-fn says_how_it_stands() {
+fn describes_the_state_of_a_session() {
     let waits = State::Parked { cause: "busy".to_owned(), next_try_ms: Some(1), owner: None };
     let question = |text: &str| State::Killed { question: Some(text.to_owned()) };
     let table = [
@@ -71,7 +71,7 @@ fn says_how_it_stands() {
         (vec![said(), ended("failed")], State::ended("failed"), "failed"),
         (vec![said(), ended("provider")], State::ended("provider"), "failed: provider"),
         (vec![said(), parked(), ended("parked")], waits.clone(), "parked until 01-01 00:00"),
-        // Its process was killed while it was parked.
+        // The process was killed while the session was parked.
         (vec![said(), parked()], waits, "parked until 01-01 00:00"),
         (vec![parked(), said(), ended("completed")], State::Finished, "finished"),
         (
@@ -93,7 +93,7 @@ fn says_how_it_stands() {
         ),
     ];
     for (events, state, short) in table {
-        assert_eq!(looked_back(&events), state, "{events:?}");
+        assert_eq!(read_backwards(&events), state, "{events:?}");
         assert_eq!(state.short(&TimeZone::UTC), short, "{events:?}");
     }
     let live = question("run a").owned("process 4711".to_owned());
@@ -117,10 +117,10 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn looking_back_and_folding_agree(
+    fn reading_backwards_and_folding_agree(
         events in prop::collection::vec(any_event(), 0..12), open in 0_usize..4,
     ) {
-        // Questions have ids of their own: each is asked once.
+        // Request ids are unique: each request is recorded once.
         let mut events = events;
         for (at, id) in ["a", "b", "c"].iter().enumerate().take(open) {
             events.insert((at * 3).min(events.len()), asked(id));
@@ -134,6 +134,6 @@ proptest! {
             origin: None,
             event: event.clone(),
         }).collect();
-        prop_assert_eq!(looked_back(&events), of_replayed(&replay(&records, None)));
+        prop_assert_eq!(read_backwards(&events), of_replayed(&replay(&records, None)));
     }
 }

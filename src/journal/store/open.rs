@@ -1,8 +1,8 @@
-//! Opening: finds the end of the longest valid prefix, moves what follows it aside, and goes on
+//! Opens a journal: finds the end of the longest valid prefix, quarantines the rest and continues
 //! from there.
 //!
-//! The active file is always checked whole. Of closed segments only the ends are looked at, unless
-//! something does not fit: then everything is checked, from the first record on.
+//! The active file is always verified whole. Of closed segments only the ends are read, unless
+//! something does not fit: then everything is verified from the first record on.
 
 use std::collections::VecDeque;
 use std::fs::DirBuilder;
@@ -25,16 +25,16 @@ use crate::journal::walk::{Each, ReadError, Stop, Walked, beginning, walk};
 use crate::journal::writer::disk::{ActiveFile, NextDisk};
 use crate::journal::writer::{BatchQueue, NEXT, Tail, WriterTurn, lock};
 
-/// Ids of the last records that are remembered, to recognise one that is sent again.
+/// Number of recent record ids kept to detect duplicates.
 pub(super) const RECENT_IDS: usize = 1024;
 
-/// What a walk over the journal found.
+/// Result of a walk over the journal.
 pub(super) struct Scanned {
     pub(super) walked: Walked,
     pub(super) recent_ids: Vec<RecordId>,
 }
 
-/// The end of a journal that can be continued.
+/// End of a journal that can be continued.
 #[derive(Debug)]
 pub(super) struct ValidPrefix {
     pub(super) end: Mark,
@@ -43,7 +43,7 @@ pub(super) struct ValidPrefix {
 }
 
 impl StoreState {
-    /// Opens the journal; whatever an earlier call opened is closed by that.
+    /// Opens the journal and closes one that an earlier call opened.
     pub(super) fn open(self: &Arc<Self>) -> Result<OpenedJournal, JournalError> {
         let mut turn = self.take_turn();
         let found = match self.known_end(&turn) {
@@ -78,7 +78,7 @@ impl StoreState {
         Ok(self.opened(tail, generation, found))
     }
 
-    /// Takes the turn from whatever was opened before.
+    /// Takes the write permission from the journal opened before.
     pub(super) fn take_turn(&self) -> MutexGuard<'_, WriterTurn> {
         if let Some(earlier) = lock(&self.current).take() {
             earlier.queue.close();
@@ -105,7 +105,7 @@ impl StoreState {
         OpenedJournal { journal: Box::new(journal), last_record, recent_ids, repaired }
     }
 
-    /// What a fold over the journal has just found, if the files still look like that.
+    /// Result of the last fold, if the files are still unchanged.
     fn known_end(&self, turn: &WriterTurn) -> Option<ValidPrefix> {
         let found = lock(&self.known).take().filter(|_| !turn.suspect)?;
         let closed = closed_segments(&self.dir).ok()?;
@@ -124,7 +124,7 @@ impl StoreState {
         ends.then_some(found)
     }
 
-    /// Makes a checkpoint, beside everything else, when a segment was closed.
+    /// Callback that writes a checkpoint on its own thread after a segment was closed.
     fn after_closing(&self) -> Box<dyn Fn(u32) + Send> {
         let (dir, session) = (self.dir.clone(), self.session.clone());
         let wanted = self.checkpoint_bytes < u64::MAX;
@@ -145,15 +145,16 @@ impl StoreState {
         let mut nobody = |_: &[u8], _: Head, _: Mark| Ok(());
         let mut scanned = self.scan(start, &mut nobody)?;
         let first = beginning(self.session.as_str());
-        // Not even the first line of the active file fits: then the fault may lie before it.
+        // If not even the first line of the active file fits, the fault may be in an earlier
+        // segment.
         if start.segment > 1 && scanned.is_damaged() && scanned.walked.end.record == start.record {
             scanned = self.scan(first, &mut nobody)?;
         }
-        self.settle(turn, scanned)
+        self.truncate_to_valid(turn, scanned)
     }
 
-    /// Where the file begins that has the last records: the active one, or the last closed
-    /// segment. The very beginning, if the segments do not say.
+    /// Start of the file with the last records: the active one, or the last closed segment. Falls
+    /// back to the very beginning if the segments are inconsistent.
     pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
         let first = beginning(self.session.as_str());
         let closed = closed_segments(&self.dir).map_err(disk_error)?;
@@ -168,7 +169,7 @@ impl StoreState {
             let name =
                 if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
             match ends_of(&self.dir.join(name), chain).map_err(disk_error)? {
-                // The first record of all has its number, whatever a line says.
+                // The first record of the session has a fixed number.
                 Ends::Of { record, .. } if closed.count == 0 && record != first.record => {
                     return Ok(first);
                 }
@@ -177,7 +178,7 @@ impl StoreState {
                     segments.note(last);
                     chain = claimed;
                 }
-                // Only the active file may have no record yet.
+                // Only the active file may be without a record.
                 Ends::None if segment > closed.count => (),
                 Ends::None => return Ok(first),
             }
@@ -185,7 +186,7 @@ impl StoreState {
         Ok(last)
     }
 
-    /// Checks everything from `start` on.
+    /// Verifies everything from `start` on.
     pub(super) fn scan(&self, start: Mark, each: Each<'_>) -> Result<Scanned, JournalError> {
         let mut recent_ids = VecDeque::new();
         let mut marks = lock(&self.segments);
@@ -204,8 +205,8 @@ impl StoreState {
         }
     }
 
-    /// Makes the journal end where the valid records end.
-    pub(super) fn settle(
+    /// Truncates the journal at the end of the valid records.
+    pub(super) fn truncate_to_valid(
         &self,
         turn: &mut WriterTurn,
         scanned: Scanned,
@@ -215,7 +216,7 @@ impl StoreState {
             return Err(JournalError::Newer { version });
         }
         let mut repaired = None;
-        // What is written anew has no damaged end, and the old file is kept.
+        // A rewritten file has no damaged end, and the old file is kept.
         if walked.stop != Stop::End && !(turn.suspect && walked.file == ACTIVE) {
             repaired = Some(self.cut(&walked).map_err(disk_error)?);
         }
@@ -233,7 +234,7 @@ impl Scanned {
         matches!(self.walked.stop, Stop::Torn | Stop::Damaged(_))
     }
 
-    /// What is wrong with a journal of which no record can be kept.
+    /// Error for a journal without any valid record.
     pub(super) fn nothing_kept(&self) -> JournalError {
         let why = match &self.walked.stop {
             Stop::Damaged(damage) => damage.to_string(),
@@ -245,11 +246,11 @@ impl Scanned {
     }
 }
 
-/// What a file says about itself without being read.
+/// First record number and last hash of a file, read without scanning it.
 enum Ends {
-    /// No record begins or ends it.
+    /// The file has no record at its beginning or end.
     None,
-    /// The number of its first record, and the hash that its last line claims.
+    /// Number of the first record, and the hash that the last line claims.
     Of { record: u64, claimed: HashChain },
 }
 
@@ -260,13 +261,13 @@ fn ends_of(path: &Path, before: HashChain) -> io::Result<Ends> {
         Err(error) => return Err(error),
     };
     let Some(head) = first_head(&mut file)? else { return Ok(Ends::None) };
-    // The active file may end anywhere; nothing follows it.
+    // The active file may end anywhere; no segment follows it.
     let claimed = last_chain(&mut file)?.unwrap_or(before);
     Ok(Ends::Of { record: head.record, claimed })
 }
 
-/// Makes `dir` and what is missing above it, for the user alone. Returns the directories that
-/// got new entries.
+/// Creates `dir` and its missing parents with access for the user alone. Returns the directories
+/// with new entries.
 pub(super) fn make_private(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut missing = Vec::new();
     let mut at = Some(dir);

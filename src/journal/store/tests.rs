@@ -1,4 +1,4 @@
-//! Real files: opening, repair, segments, reading back, locks.
+//! Opening, repair, segments, reading back and locks, with real files.
 
 mod damage;
 mod disk;
@@ -40,7 +40,7 @@ impl JournalFolder {
         self.sized(2000, u64::MAX)
     }
 
-    /// With segments of so many bytes, and a checkpoint after so many that were read.
+    /// Store with this segment size and this checkpoint threshold.
     fn sized(&self, segment_bytes: u64, checkpoint_bytes: u64) -> FileJournal {
         let (dir, id) = (self.dir(), SessionId::new("s"));
         FileJournal::with_sizes(&dir, id, segment_bytes, checkpoint_bytes, Steps::default())
@@ -51,7 +51,7 @@ impl JournalFolder {
         verify_session(&self.dir(), "s").unwrap()
     }
 
-    /// A journal of `records` records, closed.
+    /// A closed journal of `records` records.
     async fn written(records: u64) -> JournalFolder {
         let room = JournalFolder::new();
         let store = room.store();
@@ -104,7 +104,7 @@ async fn continues_where_it_ended() {
 }
 
 #[tokio::test]
-async fn is_for_its_user_alone() {
+async fn files_are_private_to_the_user() {
     let room = JournalFolder::written(1).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&room.0.path().join("state")), 0o700);
@@ -113,7 +113,7 @@ async fn is_for_its_user_alone() {
 }
 
 #[tokio::test]
-async fn belongs_to_one_owner() {
+async fn a_journal_has_one_owner() {
     let room = JournalFolder::new();
     let store = room.store();
     let second = FileJournal::lock(&room.dir(), SessionId::new("s"));
@@ -133,7 +133,7 @@ async fn closes_a_journal_that_was_opened_before() {
         assert!(matches!(end, Err(JournalError::Closed)));
     }
     assert_eq!(submit(&second, 1..=1, Durability::Written).await.unwrap().last_record, 1);
-    // The thread of the one that wrote has to notice as well.
+    // The writer thread of the earlier journal must notice as well.
     let third = store.open().await.unwrap();
     assert!(submit(&second, 2..=2, Durability::Written).await.is_err());
     assert_eq!(third.last_record, 1);
@@ -142,7 +142,7 @@ async fn closes_a_journal_that_was_opened_before() {
 }
 
 #[tokio::test]
-async fn moves_a_torn_tail_aside_and_goes_on() {
+async fn quarantines_a_torn_tail_and_continues() {
     let room = JournalFolder::written(3).await;
     let whole = fs::read(room.path(ACTIVE)).unwrap();
     fs::write(room.path(ACTIVE), &whole[..whole.len() - 10]).unwrap();
@@ -186,7 +186,7 @@ async fn keeps_every_damaged_tail() {
 }
 
 #[tokio::test]
-async fn recovers_all_before_a_flipped_byte_in_real_files() {
+async fn recovers_all_records_before_a_flipped_byte_in_real_files() {
     let room = JournalFolder::written(12).await;
     let whole = fs::read(room.path(ACTIVE)).unwrap();
     for at in (0..whole.len()).step_by(97) {
@@ -205,7 +205,7 @@ async fn recovers_all_before_a_flipped_byte_in_real_files() {
 }
 
 #[tokio::test]
-async fn begins_again_when_nothing_is_left() {
+async fn starts_over_when_no_record_is_valid() {
     let room = JournalFolder::written(1).await;
     fs::write(room.path(ACTIVE), "not a journal\n").unwrap();
     let opened = room.store().open().await.unwrap();
@@ -213,9 +213,9 @@ async fn begins_again_when_nothing_is_left() {
     assert!(opened.repaired.unwrap().ends_with("nothing before it"));
 }
 
-/// Whoever wants to go on with it learns what is wrong, and the bytes stay where they were.
+/// A caller that wants to continue learns the problem, and the bytes stay in place.
 #[tokio::test]
-async fn a_fold_changes_nothing_where_nothing_could_be_kept() {
+async fn a_fold_changes_nothing_if_no_record_is_valid() {
     for damage in ["not a journal\n", "{\"v\":1,\"rec"] {
         let room = JournalFolder::written(1).await;
         let mut bytes = damage.as_bytes().to_vec();
@@ -249,7 +249,7 @@ async fn does_not_touch_what_a_later_version_wrote() {
 }
 
 #[tokio::test]
-async fn goes_on_over_segments() {
+async fn continues_across_segments() {
     let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
@@ -282,7 +282,7 @@ async fn goes_on_over_segments() {
 }
 
 #[tokio::test]
-async fn shows_that_segments_changed_places() {
+async fn detects_swapped_segments() {
     let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
@@ -302,7 +302,7 @@ async fn shows_that_segments_changed_places() {
 }
 
 #[tokio::test]
-async fn writes_a_new_file_after_a_sync_that_failed() {
+async fn rewrites_the_file_after_a_failed_sync() {
     let room = JournalFolder::written(3).await;
     let store = room.store();
     lock(&store.shared.turn).suspect = true;
@@ -317,7 +317,7 @@ async fn writes_a_new_file_after_a_sync_that_failed() {
 }
 
 #[tokio::test]
-async fn opens_a_large_journal_beside_the_runtime() {
+async fn opens_a_large_journal_without_blocking_the_runtime() {
     let room = JournalFolder::written(3000).await;
     assert!(fs::metadata(room.path(ACTIVE)).unwrap().len() > SMALL_BYTES);
     let store = room.store();
@@ -338,7 +338,7 @@ async fn answers_many_submitters_in_order() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..250 {
-                    // Numbers are handed out and submitted as one step, as the one writer does.
+                    // Numbers are assigned and submitted in one step, as the single writer does.
                     let mut next = lock(&next);
                     let heard = Arc::clone(&heard);
                     opened.journal.submit(JournalBatch {

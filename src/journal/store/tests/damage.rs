@@ -1,7 +1,7 @@
-//! A journal of 64 KB, damaged in every way and at every place.
+//! A journal of 64 KB with every kind of damage at every position.
 //!
-//! Every position is tried on the scanner, which decides where a journal ends; every line and a
-//! sample of positions on real files, which are opened, folded, continued and verified.
+//! Every position is tried on the scanner, which decides the end of a journal. Every line and a
+//! sample of positions are tried on real files, which are opened, folded, continued and verified.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::journal::scan::Damage;
 
 const RECORDS: u64 = 230;
 
-/// The whole journal, and where its lines begin; the last one is its end.
+/// A whole journal, the start offsets of its lines (the last one is its end), and its hashes.
 fn journal() -> (Vec<u8>, Vec<usize>, Vec<HashChain>) {
     let (mut bytes, mut starts) = (Vec::new(), vec![0]);
     let mut chains = vec![HashChain::start("s")];
@@ -26,12 +26,12 @@ fn journal() -> (Vec<u8>, Vec<usize>, Vec<HashChain>) {
     (bytes, starts, chains)
 }
 
-/// The line that byte `at` lies in, from 0.
+/// Index of the line that contains byte `at`, from 0.
 fn line_of(starts: &[usize], at: usize) -> usize {
     starts.partition_point(|start| *start <= at) - 1
 }
 
-/// Scans from the line before `line`, and says how many lines fit and what came then.
+/// Scans from the line before `line`. Returns the number of valid lines and the next step.
 fn scan_near(
     bytes: &[u8],
     starts: &[usize],
@@ -71,7 +71,7 @@ fn every_flipped_bit_ends_the_journal_before_its_line() {
             let line = line_of(&starts, at);
             let (fit, stop) = scan_near(&bytes, &starts, &chains, line);
             assert_eq!(fit, line, "byte {at} ^ {bit:#x}");
-            // Only the very last newline can be taken for a line that is being written.
+            // Only the very last newline can be taken for an incomplete line.
             let last = at + 1 == bytes.len();
             assert!(
                 matches!(stop, ScanStep::Damaged(_)) || (last && stop == ScanStep::Torn),
@@ -82,7 +82,7 @@ fn every_flipped_bit_ends_the_journal_before_its_line() {
     }
 }
 
-/// A journal with a damage, and what must come of it.
+/// A damaged journal and the expected result.
 struct DamageCase {
     name: String,
     bytes: Vec<u8>,
@@ -152,14 +152,14 @@ fn rows() -> Vec<DamageCase> {
     rows
 }
 
-/// The bytes of all files that were moved aside, in the order in which that happened.
-fn aside(room: &JournalFolder) -> Vec<u8> {
+/// Bytes of all quarantined files, in the order of their creation.
+fn quarantined(room: &JournalFolder) -> Vec<u8> {
     let names = room.names().into_iter().filter(|name| name.contains(".damaged-"));
     names.flat_map(|name| fs::read(room.path(&name)).unwrap()).collect()
 }
 
 #[tokio::test]
-async fn real_files_are_repaired_named_and_kept() {
+async fn damaged_files_are_repaired_reported_and_kept() {
     let mut kinds = BTreeSet::new();
     for row in rows() {
         let DamageCase { name, bytes, kept, kind } = row;
@@ -168,7 +168,7 @@ async fn real_files_are_repaired_named_and_kept() {
         fs::write(room.path(ACTIVE), &bytes).unwrap();
         let before = room.verify();
         assert_eq!(before.records, kept, "{name}");
-        // Nothing is damage where something was, and a beginning as good as any.
+        // An empty file is reported as damage, but a journal can start in it.
         let empty = bytes.is_empty();
         let whole = before.problem.is_none() || empty;
         if empty {
@@ -181,7 +181,7 @@ async fn real_files_are_repaired_named_and_kept() {
         let good = usize::try_from(before.bytes).unwrap();
 
         let store = room.store();
-        // Both ways in repair the same, save where nothing could be kept.
+        // Both ways of opening repair the same, except if no record is valid.
         let repaired = if kept == 0 && !whole {
             let error = store.replayed().unwrap_err();
             assert!(matches!(error, JournalError::Damaged { .. }), "{name}: {error:?}");
@@ -202,7 +202,7 @@ async fn real_files_are_repaired_named_and_kept() {
             let place = format!("in session.jsonl at byte {good}; ");
             assert!(line.contains(&place) && line.contains("damaged-1"), "{name}: {line}");
         }
-        assert_eq!(aside(&room), bytes[good..], "{name}");
+        assert_eq!(quarantined(&room), bytes[good..], "{name}");
         assert_eq!(fs::read(room.path(ACTIVE)).unwrap(), bytes[..good], "{name}");
         submit(&opened, kept + 1..=kept + 2, Durability::Synced).await.unwrap();
         drop((opened, store));
@@ -213,7 +213,7 @@ async fn real_files_are_repaired_named_and_kept() {
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
 }
 
-/// A journal of forty records in several segments, of which there are so many closed.
+/// A journal of forty records in several segments, with the number of closed ones.
 async fn segmented() -> (JournalFolder, u32) {
     let room = JournalFolder::new();
     let store = room.small_segments();
@@ -227,14 +227,14 @@ async fn segmented() -> (JournalFolder, u32) {
     (room, closed)
 }
 
-/// How many records lie in the first `count` closed segments.
+/// Number of records in the first `count` closed segments.
 fn records_in(room: &JournalFolder, count: u32) -> u64 {
     let name = |number: u32| room.path(&format!("session-{number:06}.jsonl"));
     (1..=count).map(|number| newlines(&fs::read(name(number)).unwrap()) as u64).sum()
 }
 
 #[tokio::test]
-async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
+async fn a_missing_segment_is_reported_and_ends_the_journal() {
     for missing in 1..=3 {
         let (room, closed) = segmented().await;
         let name = format!("session-{missing:06}.jsonl");
@@ -246,7 +246,7 @@ async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
             .map(|path| fs::metadata(path).unwrap().len())
             .sum();
         let problem = room.verify().problem;
-        // Of the last closed segment only the chain knows.
+        // For the last closed segment only the chain shows the gap.
         let (what, kind) = if missing == closed {
             (format!("record {} where", records_in(&room, missing - 1) + 1), "gap")
         } else {
@@ -260,7 +260,7 @@ async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
         assert_eq!(opened.last_record, kept, "{missing}");
         let line = opened.repaired.clone().unwrap();
         assert!(line.contains(if kind == "gap" { "where record" } else { &what }), "{line}");
-        assert_eq!(aside(&room).len() as u64, left, "{line}");
+        assert_eq!(quarantined(&room).len() as u64, left, "{line}");
         submit(&opened, kept + 1..=kept + 1, Durability::Synced).await.unwrap();
         drop((opened, store));
         assert_eq!((room.verify().records, room.verify().problem), (kept + 1, None));
@@ -268,7 +268,7 @@ async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
 }
 
 #[tokio::test]
-async fn damage_in_a_closed_segment_is_found_by_the_fold_and_cut_there() {
+async fn damage_in_a_closed_segment_is_found_by_the_fold_and_truncated_there() {
     for segment in 1..=3 {
         let (room, _) = segmented().await;
         let path = room.path(&format!("session-{segment:06}.jsonl"));
@@ -284,7 +284,7 @@ async fn damage_in_a_closed_segment_is_found_by_the_fold_and_cut_there() {
             .map(|name| fs::metadata(room.path(name)).unwrap().len())
             .sum();
         let good = room.verify().bytes;
-        // One that was made when a segment was closed would spare the damage.
+        // A checkpoint written when a segment was closed would skip the damage.
         fs::remove_file(room.path("checkpoint.json")).ok();
         let store = room.small_segments();
         let folded = store.replayed().unwrap();
@@ -292,12 +292,12 @@ async fn damage_in_a_closed_segment_is_found_by_the_fold_and_cut_there() {
         let line = folded.repaired.unwrap();
         assert!(line.contains(&format!("in session-{segment:06}.jsonl at byte ")), "{line}");
         let opened = store.open().await.unwrap();
-        // It was said by the fold.
+        // The fold has already reported it.
         assert_eq!((opened.last_record, &opened.repaired), (kept, &None));
         submit(&opened, kept + 1..=kept + 1, Durability::Synced).await.unwrap();
         drop((opened, store));
         assert_eq!((room.verify().records, room.verify().problem), (kept + 1, None));
-        assert_eq!(aside(&room).len() as u64, all - good);
+        assert_eq!(quarantined(&room).len() as u64, all - good);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Folding with and without a checkpoint comes to the same, whatever happened to either.
+//! Folding with and without a checkpoint gives the same result, regardless of the damage.
 
 use posse_actors::record::{Replayed, replay};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const CHECKPOINT: &str = "checkpoint.json";
 
-/// What the records of the room come to, read one by one.
+/// Expected state: the records read one by one.
 async fn expected(room: &JournalFolder) -> Replayed {
     let copy = JournalFolder::new();
     fs::create_dir_all(copy.dir()).unwrap();
@@ -24,8 +24,8 @@ async fn expected(room: &JournalFolder) -> Replayed {
     replay(&records, None)
 }
 
-/// A session of sixty prompts, of which the first forty are behind a checkpoint. `segment_bytes`
-/// says whether that lies in a closed segment.
+/// A session of sixty prompts with a checkpoint after forty. `segment_bytes` decides if the
+/// checkpoint is in a closed segment.
 async fn with_checkpoint(segment_bytes: u64) -> JournalFolder {
     let room = JournalFolder::new();
     for numbers in [1..=40, 41..=60] {
@@ -43,17 +43,17 @@ async fn with_checkpoint(segment_bytes: u64) -> JournalFolder {
     room
 }
 
-/// Folds without making another checkpoint.
+/// Folds without writing another checkpoint.
 fn folded(room: &JournalFolder, segment_bytes: u64) -> (Folded, FileJournal) {
     let store = room.sized(segment_bytes, u64::MAX);
     (store.replayed().unwrap(), store)
 }
 
-/// Away from the threads that make checkpoints of closed segments.
+/// Large enough that no segment is closed and no checkpoint thread starts.
 const ONE_SEGMENT: u64 = 1 << 20;
 
 #[tokio::test]
-async fn a_checkpoint_spares_what_lies_before_it() {
+async fn records_before_a_checkpoint_are_not_read() {
     let room = with_checkpoint(ONE_SEGMENT).await;
     let whole = expected(&room).await;
     let (fold, store) = folded(&room, ONE_SEGMENT);
@@ -101,7 +101,7 @@ async fn a_damaged_checkpoint_is_as_good_as_none() {
 #[tokio::test]
 async fn a_checkpoint_of_another_journal_is_not_used() {
     let room = with_checkpoint(ONE_SEGMENT).await;
-    // The same session and as many records, but other ones.
+    // The same session with as many, but different records.
     let other = JournalFolder::new();
     let store = other.sized(ONE_SEGMENT, u64::MAX);
     let opened = store.open().await.unwrap();
@@ -132,7 +132,8 @@ async fn a_journal_that_lost_its_end_is_folded_without_the_checkpoint() {
         assert_eq!((fold.spared, fold.read), (spared, lines as u64 - spared), "{lines}");
         assert_eq!(fold.replay.finish().last_record, lines as u64);
     }
-    // Damage before the checkpoint in the file that is checked whole: what is after it is lost.
+    // Damage before the checkpoint in the file that is verified whole: the records after it are
+    // lost.
     let mut bytes = whole.clone();
     bytes[whole.len() / 3] ^= 1;
     fs::write(room.path(ACTIVE), &bytes).unwrap();
@@ -153,7 +154,7 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
         if number % 20 != 0 {
             continue;
         }
-        // Made beside everything else: wait for one that is further on.
+        // Written by another thread: wait for a checkpoint that is further on.
         let start = Instant::now();
         while start.elapsed().as_secs() < 10 {
             let place = crate::journal::checkpoint::Checkpoint::read(&room.dir(), "s")
@@ -175,7 +176,7 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
 }
 
 #[tokio::test]
-async fn a_fold_of_one_session_is_the_same_wherever_it_was_put_down() {
+async fn a_fold_is_the_same_for_every_checkpoint_position() {
     let whole = {
         let room = JournalFolder::written(30).await;
         expected(&room).await

@@ -1,5 +1,5 @@
-//! What is said of stored sessions: every command says the same, damage hides no money, and "the
-//! newest" is one.
+//! Listing of stored sessions: all commands agree, damage hides no cost, and "the newest" is
+//! unambiguous.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn journal(machine: &Machine) -> (PathBuf, String) {
     (dir.join("session.jsonl"), id)
 }
 
-/// A machine with sessions whose last use was so many minutes ago, in the order of their beginning.
+/// A machine with sessions last used this many minutes ago, in the order of their start.
 fn machine_with(server: &ModelServer, used: &[u64]) -> (Machine, Vec<PathBuf>) {
     let machine = Machine::with(server);
     let mut dirs = Vec::new();
@@ -58,7 +58,7 @@ fn id_of(dir: &Path) -> String {
 }
 
 #[test]
-fn a_journal_that_was_emptied_or_removed_is_damage_with_a_way_on() {
+fn an_emptied_or_removed_journal_is_damage_with_a_fix() {
     let server = ModelServer::start_and_repeat(vec![says("Hello.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "say hello"]).assert_code(0);
@@ -83,7 +83,7 @@ fn a_journal_that_was_emptied_or_removed_is_damage_with_a_way_on() {
         shown.assert_code(8);
         assert!(shown.stdout.contains("state: empty"), "{}", shown.stdout);
         assert!(shown.stderr.contains("fix: put "), "{}", shown.stderr);
-        // It cannot be what `-c` means, and is not left out in silence.
+        // `-c` cannot select it, which is reported.
         let again = machine.posse(&["-c", "more"]);
         again.assert_code(8);
         assert!(again.stderr.contains(&id), "{}", again.stderr);
@@ -99,7 +99,7 @@ fn a_budget_does_not_grow_because_the_journal_is_damaged() {
     ended.assert_code(6);
     let spent = events.last().unwrap()["costNanoUsd"].as_u64().unwrap();
     let (file, id) = journal(&machine);
-    // One byte of the first result: all that follows proves nothing any more.
+    // One byte of the first result is flipped: the records after it are not proved any more.
     let text = fs::read_to_string(&file).unwrap();
     let at = text.find("\"tool.completed\"").unwrap();
     let mut bytes = text.into_bytes();
@@ -116,7 +116,7 @@ fn a_budget_does_not_grow_because_the_journal_is_damaged() {
     let text = machine.posse(&["sessions", "list"]).stdout;
     assert!(text.contains("> $0.0") && text.contains("damaged"), "{text}");
 
-    // What mends the journal does not mend the budget; nor does it when nothing comes of that.
+    // Repairing the journal does not restore the budget, even if the run then fails.
     machine.posse(&["-c", "look again", "--agent", "nobody"]).assert_code(3);
     assert!(file.with_file_name("session.jsonl.damaged-1").exists());
     let asked = server.requests().len();
@@ -135,7 +135,7 @@ fn a_budget_does_not_grow_because_the_journal_is_damaged() {
 }
 
 #[test]
-fn lists_what_a_killed_session_has_cost() {
+fn lists_the_cost_of_a_killed_session() {
     let server = ModelServer::start(vec![
         listing(),
         ModelAnswer::Hold(stream_bytes(
@@ -159,13 +159,13 @@ fn lists_what_a_killed_session_has_cost() {
 }
 
 #[test]
-fn every_command_says_the_same_of_a_damaged_journal_and_of_a_newer_one() {
+fn all_commands_agree_on_damaged_and_newer_journals() {
     let server = ModelServer::start_and_repeat(vec![says("Hello.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "say hello"]).assert_code(0);
     let (file, id) = journal(&machine);
     let whole = fs::read_to_string(&file).unwrap();
-    // The end is sound, so only whoever reads all of it can know.
+    // The end is valid, so only a reader of the whole journal detects it.
     let damaged = whole.replacen("say hello", "say HELLO", 1);
     for (text, state, word) in
         [(damaged, "damaged", "damaged"), (newer(&whole), "newer", "newer version")]
@@ -203,7 +203,7 @@ fn newer(text: &str) -> String {
 }
 
 #[test]
-fn the_newest_is_the_one_used_last_everywhere() {
+fn the_newest_session_is_the_last_used_everywhere() {
     let server = ModelServer::start_and_repeat(vec![says("Hello.")]);
     let (machine, dirs) = machine_with(&server, &[10, 30, 20]);
     let ids: Vec<Value> = listed(&machine).iter().map(|summary| summary["id"].clone()).collect();
@@ -218,10 +218,10 @@ fn the_newest_is_the_one_used_last_everywhere() {
 }
 
 #[test]
-fn a_newest_session_that_cannot_go_on_is_no_dead_end() {
+fn an_unusable_newest_session_suggests_another_one() {
     let server = ModelServer::start_and_repeat(vec![says("Hello.")]);
     let (machine, dirs) = machine_with(&server, &[10, 20, 30]);
-    // Neither the newest nor the one before it can go on.
+    // Neither the newest session nor the one before it can be resumed.
     for dir in &dirs[..2] {
         let file = dir.join("session.jsonl");
         let before = file.metadata().unwrap().modified().unwrap();
@@ -241,7 +241,7 @@ fn a_newest_session_that_cannot_go_on_is_no_dead_end() {
 }
 
 #[test]
-fn a_session_that_waits_for_a_better_time_is_not_said_to_run() {
+fn a_parked_session_is_not_listed_as_running() {
     let busy = status("529 Overloaded", &["retry-after: 3600"], "{}");
     let server = ModelServer::start_and_repeat(vec![busy]);
     let machine = Machine::configured(&server, &json!({"patience": "1s"}), &json!({}));
@@ -249,7 +249,7 @@ fn a_session_that_waits_for_a_better_time_is_not_said_to_run() {
     let (file, _) = journal(&machine);
     let summary = &listed(&machine)[0];
     assert_eq!((&summary["state"], &summary["owner"]), (&json!("parked"), &Value::Null));
-    // A front end where somebody stays keeps the session while it waits.
+    // An interactive front end keeps the session while it waits.
     let lock =
         fs::File::options().read(true).write(true).open(file.with_file_name("lock")).unwrap();
     lock.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Reads a journal whole for a list: whether it holds together, and what it has cost.
+//! Reads a whole journal for a list: verifies it and adds up its cost.
 
 use std::path::Path;
 
@@ -12,25 +12,25 @@ use crate::journal::summary::SessionSummary;
 use crate::journal::verify::{Problem, emptied};
 use crate::journal::walk::{beginning, walk};
 
-/// What comes before the type of a record.
+/// Bytes before the type of a record.
 const TYPE: &[u8] = b"\"type\":\"";
 
-/// Where in a line that stands, at the latest: only ids and the name of the session come before.
+/// Maximum offset of the type in a line: only ids and the session name come before it.
 const TYPE_WITHIN: usize = 1024;
 
-/// The type of a reply, to its end.
+/// Bytes of the type of a reply.
 const REPLY: &[u8] = b"model.text\"";
 
-/// What stands before the type where the record is not the main agent's.
+/// Bytes before the type if the record belongs to a subagent.
 const PARENT: &[u8] = b"\"parentInvocationId\":";
 
-/// Beginnings of the types that say something about money.
+/// Beginnings of the types that affect the cost.
 const COUNTED: [&[u8]; 5] =
     [b"model.request", b"model.usage", b"budget.", b"session.resumed", b"agent.invocation."];
 
 impl SessionSummary {
-    /// Adds what only the whole journal says.
-    pub(super) fn prove(&mut self, dir: &Path) {
+    /// Adds the values that need the whole journal.
+    pub(super) fn read_whole(&mut self, dir: &Path) {
         let mut accounts = Accounts::default();
         let mut replies = 0_u32;
         let walked = walk(dir, beginning(&self.id), &mut |line, head, _| {
@@ -53,7 +53,7 @@ impl SessionSummary {
                 accounts.follow(origin.as_deref(), &event);
             }
         }
-        // An end counts since the last time that another model, agent or provider was chosen.
+        // An end counts only since the last change of model, agent or provider.
         self.turns = self.turns.map(|last| last.max(replies));
         if accounts.total.requests > 0 {
             self.cost_nano_usd = accounts.total.known();
@@ -62,19 +62,19 @@ impl SessionSummary {
     }
 }
 
-/// Whether a record is about money.
+/// True for a record that affects the cost.
 fn counts(line: &[u8]) -> bool {
     let (_, kind) = kind_of(line);
     COUNTED.iter().any(|counted| kind.starts_with(counted))
 }
 
-/// Whether a record is a reply to the main agent.
+/// True for a reply to the main agent.
 fn is_reply(line: &[u8]) -> bool {
     let (before, kind) = kind_of(line);
     kind.starts_with(REPLY) && memmem::find(before, PARENT).is_none()
 }
 
-/// What comes before the type of a record, and what begins with it.
+/// Splits a line before the type of its record.
 fn kind_of(line: &[u8]) -> (&[u8], &[u8]) {
     let beginning = &line[..line.len().min(TYPE_WITHIN)];
     memmem::find(beginning, TYPE)
