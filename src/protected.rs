@@ -1,10 +1,11 @@
-//! What decides what runs later, or steers who runs it, by its name: one table for the policy,
-//! which judges what a call names, and for the sandbox, which holds it against commands.
+//! Table of protected file names: files that configure or trigger later code execution, or instruct
+//! agents (git, shells, editors, agents, CI). Used by the policy, which judges calls, and by the
+//! sandbox, which guards commands.
 //!
-//! A name stands here if something acts on it without being told to: git, a shell, an editor, an
-//! agent, a pipeline. What somebody has to call, such as a makefile or a build script, is ordinary
-//! work and does not. `.gitattributes` does not either: it can only pick among what the
-//! configuration of git defines, and that is held.
+//! A name is included if a program acts on it without being told to: git, a shell, an editor, an
+//! agent, a pipeline. Files that have to be invoked, such as makefiles and build scripts, are
+//! ordinary work. `.gitattributes` is not included: it can only select settings of the git
+//! configuration, which is protected.
 
 use std::borrow::Cow;
 

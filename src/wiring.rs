@@ -19,7 +19,7 @@ mod resume;
 mod roles;
 mod run;
 mod services;
-mod session_lookup;
+mod setup_facts;
 mod skills;
 mod stored_output;
 mod subagents;
@@ -55,7 +55,7 @@ pub(crate) use provider::{
 pub(crate) use run::perform;
 pub use run::{Setup, assemble};
 
-/// Characters in a line where nobody says how many there are.
+/// Default line width in characters.
 const COLUMNS: usize = 100;
 
 /// Keeps the guide true.
@@ -63,8 +63,8 @@ const COLUMNS: usize = 100;
 #[doc = include_str!("../docs/guide/embedding.md")]
 struct EmbeddingGuide;
 
-/// Does `work`; what panics on the way out of it ends as an internal error. Whoever keeps something
-/// in order, such as the terminal, has done so by then.
+/// Runs `work` and turns a panic into an internal error. Resources such as the terminal have been
+/// restored by then.
 pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
     let done = catch_unwind(AssertUnwindSafe(work));
     done.unwrap_or(ExitCode::from(Exit::Internal as u8))
@@ -72,7 +72,7 @@ pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
 
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // Who reads what is said need not read what goes wrong.
+    // If the panic message was visible, it is not repeated.
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
     let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
@@ -112,11 +112,11 @@ fn leave(exit: &CliExit) -> ExitCode {
     } else {
         io::stdout().write_all(exit.text.as_bytes())
     };
-    // Where nobody reads, there is nobody to tell.
+    // Without a reader nothing can be reported.
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
 }
 
-/// Shows every failure, and ends as the first one says. What the user wanted is none.
+/// Prints all failures and returns the first one's exit code. Interrupts are not printed.
 fn complain(failures: &[Failure]) -> ExitCode {
     let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
     if !failures.first().is_some_and(wanted) {
@@ -125,7 +125,7 @@ fn complain(failures: &[Failure]) -> ExitCode {
     ExitCode::from(failures.first().map_or(Exit::Internal, |failure| failure.exit) as u8)
 }
 
-/// Where a command works, and what is configured there.
+/// Working directory and its configuration.
 pub(crate) struct WorkspaceContext {
     pub(crate) cwd: PathBuf,
     pub(crate) dirs: Dirs,
@@ -258,7 +258,7 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// Says so if something else counts before what the user's file says of `key`.
+/// Prints a notice if another source overrides the user's file for `key`.
 fn overruled(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
     let Loaded { settings, layers, .. } = &place.loaded;
     let own = printable(&file.display().to_string());
@@ -293,12 +293,12 @@ fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<F
     Ok(written.map_or(Exit::Failed, |()| Exit::Done))
 }
 
-/// Says what is not as it was meant.
+/// Prints configuration notices.
 pub(crate) fn notices(loaded: &Loaded) {
     io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
 }
 
-/// Whether colours may be used on a stream.
+/// True if colours may be used on a stream.
 pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
     if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
         return false;

@@ -23,16 +23,16 @@ use crate::wiring::resume::{is_there, pick};
 use crate::wiring::run::runtime;
 use crate::wiring::{colors, services};
 
-/// Records of what has been that a person is shown.
+/// Number of history records shown to a person.
 const LAST: u64 = 200;
 
-/// How long a session that has just begun, or begins again, may take until it can be joined.
+/// Time until a session that is starting or restarting accepts clients.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long its owner may be stopped.
+/// Time after which a stopped owner is reported.
 const STOPPED_FOR: Duration = Duration::from_millis(900);
 
-/// How often is looked in that time.
+/// Number of checks in that time.
 const LOOKS: u32 = 3;
 
 /// Between two looks.
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     let found = find(args.id.as_deref(), &state, &cwd, environment).map_err(one)?;
     let place = SocketAddress::new(dirs.state, found.dir.join(SOCKET));
     let interactive = !args.lines && io::stdin().is_terminal() && io::stderr().is_terminal();
-    // Where nobody can type, nobody controls.
+    // Without input there is no control.
     let controls = !args.observe && (args.drives || interactive);
     let role = if controls { AttachRole::Controller } else { AttachRole::Observer };
     let last = (!args.lines && args.after.is_none()).then_some(LAST);
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
                 attached::person(remote, AttachDisplay { interactive, color, again }).await
             };
             match visit {
-                // The same journal goes on, with another model perhaps.
+                // The same journal continues, for example with another model.
                 AttachOutcome::Switched(record) if !args.drives => {
                     (joining.after, joining.last, again) = (record, None, true);
                 }
@@ -83,8 +83,8 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
     visited.map_err(one)
 }
 
-/// Joins as soon as the session can be joined, or says why it cannot. `again`: it ended a moment ago
-/// to go on, and nobody may own it in between.
+/// Attaches as soon as possible, or returns the reason why not. `again`: the session has just ended
+/// to be continued, and may have no owner for a moment.
 async fn joined_soon(
     state: &StateDir,
     found: &StoredSession,
@@ -123,7 +123,7 @@ async fn joined_soon(
     }
 }
 
-/// Ends when whoever owns the session in `dir` has been stopped for a while.
+/// Resolves when the owner of the session in `dir` has been stopped for a while.
 async fn stopped(dir: &Path) -> u32 {
     let mut looks = 0;
     loop {
@@ -142,7 +142,7 @@ fn unanswered(pid: u32) -> Failure {
         .fix(format!("`kill -CONT {pid}`, or `fg` in its terminal, lets it go on"))
 }
 
-/// A session that went on and has ended again before it could be joined: what is in its journal.
+/// A session that continued and ended before a client could attach: replays its journal.
 fn come_and_gone(
     state: &StateDir,
     found: &StoredSession,
@@ -164,15 +164,15 @@ fn come_and_gone(
     for (record, seq) in records.into_iter().zip(1..) {
         let announcement = Announcement { seq, fact: Fact::Stored(Arc::new(record)) };
         let line = serde_json::to_vec(&announcement).unwrap_or_default();
-        // There is room for each.
+        // The channel has room for each.
         out.try_send(RemoteMessage::Event(line)).ok();
     }
     let (voice, _) = mpsc::channel(1);
     Ok(Some(RemoteSession { accepted, messages: heard, commands: voice }))
 }
 
-/// The session with this id; or the one that runs in `cwd`, or in its project. Of several somebody
-/// chooses.
+/// Session with this id, or the one running in `cwd` or its project. Of several the user selects
+/// one.
 fn find(
     id: Option<&str>,
     state: &StateDir,

@@ -1,4 +1,4 @@
-//! What the user decided for longer than a session: where it is kept, and the commands around it.
+//! Stored decisions of the user: grants and trust, and their commands.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -20,8 +20,7 @@ use crate::trust::{TrustStore, Trusted};
 use crate::wiring::services::now_ms;
 use crate::wiring::{WorkspaceContext, place};
 
-/// What is trusted of the project at `root`, as far as it has a file of its own; and what is
-/// wrong with where that is kept.
+/// Trusted content of the project at `root`, and errors of the trust store.
 pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Notice>) {
     if config::project_file(root).symlink_metadata().is_err() {
         return (None, None);
@@ -42,7 +41,7 @@ pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
     presets::all().iter().map(|preset| (preset.name, preset.key_variable)).collect()
 }
 
-/// What a repository wanted and did not get: it belongs into the journal.
+/// Ignored settings of a repository, for the journal.
 pub(crate) fn ignored(loaded: &Loaded) -> Vec<Event> {
     let about_project = |notice: &&Notice| matches!(notice.code, "CFG005" | "CFG010" | "TRU001");
     let event = |notice: &Notice| Event::ConfigIgnored {
@@ -63,7 +62,7 @@ pub(crate) fn grants(
     Arc::new(Grants::new(vault, project_of(cwd), keeping(settings, tier)))
 }
 
-/// Whose permissions count in `cwd`: worktrees share those of their repository.
+/// Project whose grants apply in `cwd`: worktrees share those of their repository.
 fn project_of(cwd: &Path) -> Option<Identity> {
     project::shared_identity(&project::root_of(cwd)).ok()
 }
@@ -101,7 +100,7 @@ pub(crate) fn run_grants(
     ended.map_err(|failure| vec![failure])
 }
 
-/// What is allowed beyond a session in this project, for a person.
+/// Stored grants of this project, for display.
 pub(crate) fn grants_in(
     cwd: &Path,
     dirs: &Dirs,

@@ -1,4 +1,4 @@
-//! A text in the user's editor: through a file that nobody else can read.
+//! Editing a text in the user's editor, through a private file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use crate::wiring::services::random;
 /// Bytes of a text that is taken back.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
-/// A file that is gone when nobody needs it any more.
+/// Temporary file, removed on drop.
 struct Passing(PathBuf);
 
 impl Drop for Passing {
@@ -21,10 +21,10 @@ impl Drop for Passing {
     }
 }
 
-/// What became of `text` in `editor`, by way of a file in the folder `dir`. Blocks until the
-/// editor has ended.
+/// Returns `text` after editing in `editor`, through a file in the folder `dir`. Blocks until the
+/// editor has exited.
 ///
-/// Fails with `EDR001` if the editor did not end well, and `EDR002` if what it left is no text.
+/// Errors: `EDR001` if the editor failed, `EDR002` if the result is not text.
 pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
     let failed = |why: String| {
         let what = format!("the editor `{}` cannot be used", printable(editor));
@@ -53,7 +53,7 @@ pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Fai
 
 fn create(dir: &Path, text: &str) -> io::Result<Passing> {
     fs::create_dir_all(dir)?;
-    // The end of the name tells an editor what it is.
+    // The suffix tells the editor the file type.
     let path = dir.join(format!("prompt-{:016x}.md", random()));
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;

@@ -1,4 +1,4 @@
-//! What confines the commands of a session: found out, required, and said.
+//! Sandbox of a session: probing, requirements and messages.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
 /// Lets surveys of the workspace look at fewer folders, for those who want to see what happens then.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
-/// What file tools write, whichever session of this process they belong to.
+/// Registry of tool writes of all sessions of this process.
 static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
 /// The sandbox of a session that works in `roots`.
@@ -66,7 +66,7 @@ fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     })
 }
 
-/// Whether commands are confined as far as posse can confine them.
+/// Checks whether commands are confined by the strongest tier.
 fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     let failed = |what: &str| Failure::new("SBX003", Exit::Sandbox, what);
     if settings.mode == "off" {
@@ -111,7 +111,7 @@ pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> St
     }
 }
 
-/// What a model is told.
+/// Description of the sandbox for the model.
 pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
     if settings.mode == "off" || tier == "none" {
         return "none; commands run with the user's rights".to_owned();

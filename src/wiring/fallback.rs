@@ -11,7 +11,7 @@ use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
 
-/// Makes every one of them `ready`, so that a mistake shows before it matters.
+/// Creates all fallback providers, so that errors appear at the start.
 pub(crate) fn all(
     settings: &Settings,
     environment: &Environment,
@@ -45,7 +45,7 @@ pub(crate) fn all(
     Ok(fallbacks)
 }
 
-/// What the configuration says of a profile comes before what is known of its model.
+/// Configuration of a profile overrides the model table.
 fn abilities(settings: &Settings, name: &str, facts: &Facts) -> Abilities {
     let profile = settings.providers.get(name);
     let blind = profile.is_some_and(|profile| {

@@ -1,4 +1,4 @@
-//! What hooks are told of the settings.
+//! Settings for hooks.
 
 use std::path::Path;
 
@@ -11,8 +11,7 @@ use crate::signed_store::SignedStore;
 use crate::wiring::Setup;
 use crate::{grants, project, trust};
 
-/// What the hooks of a session are made of, as it is configured. In a dry run nothing is run, and
-/// hooks are programs.
+/// Hooks of a session from the configuration. None in a dry run, because hooks are programs.
 pub(crate) fn hook_settings<'a>(
     setup: &Setup<'a>,
     session_dir: &Path,

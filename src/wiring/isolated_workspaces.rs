@@ -1,5 +1,4 @@
-//! Worktrees of their own for agents, put together: tools that work there, the same rules for it, and
-//! what an agent is told of where it is.
+//! Isolated workspaces for subagents: tools, policy and instructions for a worktree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,17 +20,17 @@ use crate::tools::workspace::Workspace;
 use crate::tools::worktree::{WorktreeDiffStat, WorktreePaths, Worktrees};
 use crate::tools::{self, ToolEnvironment, agent_diff, agent_merge, blocking};
 
-/// Stands for the working directory in what agents are told, until they have one. No path has it.
+/// Placeholder for the working directory in instructions. No real path contains it.
 pub(crate) const ELSEWHERE: &str = "//elsewhere//";
 
-/// What agents with a worktree of their own share with the session.
+/// Services that isolated workspaces share with the session.
 pub(crate) struct WorkspaceServices {
     pub(crate) env: Arc<ToolEnvironment>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) masking: Masking,
     /// The rules of the session.
     pub(crate) policy: PolicySettings,
-    /// What agents are told, by name, with [`ELSEWHERE`] for the working directory.
+    /// Instructions by agent name, with [`ELSEWHERE`] for the working directory.
     pub(crate) prompts: BTreeMap<String, String>,
 }
 
@@ -68,7 +67,7 @@ pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees
     }
 }
 
-/// What makes places for agents of a session.
+/// Factory of isolated workspaces for a session.
 pub(crate) fn workplaces(
     worktrees: Arc<Worktrees>,
     shared: WorkspaceServices,
@@ -76,14 +75,14 @@ pub(crate) fn workplaces(
     Arc::new(OwnPlaces { worktrees, shared: Arc::new(shared) })
 }
 
-/// Removes what is left of worktrees that posse was killed in the middle of making.
+/// Removes incomplete worktrees of a killed process.
 pub(crate) fn tidy(session_dir: &Path, delegated: &[Delegated]) {
     let known: BTreeSet<&str> = delegated.iter().map(|one| one.id().as_str()).collect();
     Worktrees::keep_only(session_dir, &known);
 }
 
 impl WorkspaceServices {
-    /// Everything that works in `place`.
+    /// Tools, policy and instructions for `place`.
     fn at(&self, place: &WorktreePaths, agent: &str) -> Result<IsolatedWorkspace, String> {
         let failed = |failure: crate::failure::Failure| failure.what;
         let workspace = Workspace::open(&place.cwd, &[]).map_err(failed)?;
@@ -93,7 +92,7 @@ impl WorkspaceServices {
             workspace,
             session_dir: self.env.session_dir.clone(),
             readable_secrets: Vec::new(),
-            // What it has seen of the copy says nothing of the workspace.
+            // Reads in the copy say nothing about the workspace.
             reads: ReadTable::default(),
             budgets: Arc::clone(&self.env.budgets),
             jobs: Arc::clone(&self.env.jobs),
@@ -167,7 +166,7 @@ impl Workplaces for OwnPlaces {
 
     fn discard(&self, id: &InvocationId) {
         let (worktrees, id) = (Arc::clone(&self.worktrees), id.clone());
-        // A copy may have many files, and nobody waits for this.
+        // A copy may have many files, and nothing waits for its removal.
         let thread = std::thread::Builder::new().name("posse-worktree".into());
         if let Err(error) = thread.spawn(move || worktrees.discard(id.as_str())) {
             tracing::warn!(%error, "a worktree that nobody uses stays until the session is removed");

@@ -1,4 +1,4 @@
-//! What models cost, and what a session may cost.
+//! Pricing of models, and the budget of a session.
 
 use posse_actors::ledger::{Budget, ModelPricing, PriceLookup};
 use posse_actors::ports::{Fallback, ProviderInfo};
@@ -7,8 +7,8 @@ use crate::config::{Layers, SettingOrigin, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, rates};
 
-/// Under a budget, a reply of a model that could say more is no longer than this, so that what is
-/// held for one request is not half of what there is. `maxTokens` of the provider comes first.
+/// Maximum reply under a budget, so that a single reservation is not half of it. `maxTokens` of the
+/// provider takes precedence.
 const REPLY_TOKENS: u64 = 32_000;
 
 /// The keys of a budget.
@@ -31,7 +31,7 @@ pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> PriceLookup {
     })
 }
 
-/// What `model` costs, and what the session may cost, if that can be held.
+/// Pricing of `model` and budget of the session, if the budget can be enforced.
 pub(crate) fn affordable(
     settings: &Settings,
     model: &ProviderInfo,
@@ -43,8 +43,8 @@ pub(crate) fn affordable(
     Ok((price, budget))
 }
 
-/// What was said for this session, by a flag, a variable or itself when it was begun: it is
-/// remembered. What a file says is of whoever goes on with it.
+/// Budget set for this session by a flag, a variable or at its start: it is stored with the
+/// session. File settings are not.
 pub(crate) fn own_budget(layers: &Layers) -> Budget {
     let said = |key: &str| {
         let leaf = layers.get(key)?;
@@ -61,13 +61,13 @@ pub(crate) fn remembered(own: Budget) -> [(&'static str, &'static str, Option<u6
     [(MONEY, "POSSE_BUDGET_MICRO_USD", micro), (TOKENS, "POSSE_BUDGET_TOKENS", own.tokens)]
 }
 
-/// What a session may cost.
+/// Budget of a session.
 fn budget(settings: &Settings) -> Budget {
     let nano = |micro: u64| micro.saturating_mul(NANO);
     Budget { nano_usd: settings.budget.micro_usd_max.map(nano), tokens: settings.budget.tokens_max }
 }
 
-/// Money cannot be bounded for a model whose price nobody knows.
+/// A limit of money needs a known price.
 fn check<'a>(
     budget: Budget,
     models: impl Iterator<Item = (ProviderInfo, Option<&'a PriceLookup>)>,

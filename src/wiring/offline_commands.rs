@@ -45,7 +45,7 @@ pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResul
     lists::agents(all, default, serving, args.json, &mut stdout()).map_err(one)
 }
 
-/// Which files of instructions are read here.
+/// Instruction files that apply here.
 pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandResult {
     let root = project::root_of(&found.cwd);
     let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);

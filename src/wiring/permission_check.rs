@@ -1,4 +1,4 @@
-//! `posse permissions check`: commands and what the policy says about them, one JSON object a line.
+//! `posse permissions check`: decisions of the policy about commands, one JSON object per line.
 
 use std::io::{self, BufRead, BufWriter, Read, Write};
 
@@ -17,7 +17,7 @@ use crate::wiring::{WorkspaceContext, notices, place};
 /// Bytes of one line or one command that are read.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// A line of standard input; what else stands in it is the caller's.
+/// Input line; further members are ignored.
 #[derive(Deserialize)]
 struct CommandLine {
     command: String,
@@ -93,7 +93,7 @@ fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
     }
 }
 
-/// How many lines were no commands. Each still gets an answer, and none of those allows.
+/// Number of invalid lines. Each gets an answer that does not allow.
 fn lines(
     judge: &dyn Fn(&str) -> Checked,
     strictest: &mut Exit,

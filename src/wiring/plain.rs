@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     exit
 }
 
-/// What is asked before anything is typed.
+/// First prompt, from arguments or a pipe.
 fn first_prompt(
     args: &RunArgs,
     environment: &Environment,
@@ -86,7 +86,7 @@ fn first_prompt(
     })
 }
 
-/// Whether typed lines outlive the process (`ui.history`).
+/// True if typed lines are kept (`ui.history`).
 fn keeps_history(layers: &Layers) -> bool {
     layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
@@ -96,17 +96,17 @@ pub(super) struct PlainSessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
     asking: Asking,
-    /// Somebody is there and sees what happens, whoever answers questions.
+    /// True if a person sees the session, independent of who answers permission requests.
     interactive: bool,
-    /// What counts for the session that goes on.
+    /// Settings of the current session.
     pub(super) found: Arc<WorkspaceContext>,
-    /// What was given on the command line, and what the resumed session was.
+    /// Command-line flags, and values of the resumed session.
     flags: Vec<(&'static str, Value, &'static str)>,
-    /// The stored session that goes on first.
+    /// Stored session to resume first.
     resuming: Option<Resuming>,
     /// Its provider.
     profile: String,
-    /// Where it is recorded.
+    /// Journal settings.
     kept: Option<JournalSettings>,
 }
 
@@ -119,7 +119,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
         if choice.provider.is_some() && choice.model.is_none() {
-            // A model belongs to its provider, wherever it was set.
+            // A model belongs to its provider, independent of its source.
             found.loaded.settings.model = None;
         }
         let WorkspaceContext { cwd, dirs, loaded } = &found;
@@ -155,7 +155,7 @@ impl frontend::Sessions for PlainSessions<'_> {
                 (Some(kept), ports, session)
             }
         };
-        // Somebody sees that it waits, and can stop it.
+        // A person sees the wait and can stop it.
         session.limits.outwaits_once = self.interactive;
         session.own_budget = model_price::own_budget(&loaded.layers);
         if !goes_on {
@@ -244,7 +244,7 @@ impl frontend::Sessions for PlainSessions<'_> {
             let one = |failure: Failure| vec![failure];
             let mut stored = stored(&found).map_err(one)?;
             if !fork {
-                // What goes on already is never meant.
+                // The current session is not offered.
                 stored.retain(|it| own.as_deref() != Some(OsStr::new(&it.id)) || it.id == id);
             }
             let meant = stored.iter().find(|session| session.id == id);
@@ -315,7 +315,7 @@ impl frontend::Sessions for PlainSessions<'_> {
 }
 
 impl<'a> PlainSessions<'a> {
-    /// Looks where they would be, and what is done first. `interactive`: somebody is there.
+    /// Prepares sessions in a folder. `interactive`: a person is present.
     pub(super) fn prepare(
         args: &RunArgs,
         environment: &'a Environment,
@@ -355,19 +355,19 @@ impl<'a> PlainSessions<'a> {
         Ok((sessions, first))
     }
 
-    /// Where what is being written is kept, if it is.
+    /// Folder for drafts, if they are kept.
     pub(super) fn drafts(&self) -> Option<PathBuf> {
         let state = StateDir::new(self.found.dirs.state.clone());
         self.history().map(|_| state.project_dir(&self.found.cwd).join("drafts"))
     }
 
-    /// Where typed lines are kept, if they are.
+    /// File for typed lines, if they are kept.
     pub(super) fn history(&self) -> Option<PathBuf> {
         let kept = keeps_history(&self.found.loaded.layers) && !self.args.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
     }
 
-    /// What was given on the command line, and what was selected since.
+    /// Command-line flags and later selections.
     fn overrides(&self, choice: &SessionSelection) -> Vec<(&'static str, Value, &'static str)> {
         let mut overrides = self.flags.clone();
         let chosen = [
@@ -382,12 +382,12 @@ impl<'a> PlainSessions<'a> {
     }
 }
 
-/// Stored sessions that can go on in a folder.
+/// Stored sessions of a folder that can be resumed.
 fn stored(found: &WorkspaceContext) -> Result<Vec<SessionSummary>, Failure> {
     of_project(&StateDir::new(found.dirs.state.clone()), &found.cwd)
 }
 
-/// Where provider, model and agent come from, in words.
+/// Sources of provider, model and agent, in words.
 fn sources(loaded: &Loaded, profile: &str) -> SelectionSources {
     let layers = &loaded.layers;
     let origin = |key: &str| layers.get(key).map(|leaf| &leaf.origin);

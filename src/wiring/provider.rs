@@ -1,4 +1,4 @@
-//! Which model is asked: the provider that was named, or the first whose key is at hand.
+//! Choice of the provider: the configured one, or the first whose key is in the environment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::provider::profile::{self, Auth, Protocol, ProviderProfile, Quirks, Vi
 use crate::provider::thinking::Insight;
 use crate::provider::{live, presets, replay};
 
-/// Bound of a reply where a protocol insists on one: a model may be able to say more, but what is
-/// kept free for that cannot be read.
+/// Reply limit for protocols that require one: the model's own limit would reserve too much
+/// context.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Makes the provider that `settings` mean. `workspace` is what a cassette's placeholder means.
+/// Creates the provider of `settings`. `workspace` replaces the placeholder of cassettes.
 pub(crate) fn choose(
     settings: &Settings,
     environment: &Environment,
@@ -96,8 +96,7 @@ fn sight(settings: &Settings, profile: &str, model: &str) -> VisionSupport {
     })
 }
 
-/// Whether a model thinks, by what is known of it: at its profile, or else at the vendor whose
-/// protocol it is reached by.
+/// Reasoning support of a model: from its profile, or from the vendor of its protocol.
 fn insight(settings: &Settings, profile: &ProviderProfile) -> Insight {
     let own = settings.models.clone();
     let (name, model, vendor) = (profile.name.clone(), profile.model.clone(), vendor(profile));
@@ -108,7 +107,7 @@ fn insight(settings: &Settings, profile: &ProviderProfile) -> Insight {
     })
 }
 
-/// Whose models are reached by a protocol, where that is one vendor's.
+/// Vendor of a protocol that has a single one.
 fn vendor(profile: &ProviderProfile) -> Option<&'static str> {
     match profile.protocol {
         Protocol::ChatCompletions => None,
@@ -137,7 +136,7 @@ pub(crate) fn profile(
     Ok(profile)
 }
 
-/// Tells a profile what is known of its model, where the protocol cannot do without.
+/// Adds known model data that the protocol requires.
 fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     let Some(vendor) = vendor(profile) else { return };
     let models = Catalog::new(&settings.models);
@@ -149,12 +148,12 @@ fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     profile.quirks.no_reasoning |= known.facts.reasoning == Some(false);
 }
 
-/// The name of the provider that would be asked: the one that was named, or one at hand.
+/// Name of the provider that would be used.
 pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Option<&'a str> {
     settings.default_provider.as_deref().or_else(|| at_hand(environment))
 }
 
-/// Whether a provider of that name needs no definition.
+/// True if the name is a preset.
 pub(crate) fn is_preset(name: &str) -> bool {
     presets::preset(name).is_some()
 }
@@ -260,7 +259,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
     })
 }
 
-/// The preset's quirks with what the configuration says about them. `None` leaves the preset's.
+/// Quirks of the preset with configured changes. `None` keeps the preset's.
 fn quirks(configured: &ProviderSettings) -> Result<Option<Quirks>, serde_json::Error> {
     if configured.quirks.is_empty() {
         return Ok(None);

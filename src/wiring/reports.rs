@@ -1,6 +1,5 @@
-//! What front ends are told about, in words: settings, tools, agents, permissions, the sandbox, a
-//! document of the conversation. Everything here works from values of its own, so that it can be
-//! done on any thread, and prints nothing.
+//! Text reports for front ends: settings, tools, agents, permissions, sandbox, exported
+//! conversation. Owns its data, so it can run on any thread, and prints nothing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -24,13 +23,13 @@ use crate::wiring::{WorkspaceContext, authority, offline_commands, roles, skills
 /// Characters of a value in a rule that are shown.
 const RULE_CHARS_MAX: usize = 120;
 
-/// What reports are made from.
+/// Data for reports.
 pub(super) struct ReportSource {
     pub(super) found: Arc<WorkspaceContext>,
     pub(super) environment: Environment,
-    /// Who answers questions.
+    /// Source of answers to permission requests.
     pub(super) asking: Asking,
-    /// Tools only say what they would do.
+    /// True if tools only describe their effects.
     pub(super) dry_run: bool,
 }
 
@@ -77,7 +76,7 @@ impl ReportSource {
             streams: Streams::of_process(true),
         };
         let mut out: Vec<u8> = Vec::new();
-        // It tries commands, and has a runtime of its own for that.
+        // The doctor runs commands and has a runtime of its own.
         let look = || doctor::run(&examined, false, false, false, &mut out).map(drop);
         std::thread::scope(|scope| scope.spawn(look).join()).unwrap_or(Ok(()))?;
         Ok(String::from_utf8_lossy(&out).into_owned())
@@ -103,7 +102,7 @@ impl ReportSource {
         Ok(table(&rows))
     }
 
-    /// How it is decided what may be done here, by whom that was said, and what is kept.
+    /// Permission settings, their sources, and stored grants.
     fn permissions(&self) -> Result<String, Failure> {
         let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let (settings, layers) = (&loaded.settings, &loaded.layers);
@@ -164,7 +163,7 @@ impl ReportSource {
     }
 }
 
-/// A rule in one line: what it says, of which tool, about what, and why.
+/// A rule in one line: decision, tool, pattern and reason.
 fn described(rule: &Value) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let decision = text(&rule["decision"]).unwrap_or_else(|| "?".to_owned());

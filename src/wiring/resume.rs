@@ -1,8 +1,8 @@
-//! `posse resume` and `-c`: which stored session goes on, where, with what, and what is not as it
-//! was.
+//! `posse resume` and `-c`: selection of the stored session, its folder and configuration, and
+//! differences to the earlier start.
 //!
-//! Agent, provider and model come from the record unless a flag says otherwise. What may be done
-//! never does: permissions, sandbox and trust are those of now.
+//! Agent, provider and model come from the record unless a flag overrides them. Authority never
+//! does: permissions, sandbox and trust are the current ones.
 
 mod schedule;
 mod selection;
@@ -36,12 +36,12 @@ pub(crate) use selection::{is_there, pick};
 
 use selection::{find, instead};
 
-/// Characters of what was said last.
+/// Maximum characters of the last message.
 const WORDS_MAX: usize = 300;
 
-/// A stored session that is about to go on.
+/// A stored session that is being resumed.
 pub(crate) struct Resuming {
-    /// What was asked for, with the place in which the session goes on.
+    /// Arguments, with the folder of the session.
     pub(crate) args: RunArgs,
     found: StoredSession,
     /// `None` for one that branches off.
@@ -51,15 +51,14 @@ pub(crate) struct Resuming {
     damage: Option<String>,
     lost: bool,
     salvaged: Vec<Salvaged>,
-    /// What to say before it begins.
+    /// Notices before the start.
     notes: Vec<String>,
-    /// The part of its budget that nobody says otherwise now.
+    /// Stored budget, except for parts that are overridden.
     budget: Budget,
 }
 
 impl Resuming {
-    /// Finds the session that `args` mean, takes its lock, and reads what it says. `None`: they
-    /// mean a new one.
+    /// Finds the session of `args`, takes its lock and reads it. `None`: a new session is wanted.
     pub(crate) fn of(
         args: &RunArgs,
         environment: &Environment,
@@ -98,7 +97,7 @@ impl Resuming {
         }))
     }
 
-    /// Whether there is something to go on with that nobody needs to say anything for.
+    /// True if there is unfinished work that needs no new prompt.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.replayed.is_unfinished()
     }
@@ -111,7 +110,7 @@ impl Resuming {
             .fix(format!("say what to do next: posse resume {} \"...\"", self.found.id))
     }
 
-    /// What the session was last, where no flag says otherwise: key, value, and who says so.
+    /// Values of the session that no flag overrides: key, value and source.
     pub(crate) fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
         const FROM: &str = "the resumed session";
         let (args, started) = (&self.args, &self.started);
@@ -132,7 +131,7 @@ impl Resuming {
         overrides
     }
 
-    /// Puts the session together around `model`, and says what is not as it was.
+    /// Assembles the session around `model`, with differences to the earlier start.
     pub(crate) fn assemble(
         self,
         setup: &Setup<'_>,
@@ -144,7 +143,7 @@ impl Resuming {
         Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch(), session_server })
     }
 
-    /// The same, with where it is kept.
+    /// As `assemble`, with the journal settings.
     pub(crate) fn assemble_kept(
         self,
         setup: &Setup<'_>,
@@ -167,7 +166,7 @@ impl Resuming {
         let info = ports.provider.info();
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
         notes.extend(changed.iter().cloned());
-        // A branch has not spent anything yet.
+        // A fork starts at zero.
         let resumption = Resumption { replayed, branch, changed, damage, lost, salvaged };
         let accounts = resumption.accounts();
         notes.extend(kept_budget(budget, accounts.spent(), resumption.lost));
@@ -191,7 +190,7 @@ impl Resuming {
         Ok((kept, ports, settings))
     }
 
-    /// What was said last, for somebody who has forgotten.
+    /// Last messages, as a reminder.
     pub(crate) fn last_words(&self) -> String {
         let last = |said: fn(&Message) -> Option<String>| {
             self.replayed.messages.iter().rev().find_map(|message| said(message))
@@ -239,7 +238,7 @@ impl ReadSession {
         } else {
             let (replayed, damage) = journal::replayed(found)?;
             let lost = damage.is_some();
-            // A branch has not spent anything yet.
+            // A fork starts at zero.
             (replayed, damage, lost, Vec::new())
         };
         if lost {
@@ -256,13 +255,13 @@ impl ReadSession {
     }
 }
 
-/// Whether somebody at a terminal wants a conversation, and not one answer.
+/// True for a conversation at a terminal, as opposed to a single answer.
 pub(crate) fn is_conversation(args: &RunArgs) -> bool {
     let wanted = args.resume.as_ref().is_some_and(|resume| !resume.headless);
     wanted && is_there()
 }
 
-/// Takes the lock of the session, or says who has it.
+/// Takes the lock of the session, or reports its owner.
 fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
     FileJournal::lock(&found.dir, SessionId::new(found.id.clone())).map_err(|error| match error {
         JournalError::Locked { owner } => {
@@ -274,8 +273,8 @@ fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
     })
 }
 
-/// What its records come to, what was damaged and moved aside, and whether records were lost by it. A journal that cannot be
-/// continued is refused.
+/// Folded records, damage that was moved aside, and whether records were lost. A journal that
+/// cannot be continued is an error.
 fn folded(
     journal: &FileJournal,
     found: &StoredSession,
@@ -301,8 +300,7 @@ fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
     }
 }
 
-/// Where it goes on: where it was, seen from anywhere in its project; elsewhere only if the user
-/// says so.
+/// Working directory: the session's own, from anywhere in its project; another one only on request.
 fn directory(
     started: &StartedWith,
     args: &RunArgs,
@@ -330,7 +328,7 @@ fn directory(
     Ok(recorded)
 }
 
-/// What is not as it was, in words.
+/// Differences to the earlier start, in words.
 fn changed(
     started: &StartedWith,
     replayed: &Replayed,
@@ -372,7 +370,7 @@ fn changed(
     changed
 }
 
-/// The part of a budget that neither a flag nor a variable says otherwise.
+/// Stored budget that no flag or variable overrides.
 fn still_said(own: Budget, args: &RunArgs, environment: &Environment) -> Budget {
     let [(_, money, _), (_, tokens, _)] = model_price::remembered(own);
     let unsaid = |variable: &str| environment.get(variable).is_none();
@@ -383,7 +381,7 @@ fn still_said(own: Budget, args: &RunArgs, environment: &Environment) -> Budget 
     }
 }
 
-/// A limit that stays, and how much of it is gone; `lost`: nobody knows all of that any more.
+/// Remaining limit and its used part; `lost`: part of the spending is unknown.
 fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
     let least = if lost { "at least " } else { "" };
     let money = kept.nano_usd.map(|cap| {
@@ -396,7 +394,7 @@ fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
     money.into_iter().chain(tokens).collect()
 }
 
-/// What was counted of records that are lost.
+/// Summary of spending recovered from lost records.
 fn salvaged_text(salvaged: &[Salvaged], accounts: &Accounts) -> Option<String> {
     if salvaged.is_empty() {
         return None;
@@ -419,7 +417,7 @@ fn other_budget(then: Budget, now: Budget) -> Vec<String> {
     money.into_iter().chain(tokens).collect()
 }
 
-/// Gives a session that branches off the spilled outputs that its history speaks of.
+/// Copies spilled outputs that the history of a fork refers to.
 fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (from.join("outputs"), to.join("outputs"));
     let entries = match std::fs::read_dir(&from) {

@@ -1,7 +1,7 @@
-//! Who serves a role: a profile, a model and a level of thinking for one purpose.
+//! Roles: provider profile, model and reasoning effort for one purpose.
 //!
-//! `compact` and `title` are served for the session itself, every other role is an agent that works
-//! for others. Whatever a role does not say is the session's own.
+//! `compact` and `title` are used by the session itself, all others by subagents. Unset values are
+//! the session's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::wiring::{provider, subagents};
 /// Roles that are no agents.
 pub(crate) const OWN: [&str; 2] = ["compact", "title"];
 
-/// What is wrong with `roles`: profiles that do not exist.
+/// Errors in `roles`: missing profiles.
 pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     let Settings { roles, providers, .. } = &loaded.settings;
     let exists = |name: &String| providers.contains_key(name) || presets::preset(name).is_some();
@@ -37,7 +37,7 @@ pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     roles.iter().filter_map(wrong).collect()
 }
 
-/// Lines for standard error: roles that nobody has.
+/// Warnings: roles without an agent.
 pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     let callable = |agent: &&Agent| agent.delegation.callable;
     let agents: Vec<&str> =
@@ -57,7 +57,7 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     settings.roles.iter().filter_map(nobody).collect()
 }
 
-/// Who serves `agent`, as it is configured.
+/// Configured role of `agent`.
 pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     let callable = agent.delegation.callable && !agent.hidden;
     let role = settings.roles.get(&agent.name).filter(|_| callable && agent.profile.is_none());
@@ -73,14 +73,14 @@ pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     }
 }
 
-/// How much the model of `role` thinks, if somebody says so.
+/// Reasoning effort of `role`, if set.
 pub(crate) fn thinking(role: &str, settings: &Settings) -> Option<Thinking> {
     settings.roles.get(role).and_then(|role| role.thinking).or(settings.thinking)
 }
 
-/// How the model that serves `role` is reached; `None`: it is the session's own.
+/// Provider of `role`; `None`: the session's own.
 ///
-/// An error is that of a provider that cannot be made: no key, no model.
+/// Error: the provider cannot be created, for example without a key or model.
 pub(crate) fn served(
     role: &str,
     settings: &Settings,

@@ -50,13 +50,13 @@ use crate::wiring::{
 /// Names of variables whose values are secrets, in part.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
-/// Bytes of the hash of what an agent is told that are kept: it is compared, not attacked.
+/// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
 
-/// Values shorter than this are too common to be masked wherever they appear.
+/// Minimum length of a redacted value: shorter ones are too common.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// What a session is put together from.
+/// Inputs for assembling a session.
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The working directory, resolved.
@@ -65,36 +65,36 @@ pub struct Setup<'a> {
     pub add_dirs: &'a [PathBuf],
     /// Our folders.
     pub dirs: &'a Dirs,
-    /// What is configured.
+    /// Effective settings.
     pub settings: &'a Settings,
     /// The environment.
     pub environment: &'a Environment,
-    /// Who answers questions.
+    /// Source of answers to permission requests.
     pub asking: Asking,
-    /// Whether tools only say what they would do.
+    /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// What everybody's answers are written down on, beside the journal.
+    /// Cassette that records provider and permission responses (`--record`).
     pub tape: Option<&'a Tape>,
-    /// Whether the session is kept.
+    /// True if the session is stored.
     pub keep: bool,
 }
 
 /// A session that is ready to start.
 #[expect(missing_debug_implementations, reason = "it is taken apart at once")]
 pub struct Assembled {
-    /// What it needs of the world.
+    /// Its ports.
     pub ports: Ports,
-    /// What it is.
+    /// Its settings.
     pub settings: SessionSettings,
     /// Its folder.
     pub dir: PathBuf,
-    /// Where outputs of a session that is not kept lie until it ends.
+    /// Temporary folder for outputs of a session that is not stored.
     pub scratch: Option<TempDir>,
     /// Lets others join it, if it is kept.
     pub session_server: SessionServer,
 }
 
-/// Where a run that outlives its terminal writes from then on, in the folder of its session.
+/// Output file of a run that lost its terminal, in the session's folder.
 const LOG: &str = "run.log";
 
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     ended.map_err(one)
 }
 
-/// Whether another program drives the session.
+/// True if another program drives the session.
 fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     let driven = args.input_format == InputFormat::StreamJson;
     if driven && args.output_format != OutputFormat::StreamJson {
@@ -170,7 +170,7 @@ fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     Ok(driven)
 }
 
-/// What is to be done first. Only one that is driven may begin without anything to do.
+/// First task. Only a driven session may start without one.
 fn task(
     prompt: Option<Prompt>,
     resuming: Option<&Resuming>,
@@ -193,7 +193,7 @@ pub(crate) fn perform(
     hold(assembled, async |session| headless::run(session, task, manner).await)
 }
 
-/// What sessions and front ends run on.
+/// Runtime for sessions and front ends.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| {
@@ -223,13 +223,13 @@ fn hold(
     exit
 }
 
-/// Where a session is recorded.
+/// Journal of a session and its lock.
 pub(crate) struct JournalSettings {
     id: SessionId,
     journal: Arc<dyn JournalStore>,
     dir: PathBuf,
     scratch: Option<TempDir>,
-    /// It was made in the state directory just now.
+    /// True if its folder was just created.
     is_new: bool,
 }
 
@@ -308,7 +308,7 @@ pub(crate) fn assemble_in(
     let mut delegation =
         subagents::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
-    // Whoever cannot look cannot say that there are none.
+    // If the folder cannot be scanned, secrets are assumed.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
@@ -369,14 +369,13 @@ pub(crate) fn assemble_in(
     Ok((ports, settings))
 }
 
-/// How much the model of the main agent thinks: what was said for this run counts before what the
-/// agent says.
+/// Reasoning effort of the main agent: a setting for this run takes precedence over the agent's.
 fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     let insisted = settings.thinking.filter(|_| settings.thinking_insists);
     insisted.or(agent.thinking).or(settings.thinking)
 }
 
-/// What tells the ids of this process from those of others.
+/// Distinguishes ids of this process from those of others.
 fn process() -> u32 {
     u32::try_from(random() & 0xffff_ffff).unwrap_or_default()
 }
@@ -388,7 +387,7 @@ fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failu
     provider::choose(&theirs, setup.environment, setup.cwd)
 }
 
-/// Every agent there is; where one alone works that is always there, nobody looks for others.
+/// All agents; without delegation and with a built-in agent no files are searched.
 fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
     let settings = setup.settings;
     let built_in = Roster::built_in();
@@ -401,7 +400,7 @@ fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
     roster
 }
 
-/// What every agent of a session is told besides its own prompt.
+/// Instructions common to all agents of a session.
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
     instructions: Instructions,
@@ -409,7 +408,7 @@ pub(crate) struct Prompts {
 }
 
 impl Prompts {
-    /// What `agent` is told; where agents call others, that is whom it may call, too.
+    /// Instructions of `agent`, with the list of callable agents if it can delegate.
     pub(crate) fn of(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let mut prompt = agents::system_prompt(agent, &self.environment, &self.instructions);
         if multi_agent {
@@ -419,7 +418,7 @@ impl Prompts {
         prompt
     }
 
-    /// What those who work for others are told who have another working directory.
+    /// Instructions for subagents with another working directory.
     fn elsewhere(&self, roster: &Roster, deputies: &[Subagent]) -> BTreeMap<String, String> {
         let cwd = isolated_workspaces::ELSEWHERE.to_owned();
         let environment =
@@ -427,7 +426,7 @@ impl Prompts {
         let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
         let there = Prompts { environment, instructions, skills };
         let named = deputies.iter().filter_map(|deputy| roster.find(&deputy.name));
-        // Whoever works there calls nobody.
+        // A subagent there cannot call agents.
         named.map(|agent| (agent.name.clone(), there.of(agent, roster, false))).collect()
     }
 
@@ -436,12 +435,12 @@ impl Prompts {
         self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
     }
 
-    /// Whether `agent` may activate any skill.
+    /// True if `agent` may activate any skill.
     pub(crate) fn sees_skills(&self, agent: &Agent) -> bool {
         self.skills.all().any(|skill| !skill.only_user() && agent.sees_skill(skill.name()))
     }
 
-    /// A hash of what it is told, without what changes by itself, such as the date.
+    /// Hash of its instructions without parts that change by themselves, such as the date.
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
@@ -478,13 +477,13 @@ impl JournalSettings {
         JournalSettings { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
     }
 
-    /// Where its outputs lie.
+    /// Folder of its outputs.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What was put together here. If that failed, nothing is left of a place that was made for it:
-    /// what was refused before it began is no session.
+    /// Returns `made`. On failure removes a folder that was created for the session, which never
+    /// started.
     pub(crate) fn or_gone<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
         if made.is_err() && self.is_new && !journal::has_begun(&self.dir) {
             // One that stays is listed as empty, and `posse sessions rm` removes it.
@@ -501,7 +500,7 @@ impl JournalSettings {
         }
     }
 
-    /// What has to live as long as the session.
+    /// Resources with the lifetime of the session.
     pub(crate) fn into_scratch(self) -> Option<TempDir> {
         self.scratch
     }
@@ -538,8 +537,7 @@ fn unusable(dir: &Path, error: &JournalError) -> Failure {
     }
 }
 
-/// What the answers of a run are written down on, without what is secret, if that is wanted. `info`:
-/// who is asked first.
+/// Cassette of a run, without secrets, if requested. `info`: first provider.
 pub(crate) fn tape(
     args: &RunArgs,
     info: &ProviderInfo,
@@ -555,8 +553,7 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.concealing()).map(Some)
 }
 
-/// What must not be seen in any output: keys of providers, and what the environment calls a
-/// secret.
+/// Values to redact: provider keys and secrets of the environment.
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
@@ -565,13 +562,13 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> 
         .filter(secret)
         .filter_map(|name| environment.get(name))
         .filter(|value| value.len() >= SECRET_BYTES_MIN)
-        // Where a key lies is no secret, and hiding it would hide a part of every longer path.
+        // A path to a key is not a secret, and redacting it would break longer paths.
         .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
         .map(SecretString::from);
     configured.chain(named).collect()
 }
 
-/// The rules, or what is wrong with them and where that was written.
+/// Rule policy, or errors in the rules with their locations.
 fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
     let policy = RulePolicy::new(policy).map_err(|failures| {
         let from = setup.settings.permissions_from.as_deref();
@@ -652,7 +649,7 @@ fn read_prompt(
         detail: &settings.image_detail,
     };
     match wanted {
-        // Whoever says nothing wants it to go on; a pipe that is there by chance says nothing.
+        // Without a prompt the session continues; an accidental pipe does not matter.
         PromptSource::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
         PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
         PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
@@ -687,7 +684,7 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     io::stderr().write_all(text.as_bytes()).ok();
 }
 
-/// How the run is shown.
+/// Output options of the run.
 fn manner(
     args: &RunArgs,
     assembled: &Assembled,
@@ -712,7 +709,7 @@ fn manner(
     }
 }
 
-/// Worktrees of agents that were at work when the session broke off.
+/// Worktrees of subagents that were running when the session was interrupted.
 fn left_apart(assembled: &Assembled) -> Vec<String> {
     let resumption = assembled.settings.resumption.as_ref();
     let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);
@@ -720,7 +717,7 @@ fn left_apart(assembled: &Assembled) -> Vec<String> {
     at_work.filter_map(|one| one.workplace.clone()).collect()
 }
 
-/// What happens when the terminal goes away.
+/// Reaction to a hangup.
 fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
     if !args.unattended {
         return OnHangup::Ends;

@@ -1,5 +1,4 @@
-//! Which skills there are in a place, which of the project's the user believes, and what a prompt
-//! brings of them.
+//! Skills of a folder, trust for those of a project, and skills activated by a prompt.
 
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -30,7 +29,7 @@ pub(crate) fn load(
         return Skills::default();
     }
     let root = project::root_of(cwd);
-    // Most projects have none, and then nobody asks what is trusted.
+    // Most projects have none, so trust is not queried.
     let there = agents::has_project_skills(&root);
     let trusted = there.then(|| {
         let identity = Identity::of(&root).ok()?;
@@ -48,7 +47,7 @@ pub(crate) fn load(
     Skills::load(&places, &believes)
 }
 
-/// Where the user keeps skills; our own folders are hidden from commands.
+/// Skill folders of the user; posse's own folders are hidden from commands.
 fn user_folders(
     dirs: &Dirs,
     settings: &Settings,
@@ -81,7 +80,7 @@ pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool
     Some(agents::skill_tool(Arc::clone(skills), rights))
 }
 
-/// Lines for standard error: what was refused, what is odd, and what is not believed.
+/// Warnings: rejected, questionable and untrusted skills.
 pub(crate) fn remarks(skills: &Skills) -> String {
     let refused = skills.refused().iter().map(|failure| remark(failure, "; left out"));
     let odd = skills.remarks().iter().map(|failure| remark(failure, ""));
@@ -109,7 +108,7 @@ pub(crate) fn list(
     ended.map_err(|failure| vec![failure])
 }
 
-/// What the user says, behind the skills that it brings; or which of them there are not.
+/// Message of the user, preceded by the skills it activates; or the names of missing ones.
 pub(crate) fn bringing(
     prompt: Prompt,
     names: &[String],

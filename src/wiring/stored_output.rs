@@ -1,5 +1,5 @@
-//! Reads back from a session's own journal what a call returned, and what was said: what a history
-//! that was made smaller no longer shows.
+//! Reads outputs and messages from the session's own journal that compaction removed from the
+//! history.
 
 mod origins;
 
@@ -18,10 +18,10 @@ use origins::Origins;
 /// Records that are read at once.
 const RECORDS: u64 = 256;
 
-/// Bytes of a conversation that are shown at once; what was said before that has a name of its own.
+/// Maximum bytes of conversation per page; earlier parts have names of their own.
 const BYTES_MAX: usize = 1 << 20;
 
-/// The memory of the session that `journal` records; what it branched off from lies in `state`.
+/// Reader for the session of `journal`; the original session of a fork is found in `state`.
 pub(crate) fn recall(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall {
     let (journal, origins) = (Arc::clone(journal), Origins::new(state));
     Recall::new(move |context, name| {
@@ -35,7 +35,7 @@ pub(crate) fn recall(journal: &Arc<dyn JournalStore>, state: StateDir) -> Recall
     })
 }
 
-/// A part of what was said: before a record, here or in a session from which this one branched off.
+/// Page of the conversation: up to a record, in this session or in one it was forked from.
 #[derive(Debug, PartialEq, Eq)]
 struct HistoryPage {
     session: Option<String>,
@@ -59,7 +59,7 @@ impl HistoryPage {
         Some(HistoryPage { session, end: end.parse().ok()? })
     }
 
-    /// The line that says how it is read.
+    /// Line that names the id of the page.
     fn pointer(&self) -> String {
         let of = self.session.as_ref().map(|id| format!("-of-{id}")).unwrap_or_default();
         let end = self.end;
@@ -108,7 +108,7 @@ async fn walk_back(
     Ok(())
 }
 
-/// What `call` returned, as the model read it.
+/// Output of `call`, as the model saw it.
 async fn returned(
     journal: &dyn JournalStore,
     origins: &Origins,
@@ -116,7 +116,7 @@ async fn returned(
 ) -> Result<Option<String>, String> {
     let (mut found, mut branch, mut copied) = (None, None, None);
     walk_back(journal, u64::MAX, |records| {
-        // Of an outcome and what a hook made of it, the later one counts.
+        // A hook's version of an outcome comes later and takes precedence.
         found = records.iter().rev().find_map(|record| outcome(&record.event, call));
         if let Some((at, history)) = records.iter().find_map(|record| branched(&record.event)) {
             (branch, copied) = (Some(at), copied_outcome(history, call));
@@ -130,7 +130,7 @@ async fn returned(
     }
 }
 
-/// Where a session branched off, and what it took with it.
+/// Original session of a fork, and inherited messages.
 fn branched(event: &Event) -> Option<(Branch, &[Arc<Message>])> {
     match event {
         Event::SessionForked { parent, parent_record, history, .. } => {
@@ -140,7 +140,7 @@ fn branched(event: &Event) -> Option<(Branch, &[Arc<Message>])> {
     }
 }
 
-/// What `call` returned as a history shows it.
+/// Output of `call` in a history.
 fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     history.iter().find_map(|message| match &**message {
         Message::Tool { tool_call_id, content, .. } if tool_call_id.as_str() == call => {
@@ -150,7 +150,7 @@ fn copied_outcome(history: &[Arc<Message>], call: &str) -> Option<String> {
     })
 }
 
-/// What `event` says that `call` returned.
+/// Output of `call` in `event`.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls return matters")]
 fn outcome(event: &Event, call: &str) -> Option<String> {
     match event {
@@ -167,8 +167,7 @@ fn outcome(event: &Event, call: &str) -> Option<String> {
     }
 }
 
-/// What was said last before the end of `page` in the conversation of whoever asks, as much as is
-/// shown at once.
+/// Messages before the end of `page` in the caller's conversation, up to the page size.
 async fn said(
     journal: &dyn JournalStore,
     origins: &Origins,
@@ -203,7 +202,7 @@ async fn said(
         for record in records.iter().rev().filter(|record| ours(record.origin.as_deref())) {
             let mut piece = String::new();
             if let Some((at, history)) = branched(&record.event) {
-                // What is told there is all that was said, and not what was left of it.
+                // The record contains the original messages, not the compacted ones.
                 for message in history {
                     tell_message(message, &mut piece);
                 }
@@ -238,7 +237,7 @@ async fn said(
     Ok(text)
 }
 
-/// Whether it is the main agent whom a record is about, or nobody.
+/// True for records of the main agent, or without an origin.
 fn is_mains(origin: Option<&Origin>) -> bool {
     origin.is_none_or(|origin| origin.parent_invocation_id.is_none())
 }

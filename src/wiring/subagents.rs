@@ -1,4 +1,4 @@
-//! Which agents there are in a place, and which of the project's the user believes.
+//! Agents of a folder, and trust for those of a project.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
             project: agent.project,
         })
         .collect();
-    // Seen by whoever may delegate, whatever else it sees.
+    // Always visible to agents that can delegate.
     let of_delegation = [DELEGATE, DIFF, MERGE, RESULT, STATUS].map(str::to_owned);
     // There whether or not there are skills, so that a definition is right on every machine.
     let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
@@ -67,7 +67,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
     Roster::load(&configured, &folders, &known)
 }
 
-/// Where the project at `root` keeps its agents.
+/// Agent folder of the project at `root`.
 pub(crate) fn project_folder(root: &Path) -> PathBuf {
     root.join(".posse").join("agents")
 }
@@ -84,14 +84,14 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Lines for standard error: what was refused, what is odd, and what is not believed.
+/// Warnings: rejected, questionable and untrusted agents.
 pub(crate) fn remarks(roster: &Roster) -> String {
     let refused = roster.refused().map(|failure| remark(failure, "; left out"));
     let odd = roster.remarks().iter().map(|failure| remark(failure, ""));
     refused.chain(odd).collect::<String>() + &untrusted("agents", roster.inert())
 }
 
-/// One line; `end` says what became of it.
+/// One line; `end` is the consequence.
 pub(crate) fn remark(failure: &Failure, end: &str) -> String {
     let place = failure.place.as_deref().map(printable).unwrap_or_default();
     let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -100,7 +100,7 @@ pub(crate) fn remark(failure: &Failure, end: &str) -> String {
     format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
 }
 
-/// What is said of a project's `what` that nobody trusts: nothing, where there are none.
+/// Notice about untrusted items of a project; empty if there are none.
 pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
     if names.is_empty() {
         return String::new();
@@ -118,7 +118,7 @@ pub(crate) fn readers(roster: &Roster) -> Vec<String> {
     roster.all().iter().filter(|agent| agent.read_only).map(|agent| agent.name.clone()).collect()
 }
 
-/// What agents say of what they may do.
+/// Authority of the agents.
 pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
     let says = |agent: &&Agent| !agent.rules.is_empty() || agent.default_decision.is_some();
     let policy = |agent: &Agent| AgentPolicy {
@@ -129,7 +129,7 @@ pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
     roster.all().iter().filter(says).map(policy).collect()
 }
 
-/// Whether starting each of those that can be called is asked for.
+/// Decision about starting each callable agent.
 pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<String, String> {
     let default = match settings.delegation.invocation.as_str() {
         "allow" => AgentDecision::Allow,
@@ -142,14 +142,13 @@ pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<Stri
         .collect()
 }
 
-/// How much the model of an agent that works for others thinks: what it says itself, what its role
-/// says, what the session says.
+/// Reasoning effort of a subagent: its own, its role's, the session's.
 pub(crate) fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     agent.thinking.or_else(|| roles::thinking(&agent.name, settings))
 }
 
-/// Those whom `main` may call, and whom they may call; none where one works alone. `way` says how
-/// a provider is reached, `served` who serves a role.
+/// Agents that `main` can call directly or indirectly; none without delegation. `way` creates a
+/// provider, `served` resolves a role.
 pub(crate) fn delegation(
     roster: &Roster,
     main: &Agent,
@@ -173,7 +172,7 @@ pub(crate) fn delegation(
     let mut ways: BTreeMap<String, Arc<dyn Provider>> = BTreeMap::new();
     for agent in roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
         let provider = match &agent.profile {
-            // Whoever names no profile is served as the user says.
+            // An agent without a profile uses the configured role.
             None => served(&agent.name)?,
             Some(name) => Some(if let Some(known) = ways.get(name) {
                 Arc::clone(known)

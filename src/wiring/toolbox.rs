@@ -1,4 +1,4 @@
-//! What tools are told of the settings, and what counts for them.
+//! Settings for tools, and counting of their calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::tools::budget::{Budgets, CallBudget, OnExceed};
 use crate::tools::jobs::Jobs;
 use crate::tools::workspace::Workspace;
 
-/// What the tools of a session share, as it is configured.
+/// Environment shared by the tools of a session.
 pub(crate) fn environment(
     settings: &Settings,
     workspace: Workspace,
@@ -36,7 +36,7 @@ pub(crate) fn environment(
     }
 }
 
-/// What an image may cost.
+/// Limits of an image.
 pub(crate) fn image_limits(settings: &Settings) -> ImageLimits {
     ImageLimits { file_bytes_max: settings.image_bytes_max, ..ImageLimits::default() }
 }
@@ -92,7 +92,7 @@ impl Provider for ToolCounter {
     }
 }
 
-/// Whether the user speaks, and not in the middle of the work.
+/// True if the last message is a new task of the user.
 fn begins_task(messages: &[Arc<Message>]) -> bool {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     let said = messages.iter().rev().take_while(is_user).count();

@@ -1,4 +1,4 @@
-//! `posse trust`: what a project wants, what it would mean, and the user's yes to exactly that.
+//! `posse trust`: settings of a project, their effect, and the user's consent to exactly these.
 
 mod contents;
 
@@ -22,7 +22,7 @@ use crate::wiring::{authority, subagents};
 use contents::Contents;
 
 type TrustResult = Result<Exit, Vec<Failure>>;
-/// Which settings a heading is about.
+/// Filter of a heading.
 type Belongs = fn(&ProjectSetting) -> bool;
 
 fn one(failure: Failure) -> Vec<Failure> {
@@ -49,7 +49,7 @@ pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
     }
 }
 
-/// A project as it is, and what was trusted of it.
+/// A project and the trusted version of it.
 struct ProjectTrust {
     root: PathBuf,
     identity: Identity,
@@ -62,7 +62,7 @@ struct ProjectTrust {
     unsealed: Vec<(String, String)>,
     before: Option<Trusted>,
     notices: Vec<config::Notice>,
-    /// What the agents and skills would be.
+    /// Its agents and skills.
     contents: Contents,
 }
 
@@ -80,7 +80,7 @@ impl ProjectTrust {
         })?;
         let before = trust.find(&identity).map_err(|distrust| one(distrust.failure()))?;
         let presets = authority::presets();
-        // As nobody trusts it: what waits is what would become active.
+        // Evaluated as untrusted: pending items would become active.
         let sources = Sources { project: Some(&root), presets: &presets, ..Sources::default() };
         let loaded = config::load(environment, dirs, &sources)?;
         let shown =
@@ -114,7 +114,7 @@ impl ProjectTrust {
         wanted.filter(|wanted| wanted.fate == Fate::Waits)
     }
 
-    /// What would be agreed to, by key.
+    /// Settings that need consent, by key.
     fn settings(&self) -> BTreeMap<String, Value> {
         self.waiting().map(|wanted| (wanted.key.clone(), wanted.value.clone())).collect()
     }
@@ -124,7 +124,7 @@ impl ProjectTrust {
         self.file.as_ref().map_or("", |file| file.digest.as_str())
     }
 
-    /// What a yes is a yes to: the configuration file; with agents or skills, that and each of them.
+    /// Digest of the consent: the configuration file, and each agent and skill.
     fn digest(&self) -> Option<String> {
         if self.agents.is_empty() && self.skills.is_empty() {
             return self.file.as_ref().map(|file| file.digest.clone());
@@ -140,7 +140,7 @@ impl ProjectTrust {
         Some(subagents::digest(all.as_bytes()))
     }
 
-    /// Whether there is anything that trust would change.
+    /// True if trust would change anything.
     fn wants_trust(&self) -> bool {
         self.waiting().next().is_some() || !self.agents.is_empty() || !self.skills.is_empty()
     }
@@ -162,7 +162,7 @@ impl ProjectTrust {
         }
     }
 
-    /// What became of one file or folder since it was trusted: `kept` says what was.
+    /// State of a file or folder compared with its trusted version `kept`.
     fn part_state(
         &self,
         kept: fn(&Trusted) -> &BTreeMap<String, String>,
@@ -300,7 +300,7 @@ impl ProjectTrust {
     }
 }
 
-/// What a setting means that does not say it by itself.
+/// Explanation of a setting that is not self-explanatory.
 fn meaning(wanted: &ProjectSetting) -> Option<&'static str> {
     if let Fate::Refused(why) = wanted.fate {
         return Some(why);
@@ -365,7 +365,7 @@ fn add(
     Ok(print(&format!("trusted {path} until its configuration changes\n")))
 }
 
-/// Asks on the terminal, below everything that it is about.
+/// Asks on the terminal, below the settings in question.
 fn agreed(case: &ProjectTrust) -> bool {
     let mut answer = String::new();
     let asked = io::stderr()

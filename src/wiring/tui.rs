@@ -1,4 +1,4 @@
-//! The terminal UI: sessions like those of line mode, and what it wants to know of the world.
+//! Sessions and services for the terminal UI.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::frontend::{
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
 use crate::wiring::plain::{self, PlainSessions};
 use crate::wiring::run::runtime;
-use crate::wiring::{config_edit, provider, session_lookup, toolbox};
+use crate::wiring::{config_edit, provider, setup_facts, toolbox};
 
 /// Opens the terminal UI, or line mode where there is nothing to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -75,13 +75,13 @@ fn theme(sessions: &PlainSessions<'_>, environment: &Environment) -> Theme {
     named.unwrap_or_default()
 }
 
-/// Whether it has a screen of its own (`ui.alternateScreen`).
+/// True for the alternate screen (`ui.alternateScreen`).
 fn alternate(sessions: &PlainSessions<'_>) -> bool {
     let leaf = sessions.found.loaded.layers.get("ui.alternateScreen");
     leaf.is_some_and(|leaf| leaf.value == true)
 }
 
-/// Other keys for what stands in the table of keys.
+/// Configured key bindings.
 fn keys(sessions: &PlainSessions<'_>) -> Vec<(String, String)> {
     let leaves = sessions.found.loaded.layers.iter();
     let own = leaves.filter_map(|(key, leaf)| {
@@ -145,7 +145,7 @@ impl tui::TuiEnvironment for TuiServices<'_> {
     fn setup_facts(&self) -> BackgroundJob<SetupFacts> {
         let (found, environment) =
             (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
-        Box::new(move || Ok(session_lookup::found(&found, &environment)))
+        Box::new(move || Ok(setup_facts::found(&found, &environment)))
     }
 
     fn editor(&self) -> Editor {

@@ -1,9 +1,7 @@
-//! Taking back what was changed: which change is the last one that still stands, and the call that
-//! takes it back.
+//! `/undo`: finds the last change that still stands and builds the call that reverts it.
 //!
-//! The call is the user's, and is judged, asked about and recorded like every other. What a file
-//! was comes from the before-image; a file that is not any more as the change left it is not
-//! touched.
+//! The call belongs to the user and is judged and recorded like every other. The old content comes
+//! from the before-image; a file that differs from the result of the change is not touched.
 
 use std::fs::File;
 use std::io::Read;
@@ -25,25 +23,25 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// A change of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct UndoableChange {
-    /// As the tool was told.
+    /// Path as given to the tool.
     path: String,
-    /// Hash of what was there before; `None`: nothing.
+    /// Hash of the content before; `None`: no file.
     before: Option<String>,
-    /// Hash of what was there then; `None`: nothing.
+    /// Hash of the content after; `None`: no file.
     after: Option<String>,
 }
 
-/// What takes back the last change of `session` in `cwd` that still stands.
+/// Call that reverts the last standing change of `session` in `cwd`.
 ///
-/// Fails with `UND001` if there is none, `UND002` if the file is not as the change left it, and
-/// `UND003` if what it was is not known any more.
+/// Errors: `UND001` if there is none, `UND002` if the file has changed since, `UND003` if the old
+/// content is gone.
 pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCall, Failure> {
     let (found, records) = journal::whole_session(state, session)?;
     let mut changes = standing(&records);
     while let Some(change) = changes.pop() {
         let now = hash_of(&cwd.join(&change.path));
         if now == change.before {
-            // Somebody else has taken it back.
+            // Already reverted elsewhere.
             continue;
         }
         if now != change.after {
@@ -69,7 +67,7 @@ fn standing(records: &[StoredRecord]) -> Vec<UndoableChange> {
         for change in several.map_or(one, Vec::as_slice).iter().filter_map(change_of) {
             let takes_back =
                 |last: &UndoableChange| last.before == change.after && change.before == last.after;
-            // What was done to other files since is no matter.
+            // Later changes of other files do not matter.
             match standing.iter().rposition(|last| last.path == change.path) {
                 Some(at) if takes_back(&standing[at]) => {
                     standing.remove(at);
@@ -81,7 +79,7 @@ fn standing(records: &[StoredRecord]) -> Vec<UndoableChange> {
     standing
 }
 
-/// The change of one file that a tool says it has made.
+/// File change in the metadata of a tool.
 fn change_of(metadata: &Value) -> Option<UndoableChange> {
     let text = |key: &str| metadata[key].as_str().map(str::to_owned);
     let after = match metadata["verdict"].as_str()? {
@@ -137,7 +135,7 @@ fn hash(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// As one word of the shell, whatever is in it.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

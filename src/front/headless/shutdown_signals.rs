@@ -1,4 +1,4 @@
-//! What a run does when it is told to end, and when whoever looked at it goes away.
+//! Reaction of a run to signals and to a lost terminal or reader.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,15 +8,15 @@ use crate::failure::Exit;
 use crate::front::headless::{Front, OnHangup};
 use crate::front::progress::ProgressPrinter;
 
-/// How long a word to somebody who does not read is worth waiting.
+/// Maximum wait for a message to a blocked reader.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
-/// What a loop does after something from outside.
+/// Effect of an external event on the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalEffect {
-    /// As before.
+    /// None.
     GoOn,
-    /// It was told to stop just now, and has a moment for that.
+    /// The run was just stopped and has time to end.
     Stop,
     /// At once.
     Leave,
@@ -34,11 +34,11 @@ impl Front {
             return SignalEffect::Leave;
         }
         self.session.interrupt();
-        // What stands there, a question or the `^C` of the terminal, is no whole line.
+        // A permission request or the terminal's `^C` leaves an unfinished line.
         let mid_line = !self.progress.finish_line().is_empty();
         let start = if mid_line || self.stderr.is_terminal() { "\n" } else { "" };
         let text = format!("{start}! interrupted\n").into_bytes();
-        // A terminal that was told to stand still does not keep the run from ending.
+        // A terminal that is paused must not prevent the end.
         tokio::time::timeout(STANDSTILL, self.stderr.write(text)).await.ok();
         SignalEffect::Stop
     }
@@ -55,15 +55,15 @@ impl Front {
         if !lost || self.stopped.is_some() {
             return SignalEffect::GoOn;
         }
-        // Nobody reads the answer any more. The end of a terminal is sometimes seen before the
-        // signal that tells of it.
+        // The answer has no reader any more. The end of a terminal is sometimes noticed before its
+        // signal.
         let vanished = self.stdout.is_terminal();
         self.stopped = Some(if vanished { Exit::HangUp } else { Exit::Failed });
         self.session.interrupt();
         SignalEffect::Stop
     }
 
-    /// What was written just now went nowhere, and the stream leads somewhere else since.
+    /// True if the last output was lost and the stream has been replaced since.
     pub(super) async fn look_again(&mut self) -> bool {
         let lost = self.continues() && self.stdout.is_broken();
         if lost {
@@ -72,12 +72,12 @@ impl Front {
         lost
     }
 
-    /// Whether the run outlives its terminal.
+    /// True if the run survives its terminal.
     pub(super) fn continues(&self) -> bool {
         matches!(self.manner.hang_up, OnHangup::GoesOn(_))
     }
 
-    /// Goes on without the streams that lead nowhere.
+    /// Continues without the lost streams.
     pub(super) async fn detach(&mut self) {
         let all = !std::mem::replace(&mut self.detached, true);
         let Some(log) = self.log() else { return };
@@ -94,7 +94,7 @@ impl Front {
         }
     }
 
-    /// Where a run writes that has lost its terminal; nowhere, if that cannot be opened.
+    /// Log file of a run that lost its terminal; `None` if it cannot be opened.
     fn log(&self) -> Option<File> {
         let OnHangup::GoesOn(path) = &self.manner.hang_up else { return None };
         let append = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);

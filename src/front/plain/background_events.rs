@@ -1,8 +1,8 @@
-//! Between tasks, while agents work in the background: what they do is shown, and what they ask can
-//! be answered, also while no task runs.
+//! Line mode between tasks while subagents run in the background: shows their activity and answers
+//! their permission requests.
 //!
-//! Lines are the terminal's own then, as they are during a task, so that nothing is drawn over what
-//! is being typed.
+//! Input uses the terminal's own line editing, as during a task, so that output does not overwrite
+//! it.
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Announcement, Event, Subscription};
@@ -12,7 +12,7 @@ use crate::front::plain::terminal::{self, TerminalInput};
 use crate::front::plain::{LineMode, PROMPT};
 
 impl LineMode<'_> {
-    /// Notes who is at work besides the main agent.
+    /// Tracks running background subagents.
     pub(super) fn note_work(&mut self, announcement: &Announcement) {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         match (announcement.event(), below) {
@@ -36,8 +36,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Returns when a front end that joined the session has given a task while nothing ran here. It
-    /// is at work then like any other.
+    /// Resolves when an attached front end has started a task while nothing ran here.
     pub(super) async fn given_elsewhere(watched: &mut Subscription) -> InvocationId {
         while let Some(announcement) = watched.next().await {
             if let (Event::InvocationStarted { .. }, Some(origin)) =
@@ -61,7 +60,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// A line for the conversation; `None` when nobody works beside it any more, or the user leaves.
+    /// A line of the conversation; `None` when no background work is left, or the user exits.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
         self.say(PROMPT).await;
         self.watch();

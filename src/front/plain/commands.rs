@@ -1,5 +1,5 @@
-//! Commands of line mode: those of every front end, in words on standard error. What cannot be done
-//! without control of the screen says so, with the way on.
+//! Slash commands of line mode, with text output on standard error. Commands that need a screen say
+//! so and name an alternative.
 
 use posse_actors::root_session::UserCall;
 
@@ -8,14 +8,14 @@ use crate::front::plain::{LineMode, PATIENT_END};
 use crate::frontend::commands::{Availability, COMMANDS, Command, ParsedLine, parse, unknown};
 use crate::frontend::{BackgroundJob, Report, SessionSelection, Task, clipboard, session_queries};
 
-/// What `/keys` shows.
+/// Output of `/keys`.
 const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\
     \x20 Up, Down        what was typed before; Ctrl+R looks for it\n\
     \x20 Ctrl+C          stop what runs; twice within two seconds: leave\n\
     \x20 Ctrl+D          leave, on an empty line\n\
     \x20 Pasted lines stay together. Other keys are those of your shell's line editor.\n";
 
-/// What `/help` shows.
+/// Output of `/help`.
 fn help() -> String {
     let line = |entry: &crate::frontend::commands::CommandSpec| {
         let name = format!("/{} {}", entry.name, entry.argument);
@@ -64,8 +64,8 @@ impl LineMode<'_> {
         }
     }
 
-    /// Does what can be done at any time. What has to wait until nothing runs is given back.
-    /// `busy`: a task is worked on.
+    /// Runs commands that are possible at any time. Returns a command that has to wait until
+    /// nothing runs. `busy`: a task is running.
     async fn answer(&mut self, command: Command, busy: bool) -> Option<Command> {
         let session = self.current.session.clone();
         let text = match command {
@@ -116,7 +116,7 @@ impl LineMode<'_> {
         None
     }
 
-    /// Does what changes which session goes on, or what it works on.
+    /// Runs commands that change the session.
     async fn change(&mut self, command: Command) {
         match command {
             Command::New => self.clear().await,
@@ -148,7 +148,7 @@ impl LineMode<'_> {
                 Ok(prompt) => self.work(Task::Prompt(prompt)).await,
                 Err(failures) => self.complain(&failures).await,
             },
-            // Done at any time, or by whoever reads lines.
+            // Handled elsewhere: possible at any time, or by the line reader.
             Command::Help
             | Command::Keys
             | Command::Status
@@ -188,8 +188,7 @@ impl LineMode<'_> {
         self.errand(errand).await
     }
 
-    /// Has something done on another thread. `None`: it failed, or the user gave it up; either was
-    /// said.
+    /// Runs a job on another thread. `None`: it failed or was cancelled; the reason was printed.
     async fn errand<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
@@ -265,7 +264,7 @@ impl LineMode<'_> {
         self.say(&text).await;
     }
 
-    /// Goes on in a stored session, or in one that branches off it.
+    /// Switches to a stored session, or to a fork of it.
     async fn resume(&mut self, id: &str, fork: bool) {
         let Some(ready) = self.errand(self.sessions.find_session(id, fork)).await else { return };
         let (opened, unfinished) = match self.sessions.resume(ready) {

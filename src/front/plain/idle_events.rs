@@ -1,11 +1,11 @@
-//! What happens between tasks, of which a person hears before the next one.
+//! Events between tasks that are shown before the next one.
 
 use posse_actors::event::Event;
 
 use crate::front::plain::{Current, LineMode};
 
 impl Current {
-    /// Keeps up with what goes on beside, and with what waits.
+    /// Updates background work and queued messages.
     pub(super) fn keep_up(&mut self, event: &Event) {
         self.jobs.follow(event);
         self.queue.follow(event);
@@ -13,9 +13,8 @@ impl Current {
 }
 
 impl LineMode<'_> {
-    /// What happened since the last task: agents and the ends of jobs are heard, and the answer to
-    /// a task that another front end gave. Before the first task all of it is, as what the session
-    /// itself says at its beginning.
+    /// Shows events since the last task: subagents, ends of jobs, and answers to tasks of attached
+    /// front ends. Before the first task, all events since the start.
     pub(super) async fn catch_up(&mut self) {
         while let Some(announcement) = self.current.events.try_next() {
             let origin = announcement.origin();

@@ -1,4 +1,4 @@
-//! One task of a conversation: events on the screen, what is typed to the model, questions first.
+//! One task in line mode: events as text, typed lines as messages, permission requests first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::frontend::Task;
 use crate::frontend::commands::{Command, ParsedLine, parse, unknown};
 use crate::frontend::outcome::{PermissionHints, judge, label};
 
-/// How long the last events of a run are awaited.
+/// Maximum wait for the last events of a run.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 impl LineMode<'_> {
@@ -30,7 +30,7 @@ impl LineMode<'_> {
         };
         let running = match (task.begin(&self.current.session).await, said) {
             (Ok(running), _) => running,
-            // Another front end was faster: it is said to the model all the same.
+            // Another front end started a task first: the prompt becomes a steering message.
             (Err(PromptError::Busy), Some(said)) => return self.steer(said).await,
             (Err(error), _) => {
                 self.last = Exit::Failed;
@@ -91,8 +91,7 @@ impl LineMode<'_> {
         self.conclude(outcome, started).await;
     }
 
-    /// Reads what is typed from now on. A question that was shown before the keyboard was silent waits
-    /// for that again.
+    /// Starts reading input. A permission request that is open waits for silence again.
     pub(super) fn watch(&mut self) {
         self.terminal.watch();
         if self.questions.wants_silence() {
@@ -105,7 +104,7 @@ impl LineMode<'_> {
         self.say("(stopping; Ctrl+C again leaves at once)\n").await;
     }
 
-    /// What stands there, a question or the `^C` of the terminal, is no whole line.
+    /// A permission request or the terminal's `^C` leaves an unfinished line.
     async fn leave_line(&mut self) {
         if self.interactive {
             self.progress.finish_line();
@@ -145,7 +144,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// What a run says last comes a moment after its outcome.
+    /// The last events of a run arrive shortly after its outcome.
     async fn follow_to_the_end(&mut self, invocation: &InvocationId) {
         let mut limit = std::pin::pin!(tokio::time::sleep(LAST_EVENTS));
         loop {
@@ -248,7 +247,7 @@ impl LineMode<'_> {
             let line = self.progress.finish_line();
             self.stderr.write(line.into()).await;
             if !seen {
-                // Whoever reads both streams reads them in this order.
+                // A reader of both streams expects this order.
                 self.stderr.settle().await;
                 let end = if result.ends_with('\n') { "" } else { "\n" };
                 self.stdout.write(format!("{result}{end}").into_bytes()).await;
@@ -259,7 +258,7 @@ impl LineMode<'_> {
             self.complain(std::slice::from_ref(failure)).await;
         }
         match outcome {
-            // What the user ran says itself how it ended.
+            // A call of the user reports its own end.
             Some(_) if is_own => (),
             Some(outcome) => self.count(&outcome, started.elapsed()).await,
             None => self.leaving = Some(verdict.exit),
@@ -293,14 +292,14 @@ impl LineMode<'_> {
     }
 }
 
-/// Whether it was no task, but a call of the user's own.
+/// True for a call of the user instead of a task.
 fn is_own_call(outcome: &TurnOutcome) -> bool {
     outcome.turns == 0 && outcome.ending == Ending::Answered(String::new())
 }
 
-/// Whether an invocation, or a call of the user's own, says nothing more after this.
+/// True for the last event of an invocation or of a call of the user.
 fn is_last(announcement: &Announcement, invocation: &InvocationId) -> bool {
-    // What is queued last tells the model what the user ran.
+    // The last message is the one that informs the model.
     if let Event::MessageQueued { kind: MessageKind::Aside, .. } = announcement.event() {
         return true;
     }

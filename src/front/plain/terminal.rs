@@ -1,7 +1,7 @@
-//! Where lines come from: an editor while nothing runs, the terminal's own lines while something
-//! does, so that output never has to be drawn around what is being typed. Or a pipe.
+//! Input lines: an editor while nothing runs, the terminal's line editing during a run so that
+//! output need not be drawn around it, or a pipe.
 //!
-//! One thread reads standard input and nothing else does.
+//! A single thread reads standard input.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,12 +37,12 @@ const WAITING_MAX: usize = 16;
 /// Tells the thread to stop watching.
 const STOP: u8 = b'!';
 
-/// Something that came in.
+/// Input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TerminalInput {
     /// A line without its newline, or several that belong together.
     Line(String),
-    /// Nothing was typed for a while since silence was last asked for.
+    /// The keyboard was silent since silence was last requested.
     Quiet,
     /// Ctrl+C while a line was edited.
     Interrupted,
@@ -64,11 +64,11 @@ pub(crate) struct LineTerminal {
     requests: std_mpsc::Sender<InputRequest>,
     inputs: mpsc::Receiver<(u64, TerminalInput)>,
     wake: OwnedFd,
-    /// How often silence was asked for.
+    /// Number of requests for silence.
     hushes: u64,
     interactive: bool,
     watching: bool,
-    /// As it was found.
+    /// Original terminal settings.
     modes: Option<Termios>,
 }
 
@@ -101,15 +101,15 @@ impl LineTerminal {
         self.requests.send(InputRequest::Edit(prompt.to_owned())).ok();
     }
 
-    /// Hands on whatever is typed, until [`unwatch`](Terminal::unwatch). Of a pipe nothing is
-    /// read meanwhile: what comes next there is the next task.
+    /// Starts watching input until [`unwatch`](LineTerminal::unwatch). A pipe is not read
+    /// meanwhile: its next line is the next task.
     pub(crate) fn watch(&mut self) {
         if self.interactive && !self.watching {
             self.watching = self.requests.send(InputRequest::Watch).is_ok();
         }
     }
 
-    /// Stops watching, and returns what was typed and not taken yet.
+    /// Stops watching; returns pending input.
     pub(crate) async fn unwatch(&mut self) -> Vec<TerminalInput> {
         let mut left = Vec::new();
         if !std::mem::take(&mut self.watching) {
@@ -125,14 +125,14 @@ impl LineTerminal {
         left
     }
 
-    /// Throws away what is typed until nothing is for a while. Only while watching.
+    /// Discards input until the keyboard is silent. Only while watching.
     pub(crate) fn hush(&mut self) {
         if self.watching && nix::unistd::write(&self.wake, &[HUSH]).is_ok() {
             self.hushes += 1;
         }
     }
 
-    /// What comes next. Dropping the future loses nothing.
+    /// Next input. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> TerminalInput {
         loop {
             match self.inputs.recv().await {
@@ -157,7 +157,7 @@ impl Drop for LineTerminal {
     }
 }
 
-/// Whether the terminal has vanished: its end then looks like Ctrl+D to whoever reads.
+/// True if the terminal is gone, which looks like Ctrl+D to a reader.
 pub(crate) fn is_gone() -> bool {
     let stdin = io::stdin();
     let mut state = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -165,7 +165,7 @@ pub(crate) fn is_gone() -> bool {
     asked.is_ok() && state[0].revents().is_some_and(|found| found.contains(PollFlags::POLLHUP))
 }
 
-/// What the thread owns. Its methods return `None` when nobody listens any more.
+/// State of the thread. Its methods return `None` when the receiver is gone.
 struct InputThread {
     inputs: mpsc::Sender<(u64, TerminalInput)>,
     woken: OwnedFd,
@@ -191,7 +191,7 @@ impl InputThread {
         self.send(input)
     }
 
-    /// What was typed ahead of the prompt waits in the editor, so there is one for all lines.
+    /// Type-ahead stays in the editor, so there is one for all lines.
     fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
         let editor = match &mut self.editor {
             Some(editor) => editor,

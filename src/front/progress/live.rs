@@ -1,8 +1,7 @@
-//! What a terminal shows of a reply while it arrives, and how that is taken back when the reply
-//! breaks off.
+//! Streaming of a reply on a terminal, and its removal when the reply is cut off.
 //!
-//! Only what is still in view is taken back, and only if nobody else wrote in between: what has
-//! scrolled away stays as it is, and then a line says that it does not count.
+//! Only visible rows without other output in between are removed; for scrolled rows a line marks
+//! the reply as void.
 
 use unicode_width::UnicodeWidthChar;
 
@@ -21,7 +20,7 @@ pub(super) fn screen() -> Option<(u16, u16)> {
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// What was written since a reply began, from the beginning of a line on.
+/// Text since the beginning of a reply, from the start of a line.
 #[derive(Debug)]
 pub(super) struct LiveText {
     text: String,
@@ -45,7 +44,7 @@ impl LiveText {
         }
     }
 
-    /// It cannot be taken back any more.
+    /// It can no longer be removed.
     pub(super) fn settle(&mut self) {
         (self.size, self.text) = (None, String::new());
     }
@@ -60,8 +59,8 @@ impl LiveText {
         self.broke_off
     }
 
-    /// What erases it on a terminal that has this size now. `None` if not all of it is in view, or
-    /// nobody can know where it is.
+    /// Sequence that erases it on a terminal of this size. `None` if part of it is not visible or
+    /// its position is unknown.
     pub(super) fn erased(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));
@@ -72,7 +71,7 @@ impl LiveText {
     }
 }
 
-/// As much of a line as fits into one row: only that can be drawn over.
+/// Part of a line that fits into one row, so that it can be redrawn.
 pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     let Some((columns, _)) = size else { return line };
     let mut left = usize::from(columns);
@@ -85,8 +84,8 @@ pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     too_much.map_or(line, |(end, _)| &line[..end])
 }
 
-/// How many rows below its first one the cursor stands after `text`, on a terminal that is this
-/// wide. Beside text there are only our own colours, and line feeds, tabs and carriage returns.
+/// Row offset of the cursor after `text` on a terminal of this width. The text contains only
+/// posse's own colours, line feeds, tabs and carriage returns.
 fn rows_below_first(text: &str, columns: usize) -> usize {
     let (mut row, mut column) = (0, 0);
     let mut chars = text.chars();

@@ -1,4 +1,4 @@
-//! What is shown for which event, on a terminal and elsewhere.
+//! Output for each event, on a terminal and elsewhere.
 
 use std::fmt::Write as _;
 
@@ -161,7 +161,7 @@ fn a_look_stays_one_line() {
     );
 }
 
-/// What a terminal of this size shows, row by row, with what has scrolled away first.
+/// Rows of a terminal of this size, including scrolled ones.
 fn on_screen(written: &str, columns: usize, rows: usize) -> String {
     let mut screen: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0_usize, 0);

@@ -1,7 +1,7 @@
-//! Where answers come from: standard input if that is the terminal, else the terminal itself.
+//! Source of answers: standard input if it is the terminal, otherwise the controlling terminal.
 //!
-//! A line is read when one is asked for and not before, and for a new question only after the
-//! keyboard has been silent: nothing that was typed earlier can wait here.
+//! A line is read only on request, and for a new permission request only after the keyboard was
+//! silent: earlier input is never used.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -19,29 +19,29 @@ use tokio::sync::mpsc;
 use crate::front::driver::{InputLine, next_line};
 use crate::frontend::quiet_period::QuietPeriod;
 
-/// The terminal of a process, wherever its standard streams go.
+/// Controlling terminal of the process.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
 
-/// Tells the thread that a question appeared: silence, then a line.
+/// Order to the thread for a new request: silence, then a line.
 pub(crate) const HUSH: u8 = b'?';
-/// Tells it to read another line for the same question.
+/// Order to read another line for the same request.
 const MORE: u8 = b'm';
 
-/// Whether a person sees questions and can answer them.
+/// True if a person can see and answer permission requests.
 pub(crate) fn can_ask() -> bool {
     io::stderr().is_terminal()
         && (io::stdin().is_terminal() || File::open(CONTROLLING_TERMINAL).is_ok())
 }
 
-/// What comes from the keyboard.
+/// Keyboard event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeyboardEvent {
-    /// It was silent since the last question appeared, and listens now.
+    /// The keyboard was silent since the last request appeared; input counts now.
     Quiet,
     Line(String),
 }
 
-/// What the thread says, with the number of questions that it knew of.
+/// Event with the number of requests known to the thread.
 type KeyboardReport = (u64, KeyboardEvent);
 
 /// A terminal's keyboard.
@@ -74,14 +74,13 @@ impl Keyboard {
         Keyboard { terminal, reader: None, appeared: 0 }
     }
 
-    /// A question appeared: what was typed so far, and what is typed before it falls silent, is
-    /// thrown away.
+    /// A new request appeared: earlier input, and input before silence, is discarded.
     pub(super) fn hush(&mut self) {
         self.order(HUSH);
         self.appeared += 1;
     }
 
-    /// What comes next; `None` if there will be no more. Dropping the future loses nothing.
+    /// Next event; `None` at the end. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> Option<KeyboardEvent> {
         loop {
             if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
@@ -90,7 +89,7 @@ impl Keyboard {
             let reader = self.reader.as_mut()?;
             let (known, heard) = reader.heard.recv().await?;
             reader.asked &= heard == KeyboardEvent::Quiet;
-            // What was typed before the latest question appeared is no answer to it.
+            // Input from before the latest request does not answer it.
             if known == self.appeared {
                 return Some(heard);
             }
@@ -137,7 +136,7 @@ impl KeyboardThread {
     }
 }
 
-/// Does what it is told until nobody listens any more, or the terminal is gone.
+/// Executes orders until the receiver or the terminal is gone.
 fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<KeyboardReport>) {
     let mut questions = 0;
     let mut order = take(orders);
@@ -169,20 +168,19 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
     }
 }
 
-/// How a wait for silence ended.
+/// End of a wait for silence.
 pub(crate) enum Hushed {
     Quiet,
-    /// Something else is to be done; `None`: nobody listens any more.
+    /// Another order; `None`: the receiver is gone.
     Order(Option<u8>),
     /// There will be no more keys.
     Gone,
 }
 
-/// Waits until the keyboard is silent, and throws away every key until then. Further questions
-/// that appear meanwhile begin the wait anew, and are counted.
+/// Waits until the keyboard is silent and discards all keys until then. New requests restart the
+/// wait and are counted.
 ///
-/// Single keys are seen only while the terminal does not gather lines, so it does not for the
-/// time of the wait.
+/// The terminal reports single keys only without line editing, which is off during the wait.
 pub(crate) fn hush(
     keyboard: BorrowedFd<'_>,
     orders: BorrowedFd<'_>,

@@ -13,14 +13,14 @@ const COLUMNS: usize = 100;
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QuestionPage {
-    /// As it is shown.
+    /// Text as displayed.
     pub(super) text: String,
-    /// Lines of the text that begin or go on here.
+    /// Number of lines that begin or continue here.
     pub(super) lines: usize,
 }
 
-/// Every line of `text`, escaped, behind a rule. A line that goes on on the next page does so
-/// behind a rule of its own kind.
+/// All lines of `text`, escaped, behind a rule. A line that continues on the next page has a
+/// different rule there.
 pub(super) fn pages(text: &str) -> VecDeque<QuestionPage> {
     let mut pages = VecDeque::new();
     let mut page = QuestionPage { text: String::new(), lines: 0 };

@@ -1,7 +1,7 @@
-//! How a session can go on later by itself: what the line for a timer is made of.
+//! Scheduling the resume of a session: contents of the line for a timer.
 //!
-//! Nobody is there when it runs, so it may do no more than this run may. What narrows is said with
-//! the value that counts now, wherever that came from: a timer has none of the user's variables.
+//! The scheduled run is unattended and may have no more authority than this one. Restrictions are
+//! written with their current values, because a timer has none of the user's variables.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::wiring::run::Assembled;
 /// The longest `--timeout`, in milliseconds.
 const TIMEOUT_MS_MAX: u128 = 30 * 24 * 3_600_000;
 
-/// Settings that the line says with a flag, or that the record says.
+/// Settings that the line or the record contains.
 const SAID: [&str; 11] = [
     "agentMode",
     "budget.maxCostMicroUsd",
@@ -35,7 +35,7 @@ const SAID: [&str; 11] = [
 const NEEDED: [&str; 6] =
     ["HOME", "PATH", "POSSE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME"];
 
-/// How the session can go on later.
+/// Data for resuming the session later.
 pub(crate) fn again(
     assembled: &Assembled,
     args: &RunArgs,
@@ -55,12 +55,12 @@ pub(crate) fn again(
     }
 }
 
-/// The flags with which it may do what this run may, and no more. A new flag does not compile
-/// before somebody has decided here.
+/// Flags that give the same authority as this run and no more. A new flag does not compile before
+/// it is handled here.
 #[expect(clippy::too_many_lines, reason = "every flag, one after the other")]
 fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec<String> {
     let RunArgs {
-        // The record has what was asked and shown.
+        // In the record.
         prompt: _,
         skills: _,
         images: _,
@@ -76,13 +76,13 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         sandbox_required: _,
         add_dirs,
         yes,
-        // Always: nobody is there.
+        // Always set: the run is unattended.
         unattended: _,
         dry_run,
         stream,
-        // Without a transcript there is nothing to go on with.
+        // Without a transcript there is nothing to resume.
         no_transcript: _,
-        // Nobody reads along.
+        // The run has no reader.
         output_format: _,
         input_format: _,
         verbose: _,
@@ -117,13 +117,14 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     let mut value = |flag: &str, value: Option<String>| {
         flags.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
     };
-    // What widens is said only if this run was told so, and not by a file that may change.
+    // Extensions are included only if set for this run, not if they come from a file that may
+    // change.
     let mode = &settings.sandbox.mode;
     let widens = mode == "off" && sandbox.is_none() && !by_variable("sandbox.mode");
     value("--sandbox", (!widens).then(|| mode.clone()));
     let inherits = settings.sandbox.network == "inherit";
     let widens = inherits && network.is_none() && !by_variable("sandbox.network");
-    // `auto` denies where nobody can be asked.
+    // `auto` denies without a person.
     let reach = if inherits { "inherit" } else { "deny" };
     value("--network", (!widens).then(|| reach.to_owned()));
     let turns = settings.turns_max.clamp(1, 10_000);
@@ -135,7 +136,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     value("--agent", agent.clone());
     value("--thinking", thinking.clone());
     if provider.is_some() || model.is_some() {
-        // A model belongs to its provider, wherever it was set.
+        // A model belongs to its provider, independent of its source.
         value("--provider", Some(profile.to_owned()));
         value("--model", (!named.is_empty()).then(|| named.to_owned()));
     }
@@ -146,8 +147,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
     flags
 }
 
-/// Names of variables that it needs: those of the world, and those with keys of `profile` and of
-/// whoever takes over for it.
+/// Names of required variables: system ones, and those with keys of `profile` and its fallbacks.
 fn variables(settings: &Settings, profile: &str, environment: &Environment) -> Vec<String> {
     let configured = settings.providers.get(profile);
     let fallback = configured.map(|configured| configured.fallback.as_slice()).unwrap_or_default();
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// What the line says of a run with these flags and variables.
+    /// The line for a run with these flags and variables.
     fn line(words: &[&str], variables: &[(&str, &str)]) -> (String, Vec<(String, String)>) {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().display().to_string();
@@ -215,7 +215,7 @@ mod tests {
         let dirs = Dirs::from_environment(&environment).unwrap();
         let loaded = load(&environment, &dirs, &sources).unwrap();
         let flags = flags(&args, &loaded, ("local", "m-1"));
-        // Whatever it says, `resume` understands it.
+        // `resume` must parse every line.
         let mut words = vec!["resume", "20260101-000000-aaaaaa", "--unattended"];
         words.extend(flags.iter().map(String::as_str));
         parsed(&words);

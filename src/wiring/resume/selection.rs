@@ -1,4 +1,4 @@
-//! Which stored session is meant: by its id, the newest, or the one that somebody chooses.
+//! Selection of a stored session: by id, the newest, or by the user.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::project;
 use crate::wiring::run::runtime;
 use crate::wiring::services::now_ms;
 
-/// Characters of a prompt that tell one session from another.
+/// Maximum characters of a prompt in the list.
 const PROMPT_MAX: usize = 60;
 
 /// Sessions that an error offers.
@@ -36,7 +36,7 @@ pub(super) fn find(
         Which::Last => newest(state, cwd, notes),
         Which::Unsaid => {
             let mut sessions = of_project(state, cwd)?;
-            // There is nothing to go on with where nobody asked for anything.
+            // A session without a prompt cannot be resumed.
             sessions.retain(|session| session.prompt.is_some());
             if sessions.is_empty() {
                 return Err(none_here());
@@ -95,8 +95,8 @@ pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSumm
     Ok(all)
 }
 
-/// `failure` of the session that `-c` means, with the one to take instead: nobody has said that
-/// another one will do.
+/// `failure` of the newest session, with the next one as a suggestion: it is not resumed without
+/// consent.
 pub(super) fn instead(
     failure: Failure,
     found: &StoredSession,
@@ -126,7 +126,7 @@ pub(super) fn instead(
     Failure { what, ..failure }.fix(fix)
 }
 
-/// Lets somebody at the terminal choose one of `sessions`.
+/// Lets the user select one of `sessions`.
 pub(crate) fn pick(
     sessions: &[SessionSummary],
     environment: &Environment,
@@ -141,14 +141,14 @@ pub(crate) fn pick(
     let left = |exit: Exit| Failure::new("CLI012", exit, "no session was chosen");
     match picked {
         Ok(Picked::Row(nth)) => Ok(nth),
-        // Whoever closes the list has done what they wanted.
+        // Closing the list is a normal end.
         Ok(Picked::Nothing) => Err(left(Exit::Done)),
         Ok(Picked::Signal(exit)) => Err(left(exit)),
         Err(error) => Err(left(Exit::Usage).because(error.to_string())),
     }
 }
 
-/// What is said of a session where one is chosen.
+/// Row of a session in the list.
 pub(crate) fn row(session: &SessionSummary) -> SessionRow {
     let (now, zone) = (now_ms(), TimeZone::system());
     SessionRow {
@@ -160,14 +160,14 @@ pub(crate) fn row(session: &SessionSummary) -> SessionRow {
     }
 }
 
-/// What it took, in a few characters.
+/// Cost in a few characters.
 fn spent(session: &SessionSummary) -> String {
     let turns = session.turns.map(|turns| pluralize(turns.into(), "turn"));
     let cost = session.cost_nano_usd.map(posse_actors::ledger::dollars);
     turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether somebody is there to choose, and to talk.
+/// True if a person is at the terminal.
 pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }

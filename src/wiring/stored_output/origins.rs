@@ -1,5 +1,4 @@
-//! What the sessions recorded from which a session branched off: read where they lie, up to the
-//! record at which it did, and never written.
+//! Journals of the sessions that a session was forked from: read up to the fork, never written.
 
 use std::collections::VecDeque;
 
@@ -16,7 +15,7 @@ use super::{
 /// Sessions that branched off from one another, one behind the other.
 const ORIGINS_MAX: usize = 32;
 
-/// Where they lie.
+/// State directory.
 #[derive(Debug, Clone)]
 pub(super) struct Origins(StateDir);
 
@@ -25,7 +24,7 @@ impl Origins {
         Origins(state)
     }
 
-    /// What `call` returned before `branch`; `copied`: as the session shows it that branched off.
+    /// Output of `call` before `branch`; `copied`: as the fork contains it.
     pub(super) async fn returned(
         &self,
         branch: Branch,
@@ -35,12 +34,12 @@ impl Origins {
         self.blocking(move |origins| origins.returned_before(branch, &call, copied)).await
     }
 
-    /// What was said last before `branch`, in about `room` bytes.
+    /// Messages before `branch`, about `room` bytes.
     pub(super) async fn said(&self, branch: Branch, room: usize) -> Result<String, String> {
         self.blocking(move |origins| origins.said_before(branch, room)).await
     }
 
-    /// What was said in `session` before record `end`, if that is one of them.
+    /// Messages in `session` before record `end`, if it is an ancestor.
     pub(super) async fn page(
         &self,
         branch: Branch,
@@ -66,13 +65,13 @@ impl Origins {
         mut copied: Option<String>,
     ) -> Result<Option<String>, String> {
         for _ in 0..ORIGINS_MAX {
-            // What was copied whole needs nobody else.
+            // A complete copy needs no other session.
             let whole = |text: &&String| !is_placeholder(text, call);
             if let Some(text) = copied.as_ref().filter(whole) {
                 return Ok(Some(text.clone()));
             }
             let found = self.find(&branch)?;
-            // A line that does not have the name of the call says nothing of it.
+            // Lines without the call's id are skipped.
             let wanted = |line: &[u8]| {
                 contains(line, call.as_bytes()) || contains(line, b"\"session.forked\"")
             };
@@ -139,7 +138,7 @@ impl Origins {
         Err(too_many())
     }
 
-    /// What was said in one of them before record `end`, in about `room` bytes.
+    /// Messages of an ancestor before record `end`, about `room` bytes.
     fn tell(&self, branch: &Branch, end: u64, room: usize) -> Result<SessionHistory, String> {
         let found = self.find(branch)?;
         let mut pieces: VecDeque<(u64, String)> = VecDeque::new();
@@ -163,7 +162,7 @@ impl Origins {
                 bytes += piece.len();
                 pieces.push_back((record.record, piece));
             }
-            // A page has at least one piece, or whoever goes back would not get on.
+            // A page contains at least one message, so that paging makes progress.
             while bytes > room && (pieces.len() > 1 || room < BYTES_MAX) {
                 let Some((number, gone)) = pieces.pop_front() else { break };
                 (bytes, first) = (bytes - gone.len(), number + 1);
@@ -200,13 +199,13 @@ impl Origins {
     }
 }
 
-/// What was said in one session, and from where it branched off, if that is still to be told.
+/// Messages of one session, and the rest of its ancestors.
 struct SessionHistory {
     text: String,
     before: Option<Branch>,
 }
 
-/// Whether `text` only says how the output of `call` is read.
+/// True if `text` is only the reference to the output of `call`.
 fn is_placeholder(text: &str, call: &str) -> bool {
     text.starts_with('[') && text.ends_with(&format!("read_file output:{call}]"))
 }

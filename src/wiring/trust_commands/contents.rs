@@ -1,5 +1,5 @@
-//! What agents and skills of a project would be, once they are trusted: what each may do, how what
-//! it says begins, and what is wrong with it.
+//! Agents and skills of a project as they would be when trusted: authority, beginning of their
+//! text, and errors.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ const RULES_MAX: usize = 8;
 /// Characters of one of them.
 const RULE_CHARS_MAX: usize = 200;
 
-/// All of them, as if they were trusted.
+/// All of them, evaluated as trusted.
 pub(super) struct Contents {
     root: PathBuf,
     roster: Roster,
     skills: Skills,
-    /// The project brings providers, so that nobody can say yet which there are not.
+    /// True if the project adds providers, so that missing profiles cannot be determined yet.
     brings_providers: bool,
 }
 
@@ -90,7 +90,7 @@ impl Contents {
         text
     }
 
-    /// The same for programs, by name and by path.
+    /// JSON form, by name and path.
     pub(super) fn json<'a>(
         &self,
         agents: impl Iterator<Item = &'a String>,
@@ -157,7 +157,7 @@ impl Contents {
     }
 }
 
-/// Those that are about what lies at `place`, as lines.
+/// Errors about the item at `place`, as lines.
 fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &str) -> Vec<String> {
     let theirs = |flaw: &Failure| {
         let rest = flaw.place.as_deref().and_then(|at| at.strip_prefix(place));
@@ -169,7 +169,7 @@ fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &s
         .collect()
 }
 
-/// What an agent may do.
+/// Authority of an agent.
 fn facts(agent: &Agent) -> Vec<String> {
     let mut facts = vec![agent.description.clone()];
     let reads = if agent.read_only { ", and it only reads" } else { "" };
@@ -199,7 +199,7 @@ fn push(text: &mut String, line: &str) {
     let _: std::fmt::Result = writeln!(text, "      {}", printable(line));
 }
 
-/// The first lines of `all`, and how many there are beside them.
+/// First lines of `all`, and the number of further ones.
 fn beginning(all: &str) -> (String, usize) {
     let (mut text, mut shown) = (String::new(), 0);
     for line in all.lines().take(LINES_MAX) {

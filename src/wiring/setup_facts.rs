@@ -1,5 +1,5 @@
-//! What is on this machine for somebody who has no model yet: keys, logins, servers, a sandbox.
-//! Nobody is asked over a network, and no secret is read.
+//! Setup facts for a user without a configured model: keys, logins, local servers, sandbox. Sends
+//! no network request and reads no secret.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::tui::SetupFacts;
 use crate::wiring::run::Setup;
 use crate::wiring::{WorkspaceContext, confinement};
 
-/// Everything that was found, what helps before what does not.
+/// All facts, helpful ones first.
 pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> SetupFacts {
     let mut facts = Vec::new();
     for name in place.loaded.settings.providers.keys() {
@@ -46,7 +46,7 @@ pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Setu
 fn logins(environment: &Environment) -> Vec<(bool, String)> {
     let mut facts = Vec::new();
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    // Where it lies is looked at, not what is in it.
+    // Checks the location only, not the content.
     let codex = Login::of("codex", variable).ok().filter(|login| is_file(&login.file()));
     facts.extend(codex.map(|_| (true, "a login of the Codex program: /provider codex".to_owned())));
     facts
@@ -56,7 +56,7 @@ fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_symlink())
 }
 
-/// What would confine commands here.
+/// Sandbox mechanism for commands here.
 fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String) {
     let setup = Setup {
         cwd: &place.cwd,
@@ -80,7 +80,8 @@ fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String
     }
 }
 
-/// Presets whose usual port somebody listens on, as the kernel lists it: nobody is asked.
+/// Presets whose default port has a listener according to the kernel's table; no connection is
+/// made.
 fn local_servers() -> Vec<&'static str> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let table: String =
@@ -95,7 +96,7 @@ fn port(preset: &Preset) -> Option<u16> {
     rest.split('/').next()?.parse().ok()
 }
 
-/// Whether a table of the kernel has somebody who listens at that port.
+/// True if a kernel table contains a listener on that port.
 fn listens(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
         let mut fields = line.split_whitespace().skip(1);
