@@ -2,6 +2,7 @@
 
 mod attach;
 mod authority;
+mod clock;
 mod config_edit;
 mod confinement;
 mod contexts;
@@ -18,7 +19,6 @@ mod reports;
 mod resume;
 mod roles;
 mod run;
-mod services;
 mod setup_facts;
 mod skills;
 mod stored_output;
@@ -175,7 +175,7 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         json,
         color: colors(io::stdout().is_terminal(), environment),
         columns: columns(environment),
-        now_ms: services::now_ms(),
+        now_ms: clock::now_ms(),
         zone: TimeZone::system(),
     };
     let all = matches!(args.action, SessionsAction::List { all: true, .. });
@@ -312,8 +312,8 @@ fn columns(environment: &Environment) -> usize {
 
 /// The id of a session that starts now.
 pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
-    let random = u32::try_from(services::random() & 0xffff_ffff).unwrap_or_default();
-    journal::new_session_id(services::now_ms(), random)
+    let random = u32::try_from(clock::random() & 0xffff_ffff).unwrap_or_default();
+    journal::new_session_id(clock::now_ms(), random)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! What agents say of themselves: rules, and an answer where nothing else has one.
+//! Policies of agents: their own rules and default decisions.
 //!
-//! What an agent denies counts for whoever works for it, too; what it allows, for itself alone.
+//! A denial of an agent also applies to agents that work for it; what it allows applies to itself
+//! only.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
@@ -10,7 +11,7 @@ use crate::failure::Failure;
 use crate::permission::rules::{self, Rule, RuleDecision};
 use crate::permission::{JudgedAction, RulePolicy, deny, is_read};
 
-/// What one agent says of itself.
+/// Policy of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentPolicy {
     /// Its name.
@@ -33,7 +34,7 @@ pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Fai
         let default = match agent.default_decision.as_deref() {
             Some("allow") => Some(RuleDecision::Allow),
             Some("ask") => Some(RuleDecision::Ask),
-            // What is not understood is not allowed.
+            // An unknown value does not allow.
             Some(_) => Some(RuleDecision::Deny),
             None => None,
         };
@@ -43,17 +44,17 @@ pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Fai
     agents.iter().map(compiled).collect()
 }
 
-/// What a grant for starting an agent is called.
+/// Grant operation for starting an agent.
 const INVOKE: &str = "agent";
 
-/// Whether it starts another agent, and does nothing else.
+/// True if the action only starts an agent.
 pub(super) fn is_invocation(action: &Action) -> bool {
     let invokes = |operation: &Operation| matches!(operation, Operation::Invoke { .. });
     !action.operations.is_empty() && action.operations.iter().all(invokes)
 }
 
 impl RulePolicy {
-    /// Whether an agent may be started. That allows none of its calls: they are judged one by one.
+    /// Decision about starting an agent. Permits none of its calls: these are judged one by one.
     pub(super) fn invoked(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let [Operation::Invoke { agent, provider }] = case.action.operations.as_slice() else {
             return None;
@@ -125,7 +126,7 @@ impl RulePolicy {
         }))
     }
 
-    /// What the agent itself says where no rule does.
+    /// Default decision of the agent, if no rule matches.
     pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;

@@ -1,5 +1,5 @@
-//! Commands in the policy: which of their parts grants and rules cover, and what is asked where
-//! they do not.
+//! Commands in the policy: coverage of their parts by grants and rules, and the permission request
+//! for the rest.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Asking, Operation, PermissionQuestion, Situation};
@@ -15,15 +15,15 @@ use crate::permission::shell::{Judged, judge, quoted, split};
 use crate::permission::{JudgedAction, Relocated, RulePolicy, SandboxMode};
 use crate::secrets::is_secret;
 
-/// What a grant for a command is called.
+/// Grant operation for a command.
 pub(crate) const EXECUTE: &str = "execute";
 /// Parts that are named in a question.
 const NAMED_MAX: usize = 3;
 /// Characters of a part in a question.
 const NAMED_CHARS_MAX: usize = 80;
 
-/// Programs that no grant is suggested for: they run whatever they are told, reach other machines,
-/// or destroy. A rule that the user writes can allow them.
+/// Programs for which no grant is suggested: they run arbitrary programs, reach other machines, or
+/// destroy data. A rule of the user can allow them.
 const NEVER_SUGGESTED: [&str; 84] = [
     "ash",
     "at",
@@ -110,7 +110,7 @@ const NEVER_SUGGESTED: [&str; 84] = [
     "wget",
     "xargs",
 ];
-/// Programs that run what the project's files say.
+/// Programs that run code from the project's files.
 const REPOSITORY: [&str; 20] = [
     "bazel", "cargo", "ctest", "deno", "dotnet", "go", "gradle", "jest", "just", "make", "mvn",
     "ninja", "npm", "pnpm", "pytest", "rake", "tox", "vitest", "yarn", "meson",
@@ -122,7 +122,7 @@ pub(crate) struct Uncovered<'a> {
     pub(crate) part: Option<&'a PlainCommand>,
     /// For a person.
     pub(crate) reason: String,
-    /// Whether a grant would cover it.
+    /// True if a grant would cover it.
     pub(crate) grantable: bool,
 }
 
@@ -132,14 +132,14 @@ impl RulePolicy {
         let place = CommandLocation { cwd: Some(cwd), home: &self.home };
         match &self.relocated {
             None => judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs }),
-            // The copy lies among our own things, and has none of them in it.
+            // The copy is below posse's own folders and contains none of them.
             Some(Relocated { copy, .. }) => {
                 judge(command, Ground { place, roots: std::slice::from_ref(copy), closed: &[] })
             }
         }
     }
 
-    /// Whether anything but an answer can allow commands here.
+    /// True if grants and rules can allow commands here.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
         match situation.tier {
@@ -152,7 +152,7 @@ impl RulePolicy {
         }
     }
 
-    /// What of the commands neither a grant nor a rule covers. Grants come first.
+    /// Parts of the commands that neither a grant nor a rule covers. Grants are applied first.
     pub(crate) fn uncovered<'a>(
         &self,
         scripts: &'a [Judged],
@@ -204,7 +204,7 @@ impl RulePolicy {
         uncovered("no rule or grant covers it".to_owned(), true)
     }
 
-    /// What is asked about a command that is not covered.
+    /// Permission request for a command that is not covered.
     pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
@@ -243,7 +243,7 @@ impl RulePolicy {
         let [part] = script.parts.as_slice() else { return None };
         let plain = script.outside.is_none() && part.literal && part.barred.is_none();
         let runs_more = script.findings.runs.iter().any(|run| {
-            // The innermost program decides: alone, an interpreter is the beginning of everything.
+            // The innermost program counts: an interpreter alone would cover everything.
             run.programs.last().and_then(|at| run.words.get(*at..)).is_none_or(|words| {
                 let (program, rest) = words.split_first().map_or(("", words), |(p, r)| (p, r));
                 let alone = rest.iter().all(|word| word.starts_with('-'));
@@ -274,8 +274,8 @@ pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
     })
 }
 
-/// Whether it is a pattern of names with a dot before them, and a secret is among those: `.e*`. A `*`
-/// alone matches no such name, and would be found everywhere.
+/// True for a glob of dot files that matches a secret, such as `.e*`. A plain `*` does not match
+/// dot files.
 fn matches_hidden_secret(part: &str) -> bool {
     let is_hidden = |name: &str| name.starts_with('.') && name.contains(['*', '?', '[']);
     if !part.split('/').any(is_hidden) {
@@ -301,7 +301,7 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
     })
 }
 
-/// Whether a grant for it may be offered.
+/// True if a grant for it may be suggested.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
     let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");
@@ -313,7 +313,7 @@ fn never_suggested(program: &str) -> bool {
     NEVER_SUGGESTED.contains(&program) || NEVER_SUGGESTED.contains(&stem)
 }
 
-/// What is missing, in words.
+/// Missing grants, in words.
 fn said(missing: &[Uncovered<'_>]) -> String {
     let mut named: Vec<String> = Vec::new();
     for uncovered in missing {
@@ -343,7 +343,7 @@ fn said(missing: &[Uncovered<'_>]) -> String {
     if named.is_empty() { "commands are asked about".to_owned() } else { named.join("; ") }
 }
 
-/// What a wider answer allows.
+/// Scope text for a wider answer.
 fn offered(target: &str, project: bool) -> String {
     let target = printable(target);
     let mut text = format!("; a grant would cover `{target}` with options that are known");
@@ -354,8 +354,7 @@ fn offered(target: &str, project: bool) -> String {
 }
 
 impl PlainCommand {
-    /// What a grant for it is about: the program and its subcommand, or all of its words where
-    /// nothing is known about the program.
+    /// Operation of its grant: program and subcommand, or all words of an unknown program.
     pub(crate) fn operation(&self) -> Option<Vec<String>> {
         if !self.literal && !self.known {
             return None;
@@ -364,7 +363,7 @@ impl PlainCommand {
         Some(self.words.iter().take(length).cloned().collect())
     }
 
-    /// Whether `grant` covers it: its words begin so, and what follows is known to be harmless.
+    /// True if `grant` covers it: its words have that prefix, and the rest is known to be harmless.
     pub(crate) fn is_granted(&self, grant: &[String]) -> bool {
         let begins = !grant.is_empty() && self.words.starts_with(grant);
         begins && (self.known || (self.literal && self.words.len() == grant.len()))
@@ -372,7 +371,7 @@ impl PlainCommand {
 }
 
 impl Rule {
-    /// Whether it asks about or allows a part of a command.
+    /// True if the rule asks about or allows a part of a command.
     fn is_about(&self, part: &PlainCommand) -> bool {
         let literal = part.known || part.literal;
         match self.decision {
@@ -402,7 +401,7 @@ pub(crate) fn begins<'a>(
     })
 }
 
-/// Whether an operation is a command.
+/// True if an operation is a command.
 pub(crate) fn is_command(operation: &Operation) -> bool {
     matches!(operation, Operation::Execute { .. })
 }

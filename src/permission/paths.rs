@@ -1,11 +1,11 @@
-//! What paths mean to the policy. Names that decide what runs later are in `src/protected.rs`.
+//! Path predicates of the policy. Protected names are in `src/protected.rs`.
 
 pub(crate) fn is_vendored(relative: &str) -> bool {
     relative.split('/').any(|part| part.eq_ignore_ascii_case("node_modules"))
 }
 
-/// Whether `path` is `folder` or below it. Both are absolute and resolved; one that climbs is not
-/// below anything.
+/// True if `path` is `folder` or below it. Both are absolute and resolved; a path with `..` is
+/// below nothing.
 pub(crate) fn is_below(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     let climbs = path.split('/').any(|part| part == ".." || part == ".");

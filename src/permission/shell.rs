@@ -22,19 +22,19 @@ pub(crate) const COMMAND_CHARS_MAX: usize = 10_000;
 /// A command that was looked at from all sides.
 #[derive(Debug)]
 pub(crate) struct Judged {
-    /// Everything that it runs, and the first thing that is never allowed.
+    /// Everything that it runs, and the first part that is never allowed.
     pub(crate) findings: walk::Findings,
     /// Its simple commands, if it consists of nothing else.
     pub(crate) parts: Vec<allow::PlainCommand>,
-    /// Why no grant covers it, whatever its parts are.
+    /// Reason why no grant can cover it.
     pub(crate) outside: Option<String>,
-    /// Whether it cannot be understood, and not even a rule for all commands covers it.
+    /// True if it cannot be understood, so that not even a rule for all commands covers it.
     pub(crate) doubtful: bool,
     text: String,
     outline: Outline,
 }
 
-/// The words of one plain simple command; none if `text` is anything else.
+/// Words of a plain simple command; `None` for any other text.
 pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     let outline = reader::read(text);
     let [command] = outline.commands.as_slice() else { return None };
@@ -70,7 +70,7 @@ pub(crate) fn split(target: &str) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Whether it needs no quotes.
+/// True if the character needs no quotes.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c)
 }
@@ -105,7 +105,7 @@ pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
 }
 
 impl Judged {
-    /// Whether the other parser reads the same words: asked last, when all else would allow it.
+    /// True if the other parser reads the same words. Called last, if everything else allows it.
     pub(crate) fn is_read_alike(&self) -> bool {
         grammar::agrees(&self.text, &self.outline)
     }

@@ -1,4 +1,4 @@
-//! The policy as tables: what is asked, allowed and denied.
+//! Policy tables: asked, allowed and denied actions.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -342,7 +342,7 @@ fn says_what_an_answer_for_the_session_allows() {
         }
     }
     assert!(reason("edit_file asked/x", Asking::Human).starts_with("mine; "));
-    // Where only this one call can be allowed, nothing is said.
+    // If only this call can be allowed, no grant is suggested.
     for call in ["multi_edit a/x b/y", "write_file .git/config", "bash ls", "mystery a"] {
         assert!(!reason(call, Asking::Human).contains("session"), "{call}");
     }
@@ -379,7 +379,7 @@ fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
     assert_eq!(verdict("build", &both), "ask");
 }
 
-/// The rule that is suggested where nobody can be asked.
+/// Rule that is suggested without a person.
 fn suggested(call: &str) -> Option<String> {
     match policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody)) {
         Verdict::Ask(question) => question.rule,

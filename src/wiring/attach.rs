@@ -21,7 +21,7 @@ use crate::journal::{self, SOCKET, SessionSummary, StateDir};
 use crate::project;
 use crate::wiring::resume::{is_there, pick};
 use crate::wiring::run::runtime;
-use crate::wiring::{colors, services};
+use crate::wiring::{clock, colors};
 
 /// Number of history records shown to a person.
 const LAST: u64 = 200;
@@ -211,7 +211,7 @@ fn find(
         let nth = pick(&rows, environment)?;
         return Ok(live.remove(nth));
     }
-    let now = services::now_ms();
+    let now = clock::now_ms();
     let shown = |found: StoredSession| {
         let summary = SessionSummary::of(found);
         let begun = summary.started_ms;

@@ -17,7 +17,7 @@ use crate::project::{self, Identity};
 use crate::provider::presets;
 use crate::signed_store::SignedStore;
 use crate::trust::{TrustStore, Trusted};
-use crate::wiring::services::now_ms;
+use crate::wiring::clock::now_ms;
 use crate::wiring::{WorkspaceContext, place};
 
 /// Trusted content of the project at `root`, and errors of the trust store.

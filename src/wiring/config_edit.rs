@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Exit, Failure, printable};
 use crate::sandbox;
-use crate::wiring::services::random;
+use crate::wiring::clock::random;
 
 /// Bytes of a text that is taken back.
 const TEXT_BYTES_MAX: u64 = 4 << 20;

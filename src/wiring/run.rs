@@ -36,11 +36,11 @@ use crate::project;
 use crate::provider::replay::Tape;
 use crate::tools;
 use crate::tools::workspace::Workspace;
+use crate::wiring::clock::{RealClock, RealIds, random, today};
 use crate::wiring::confinement::{self, unenforced};
 use crate::wiring::hooks::hook_settings;
 use crate::wiring::model_price;
 use crate::wiring::resume::{self, Resuming};
-use crate::wiring::services::{RealClock, RealIds, random, today};
 use crate::wiring::{
     WorkspaceContext, attach, authority, colors, contexts, descriptors, fallback,
     isolated_workspaces, notices, place, provider, roles, session_id, skills, stored_output,

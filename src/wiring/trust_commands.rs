@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::project::{self, Identity};
 use crate::signed_store::SignedStore;
 use crate::trust::{TrustStore, Trusted, difference};
-use crate::wiring::services::now_ms;
+use crate::wiring::clock::now_ms;
 use crate::wiring::{authority, subagents};
 
 use contents::Contents;

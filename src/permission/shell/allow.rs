@@ -1,5 +1,5 @@
-//! What may be allowed without a question: next to nothing. A list or a pipe of simple commands
-//! whose words are as they stand, each of them granted, with options that are known.
+//! Commands that may run without permission: lists and pipes of simple commands with literal words,
+//! each granted, with known options.
 
 use crate::permission::paths::is_below;
 use crate::permission::shell::danger::CommandLocation;
@@ -16,24 +16,24 @@ use crate::permission::shell::word::{
 const INERT: [&str; 7] =
     ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
 
-/// A simple command that is all there: what it runs under, and what it says to that.
+/// A complete simple command and its coverage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlainCommand {
-    /// The program and its arguments, without what is transparent.
+    /// Program and arguments, without transparent wrappers.
     pub(crate) words: Vec<String>,
-    /// Why nothing can allow it, whatever is granted.
+    /// Reason why no grant covers it.
     pub(crate) barred: Option<String>,
-    /// Why a prefix alone does not cover it: what stands behind is not known to be harmless.
+    /// Reason why a prefix alone does not cover it: the rest is not known to be harmless.
     pub(crate) acts: Option<String>,
-    /// Whether the table knows the program.
+    /// True if the option table contains the program.
     pub(crate) known: bool,
-    /// How many words name the operation.
+    /// Number of words that name the operation.
     pub(crate) named: usize,
-    /// Whether all words are literal.
+    /// True if all words are literal.
     pub(crate) literal: bool,
 }
 
-/// Where paths are looked at from.
+/// Base of relative paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ground<'a> {
     /// The working directory and the home folder.
@@ -165,7 +165,7 @@ fn is_duration(text: &str) -> bool {
         && number.matches('.').count() < 2
 }
 
-/// What no grant covers about a simple command.
+/// Reason why no grant covers a simple command, if any.
 fn barred(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -> Option<String> {
     for word in &command.assignments {
         if !is_inert(word) {
@@ -214,7 +214,7 @@ fn is_inert(word: &Word) -> bool {
     (INERT.contains(&name) || name.starts_with("LC_")) && value_is_plain
 }
 
-/// Whether it writes nothing and reads nothing.
+/// True if it neither writes nor reads.
 fn is_free(redirect: &Redirect) -> bool {
     let number = redirect.descriptor.as_deref().is_none_or(|fd| matches!(fd, "0" | "1" | "2"));
     let Some(target) = redirect.target.literal() else { return false };

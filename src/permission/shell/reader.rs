@@ -1,8 +1,9 @@
-//! Takes shell text apart as bash does: commands, words, redirections, and what encloses them.
+//! Shell reader: splits text as bash does into commands, words, redirections and enclosing
+//! constructs.
 //!
-//! One loop and a stack of what is open; nothing recurses on nesting but the text of backticks and
-//! here-documents, whose depth is bounded by how they are written. What is not understood is said
-//! ([`Outline::flaws`]), and reading goes on, so that what follows is found all the same.
+//! One loop with an explicit stack; only the text of backticks and here-documents is read
+//! recursively, with bounded depth. Syntax that is not understood is reported ([`Outline::flaws`]),
+//! and reading continues, so that later commands are found.
 
 mod brackets;
 mod commands;
@@ -19,13 +20,13 @@ use crate::permission::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
 use heredocs::Heredoc;
 use reserved::{CaseState, Header};
 
-/// How deep text may be nested in text: backticks and here-documents.
+/// Maximum nesting of backticks and here-documents.
 const TEXTS_MAX: usize = 24;
 
-/// What is open, and how characters are read in it.
+/// Open construct, which determines how characters are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReaderMode {
-    /// Commands: the whole text, and everything that encloses commands.
+    /// Commands: the whole text, and every construct that contains commands.
     Commands(Closer),
     /// `"…"`; in a here-document's body, quotes mean nothing.
     Quotes { body: bool },
@@ -39,7 +40,7 @@ enum ReaderMode {
     Condition,
 }
 
-/// What ends a list of commands.
+/// Terminator of a list of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closer {
     /// The end of the text.
@@ -56,7 +57,7 @@ enum Closer {
     Case(CaseState),
 }
 
-/// Something that is open, and what it interrupted.
+/// An open construct, and the state it interrupted.
 #[derive(Debug)]
 struct OpenConstruct {
     mode: ReaderMode,
@@ -101,13 +102,13 @@ struct ShellReader {
     frames: Vec<OpenConstruct>,
     building: Building,
     word: Option<Word>,
-    /// How many `${` are open in the word: what is in them is no text of it.
+    /// Number of open `${` in the word: their content is not part of its text.
     silent: usize,
     heredocs: Vec<Heredoc>,
-    /// How many of the awaited here-documents were begun outside of what is open.
+    /// Number of pending here-documents that started outside of the open construct.
     foreign: usize,
     texts: usize,
-    /// How many substitutions are open.
+    /// Number of open substitutions.
     substituting: usize,
     /// Characters that were looked at ahead; more than a share of the text is not worth it.
     ahead: usize,
@@ -138,7 +139,7 @@ impl ShellReader {
         self.outline.flaws.add(flaw);
     }
 
-    /// Reads a whole text in `mode`, inside of whatever is open now.
+    /// Reads a whole text in `mode`, inside the current construct.
     fn text(&mut self, text: &str, mode: ReaderMode, outermost: bool) {
         if self.texts >= TEXTS_MAX {
             self.flaw(Flaw::TooDeep);
@@ -168,7 +169,7 @@ impl ShellReader {
         self.source = source;
     }
 
-    /// The text is at its end: what is still open is closed, and said to be a flaw.
+    /// End of the text: closes open constructs and reports them as a flaw.
     fn finish(&mut self) {
         loop {
             match self.mode {
@@ -210,7 +211,7 @@ impl ShellReader {
 
     // Characters.
 
-    /// The character at `ahead` from here. A line that goes on counts as nothing.
+    /// The next character, with line continuations removed.
     fn peek(&mut self) -> Option<char> {
         while self.source.get(self.at) == Some(&'\\') && self.source.get(self.at + 1) == Some(&'\n')
         {
@@ -223,7 +224,7 @@ impl ShellReader {
         self.source.get(self.at).copied()
     }
 
-    /// The next character as it stands.
+    /// The next character, unprocessed.
     fn raw(&mut self) -> Option<char> {
         let c = self.source.get(self.at).copied()?;
         self.at += 1;
@@ -274,7 +275,7 @@ impl ShellReader {
         }
     }
 
-    // What is open.
+    // Open constructs.
 
     fn open(&mut self, mode: ReaderMode) {
         let substitutes = self.substituting > 0 || !self.outermost;
@@ -282,8 +283,8 @@ impl ShellReader {
             matches!(mode, ReaderMode::Commands(_) | ReaderMode::Condition | ReaderMode::Array);
         let in_between = !self.heredocs.is_empty() && encloses;
         if substitutes && in_between && mode != ReaderMode::Commands(Closer::Substitution) {
-            // A substitution is written out again by bash before it runs, and where the text of a
-            // here-document stands then is not where it stood.
+            // Bash writes a substitution out again before it runs it, which moves the text of a
+            // here-document.
             self.flaw(Flaw::Heredoc);
         }
         let shares_word = matches!(
@@ -304,7 +305,7 @@ impl ShellReader {
         self.frames.push(OpenConstruct { mode, command, word, silent, heredocs });
     }
 
-    /// Goes back to what the innermost open thing interrupted.
+    /// Closes the innermost construct.
     fn close(&mut self) {
         let Some(frame) = self.frames.pop() else { return };
         let closed = std::mem::replace(&mut self.mode, frame.mode);
@@ -360,7 +361,7 @@ impl ShellReader {
 }
 
 impl Building {
-    /// Whether a reserved word may stand here.
+    /// True if a reserved word is possible here.
     fn is_blank(&self) -> bool {
         let command = &self.command;
         command.words.is_empty()
@@ -371,7 +372,7 @@ impl Building {
             && !self.closed
     }
 
-    /// Whether `()` after it makes a function.
+    /// True if a following `()` defines a function.
     fn defines(&self) -> bool {
         let command = &self.command;
         command.words.len() == 1
@@ -382,13 +383,13 @@ impl Building {
     }
 }
 
-/// Whether it is a name that a variable may have.
+/// True for a valid variable name.
 pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether a word begins like `name[`: what follows may go on over blanks.
+/// True if a word begins like `name[`: the rest may continue over blanks.
 fn is_subscript(text: &str) -> bool {
     text.split_once(active('[')).is_some_and(|(name, _)| is_name(name))
 }

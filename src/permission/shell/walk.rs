@@ -1,8 +1,8 @@
-//! Looks through a script: which programs it runs, however they are wrapped, and whether any of
-//! that is never allowed.
+//! Walks through a script: finds the programs that it runs through any wrapper, and parts that are
+//! never allowed.
 //!
-//! Constants are not followed through variables. What is known only when it runs makes the
-//! reading unsure, and that is said.
+//! Constants are not propagated through variables. Parts that are known only at run time make the
+//! result unsure, which is reported.
 
 mod coarse;
 mod hidden;
@@ -20,7 +20,7 @@ use crate::permission::shell::word::{
 };
 use crate::permission::shell::wrappers::{DOWNLOADERS, wrapper_named};
 
-/// How often a script may hide in the words of another before it is looked at crudely.
+/// Maximum nesting of scripts in words; deeper ones get the coarse check.
 const DEPTH_MAX: usize = 48;
 /// Characters that are read again because they hide a script, beyond a multiple of the whole.
 const AGAIN_MIN: usize = 1 << 16;
@@ -35,22 +35,22 @@ const WORDS_MAX: usize = 1 << 16;
 pub(crate) struct Run {
     /// Its words.
     pub(crate) words: Vec<String>,
-    /// Where programs stand in them: the wrappers and what they run.
+    /// Indices of the programs: wrappers and the programs they run.
     pub(crate) programs: Vec<usize>,
 }
 
-/// What a script does, as far as its text says.
+/// Effects of a script, as far as the text shows.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Everything that runs.
+    /// All simple commands that run.
     pub(crate) runs: Vec<Run>,
-    /// What it redirects to and from, and what it assigns.
+    /// Redirection targets and assigned values.
     pub(crate) files: Vec<String>,
     /// Files that it writes by a redirection.
     pub(crate) written: Vec<String>,
     /// The first thing that is never allowed.
     pub(crate) danger: Option<Danger>,
-    /// Whether programs may run that are not among `runs`.
+    /// True if programs outside of `runs` may run.
     pub(crate) unsure: bool,
 }
 
@@ -74,23 +74,23 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
     walker.findings
 }
 
-/// What a command reads.
+/// Standard input of a command.
 #[derive(Debug, Clone, Default)]
 struct CommandInput {
-    /// It comes from the network.
+    /// Data from the network.
     tainted: bool,
-    /// It is known.
+    /// Known text.
     text: Option<Rc<str>>,
 }
 
-/// What a command leaves behind.
+/// Output of a command.
 #[derive(Debug, Clone, Default)]
 struct Effects {
-    /// What it writes comes from the network.
+    /// Its output comes from the network.
     downloads: bool,
-    /// It runs what it reads.
+    /// It executes its input.
     runs_input: bool,
-    /// What it writes is known.
+    /// Known text of its output.
     text: Option<Rc<str>>,
 }
 
@@ -98,9 +98,9 @@ struct Effects {
 #[derive(Debug, Clone)]
 struct Arg {
     text: String,
-    /// It holds what was downloaded.
+    /// Contains downloaded data.
     tainted: bool,
-    /// It may be several words, or none.
+    /// May be several words, or none.
     splits: bool,
 }
 
@@ -110,7 +110,7 @@ struct Walker {
     again: usize,
     depth: usize,
     functions: HashMap<String, Effects>,
-    /// Which function calls which, and whether in a way that makes more of them.
+    /// Call graph of functions; true for calls that multiply.
     calls: Vec<(String, String, bool)>,
 }
 
@@ -118,14 +118,14 @@ struct Walker {
 #[derive(Debug, Clone)]
 struct KnownFolder(Option<String>);
 
-/// What is open while walking.
+/// Open construct of the walk.
 struct Level {
     scope: Option<Scope>,
     /// The whole of it so far.
     all: Effects,
     /// The stage of a pipeline that is being walked.
     stage: Effects,
-    /// What comes out of the stages before.
+    /// Output of earlier pipeline stages.
     piped: Option<CommandInput>,
     input: CommandInput,
     /// The folder to go back to.
@@ -150,7 +150,7 @@ impl Level {
         }
     }
 
-    /// What a command here reads.
+    /// Standard input of a command at this level.
     fn reads(&self) -> CommandInput {
         self.piped.clone().unwrap_or_else(|| self.input.clone())
     }
@@ -178,9 +178,9 @@ impl Level {
 /// One outline being walked.
 struct Pass<'a> {
     outline: &'a Outline,
-    /// Which substitutions hold what was downloaded.
+    /// Substitutions that contain downloaded data.
     tainted: Vec<bool>,
-    /// Which process substitutions run what is written to them.
+    /// Process substitutions that execute their input.
     writing: Vec<bool>,
     levels: Vec<Level>,
 }
@@ -255,7 +255,7 @@ impl Walker {
         root.all
     }
 
-    /// What encloses commands has ended.
+    /// End of an enclosing construct.
     fn closed(&mut self, pass: &mut Pass<'_>, cwd: &mut Option<String>) {
         let Some(mut closed) = pass.levels.pop() else { return };
         closed.end_stage(false);
@@ -349,7 +349,7 @@ impl Walker {
         }
     }
 
-    /// Whether a function starts more and more of itself.
+    /// True for a function that multiplies itself.
     fn breeds(&self) -> bool {
         const EDGES_MAX: usize = 512;
         let edges: Vec<_> = self
@@ -381,7 +381,7 @@ impl Walker {
         })
     }
 
-    /// One simple command, with what it reads.
+    /// One simple command with its input.
     fn command(
         &mut self,
         command: &SimpleCommand,
@@ -480,7 +480,7 @@ impl Walker {
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
             if first.tainted && first.text.contains(UNKNOWN) {
-                // What was downloaded is the program.
+                // The program itself was downloaded.
                 self.found(DOWNLOADED);
             }
             if first.text.contains([UNKNOWN, HOME, PWD]) {
@@ -585,7 +585,7 @@ impl Walker {
     }
 }
 
-/// What a command's words may refer to.
+/// Context of a command's words.
 struct Scene<'a> {
     outline: &'a Outline,
     tainted: &'a [bool],
@@ -598,7 +598,7 @@ impl Scene<'_> {
     }
 }
 
-/// Whether standard input comes from what was downloaded.
+/// True if standard input comes from a download.
 fn fed(command: &SimpleCommand, tainted: &[bool]) -> bool {
     command.redirects.iter().filter(|redirect| redirect.feeds()).any(|redirect| {
         let ids = &redirect.target.substitutions;
@@ -606,7 +606,7 @@ fn fed(command: &SimpleCommand, tainted: &[bool]) -> bool {
     })
 }
 
-/// Text that a shell would read, with what is unknown as a variable.
+/// Text as a shell would read it, with unknown parts as a variable.
 fn said(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -303,7 +303,7 @@ fn refuses_a_rule_that_does_not_do_what_its_examples_say() {
     }
 }
 
-/// What nests, repeats or never ends.
+/// Texts with nesting, repetition or without end.
 const HOSTILE: [&str; 62] = [
     "$(",
     "`",

@@ -14,8 +14,8 @@ use crate::journal::commands;
 use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SessionState, SessionSummary, StateDir};
 use crate::project;
+use crate::wiring::clock::now_ms;
 use crate::wiring::run::runtime;
-use crate::wiring::services::now_ms;
 
 /// Maximum characters of a prompt in the list.
 const PROMPT_MAX: usize = 60;

@@ -1,4 +1,4 @@
-//! What begins with a dollar sign or stands in backticks or double quotes.
+//! Dollar expansions, backticks and double quotes.
 
 use super::{Closer, ReaderMode, ShellReader, unknown};
 use crate::permission::shell::outline::{Flaw, Scope};
@@ -194,13 +194,13 @@ impl ShellReader {
                 self.raw();
                 self.open_process(c);
             }
-            // `${x@P}`: what is in the variable is read as a prompt, substitutions and all.
+            // `${x@P}` expands the value as a prompt, including substitutions.
             '@' if self.peek() == Some('P') => self.flaw(Flaw::Odd),
             _ => {}
         }
     }
 
-    /// Nothing in it is text of a word.
+    /// Its content is not part of a word.
     pub(super) fn open_arithmetic(&mut self, square: bool, command: bool) {
         self.open(ReaderMode::Arithmetic { depth: 0, square, command });
         self.silent += 1;
@@ -226,7 +226,7 @@ impl ShellReader {
                 self.raw();
             }
             '\'' => {
-                // Quotes mean different things in the two kinds; what is in them may run.
+                // Quotes mean different things in the two kinds, and the content may run.
                 self.flaw(Flaw::Syntax);
             }
             '"' => self.open(ReaderMode::Quotes { body: false }),
@@ -236,8 +236,8 @@ impl ShellReader {
         }
     }
 
-    /// Whether what begins with the parenthesis here, the second of two, ends with two. Anything
-    /// else is a substitution or a subshell that begins with a subshell.
+    /// True if the parenthesis here, the second of two, is closed by two. Otherwise it is a
+    /// substitution or subshell that starts with a subshell.
     pub(super) fn is_arithmetic(&mut self) -> bool {
         let mut depth = 0_usize;
         let mut at = self.at;
@@ -267,7 +267,7 @@ impl ShellReader {
                     if depth == 0 {
                         let ends = self.source.get(at) == Some(&')');
                         if !ends {
-                            // Where it stands decides how bash counts.
+                            // Bash counts depending on the position.
                             self.flaw(Flaw::Syntax);
                         }
                         return ends;
@@ -280,7 +280,7 @@ impl ShellReader {
         false
     }
 
-    /// Takes `<(` and `>(`; leaves anything else.
+    /// Reads `<(` and `>(`; leaves anything else.
     pub(super) fn takes_process(&mut self) -> bool {
         let (at, byte) = (self.at, self.byte);
         self.raw();

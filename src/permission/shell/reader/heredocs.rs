@@ -8,7 +8,7 @@ use crate::permission::shell::word::{Form, Word};
 #[derive(Debug)]
 pub(super) struct Heredoc {
     delimiter: String,
-    /// Whether nothing in it is expanded.
+    /// True if nothing in it is expanded.
     quoted: bool,
     strip: bool,
     /// The number of its text.
@@ -26,7 +26,7 @@ impl Heredoc {
 }
 
 impl ShellReader {
-    /// `<`, `>` and what they begin.
+    /// Reads `<`, `>` and longer operators.
     pub(super) fn redirection(&mut self) {
         let Some(first) = self.peek() else { return };
         let here = self.byte;
@@ -103,7 +103,7 @@ impl ShellReader {
             return;
         }
         if self.foreign > 0 {
-            // Whether they begin here or behind what is open depends on the version of bash.
+            // The place where they begin depends on the version of bash.
             self.flaw(Flaw::Heredoc);
         }
         for heredoc in std::mem::take(&mut self.heredocs) {
@@ -124,8 +124,8 @@ impl ShellReader {
                 match self.raw() {
                     None | Some('\n') => break,
                     Some('\\') if !heredoc.quoted && self.source.get(self.at) == Some(&'\n') => {
-                        // A line that goes on; where the delimiter is then looked for has changed
-                        // between versions.
+                        // With a line continuation, the search for the delimiter depends on the
+                        // version.
                         self.flaw(Flaw::Heredoc);
                         self.raw();
                     }

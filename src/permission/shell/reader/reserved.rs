@@ -19,7 +19,7 @@ pub(super) enum Header {
     CaseIn,
     /// `function`: the name comes next.
     FunctionName,
-    /// Nothing more may come.
+    /// Nothing may follow.
     Done,
 }
 
@@ -29,7 +29,7 @@ impl Header {
     }
 }
 
-/// Where in a `case` the reader is.
+/// Position within a `case`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaseState {
     /// Before the first word of the patterns: `esac` ends the whole.
@@ -41,7 +41,7 @@ pub(super) enum CaseState {
 }
 
 impl ShellReader {
-    /// Whether `word` is reserved where it stands; then it has been dealt with.
+    /// True if `word` is reserved here; it has then been processed.
     pub(super) fn reserved(&mut self, word: &Word) -> bool {
         if let Some(header) = self.building.header {
             self.header(header, word);
@@ -122,7 +122,7 @@ impl ShellReader {
         true
     }
 
-    /// Whether the commands here are part of a word.
+    /// True if the commands here are part of a word.
     fn substitutes(&self) -> bool {
         self.substituting > 0 || !self.outermost
     }
@@ -170,7 +170,7 @@ impl ShellReader {
             _ => false,
         };
         if same(&self.mode) {
-            // What a substitution is closed by goes on with its word.
+            // The closing of a substitution continues with its word.
             return self.close();
         }
         self.flaw(Flaw::Syntax);
@@ -204,8 +204,8 @@ impl ShellReader {
         }
     }
 
-    /// Ends the word before `c`, which is not taken. As the first one behind `in` or `;;`, `esac`
-    /// is reserved, whatever follows it; elsewhere that depends on the version.
+    /// Ends the word before `c`, which is not consumed. As the first word after `in` or `;;`,
+    /// `esac` is always reserved; elsewhere that depends on the version.
     fn ends_case(&mut self, c: char) -> bool {
         let Some(word) = self.word.take() else { return false };
         let first = self.mode == ReaderMode::Commands(Closer::Case(CaseState::Pattern));

@@ -1,4 +1,4 @@
-//! What the end of a word, of a command and of a list does to what was read.
+//! End of a word, a command and a list.
 
 use super::heredocs::Heredoc;
 use super::reserved::Header;
@@ -18,7 +18,7 @@ impl ShellReader {
         }
     }
 
-    /// What a word that has just ended is.
+    /// Handles a word that has just ended.
     pub(super) fn ended(&mut self, word: Word) {
         let building = &mut self.building;
         if let Some(mut redirect) = building.redirect.take() {
@@ -38,7 +38,7 @@ impl ShellReader {
         let building = &mut self.building;
         if building.closed {
             self.flaw(Flaw::Syntax);
-            // It would be the program if the shell went on.
+            // It would be the program if the text continued.
             self.end_list(ShellEvent::End);
             self.building.command.words.push(word);
             return;
@@ -103,7 +103,7 @@ impl ShellReader {
         if blank && !matches!(event, ShellEvent::End) && empty_before == self.outline.events.len() {
             self.flaw(Flaw::Syntax);
         }
-        // A newline after an operator goes on with it.
+        // A newline after an operator continues the list.
         let goes_on = matches!(
             self.outline.events.last(),
             Some(ShellEvent::And | ShellEvent::Or | ShellEvent::Pipe)

@@ -7,8 +7,8 @@ use crate::permission::shell::danger::{
 use crate::permission::shell::outline::{Outline, Scope, ShellEvent};
 use crate::permission::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
 
-/// What is dangerous about `text` when quotes and nesting are not there. It errs towards danger:
-/// what comes here was written to be hard to read.
+/// Danger of `text` without quotes and nesting. Errs towards danger: such text is deliberately hard
+/// to read.
 pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
     let place = CommandLocation { cwd: None, home };
     let (mut removes, mut recursive, mut downloads) = (false, false, false);
@@ -52,7 +52,7 @@ pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
     calls_itself(text).then_some(FORK_BOMB)
 }
 
-/// `$0 & $0`, and the bomb that everybody knows, wherever it stands.
+/// `$0 & $0` and the classic fork bomb, at any position.
 pub(super) fn calls_itself(text: &str) -> bool {
     if !text.contains("$0") {
         return false;
@@ -61,7 +61,7 @@ pub(super) fn calls_itself(text: &str) -> bool {
     ["$0|$0", "$0&$0&", "./$0&./$0"].iter().any(|bomb| dense.contains(bomb))
 }
 
-/// Whether the words after `xargs` are a shell that runs what `xargs` reads.
+/// True if the words after `xargs` are a shell that executes its input.
 pub(super) fn is_open_shell(words: &[&str]) -> bool {
     let Some((program, rest)) = words.split_first() else { return false };
     let text = rest.iter().position(|word| word.starts_with('-') && word.contains('c'));
@@ -70,14 +70,14 @@ pub(super) fn is_open_shell(words: &[&str]) -> bool {
     SHELLS.contains(&base(program)) && !fixed
 }
 
-/// Which substitutions hold a program that downloads, whatever it is wrapped in.
+/// Substitutions that contain a downloading program, through any wrapper.
 pub(super) fn taints(outline: &Outline) -> Vec<bool> {
     let mut tainted = vec![false; outline.substitutions];
     let mut open: Vec<Option<usize>> = Vec::new();
     for event in &outline.events {
         match event {
             ShellEvent::Open(Scope::Substitution(id) | Scope::Reading(id)) => open.push(Some(*id)),
-            // What encloses it also encloses what is in it.
+            // An outer construct contains the inner one.
             ShellEvent::Open(_) => open.push(open.last().copied().flatten()),
             ShellEvent::Close => {
                 let closed = open.pop().flatten();

@@ -6,7 +6,7 @@ use crate::permission::shell::word::{UNKNOWN, ansi_c};
 use crate::permission::shell::wrappers::{SHELLS, is_assignment, is_interpreter};
 
 impl Walker {
-    /// What `name` does with `rest`, whose first word stands at `at` of `run`.
+    /// Effect of `name` with `rest`, whose first word is at `at` of `run`.
     pub(super) fn hidden(
         &mut self,
         name: &str,
@@ -29,7 +29,7 @@ impl Walker {
                 let text = rest.iter().find(|argument| argument.text != "--");
                 self.texts(text, input, cwd)
             }
-            // What was typed before, and it is run again.
+            // Runs an earlier command again.
             "fc" => {
                 self.findings.unsure = true;
                 Effects::default()
@@ -86,7 +86,7 @@ impl Walker {
             let takes = matches!(option.text.as_str(), "-C" | "-c" | "-F" | "-W" | "-x");
             if takes && let Some(text) = rest.get(at + 1) {
                 self.findings.unsure = true;
-                // A list of words is read as if it stood in quotes.
+                // A list of words is parsed as if it were quoted.
                 let words = if option.text == "-W" { ": " } else { "" };
                 let text = format!("{words}{}", said(&text.text));
                 self.nested(&text, CommandInput::default(), &mut cwd.clone());
@@ -133,7 +133,7 @@ impl Walker {
         self.nested(&text.join(" "), input.clone(), cwd)
     }
 
-    /// `sh -c TEXT`, `sh FILE` and a `sh` that reads what it runs.
+    /// `sh -c TEXT`, `sh FILE`, and `sh` that executes its input.
     fn shell(&mut self, rest: &[Arg], input: &CommandInput, cwd: &mut Option<String>) -> Effects {
         let mut takes_text = false;
         let mut reads = false;
@@ -181,7 +181,7 @@ impl Walker {
         }
     }
 
-    /// What is read is run.
+    /// The input is executed.
     fn run_input(&mut self, input: &CommandInput, cwd: &mut Option<String>) -> Effects {
         self.findings.unsure |= input.text.is_none();
         if input.tainted {
@@ -334,8 +334,8 @@ impl Walker {
         effects
     }
 
-    /// Whether a search begins at a whole system or home folder. One that selects by name or age
-    /// may do so in the home folder.
+    /// True if a search starts at a whole system or home folder. A search by name or age may use
+    /// the home folder.
     fn searches_all(&self, name: &str, rest: &[Arg], cwd: Option<&str>) -> bool {
         let starts = |argument: &&Arg| {
             let word = argument.text.as_str();
@@ -467,7 +467,7 @@ impl Walker {
         Effects::default()
     }
 
-    /// Builtins that change what names mean, or that run what stands in a subscript.
+    /// Builtins that change the meaning of names, or that execute subscripts.
     fn builtin(&mut self, name: &str, rest: &[Arg], _input: &CommandInput) -> Effects {
         let words: Vec<&str> = rest.iter().map(|argument| argument.text.as_str()).collect();
         let subscript = |word: &&str| word.contains("$(") || word.contains('`');
@@ -542,7 +542,7 @@ fn is_input(word: &str) -> bool {
     matches!(word, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
 }
 
-/// What `echo` says.
+/// Output of `echo`.
 fn echoed(words: &[&str]) -> String {
     let options = words.iter().take_while(|word| {
         word.len() > 1 && word.starts_with('-') && word[1..].chars().all(|c| "neE".contains(c))
