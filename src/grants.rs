@@ -1,8 +1,8 @@
-//! What the user allowed for longer than a session: kept in the state directory, checked at every
-//! use, and used only if nobody but posse can have written it.
+//! Grants that outlive a session: stored in the state directory, verified at every use, and used
+//! only if no other program can have written them.
 //!
-//! A grant ends after its time by the wall clock; a clock that is set back brings none back. What
-//! is believed and what is not is in `src/signed_store.rs`, and in ADR 0009 what that is worth.
+//! A grant expires by the wall clock; setting the clock back does not restore it. Verification is
+//! in `src/signed_store.rs`; ADR 0009 describes its limits.
 
 pub mod commands;
 mod stored_grants;
@@ -22,14 +22,14 @@ pub use stored_grants::{Book, StoredGrant};
 /// The name of the file.
 pub(crate) const FILE: &str = "grants";
 
-/// What counts for grants that outlive a session.
+/// Settings of stored grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantSettings {
     /// The widest scope that is offered: `Session` keeps nothing.
     pub widest: Scope,
-    /// How long a grant counts.
+    /// Lifetime of a grant.
     pub ttl: Duration,
-    /// What confines commands here: `none`, `reduced` or `full`.
+    /// Sandbox tier here: `none`, `reduced` or `full`.
     pub tier: String,
 }
 
@@ -42,13 +42,13 @@ pub struct Grants {
 #[derive(Debug)]
 struct GrantsState {
     vault: SignedStore,
-    /// `None`: the project could not be told, and none of its grants count.
+    /// `None`: the project could not be identified, and none of its grants is valid.
     project: Option<Identity>,
     settings: GrantSettings,
     seen: Mutex<LastRead>,
 }
 
-/// What was read last.
+/// Result of the last read.
 #[derive(Debug)]
 struct LastRead {
     stamp: Option<FileStamp>,
@@ -58,9 +58,9 @@ struct LastRead {
     believed: Result<(), String>,
     /// The latest generation that was believed.
     generation: u64,
-    /// When this process began to look, by both clocks.
+    /// Start of observation, by both clocks.
     began: Option<Now>,
-    /// What counts, and until when it stays so.
+    /// Valid grants, and the time until which they stay valid.
     standing: (Arc<[Grant]>, u64),
     /// The alarm that was given last.
     said: Option<String>,
@@ -171,8 +171,8 @@ impl GrantsState {
         }
         let ttl = self.ttl_ms();
         if seen.book.grants.iter().any(|kept| kept.ends_ms(ttl) <= time) {
-            // What has ended once must not come back with another clock. Where that cannot be
-            // written, it still does not count in this process.
+            // An expired grant must not return with another clock. If the removal cannot be
+            // written, it stays invalid in this process.
             self.prune(time).ok();
             seen.book.grants.retain(|kept| kept.ends_ms(ttl) > time);
         }
@@ -208,7 +208,7 @@ impl GrantsState {
         let ttl = self.ttl_ms();
         let (began, generation) = {
             let mut seen = self.seen();
-            // What the user has not been told yet is told when it is used next.
+            // A notice that was not shown yet is shown at the next use.
             self.look(&mut seen).map_err(|alarm| stored_grants::refused(&alarm))?;
             (*seen.began.get_or_insert(now), seen.generation)
         };
@@ -236,13 +236,13 @@ impl GrantsState {
 }
 
 impl LastRead {
-    /// What time it is at least, whatever the clock says.
+    /// Lower bound of the current time.
     fn time(&mut self, now: Now) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
         stored_grants::time(&self.book, began, now)
     }
 
-    /// Says an alarm once.
+    /// Reports an alarm once.
     fn say(&mut self, alarm: Option<String>) -> Option<String> {
         if alarm == self.said {
             return None;

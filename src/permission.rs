@@ -1,8 +1,8 @@
-//! The rules of what may run: a pure function of a call and its situation.
+//! Permission policy: a pure function of a call and its situation.
 //!
-//! The order is fixed: hard deny, global deny, agent deny, protected places, grants, rules, and
-//! then the question. Nothing a later step says can undo an earlier one, so a secret stays denied
-//! whatever was granted. Nothing here reads a file or asks anybody.
+//! The order is fixed: hard deny, global deny, agent deny, protected places, grants, rules,
+//! permission request. A later step never overrides an earlier one, so a secret stays denied for
+//! any grant. The policy reads no file and asks no person.
 
 mod agents;
 mod check;
@@ -33,16 +33,16 @@ pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
 pub use relocated::Relocated;
 
-/// What is wrong with the user's rules, each on its own.
+/// Errors in the user's rules.
 pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()
 }
 
-/// Stands for a home folder that is not known.
+/// Replaces an unknown home folder.
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
-/// Tools that only look, at other agents and at skills, too; or that change nothing but what was
-/// permitted: a job is the asker's own.
+/// Read-only tools, including those that query subagents and skills, and those that change only
+/// what was permitted before: a job belongs to its agent.
 const READ_TOOLS: [&str; 10] = [
     "read_file",
     "grep",
@@ -59,7 +59,7 @@ const WRITE_TOOLS: [&str; 4] = ["write_file", "edit_file", "multi_edit", MERGE];
 /// Takes over what another agent has changed: an edit of all these files.
 const MERGE: &str = "agent_merge";
 
-/// What the policy is made of.
+/// Settings of the policy.
 #[derive(Debug, Clone, Default)]
 pub struct PolicySettings {
     /// Absolute, resolved roots of the workspace.
@@ -71,38 +71,38 @@ pub struct PolicySettings {
     /// `permissions` of the configuration, as JSON: the user's, then those of a trusted project,
     /// which only deny or ask.
     pub rules: Vec<Value>,
-    /// How many of the last of `rules` are the project's.
+    /// Number of rules at the end of `rules` that come from the project.
     pub project_rules: usize,
     /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
     pub readable_secrets: Vec<String>,
     /// Absolute, resolved paths of our own configuration, state and cache, closed to file tools.
     pub own_dirs: Vec<String>,
-    /// Agents that may only read, such as `plan`, and with them whoever works for them.
+    /// Read-only agents, such as `plan`. Agents that work for them are read-only as well.
     pub read_only_agents: Vec<String>,
-    /// What agents say of themselves.
+    /// Policies of agents.
     pub agents: Vec<AgentPolicy>,
-    /// Whether starting an agent is asked for: `allow`, `ask` or `deny`, by its name. Whoever is not
-    /// here is not started.
+    /// Decision about starting each agent by name: `allow`, `ask` or `deny`. Other agents cannot be
+    /// started.
     pub invocations: BTreeMap<String, String>,
-    /// Whether agents may call others: then one person answers for all of them, and what an agent
-    /// denies itself is asked.
+    /// True if delegation is enabled: then one person answers for all agents, and a denial by an
+    /// agent's own default becomes a request.
     pub multi_agent: bool,
     /// The home folder; without one, `~` is read as some user's.
     pub home: Option<String>,
-    /// Whether `--sandbox off` was given on the command line, which alone lets `--yes` answer for
-    /// commands that nothing confines.
+    /// True if `--sandbox off` was given on the command line; only then `--yes` answers for
+    /// unconfined commands.
     pub sandbox_off_given: bool,
-    /// Whether secret files of the workspace can be read by commands, as where single files cannot
-    /// be hidden.
+    /// True if commands can read secret files of the workspace, because the sandbox cannot hide
+    /// single files.
     pub secrets_in_reach: bool,
-    /// Where the agent works that this is for, if that is a copy of the workspace.
+    /// Copy of the workspace that this policy is for, if any.
     pub relocated: Option<Relocated>,
 }
 
-/// What commands are confined to.
+/// Confinement of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxMode {
-    /// Nothing.
+    /// None.
     Off,
     /// Reading; file tools do not write either.
     ReadOnly,
@@ -129,7 +129,7 @@ impl SandboxMode {
     }
 }
 
-/// Whether commands reach the network.
+/// Network access of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NetworkMode {
     /// Only while a human is there to be asked.
@@ -142,7 +142,7 @@ pub enum NetworkMode {
 }
 
 impl NetworkMode {
-    /// What `auto`, `deny` and `inherit` mean.
+    /// Parses `auto`, `deny` and `inherit`.
     pub fn named(name: &str) -> Option<NetworkMode> {
         match name {
             "auto" => Some(NetworkMode::WithHuman),
@@ -295,7 +295,7 @@ impl RulePolicy {
     fn agent_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let agent = case.situation.agent;
         let operations = &case.action.operations;
-        // Nobody can do through another what it may not do itself.
+        // A read-only agent must not gain rights through another agent.
         let reader = |name: &&str| self.read_only_agents.iter().any(|reader| reader == name);
         if let Some(reader) = agent.split('/').find(reader)
             && !is_read(case.action)
@@ -317,7 +317,7 @@ impl RulePolicy {
         ))
     }
 
-    /// What neither a grant, nor a rule, nor `--yes` answers.
+    /// Actions that neither grants, nor rules, nor `--yes` answer.
     fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = lifted(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
         Some(Verdict::Ask(PermissionQuestion {
@@ -349,7 +349,7 @@ impl RulePolicy {
             let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
             let planted = written.find(|path| is_protected(path))?;
             let planted = printable(planted);
-            // A yes lets the command run, and not what it makes there stay.
+            // A yes lets the command run, but its change is reverted.
             let undone = match case.situation.tier {
                 "none" => "",
                 _ => {
@@ -417,8 +417,8 @@ impl RulePolicy {
         }
     }
 
-    /// Whether a rule without a prefix may allow the call: commands have to be understood, and
-    /// something has to confine them.
+    /// True if a rule without a prefix may allow the call: commands must be understood and
+    /// confined.
     fn may_allow(&self, case: &JudgedAction<'_>) -> bool {
         case.scripts.is_empty()
             || (self.allows_commands(case.situation).is_ok()
@@ -492,7 +492,7 @@ impl RulePolicy {
         Some(rule.to_string())
     }
 
-    /// Where a grant counts, in words: short below the working directory.
+    /// Scope of a grant in words: relative to the working directory if possible.
     fn shown(&self, target: &str) -> String {
         let cwd = self.roots.first().map_or("", |root| root.trim_end_matches('/'));
         match target.strip_prefix(cwd) {
@@ -516,7 +516,7 @@ impl RulePolicy {
     }
 }
 
-/// Why a command is asked about that would not be held everywhere, whatever it is.
+/// Reason for asking about a command with exemptions or an incomplete survey.
 fn lifted(action: &Action) -> Option<String> {
     let is_command = action.operations.iter().any(is_command);
     let mut unprotected = Vec::new();
@@ -550,7 +550,7 @@ fn deny(rule: &str, reason: &str) -> Verdict {
     Verdict::Deny { reason: reason.to_owned(), rule: rule.to_owned() }
 }
 
-/// Whether it only reads. A tool that changes files only reads where it can but say why its
+/// True if the action only reads. A write tool only reads if it can do no more than report why its
 /// change does not fit.
 fn is_read(action: &Action) -> bool {
     let tool = action.tool.as_str();

@@ -25,10 +25,10 @@ const FOLDER: &str = "authority";
 const KEY: &str = "key";
 const KEY_BYTES: usize = 32;
 const LOCK: &str = "lock";
-/// How long others may hold the lock: they do for milliseconds.
+/// Maximum wait for the lock, which is held for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
-/// What stands before the hash.
+/// Prefix of the hash.
 const SEAL: &str = "hmac-sha256:";
 
 /// The folder with the files that decide what may run.
@@ -37,7 +37,7 @@ pub struct SignedStore {
     state: PathBuf,
 }
 
-/// Tells one version of a file from another without reading it.
+/// Identifies a version of a file without reading it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileStamp(Option<(u64, u64, u64, i64, i64, i64, i64)>);
 
@@ -46,23 +46,23 @@ pub struct FileStamp(Option<(u64, u64, u64, i64, i64, i64, i64)>);
 pub struct SignedFile {
     /// Its text without the seal; `None` if there is no such file.
     pub text: Option<String>,
-    /// Which version this is.
+    /// Version.
     pub stamp: FileStamp,
 }
 
 /// Why a file, or the folder, is not believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TamperError {
-    /// What it is about.
+    /// The file.
     pub path: PathBuf,
-    /// What is wrong with it: `can be read or changed by others (mode 0666)`.
+    /// The problem: `can be read or changed by others (mode 0666)`.
     pub what: String,
-    /// What to do.
+    /// The fix.
     pub fix: String,
 }
 
 impl TamperError {
-    /// As an error for a person.
+    /// The error for a person.
     pub fn failure(&self) -> Failure {
         let what = format!("refusing to trust {}: {}", self.path.display(), self.what);
         Failure::new("CFG010", Exit::Configuration, what).fix(&self.fix)
@@ -76,12 +76,12 @@ impl TamperError {
 }
 
 impl SignedStore {
-    /// The vault of this state directory. Nothing is looked at or made yet.
+    /// The store of this state directory. Nothing is read or created yet.
     pub fn new(state: impl Into<PathBuf>) -> SignedStore {
         SignedStore { state: state.into() }
     }
 
-    /// Where the file `name` lies.
+    /// Path of the file `name`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
@@ -90,7 +90,7 @@ impl SignedStore {
         self.state.join(FOLDER)
     }
 
-    /// Which version of a file there is now: one system call.
+    /// Current version of a file: one system call.
     pub fn stamp(&self, name: &str) -> FileStamp {
         let metadata = self.path(name).symlink_metadata();
         FileStamp(metadata.ok().map(|found| folder::stamp(&found)))
@@ -117,8 +117,8 @@ impl SignedStore {
         Ok(SignedFile { text: Some(body.to_owned()), stamp })
     }
 
-    /// Changes a file: `change` is given its text and returns the new one, or `None` to leave it.
-    /// Nobody else changes it meanwhile; when this returns it is on the disk.
+    /// Changes a file: `change` receives its text and returns the new one, or `None` to keep it.
+    /// Runs under a lock; the result is on disk.
     pub fn update<E: From<Failure>>(
         &self,
         name: &str,
@@ -137,7 +137,8 @@ impl SignedStore {
         Ok(self.stamp(name))
     }
 
-    /// Moves a file that is not believed aside, so that a new one can begin. Returns where it is.
+    /// Moves a file that failed verification aside, so that a new one can begin. Returns its new
+    /// path.
     pub fn set_aside(&self, name: &str, suffix: &str) -> Result<PathBuf, Failure> {
         let folder = StoreFolder::make(&self.state, &self.folder())?;
         let _lock = self.lock(&folder)?;

@@ -14,14 +14,14 @@ use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
 use crate::signed_store::SignedStore;
 
-/// What the commands work on.
+/// State of the grant commands.
 #[derive(Debug)]
 pub struct GrantCommands {
-    /// Where the file is.
+    /// The store.
     pub vault: SignedStore,
     /// The project of the working directory.
     pub project: Option<Identity>,
-    /// What counts.
+    /// Grant settings.
     pub settings: GrantSettings,
     /// The present, in milliseconds since 1970.
     pub now_ms: u64,
@@ -35,7 +35,7 @@ impl GrantCommands {
         Book::read(opened.text.as_deref())
     }
 
-    /// What time it is; an error if the clock was set back.
+    /// Current time; an error if the clock was set back.
     fn time(&self, book: &Book) -> Result<u64, String> {
         let now = Now { wall_ms: self.now_ms, uptime: Duration::ZERO };
         stored_grants::time(book, now, now)
@@ -45,7 +45,7 @@ impl GrantCommands {
         u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Shows what is kept for this project and for all; with `all`, of every project.
+    /// Lists grants of this project and global ones; with `all`, of every project.
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
         let book = self.book()?;
         let time = self.time(&book);
@@ -96,7 +96,7 @@ impl GrantCommands {
         Ok(self.ended("revoked", &revoked, None, out))
     }
 
-    /// Ends all of them. A file that is not believed is moved aside.
+    /// Deletes all grants. A file that failed verification is moved aside.
     pub fn clear(&self, out: &mut dyn Write) -> Result<Exit, Failure> {
         let (mut cleared, mut aside) = (Vec::new(), None);
         if self.book().is_err() {
@@ -105,7 +105,7 @@ impl GrantCommands {
         self.vault.update::<Failure>(FILE, |text| {
             let mut book = Book::read(text)?;
             cleared = std::mem::take(&mut book.grants);
-            // A time that lies ahead of the clock would end every new one at once.
+            // A time ahead of the clock would end every new grant at once.
             book.seen_ms = 0;
             Ok(Some(book.changed(self.now_ms)))
         })?;
@@ -173,7 +173,7 @@ fn what(kept: &StoredGrant) -> String {
     format!("{} {}", printable(&kept.grant.operation), printable(&kept.grant.target))
 }
 
-/// `6d 23h`: what is left, short.
+/// Remaining time in short form: `6d 23h`.
 fn left(ms: u64) -> String {
     let minutes = ms.div_ceil(60_000);
     match (minutes / 1440, minutes / 60 % 24, minutes % 60) {

@@ -1,4 +1,4 @@
-//! What is in the file, as values.
+//! Content of the grants file.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::Now;
@@ -11,20 +11,20 @@ use crate::project::Identity;
 
 /// Grants that are kept at once.
 const GRANTS_MAX: usize = 1000;
-/// Bytes of what a grant covers.
+/// Maximum bytes of a grant's target.
 const TARGET_BYTES_MAX: usize = 16 << 10;
-/// By how much a clock may go back without that meaning anything.
+/// Tolerated backward step of the clock.
 const SLACK_MS: u64 = 5 * 60 * 1000;
 const VERSION: u32 = 1;
-/// From nothing to everything.
+/// Tiers from weakest to strongest.
 const TIERS: [&str; 3] = ["none", "reduced", "full"];
 
-/// Everything that is kept.
+/// All stored grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Book {
     v: u32,
-    /// Counts changes: an older version cannot be put back while somebody looks.
+    /// Change counter: an older version cannot be restored while a process watches.
     pub generation: u64,
     /// The latest time at which it was changed: it is not earlier than that.
     pub seen_ms: u64,
@@ -36,20 +36,20 @@ pub struct Book {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredGrant {
-    /// Tells it from others; the same grant given again has the same one.
+    /// Id; the same grant given again has the same one.
     pub id: String,
-    /// What is allowed.
+    /// The grant.
     #[serde(flatten)]
     pub grant: Grant,
-    /// Where, if not everywhere.
+    /// Its project; `None` for all projects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Identity>,
-    /// What confined commands when it was given, if it is about commands.
+    /// Sandbox tier when it was given, for commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// When it was given: milliseconds since 1970.
+    /// Time of the grant in milliseconds since 1970.
     pub granted_ms: u64,
-    /// When it ends.
+    /// Expiry in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
@@ -70,7 +70,7 @@ impl Book {
     pub(super) fn changed(mut self, time: u64) -> String {
         self.v = VERSION;
         self.seen_ms = self.seen_ms.max(time);
-        // Also a book that begins anew is newer than the one before.
+        // A cleared file is also newer than the one before.
         self.generation = self.generation.saturating_add(1).max(self.seen_ms);
         serde_json::to_string_pretty(&self).unwrap_or_default()
     }
@@ -110,14 +110,14 @@ impl StoredGrant {
         self
     }
 
-    /// Whether it counts where `tier` confines commands: what was allowed to run within a sandbox
-    /// was not allowed to run without one.
+    /// True if it is valid under `tier`: a permission given with a sandbox does not apply without
+    /// one.
     pub(super) fn counts_within(&self, tier: &str) -> bool {
         let rank = |name: &str| TIERS.iter().position(|tier| *tier == name);
         self.tier.as_deref().is_none_or(|given| rank(tier) >= rank(given))
     }
 
-    /// When it ends, if the user wants grants to count for no longer than `ttl_ms`.
+    /// Expiry under a configured lifetime of `ttl_ms`.
     pub(super) fn ends_ms(&self, ttl_ms: u64) -> u64 {
         self.expires_ms.min(self.granted_ms.saturating_add(ttl_ms))
     }
@@ -131,8 +131,8 @@ impl StoredGrant {
     }
 }
 
-/// What time it is at least: the wall clock, unless that was set back while this process watched.
-/// An error if it was set back before.
+/// Lower bound of the current time: the wall clock, unless it was set back while this process
+/// watched. An error if it was set back before.
 pub(super) fn time(book: &Book, began: Now, now: Now) -> Result<u64, String> {
     let passed = now.uptime.saturating_sub(began.uptime).as_millis();
     let watched = began.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));

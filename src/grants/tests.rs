@@ -1,4 +1,4 @@
-//! What counts, for how long, where, and what nobody believes.
+//! Validity of grants: duration, place, and failed verification.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ fn keep(grants: &Grants, grant: Grant, now: Now) -> Result<(), String> {
     grants.shared.keep(grant, now).map_err(|failure| in_one_line(&failure))
 }
 
-/// What counts, by target.
+/// Targets of valid grants.
 fn counts(grants: &Grants, now: Now) -> Vec<String> {
     grants.standing(now).grants.iter().map(|grant| grant.target.clone()).collect()
 }

@@ -23,7 +23,7 @@ impl ProjectFolders {
         fs::write(path, text).unwrap();
     }
 
-    /// What `git worktree add ../tree` makes in `main`.
+    /// Result of `git worktree add ../tree` in `main`.
     fn worktree() -> ProjectFolders {
         let place = ProjectFolders::new();
         let tree = place.path("tree/.git").display().to_string();

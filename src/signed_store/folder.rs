@@ -1,5 +1,5 @@
-//! The folder itself: opened once and then used by its descriptor, so that nobody swaps it; files
-//! in it are opened without following links or waiting.
+//! Folder of the signed store: opened once and used by descriptor, so that it cannot be swapped;
+//! its files are opened without following links or blocking.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata};
@@ -17,7 +17,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use crate::failure::Failure;
 use crate::signed_store::TamperError;
 
-/// How unfinished files begin.
+/// Prefix of unfinished files.
 const UNFINISHED: &str = ".new-";
 
 pub(super) struct StoreFolder {
@@ -36,7 +36,7 @@ impl StoreFolder {
         };
         let metadata = dir.metadata().map_err(|error| unusable(path, &error.to_string()))?;
         judge_folder(path, &metadata, 0o077, "chmod 700")?;
-        // Whoever may rename in the folder above puts another in this one's place.
+        // A user who may rename in the parent folder could replace this one.
         let above = fs::metadata(state).map_err(|error| unusable(state, &error.to_string()))?;
         judge_folder(state, &above, 0o022, "chmod go-w")?;
         Ok(Some(StoreFolder { dir, path: path.to_owned() }))
@@ -68,8 +68,8 @@ impl StoreFolder {
         Ok(Some(bytes))
     }
 
-    /// Puts a new file in the place of the old one. On the disk when this returns. Only under the
-    /// lock: what is unfinished besides was left by somebody who was killed.
+    /// Replaces a file, synced to disk. Only under the lock: other unfinished files are leftovers
+    /// of killed processes.
     pub(super) fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         self.sweep();

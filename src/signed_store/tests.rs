@@ -1,4 +1,4 @@
-//! What is believed, and what is not.
+//! Verification of signed files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
