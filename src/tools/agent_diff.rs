@@ -1,4 +1,4 @@
-//! `agent_diff`: what an agent has changed in the worktree of its own that it was given.
+//! `agent_diff`: shows the changes of a subagent in its worktree.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tools::worktree::{
 };
 use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
 
-/// How it is called.
+/// Name of the tool.
 pub const NAME: &str = "agent_diff";
 
 /// Bytes of a diff that are read at once.
@@ -56,7 +56,7 @@ struct Arguments {
     from: Option<u64>,
 }
 
-/// What is shown: the whole of it, and where to begin.
+/// The whole diff, and the position to start from.
 struct DiffText {
     text: String,
     from: usize,
@@ -122,7 +122,7 @@ pub(crate) fn opened(
     worktrees.of_caller(id, asker(origin)).map_err(|why| unavailable(id, &why))
 }
 
-/// What was changed in it.
+/// Changes of the worktree.
 pub(crate) fn found(
     worktrees: &Worktrees,
     tree: &OpenWorktree,
@@ -152,7 +152,7 @@ pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     printable(&cwd.display().to_string())
 }
 
-/// What a merge leaves out, and where that is. Nothing if there is nothing.
+/// Files that a merge leaves out, and their location. Empty if there are none.
 pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -> String {
     if left_out.count == 0 {
         return String::new();
@@ -169,7 +169,7 @@ pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -
     )
 }
 
-/// Who owns what an agent changed: the main agent is another invocation with each prompt.
+/// Caller of the subagent: the main agent has another invocation for each prompt.
 fn asker(origin: &Origin) -> Option<&str> {
     origin.parent_invocation_id.as_ref().map(|_| origin.invocation_id.as_str())
 }
@@ -189,7 +189,7 @@ pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
     )
 }
 
-/// Reading what stands at `path` here, for the policy.
+/// Read operation for `path` here, for the policy.
 pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
     let root = workspace.cwd();
     Operation::Read {

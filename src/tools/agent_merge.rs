@@ -28,7 +28,7 @@ use crate::tools::worktree::{
 };
 use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
 
-/// How it is called.
+/// Name of the tool.
 pub const NAME: &str = "agent_merge";
 
 /// Bytes of all differences together that a person is shown.
@@ -68,25 +68,25 @@ struct Arguments {
     files: Option<Vec<String>>,
 }
 
-/// What is permitted, and then done.
+/// Prepared merge.
 struct Merge {
     id: String,
     changes: Vec<FileChange>,
-    /// Files that are here what the agent made of them.
+    /// Number of files that equal the subagent's version already.
     already: usize,
-    /// What becomes of files: the SHA-256 of what stands here then, if anything does.
+    /// SHA-256 of each file after the merge; `None`: removed.
     becoming: BTreeMap<String, Option<String>>,
-    /// Whether nothing is left in the worktree then but what is left out.
+    /// True if the worktree then contains nothing but files that were left out.
     is_whole: bool,
     left_out: LeftOut,
 }
 
-/// What becomes of one file.
+/// Merge of one file.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
 enum MergeStep {
-    /// It stands here; its hash.
+    /// Already equal; its hash.
     Already(Option<String>),
-    /// It is to stand here; its hash.
+    /// Change to apply, and the resulting hash.
     Change(FileChange, Option<String>),
     /// Why not.
     Conflict(String),
@@ -180,7 +180,7 @@ fn prepare(
         return Ok(refusal::prepared(NAME, looked(), summary, refused(&conflicts, &clean)));
     }
     if merge.changes.is_empty() {
-        // Nothing is written: what is judged is the look at the files.
+        // Nothing is written, so only the reads are judged.
         let action = Action {
             tool: NAME.to_owned(),
             operations: looked(),
@@ -193,7 +193,7 @@ fn prepare(
     Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
 }
 
-/// What is left out if `chosen` is not.
+/// Files that are left out unless `chosen` names them.
 fn without(
     WorktreeChanges { changed, mut left_out }: WorktreeChanges,
     chosen: &[Changed],
@@ -206,7 +206,7 @@ fn without(
     left_out
 }
 
-/// Those that are meant, and how many of them were taken over before.
+/// The chosen files, and the number that were merged before.
 fn chosen(
     tree: &OpenWorktree,
     id: &str,
@@ -254,7 +254,7 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
     ToolError::new("DLG007", what)
 }
 
-/// What becomes of `one`.
+/// Merge of `one`.
 fn step(
     env: &ToolEnvironment,
     tree: &OpenWorktree,
@@ -305,7 +305,7 @@ fn step(
         return conflict("it was changed here and there, and is no text");
     }
     match three_way(&base, &ours, &theirs) {
-        // Whatever it made of the file is here, and more.
+        // The subagent's change is included here already.
         Ok(text) if text == ours && is_so => Ok(MergeStep::Already(Some(sha256(&ours)))),
         Ok(text) => {
             let result = sha256(&text);
@@ -373,7 +373,7 @@ impl Merge {
                 Err(error) => {
                     said.push(error.to_string());
                     said.push("the rest is not taken over; agent_merge again goes on".to_owned());
-                    // Whoever looks next does the same.
+                    // A failure here is repeated by the next caller.
                     worktrees.have_become(&self.id, true).ok();
                     let metadata = json!({ "agentId": self.id, "changes": made });
                     return ToolOutput::error(said.join("\n")).with_metadata(metadata);

@@ -1,4 +1,4 @@
-//! Files that are either the old one or the new one, whatever happens in between.
+//! Atomic file replacement.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -18,8 +18,8 @@ use crate::tools::workspace::FileStatus;
 /// Names that are tried for a temporary file before giving up.
 const NAMES_MAX: u32 = 16;
 
-/// Writes `bytes` and only then gives them the name `name` in `folder`. With `old` they take its
-/// place, with its permissions; without, there must be nothing of that name. Returns what was made.
+/// Writes `bytes` to a temporary file and renames it to `name` in `folder`. With `old`, replaces it
+/// and keeps its permissions; without, the name must not exist. Returns the new file.
 pub(crate) fn replace(
     folder: &OwnedFd,
     name: &OsStr,
@@ -63,7 +63,8 @@ pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Lets whoever may read the file `name` in `folder`, which is `known`, run it, or nobody.
+/// Sets or clears the executable bits of the file `name` in `folder`, which is `known`, for users
+/// that may read it.
 pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io::Result<Made> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -105,7 +106,7 @@ fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
     let new = FileStatus::of(file)?;
     if (new.uid, new.gid) != (old.uid, old.gid) {
         match fchown(file, Some(Uid::from_raw(old.uid)), Some(Gid::from_raw(old.gid))) {
-            // Only root may give files away; the writer owns what it wrote.
+            // Only root may change the owner; otherwise the writer owns the file.
             Err(Errno::EPERM | Errno::EINVAL) | Ok(()) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -165,7 +166,7 @@ impl Temporary<'_> {
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.name.is_empty() {
-            // There is nobody left to tell.
+            // No error can be reported here.
             let _ = unlinkat(self.folder, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
         }
     }

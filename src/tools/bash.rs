@@ -33,9 +33,9 @@ const NAME: &str = "bash";
 const COMMAND_BYTES_MAX: usize = 100_000;
 
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// How long a command may run if it does not say, and if it does.
+/// Default and maximum time limit of a command.
 const TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
-/// The same in the background.
+/// Default and maximum time limit of a background job.
 const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::from_hours(24));
 
 /// Bytes of output after which a command is killed.
@@ -171,12 +171,12 @@ fn announce(context: &RunContext, update: Update) {
                 tracing::warn!("what is enforced could not be recorded");
             }
         }
-        // Whoever watches too slowly misses something; the result has it.
+        // A slow observer loses output; the result is complete.
         Update::Output(text) => drop(context.output.try_send(OutputDelta { text })),
     }
 }
 
-/// Tells the user and the journal what the command did to protected files.
+/// Reports changes of protected files to the user and the journal.
 fn warn(context: &RunContext, outcome: &ProcessOutcome) {
     for message in report::findings(outcome) {
         if context.facts.try_send(Event::Warning { message }).is_err() {
@@ -201,7 +201,7 @@ fn refused(error: &RunError) -> ToolOutput {
     ToolOutput::error(text)
 }
 
-/// What a command may do besides: exactly what was judged with it. No policy lets that pass unasked.
+/// Exemptions of a command: exactly those that were judged. No policy permits them without asking.
 fn besides(action: &Action) -> Exemptions {
     let mut besides = Exemptions::default();
     for operation in &action.operations {
@@ -234,7 +234,7 @@ fn prepare(
     hashed.sort();
     operations.extend(unprotected.iter().map(Located::write));
     if has_lost_sight {
-        // What is protected in the rest of the workspace is not held either.
+        // Protected files in the rest of the workspace are not guarded either.
         operations.push(env.workspace.locate(".")?.read());
     }
     let mut parts: Vec<&[u8]> = vec![NAME.as_bytes(), command.as_bytes(), cwd.as_bytes()];
@@ -273,7 +273,7 @@ fn check(command: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The timeout within its bounds, and a note if that is not what was asked for.
+/// The timeout within its limits, and a note if it was adjusted.
 fn timeout(
     asked_ms: Option<f64>,
     (default, max): (Duration, Duration),

@@ -1,4 +1,4 @@
-//! A change of one file, from what it would be to what it was: shared by the tools that write.
+//! Change of one file, shared by the writing tools.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -30,7 +30,7 @@ pub(crate) struct ChangeTarget {
     parent: Option<(OwnedFd, FileStatus)>,
 }
 
-/// What a file is before a change.
+/// File before a change.
 pub(crate) struct FileBefore {
     pub(crate) bytes: Vec<u8>,
     entry: FileStatus,
@@ -38,7 +38,7 @@ pub(crate) struct FileBefore {
 }
 
 impl ChangeTarget {
-    /// Reads what is at `place`, if there is something.
+    /// Reads the file at `place`, if it exists.
     pub(crate) fn load(place: Located) -> Result<ChangeTarget, ToolError> {
         let before = match place.entry() {
             None => None,
@@ -66,8 +66,8 @@ impl ChangeTarget {
         Ok(ChangeTarget { place, before, parent })
     }
 
-    /// Refuses if the agent of `call` has seen something else there, or, where that is required,
-    /// nothing yet. A new file was seen by nobody.
+    /// Denies the change if the agent of `call` has read another version, or, where that is
+    /// required, none. A new file needs no read.
     pub(crate) fn require_seen(
         &self,
         env: &ToolEnvironment,
@@ -79,7 +79,7 @@ impl ChangeTarget {
         }
     }
 
-    /// Whether it may be run.
+    /// True if it is executable.
     pub(crate) fn may_run(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.entry.mode & 0o100 != 0)
     }
@@ -90,7 +90,7 @@ impl ChangeTarget {
     }
 }
 
-/// Reads the whole file and says what it is.
+/// Reads the whole file and its status.
 fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
     let file = place.open_file(OFlag::O_RDONLY)?;
     let entry = FileStatus::of(&file).map_err(|errno| refused(&place.shown(), errno))?;
@@ -108,7 +108,7 @@ fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
     Ok((bytes, entry))
 }
 
-/// Room for a file of that size, and to notice its end.
+/// Capacity for a file of that size, plus a byte to detect its end.
 fn capacity(size: u64) -> usize {
     usize::try_from(size.min(FILE_BYTES_MAX)).unwrap_or(0) + 1
 }
@@ -118,13 +118,13 @@ pub(crate) struct FileChange {
     target: ChangeTarget,
     after: Vec<u8>,
     diff: Diff,
-    /// What the model should know about how it was done.
+    /// Notes for the model.
     notes: Vec<String>,
-    /// Whether a text was replaced that was only nearly the wanted one.
+    /// True if the replaced text matched only approximately.
     fuzzy: bool,
-    /// Whether the file goes.
+    /// True if the file is removed.
     removes: bool,
-    /// Whether it may be run from then on, if that is to be said.
+    /// New executable bit, if it changes.
     exec: Option<bool>,
 }
 
@@ -161,7 +161,7 @@ impl FileChange {
         FileChange { fuzzy, ..self }
     }
 
-    /// What `tool` would do.
+    /// Action of `tool` for the policy.
     pub(crate) fn action(&self, tool: &str, verb: &str) -> Action {
         let Diff { added, removed, text } = &self.diff;
         Action {
@@ -201,7 +201,7 @@ impl FileChange {
         hex(&hasher.finalize())
     }
 
-    /// Makes the change, if the file is still as it was.
+    /// Applies the change if the file is unchanged since it was prepared.
     pub(crate) fn apply(self, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
         match self.try_apply(env, call) {
             Ok(output) => output,
@@ -209,7 +209,7 @@ impl FileChange {
         }
     }
 
-    /// Refuses if the file is not any more what the change was made for.
+    /// Fails if the file differs from the prepared version.
     pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
         match self.target.place.open_parent(false) {
             Ok((parent, name)) => self.require_unchanged(env, &parent, Path::new(&name)),
@@ -235,9 +235,9 @@ impl FileChange {
             Some(before) if before.bytes == self.after && !self.changes_exec() => "unchanged",
             Some(_) => "updated",
         };
-        // Somebody who works beside may want to change the same file at this moment.
+        // Another agent may change the same file at this moment.
         let _alone = env.reads.changing(place.absolute());
-        // Nor may it be taken for the work of a command that runs beside.
+        // A command running in parallel must not be blamed for the change.
         let mut writing = env.written.alone();
         let (parent, name) = place.open_parent(self.target.before.is_none())?;
         self.require_unchanged(env, &parent, Path::new(&name))?;
@@ -270,7 +270,7 @@ impl FileChange {
         Ok(self.report(verdict, self.sentence(verdict)))
     }
 
-    /// Puts the new content in place. Says what it made, also if it could not go on after that.
+    /// Writes the new content. Returns the new file also if a later step fails.
     fn replace(
         &self,
         parent: &OwnedFd,
@@ -286,7 +286,7 @@ impl FileChange {
         Ok(())
     }
 
-    /// Refuses if the file or its folder is not what the change was made for.
+    /// Fails if the file or its folder differs from the prepared version.
     fn require_unchanged(
         &self,
         env: &ToolEnvironment,

@@ -95,8 +95,8 @@ pub(crate) async fn prepare(
                 let action = change.action(tool, "edit");
                 Ok(Prepared { action, payload: Box::new(change) })
             }
-            // Whether something is in a file is known only to those who may read it, so the
-            // policy judges before the model hears of it.
+            // The content of a file may only be revealed after the policy permits reading it, so it
+            // judges this error first.
             Err(error) => {
                 let place = &target.place;
                 let summary = format!("read {} for an edit that does not fit", place.shown());
@@ -107,7 +107,7 @@ pub(crate) async fn prepare(
     .await
 }
 
-/// Makes the change that was prepared.
+/// Applies the prepared change.
 pub(crate) fn run(
     call: PermittedCall,
     context: RunContext,

@@ -25,7 +25,7 @@ use crate::tools::{ToolEnvironment, blocking, digest, grep, output, parsed, refu
 
 const NAME: &str = "glob";
 
-/// How long it may take.
+/// Time limit.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Paths at most.
@@ -130,7 +130,7 @@ fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     let mut shown = 0;
     for (_, _, path) in found.iter().take(PATHS_MAX) {
         let row = format!("{}\n", payload.place.shown_below(path));
-        // Room for the line that says what is missing.
+        // Reserve for the truncation notice.
         if text.len() + row.len() + 200 > bytes_max {
             break;
         }
@@ -155,8 +155,7 @@ fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     }
 }
 
-/// When a file was last changed. There must be one beneath the folder that was opened, whatever
-/// the folder's path has become since.
+/// Modification time of a file beneath the opened folder.
 fn changed(directory: &OwnedFd, path: &Path) -> Option<(i64, i64)> {
     let opened = open_beneath(directory, path, OPEN).ok()?;
     let stat = fstat(&opened).ok()?;

@@ -28,7 +28,7 @@ use crate::tools::{ToolEnvironment, blocking, digest, output, parsed, refusal, s
 
 const NAME: &str = "grep";
 
-/// How long a search may take.
+/// Time limit.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 const MATCHES_DEFAULT: usize = 200;
@@ -37,7 +37,7 @@ const OFFSET_MAX: usize = 100_000;
 const CONTEXT_MAX: usize = 20;
 const PATTERN_BYTES_MAX: usize = 10_000;
 
-/// Bytes of a compiled pattern, and of what it builds while it searches.
+/// Maximum bytes of a compiled pattern and of its search cache.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes of an error message of the engine.
@@ -182,7 +182,7 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         })
 }
 
-/// A pattern of paths. One without `/` is about names, wherever they are.
+/// Path pattern. Without `/` it matches file names at any depth.
 pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     if pattern.is_empty() || pattern.len() > 1000 {
         return Err(ToolError::new("ARG005", "the glob is empty or longer than 1000 bytes"));
@@ -234,7 +234,7 @@ fn search(payload: &GrepPayload, stop: &Stop) -> SearchResult {
 }
 
 fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> ToolOutput {
-    // Room for the line that says what is missing.
+    // Reserve for the truncation notice.
     let mut listed = Listed::new(payload.offset, bytes_max.saturating_sub(300));
     for hits in &found.files {
         let path = payload.place.shown_below(&hits.path);
@@ -280,7 +280,7 @@ fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> Tool
     }
 }
 
-/// Lines for the model, as long as there is room.
+/// Lines for the model within the size limit.
 struct Listed {
     text: String,
     skip: usize,
@@ -294,7 +294,7 @@ impl Listed {
         Listed { text: String::new(), skip, matches: 0, bytes_max, is_full: false }
     }
 
-    /// Adds the hits of one file. `false`: there is no more room.
+    /// Adds the hits of one file. Returns false if there is no space left.
     fn add(&mut self, path: &str, hits: &Hits) -> bool {
         let has_context = hits.lines.iter().any(|line| !line.is_match);
         if has_context && !self.text.is_empty() {

@@ -1,4 +1,4 @@
-//! `list_dir`: what is in a folder.
+//! `list_dir`: lists a folder.
 
 use std::ffi::{CStr, OsStr};
 use std::fmt::Write;
@@ -147,7 +147,7 @@ fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-/// What is called `name`.
+/// Line for `name`.
 fn line(folder: impl AsFd, name: &OsStr) -> String {
     let mut line = names::shown(Path::new(name));
     let Ok(entry) = FileStatus::at(&folder, Path::new(name)) else { return line };

@@ -124,7 +124,7 @@ fn at(index: usize, edits: usize, error: &ToolError) -> ToolError {
     ToolError::new(error.code, message)
 }
 
-/// If the text of an edit was there until another edit changed it, the error that names both.
+/// Error that names both edits, if an earlier edit removed the text of a later one.
 fn overlap(
     edits: &[TextEdit],
     failed: usize,

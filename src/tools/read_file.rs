@@ -70,13 +70,13 @@ struct Arguments {
     limit: Option<u64>,
 }
 
-/// A file that is open, and what is wanted of it.
+/// An open file and the requested part.
 struct OpenFile {
     file: File,
     size: u64,
     shown: String,
     slice: Slice,
-    /// Where it is in the workspace, if it is there.
+    /// Its path, if it is in the workspace.
     path: Option<PathBuf>,
 }
 
@@ -150,7 +150,7 @@ impl OpenFile {
     }
 }
 
-/// What is said instead of what was shown already.
+/// Result for content that was shown before.
 fn unchanged(shown: &str, earlier: &CallId, metadata: Value) -> ToolOutput {
     let text = format!(
         "{shown} has not changed: {earlier} has shown exactly this. (Asked once more, it is shown \
@@ -175,7 +175,7 @@ impl Read for Hashing {
     }
 }
 
-/// Ends the reading of a large file when nobody waits for it any more.
+/// Stops reading a large file when the caller is gone.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -193,7 +193,7 @@ impl Arguments {
     }
 }
 
-/// What the session remembers under a name that nothing was spilled under.
+/// Output that the session remembers without a spilled file.
 async fn remembered(
     env: &ToolEnvironment,
     arguments: &Arguments,
@@ -281,7 +281,7 @@ fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), Tool
     Ok((file, shown))
 }
 
-/// The file is told by its identity; what it is called is part of what is shown.
+/// Digest of the file's identity and displayed name.
 fn digest(shown: &str, entry: &FileStatus, slice: &Slice) -> String {
     let (dev, ino) = (entry.dev, entry.ino);
     let Slice { offset, limit } = slice;

@@ -1,15 +1,15 @@
-//! What a session remembers of its own calls and of what was said, for `read_file output:…`.
+//! Outputs and messages that the session remembers, for `read_file output:…`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use posse_actors::ports::{CallContext, PortFuture};
 
-/// What is asked for by the name `history`: everything that was said.
+/// Name of the whole conversation.
 pub const HISTORY: &str = "history";
 
-/// Finds what the call of that id returned, or the conversation of whoever asks. `Ok(None)`: there
-/// is nothing of that name. Errors are one line for the model.
+/// Finds the output of a call, or the conversation of the caller. `Ok(None)`: no such name. Errors
+/// are one line for the model.
 pub type FindOutput =
     dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
 

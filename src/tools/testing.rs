@@ -17,7 +17,7 @@ use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{ToolEnvironment, builtin};
 
-/// A workspace `work` beside a folder `outside` and the session's folder `session`.
+/// A workspace `work`, a folder `outside`, and the session's folder `session`.
 pub(crate) struct ToolFixture {
     folder: TempDir,
     tools: Toolbox,
@@ -32,7 +32,7 @@ impl ToolFixture {
         ToolFixture::set(|env| env.dry_run = dry_run)
     }
 
-    /// With whatever `settings` change.
+    /// With changed settings.
     pub(crate) fn set(settings: impl FnOnce(&mut ToolEnvironment)) -> ToolFixture {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
@@ -64,7 +64,7 @@ impl ToolFixture {
         path
     }
 
-    /// What is in a file of the workspace.
+    /// Content of a file of the workspace.
     pub(crate) fn get(&self, path: &str) -> Vec<u8> {
         fs::read(self.path("work").join(path)).unwrap()
     }
@@ -111,7 +111,7 @@ impl ToolFixture {
         block_on(self.tools.get(tool).unwrap().run(permitted, run))
     }
 
-    /// What `agent` gets to read in its call `id`.
+    /// Output for `agent` in its call `id`.
     pub(crate) fn ask_as(&self, agent: &str, id: &str, tool: &str, arguments: &Value) -> String {
         match self.prepare_as(context(agent, id), tool, arguments) {
             Ok(prepared) => text_of(&self.run_as(context(agent, id), tool, prepared).content),
@@ -119,7 +119,7 @@ impl ToolFixture {
         }
     }
 
-    /// What a call of `agent` would do.
+    /// Action of a call of `agent`.
     pub(crate) fn prepare_for(
         &self,
         agent: &str,
@@ -138,7 +138,7 @@ impl ToolFixture {
         Ok(self.run(tool, self.prepare(tool, arguments)?))
     }
 
-    /// What the model gets to read.
+    /// Output for the model.
     pub(crate) fn ask(&self, tool: &str, arguments: &Value) -> String {
         match self.call(tool, arguments) {
             Ok(output) => text_of(&output.content),

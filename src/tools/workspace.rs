@@ -39,7 +39,7 @@ pub struct Workspace {
 struct Root {
     /// Only good for resolving names below it.
     directory: OwnedFd,
-    /// What the descriptor really is.
+    /// Real path of the descriptor.
     path: PathBuf,
 }
 
@@ -172,9 +172,9 @@ pub struct Located {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
     root: usize,
-    /// What is opened; empty for the root itself.
+    /// Path to open; empty for the root itself.
     beneath: PathBuf,
-    /// What is judged: the same, as text.
+    /// The same path as text, which is judged.
     relative: String,
     absolute: PathBuf,
     entry: Option<FileStatus>,
@@ -182,7 +182,7 @@ pub struct Located {
 }
 
 impl Located {
-    /// The root it lies below.
+    /// Root that contains it.
     pub fn root(&self) -> &Path {
         &self.roots[self.root].path
     }
@@ -198,12 +198,12 @@ impl Located {
         &self.absolute
     }
 
-    /// What was there when it was located.
+    /// Status of the file when it was located.
     pub fn entry(&self) -> Option<&FileStatus> {
         self.entry.as_ref()
     }
 
-    /// How to name it to the model: short below the working directory, else absolute.
+    /// Name for the model: relative to the working directory if below it, otherwise absolute.
     pub fn shown(&self) -> String {
         if self.root == 0 && !self.beneath.as_os_str().is_empty() {
             names::shown(&self.beneath)
@@ -214,7 +214,7 @@ impl Located {
         }
     }
 
-    /// How to name what lies at `path` below it.
+    /// Name for `path` below it.
     pub(crate) fn shown_below(&self, path: &Path) -> String {
         if path.as_os_str().is_empty() {
             self.shown()
@@ -247,13 +247,13 @@ impl Located {
         })
     }
 
-    /// What is there, or the error that says that there is nothing.
+    /// Status of the file, or an error if it does not exist.
     pub fn existing(&self) -> Result<&FileStatus, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
 
-    /// Opens the regular file that was located. Folders, devices, pipes and sockets are refused
-    /// without being opened, and so is whatever has taken the file's place since.
+    /// Opens the located regular file. Folders, devices, pipes and sockets are refused without
+    /// opening, and so is a file that has replaced it.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
         entry.require(FileKind::File, &self.shown())?;
@@ -287,8 +287,8 @@ impl Located {
         Ok(folder)
     }
 
-    /// Opens the folder that holds it, and says the name it has there. Missing folders are made
-    /// if `create` says so.
+    /// Opens its parent folder; returns it with the name. Creates missing folders if `create` is
+    /// set.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
         let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {
@@ -343,18 +343,18 @@ impl Located {
 }
 
 impl Workspace {
-    /// What tells a secret under another name.
+    /// Identities of secrets, to recognise them under other names.
     pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
         Arc::clone(&self.links)
     }
 }
 
-/// Opens what is at `path` beneath `folder`, through no link.
+/// Opens `path` beneath `folder` without following links.
 pub(crate) fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     walk::open_beneath(folder, path, flags)
 }
 
-/// Makes `path` and whatever is missing above it, beneath `root`.
+/// Creates `path` with missing parents, beneath `root`.
 fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;
     for name in path.components() {

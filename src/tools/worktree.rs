@@ -34,14 +34,14 @@ pub(crate) use merge::three_way;
 
 /// The longest that making a worktree may take.
 const MAKING_MAX: Duration = Duration::from_mins(1);
-/// The longest look at what was changed in one.
+/// Time limit for comparing a worktree.
 const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Characters of an id that becomes the name of a folder.
 const ID_CHARS_MAX: usize = 80;
-/// Files that are named where it is said what was changed.
+/// Maximum number of file names in a summary.
 const NAMED_MAX: usize = 50;
 
-/// Why an agent cannot have a worktree of its own, for the model and the user.
+/// Reason why an agent cannot have a worktree, for the model and the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// There is no repository around the workspace.
@@ -50,10 +50,10 @@ pub enum Unavailable {
     /// There is no program of that name.
     #[error("git was not found")]
     NoGit,
-    /// Nothing was ever committed.
+    /// The repository has no commit.
     #[error("the git repository has no commit yet")]
     NoCommit,
-    /// It has no working tree.
+    /// The repository is bare.
     #[error("the git repository is bare")]
     Bare,
     /// A submodule is a repository of its own, which a copy cannot share.
@@ -74,19 +74,19 @@ pub enum Unavailable {
     /// There is more than is copied.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
-    /// It took too long.
+    /// Timeout.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
     /// The agent has had one, and it is not there any more.
     #[error("its worktree is not there any more")]
     Gone,
-    /// It is there, and is somebody else's.
+    /// It belongs to another agent.
     #[error("{0} has asked for it, and can take it over")]
     NotYours(String),
-    /// Something is where a new one would be.
+    /// The path of a new one exists.
     #[error("something is left of the one it had")]
     Occupied,
-    /// What git or the system says.
+    /// Error of git or the system.
     #[error("{0}")]
     Failed(String),
 }
@@ -95,27 +95,27 @@ fn failed(what: &str, error: &io::Error) -> Unavailable {
     Unavailable::Failed(format!("{what}: {}", error.kind()))
 }
 
-/// Where an agent works that has a worktree of its own.
+/// Paths of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreePaths {
-    /// All of it.
+    /// Top folder.
     pub tree: PathBuf,
-    /// Its working directory: what the session's workspace is in the repository.
+    /// Working directory: the counterpart of the session's workspace.
     pub cwd: PathBuf,
 }
 
-/// What was changed in a worktree.
+/// Summary of the changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorktreeDiffStat {
     /// Path, lines that are new, lines that are gone. At most some.
     pub files: Vec<(String, usize, usize)>,
-    /// How many files there are.
+    /// Number of files.
     pub count: usize,
     /// New files that a merge leaves out.
     pub left_out: LeftOut,
 }
 
-/// What is kept beside a worktree.
+/// Metadata of a worktree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WorktreeMetadata {
@@ -123,7 +123,7 @@ struct WorktreeMetadata {
     caller: Option<String>,
     /// Of the workspace, below the top of the repository.
     prefix: PathBuf,
-    /// It was taken over as a whole, and is gone.
+    /// Merged completely and removed.
     #[serde(default)]
     merged: bool,
 }
@@ -131,21 +131,21 @@ struct WorktreeMetadata {
 /// The worktrees of a session.
 #[derive(Debug)]
 pub struct Worktrees {
-    /// Where they lie.
+    /// Parent folder.
     dir: PathBuf,
     session_dir: PathBuf,
     /// The session's workspace, resolved.
     cwd: PathBuf,
     sandbox: Arc<Sandbox>,
-    /// Whether a folder is a worktree of a repository that says so itself: its main folder.
+    /// Main folder of a repository that lists the folder as its worktree.
     main_of: fn(&Path) -> Option<PathBuf>,
-    /// Those that agents are at work in.
+    /// Worktrees in use.
     live: Mutex<BTreeSet<String>>,
 }
 
 impl Worktrees {
-    /// Those of the session that works in `cwd` and keeps its things in `session_dir`. Nothing is
-    /// made before the first is asked for.
+    /// Worktrees of the session with working directory `cwd` and folder `session_dir`. Created on
+    /// first use.
     pub fn new(
         session_dir: &Path,
         cwd: &Path,
@@ -162,8 +162,8 @@ impl Worktrees {
         }
     }
 
-    /// Makes one for the invocation `id` from what the workspace is now. Dropping the future stops
-    /// it, and what was made so far is removed.
+    /// Creates a worktree for invocation `id` from the current workspace. Dropping the future
+    /// cancels it and removes partial results.
     pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
         // One that was taken over as a whole has left no more than that it was there.
@@ -183,7 +183,7 @@ impl Worktrees {
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
         let made = blocking(move || {
-            // Removed if nobody waits for it any more.
+            // Removed if the caller is gone.
             let unfinished = unfinished;
             snapshot::make(&folder, &repository, &files, &kept.prefix, &stop)?;
             store(&folder.join(KEPT), &kept)?;
@@ -200,7 +200,7 @@ impl Worktrees {
     pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
-        // Before anything in it changes.
+        // Before any change in it.
         self.settle(id, merged_state::is_here).ok();
         if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
             return Err(Unavailable::Gone);
@@ -209,14 +209,14 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// Whether `id` has one with something in it.
+    /// True if `id` has a worktree with content.
     pub fn is_there(&self, id: &str) -> bool {
         self.folder(id).is_ok_and(|folder| {
             folder.join(KEPT).is_file() && folder.join(TREE).symlink_metadata().is_ok()
         })
     }
 
-    /// Nobody works in it any more. One in which nothing was changed or made is removed: `None`.
+    /// Closes it after use. A worktree without changes is removed: `None`.
     pub fn close(&self, id: &str) -> Result<Option<WorktreeDiffStat>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
@@ -234,13 +234,12 @@ impl Worktrees {
         Ok(Some(left))
     }
 
-    /// Whether an agent is at work in it.
+    /// True if an agent is using it.
     pub(crate) fn is_live(&self, id: &str) -> bool {
         self.live().contains(id)
     }
 
-    /// What was changed in the worktree of `id`, for `caller`, which has asked for it. The main agent
-    /// may look at all of them: whoever asked worked for it in the end.
+    /// Changes in the worktree of `id`, for its `caller`. The main agent may see all.
     pub(crate) fn of_caller(
         &self,
         id: &str,
@@ -253,17 +252,17 @@ impl Worktrees {
         self.tree(id)
     }
 
-    /// Its working directory, for whoever has to look there.
+    /// Its working directory.
     pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
         self.kept(id).ok().map(|(folder, kept)| place(&folder, &kept).cwd)
     }
 
-    /// Whether it was taken over as a whole.
+    /// True if it was merged completely.
     pub(crate) fn is_merged(&self, id: &str) -> bool {
         self.kept(id).is_ok_and(|(_, kept)| kept.merged)
     }
 
-    /// It was taken over as a whole.
+    /// Marks it as merged completely.
     pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
         store(&folder.join(KEPT), &WorktreeMetadata { merged: true, ..kept })?;
@@ -275,8 +274,8 @@ impl Worktrees {
         self.folder(id).map(|folder| merged_state::done(&folder)).unwrap_or_default()
     }
 
-    /// Remembers what a merge is about to make of files, the SHA-256 of each, so that one that broke
-    /// off can be gone on with.
+    /// Stores the SHA-256 of each file that a merge is about to write, so that an interrupted merge
+    /// can be continued.
     pub(crate) fn will_become(
         &self,
         id: &str,
@@ -285,8 +284,8 @@ impl Worktrees {
         merged_state::begin(&self.folder(id)?, becoming)
     }
 
-    /// What was to become of files has become of them: what the agent changes next is compared with
-    /// that. `broke_off`: of those where it has.
+    /// Completes a merge: later changes of the agent are compared with the merged state.
+    /// `broke_off`: only for files that were written.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
         self.settle(id, |cwd, path, becomes| {
             !broke_off || merged_state::is_here(cwd, path, becomes)
@@ -305,8 +304,8 @@ impl Worktrees {
         merged_state::settle(&folder, &kept.prefix, &tree, is_here)
     }
 
-    /// Removes those of the session in `session_dir` whose invocations nobody knows: posse was killed
-    /// while it made them.
+    /// Removes worktrees in `session_dir` of unknown invocations: posse was killed while it created
+    /// them.
     pub fn keep_only(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -317,7 +316,7 @@ impl Worktrees {
         }
     }
 
-    /// Nobody began to work in it.
+    /// Removes an unused one.
     pub fn discard(&self, id: &str) {
         self.live().remove(id);
         if let Err(why) = self.remove(id) {
@@ -356,9 +355,9 @@ impl Worktrees {
     }
 }
 
-/// What is known of a worktree. Written last: one without it is not finished.
+/// Metadata file. Written last: a worktree without it is incomplete.
 const KEPT: &str = "worktree.json";
-/// Where they lie in the folder of a session.
+/// Folder name within a session.
 const WORKTREES: &str = "worktrees";
 /// The worktree itself.
 const TREE: &str = "tree";
@@ -387,7 +386,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes `folder` and all in it, also where an agent has left folders that nobody may write.
+/// Removes `folder` with all contents, including read-only folders.
 fn remove_all(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -408,7 +407,7 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// Removes everything of a worktree but what says that it was there.
+/// Removes the contents of a worktree but keeps its metadata.
 fn empty(folder: &Path) -> Result<(), Unavailable> {
     for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
         let path = entry.path();

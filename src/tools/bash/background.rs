@@ -1,4 +1,4 @@
-//! A command that goes on when its call has ended.
+//! Background commands of `bash`.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::tools::bash::{refused, report};
 use crate::tools::jobs::{Job, JobExit, begun};
 use crate::tools::{ToolEnvironment, spill};
 
-/// What is started.
+/// Parameters of a job.
 pub(super) struct JobStart {
     pub(super) spawn: Spawn,
     pub(super) besides: Exemptions,
     /// One line.
     pub(super) summary: String,
-    /// What the model has to know of its arguments.
+    /// Note for the model about its arguments.
     pub(super) note: Option<String>,
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn start(
     output
 }
 
-/// Runs the command to its end, and says what happens.
+/// Runs the command to its end and reports events.
 async fn attend(
     job: Arc<Job>,
     sandbox: Arc<Sandbox>,

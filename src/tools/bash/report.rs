@@ -1,4 +1,4 @@
-//! What the model and programs are told about a command that has ended.
+//! Result of an ended command, for the model and for programs.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::tools::{output, spill};
 /// A command that was quiet for this long when its time was up may have waited for an answer.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Findings that are told one by one.
+/// Maximum number of findings reported one by one.
 const FINDINGS_MAX: usize = 12;
 
 /// Paths that are named of the findings beyond those.
@@ -81,7 +81,7 @@ pub(super) fn output(
     }
 }
 
-/// What the command did to protected files, a line each.
+/// Changes of protected files, one line each.
 pub(super) fn findings(outcome: &ProcessOutcome) -> Vec<String> {
     lines(&outcome.findings)
 }
@@ -107,7 +107,7 @@ struct Printed {
     note: Option<String>,
 }
 
-/// What was printed, as text that fits.
+/// Output as text within the size limit.
 fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Printed {
     let max = context.output_bytes_max;
     let call = &context.call.call_id;

@@ -13,7 +13,7 @@ use crate::tools::text::{count, is_binary, lines_ended};
 /// Lines that are named when a text is found more than once.
 const LINES_NAMED_MAX: usize = 20;
 
-/// What is to be replaced by what.
+/// Replacement of a text.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TextEdit {
@@ -27,14 +27,14 @@ pub(crate) struct TextEdit {
 #[derive(Debug)]
 pub(crate) struct EditedFile {
     pub(crate) after: Vec<u8>,
-    /// What the model should know about it.
+    /// Notes for the model.
     pub(crate) notes: Vec<String>,
-    /// Whether the text was only nearly there.
+    /// True if the text matched only approximately.
     pub(crate) fuzzy: bool,
 }
 
 impl TextEdit {
-    /// Refuses what would not change anything, whatever the file is.
+    /// Rejects a replacement by the same text.
     pub(crate) fn require_change(&self) -> Result<(), ToolError> {
         if self.old_string == self.new_string {
             let why = "oldString and newString are the same; nothing would change";

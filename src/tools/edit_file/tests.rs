@@ -240,7 +240,7 @@ fn a_nearly_equal_text_covers_exactly_its_own_bytes() {
     assert_eq!(find(b"a \n \n", "  "), Vec::<Vec<u8>>::new());
 }
 
-/// How many cases a property is tried on: more when there is time.
+/// Number of cases of a property.
 fn cases() -> u32 {
     std::env::var("POSSE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
 }
@@ -291,7 +291,7 @@ proptest! {
         }
     }
 
-    /// With all replaced by themselves, a file without CR stays what it is.
+    /// Replacing a text by itself does not change a file without CR.
     #[test]
     fn replacing_text_by_itself_changes_nothing(file in any_file(), old in "[abc\n]{1,3}") {
         if let Some(after) = edited(&file, &old, &old)
@@ -301,7 +301,7 @@ proptest! {
         }
     }
 
-    /// What is nearly there is replaced, and the bytes before and after it stay.
+    /// An approximate match is replaced, and the bytes around it stay.
     #[test]
     fn a_fuzzy_edit_leaves_all_other_bytes_alone(file in any_file(), old in "[abc\n ]{1,4}") {
         for range in fuzzy::find(&file, &old) {

@@ -1,4 +1,4 @@
-//! What `glob` lists, in which order, and how it says that there is more.
+//! Results of `glob`, their order, and the truncation notice.
 
 use std::fs::File;
 use std::time::SystemTime;
