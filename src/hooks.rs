@@ -1,7 +1,7 @@
-//! Hooks: guards of our own, and the user's programs, asked one after the other.
+//! Hooks: built-in guards and programs of the user, run one after the other.
 //!
-//! A guard that crashes says no. A command that cannot answer is a warning, or a no where its
-//! configuration says so. Nothing here can allow what the policy denies.
+//! A guard that crashes denies. A command that fails is a warning, or a denial if configured. No
+//! hook can allow what the policy denies.
 
 mod answer;
 mod command;
@@ -32,23 +32,23 @@ use settings::CommandHook;
 
 pub use masking::Masking;
 
-/// How long all hooks at the end of a session may take: somebody waits for the prompt.
+/// Time limit of all hooks at the end of a session, because a person waits for the prompt.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// What hooks are made of.
+/// Settings of all hooks.
 #[derive(Debug)]
 pub struct HookSettings<'a> {
     /// `hooks` of the configuration, as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
     /// For `~/`.
     pub home: Option<&'a Path>,
-    /// Where programs are looked for.
+    /// Search path for programs.
     pub path: OsString,
-    /// Where they run.
+    /// Working directory.
     pub cwd: PathBuf,
     /// The session's own folder.
     pub session_dir: PathBuf,
-    /// What commands are confined to.
+    /// Confinement of commands.
     pub confinement: Confinement,
     /// `none`, `reduced` or `full`.
     pub tier: String,
@@ -56,7 +56,7 @@ pub struct HookSettings<'a> {
     pub watched: Vec<PathBuf>,
 }
 
-/// Every hook of a session. Says everything that is wrong with the configured ones.
+/// All hooks of a session, or all errors in their configuration.
 pub fn hooks(
     settings: HookSettings<'_>,
     sandbox: Arc<Sandbox>,
@@ -139,7 +139,7 @@ impl HookSet {
     }
 }
 
-/// What the next hook sees.
+/// Input of the next hook.
 fn take_over(moment: &mut Moment, says: &HookSays) {
     match (moment, says) {
         (Moment::PreToolUse(used), HookSays::Input(input)) => used.input = input.clone(),

@@ -1,7 +1,7 @@
-//! What a hook's exit code and output mean. Pure.
+//! Interpretation of a hook's exit code and output. Pure.
 //!
-//! The exit code comes first: 0 goes on, 2 is a no, anything else is a failure. JSON counts where
-//! the output begins as an object. Where the two contradict each other, the answer is no.
+//! The exit code is evaluated first: 0 continues, 2 denies, others are failures. Output that begins
+//! as a JSON object is parsed. A contradiction is a denial.
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{HookEvent, HookSays};
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 use crate::failure::printable_lines;
 use crate::sandbox::Exit;
 
-/// The exit code that says no.
+/// Exit code of a denial.
 const SAYS_NO: i32 = 2;
 /// Characters of a message.
 const MESSAGE_CHARS_MAX: usize = 2000;
-/// Bytes of what a hook has to say to programs.
+/// Maximum bytes of a hook's metadata.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// How a hook ended, and what it printed.
+/// Exit and output of a hook.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookExit<'a> {
     pub(super) exit: Exit,
@@ -29,17 +29,17 @@ pub(super) struct HookExit<'a> {
     pub(super) timeout_ms: u128,
 }
 
-/// What was asked, as far as the answer depends on it.
+/// Properties of the event that the answer depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookInput<'a> {
     pub(super) event: HookEvent,
     /// The arguments of the call, if there is one.
     pub(super) input: Option<&'a Value>,
-    /// Whether a failure is a no.
+    /// True if a failure counts as a denial.
     pub(super) blocks: bool,
 }
 
-/// What a hook wants, and what it says.
+/// Decision and message of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HookAnswer {
     pub(super) says: HookSays,
@@ -80,7 +80,7 @@ enum AnswerDecision {
     Block,
 }
 
-/// The answer to what was `asked`.
+/// Parses the answer to `asked`.
 pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookAnswer {
     let failed = |code: &str, message: &str| HookAnswer::failed(code, message, asked.blocks);
     let code = match ended.exit {
@@ -111,13 +111,13 @@ fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer
     let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
     match (code, json) {
         (SAYS_NO, json) => {
-            // What it says about a no stands on either stream.
+            // The reason of a denial may be on either stream.
             let output = if json.is_some() { &[] } else { ended.output };
             let words = || [ended.errors, output].map(words).into_iter().find(|w| !w.is_empty());
             let message = json.and_then(Result::ok).and_then(|json| json.message);
             blocked(message.or_else(words))
         }
-        // Whatever the code says, this is a no.
+        // A denial in JSON counts with any exit code.
         (_, Some(Ok(json))) if json.decision == AnswerDecision::Block => blocked(json.message),
         (0, Some(Ok(json))) => from_json(asked, json),
         (0, Some(Err(error))) => failed("HK004", &format!("its answer makes no sense: {error}")),
@@ -180,10 +180,10 @@ fn patched(asked: &HookInput<'_>, mut patch: Map<String, Value>) -> Result<HookS
     }
 }
 
-/// `what`, and the end of what a program said about it.
+/// `what`, and the last error line of a program.
 fn said(what: &str, errors: &[u8]) -> String {
     let words = words(errors);
-    // The last line is where languages say what was wrong.
+    // Most languages print the error in the last line.
     let last = words.lines().next_back().unwrap_or_default();
     if last.is_empty() { what.to_owned() } else { format!("{what}: {last}") }
 }

@@ -20,26 +20,26 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
 
-/// What hooks are run with.
+/// Environment for running hooks.
 #[derive(Debug)]
 pub(super) struct Runner {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) cwd: PathBuf,
     pub(super) session_dir: PathBuf,
-    /// Where programs are looked for.
+    /// Search path for programs.
     pub(super) path: OsString,
-    /// What commands are confined to; a hook's own share of the network is narrower.
+    /// Confinement of commands; a hook's network access may be narrower.
     pub(super) confinement: Confinement,
-    /// Files that decide what posse does. A hook that changes one is told about.
+    /// Files with posse's settings. A hook that changes one is reported.
     pub(super) watched: Vec<PathBuf>,
     pub(super) count: AtomicU64,
 }
 
-/// Which file stands somewhere, and since when.
+/// Identity and change time of a program file.
 type ProgramStamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Asks `hook`: one report of what it said, and perhaps one of what it did besides.
+    /// Runs `hook`: a report of its decision, and possibly one of side effects.
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
@@ -90,7 +90,7 @@ impl Runner {
         };
         let ProcessOutcome { exit, output, errors, stragglers, .. } = outcome;
         if let Some(spill) = &output.spill {
-            // It is an error, and nobody reads it.
+            // Too much output is an error; the file is not needed.
             std::fs::remove_file(spill).ok();
         }
         let output = [&output.head[..], &output.tail].concat();
@@ -131,8 +131,8 @@ impl Runner {
         }
     }
 
-    /// The file of a program. Only absolute folders of `PATH` count: others are whatever the
-    /// working directory has there.
+    /// File of a program. Only absolute folders of `PATH` are used: others depend on the working
+    /// directory.
     fn program(&self, name: &Path) -> Option<PathBuf> {
         if name.is_absolute() {
             return name.exists().then(|| name.to_owned());

@@ -1,4 +1,4 @@
-//! What a hook reads on its standard input. Pure.
+//! Standard input of a hook. Pure.
 
 use posse_actors::conversation::text_of;
 use posse_actors::ports::{Moment, Occasion};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Version of this format.
 const VERSION: u32 = 1;
 
-/// One JSON object with everything that is known.
+/// JSON object with all known data.
 pub(super) fn json(occasion: &Occasion, cwd: &str) -> Value {
     let Occasion { session_id, origin, moment } = occasion;
     let mut object = json!({

@@ -1,4 +1,4 @@
-//! What needs no process: guards, and masks around models and tools.
+//! Guards and redaction, without processes.
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, SessionId, StopReason};
 use posse_actors::ports::{
@@ -81,7 +81,7 @@ fn masking() -> Masking {
     Masking::new(&[SecretString::from(SECRET)])
 }
 
-/// What is streamed, and how it ended.
+/// Streamed text, and the result.
 fn streamed(step: ModelStep) -> (String, Result<Completion, ProviderError>) {
     let model = masking().model(Arc::new(ScriptedModel::new(vec![step])));
     let request = Request {

@@ -1,4 +1,4 @@
-//! What a file is by its content, never by its name.
+//! Detection of a file's format by content, never by name.
 
 /// A format that is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl ImageFormat {
         }
     }
 
-    /// What people call it.
+    /// Name of the format.
     pub fn name(self) -> &'static str {
         match self {
             ImageFormat::Png => "PNG",
@@ -47,7 +47,7 @@ impl ImageFormat {
     }
 }
 
-/// What a file is that is no supported image, if that is easy to say.
+/// Name of an unsupported format, if it is easy to recognise.
 pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
@@ -62,7 +62,7 @@ pub fn other(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether a JPEG has its end mark after its picture. Decoders fill up what is missing in grey.
+/// True if a JPEG has its end marker. Decoders fill missing parts with grey.
 pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
     // Thumbnails lie within segments, so only marks between segments count.
@@ -78,13 +78,13 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// Whether there is more than one picture, as far as the beginning tells.
+/// True if the beginning shows more than one picture.
 pub(super) fn is_animated(bytes: &[u8], format: ImageFormat) -> bool {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {
         ImageFormat::Png => contains(b"acTL"),
         ImageFormat::Jpeg => false,
-        // The extension that says how often the pictures are shown, or that says it of each.
+        // The extension with the number of repetitions, or with the delay of each picture.
         ImageFormat::Gif => {
             let each = |window: &&[u8]| *window == b"\x21\xf9\x04";
             contains(b"NETSCAPE2.0")

@@ -1,7 +1,7 @@
-//! Searching the files below a folder for a pattern, in the order of their paths.
+//! Content search of the files below a folder, in path order.
 //!
-//! Files are opened beneath the folder and through no link, whatever their paths have become
-//! since they were listed. Secrets are not opened.
+//! Files are opened beneath the folder without following links, so a renamed path does not matter.
+//! Secrets are not opened.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,35 +43,35 @@ const LINE_CHARS_MAX: usize = 500;
 /// Characters of a long line before the match.
 const BEFORE_MATCH: usize = 100;
 
-/// What to look for.
+/// Search parameters.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// The pattern.
     pub matcher: RegexMatcher,
-    /// Which files, by their path below the folder.
+    /// Filter by path below the folder.
     pub glob: Option<GlobMatcher>,
     /// Lines around each match.
     pub context: usize,
     /// Absolute paths of files that are searched although they look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// What tells a secret under another name.
+    /// Identities of secrets, to recognise them under other names.
     pub links: Option<Arc<SecretLinks>>,
 }
 
-/// A line that was found, or one beside it.
+/// A matching or context line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchLine {
     /// From 1.
     pub number: u64,
     /// At most 500 characters, with control characters escaped.
     pub text: String,
-    /// Whether the pattern matches here; otherwise it is context.
+    /// True for a match, false for context.
     pub is_match: bool,
-    /// Whether lines are missing between the one before and this one.
+    /// True if lines are missing before this one.
     pub is_after_gap: bool,
 }
 
-/// What was found in one file.
+/// Matches of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hits {
     /// The file, below the folder.
@@ -80,7 +80,7 @@ pub struct Hits {
     pub lines: Vec<MatchLine>,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Default)]
 pub struct SearchResult {
     /// Files with a match, sorted by path.
@@ -89,7 +89,7 @@ pub struct SearchResult {
     pub matches: usize,
     /// Files that were searched.
     pub searched: usize,
-    /// Whether there may be more: enough was found, or time was up.
+    /// True if the result may be incomplete: a limit was reached.
     pub is_cut: bool,
     /// Files that were skipped because they hold secrets.
     pub secrets: usize,
@@ -200,7 +200,7 @@ fn everything(
     found
 }
 
-/// What one thread has found, and hands over when it is done.
+/// Results of one thread.
 struct ThreadResults<'a> {
     found: SearchResult,
     all: &'a Mutex<SearchResult>,
@@ -256,7 +256,7 @@ pub fn file(
     found
 }
 
-/// What several threads share.
+/// State shared by the threads.
 struct SearchWork<'a> {
     files: &'a [PathBuf],
     directory: &'a OwnedFd,
@@ -320,7 +320,7 @@ impl SearchWork<'_> {
 }
 
 impl FinishedBatches {
-    /// Whether the batches from the beginning, without a hole, have more than enough matches.
+    /// True if the contiguous batches from the beginning have more than enough matches.
     fn is_enough(&self, matches_max: usize) -> bool {
         let mut matches = 0;
         for (expected, (first, (_, hits))) in self.batches.iter().enumerate() {
@@ -456,7 +456,7 @@ impl Sink for Collector<'_> {
     }
 
     fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
-        // What was found before it turned out to be no text is none either.
+        // Matches in a file that turned out to be binary do not count.
         if finish.binary_byte_offset().is_some() {
             self.lines.clear();
         }

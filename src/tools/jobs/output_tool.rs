@@ -26,7 +26,7 @@ const STOP: &str = "job_stop";
 /// The longest that a call waits.
 const WAIT_SECONDS_MAX: f64 = 600.0;
 
-/// Bytes of a result that are left for what is said around the text.
+/// Bytes reserved for the text around the output.
 const FRAME_BYTES: usize = 2048;
 
 /// The tools for jobs that [`bash`](crate::tools::bash) starts.
@@ -108,7 +108,7 @@ impl Tool for JobOutput {
             };
             let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
             let waiting = job.wait();
-            // What there is when the time is up is what was asked for.
+            // After the time limit the output so far is the result.
             tokio::time::timeout(Duration::from_secs_f64(wait), job.over()).await.ok();
             let shown = show(&job, from, context.output_bytes_max);
             drop(waiting);
@@ -157,7 +157,7 @@ impl Tool for JobStop {
     }
 }
 
-/// What an agent does with what is its own needs no other permission than that it was started.
+/// Queries of an agent's own jobs need no further permission.
 fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prepared {
     let action = Action {
         tool: tool.to_owned(),
@@ -204,7 +204,7 @@ fn state(job: &Job) -> String {
     }
 }
 
-/// What it has printed, and how it is.
+/// Output and state of a job.
 fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
     #[expect(
         clippy::cast_possible_truncation,
@@ -261,7 +261,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
     }))
 }
 
-/// What the agent reads when a command has begun.
+/// Result for the agent when a job has started.
 pub(crate) fn begun(id: &CallId) -> ToolOutput {
     ToolOutput::text(format!(
         "It runs in the background as job {id}. You are told when it ends; job_output \

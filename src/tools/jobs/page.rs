@@ -1,4 +1,4 @@
-//! A part of what a job printed: where it begins, where the next one does, and what was left out.
+//! Pages of a job's output, with the offset of the next page and omitted parts.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use crate::tools::output;
 /// A part of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OutputPage {
-    /// As text for a model.
+    /// Text for a model.
     pub(super) text: String,
     /// The byte that it begins with.
     pub(super) from: u64,
@@ -25,12 +25,13 @@ pub(super) struct OutputPage {
 pub(super) enum NoPage {
     /// There are only so many bytes.
     Beyond(u64),
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
 }
 
-/// Reads at most `bytes_max` bytes. With `from` those that begin there; else what is new after
-/// `read_to`, and of too much the newest. `grows`: what is missing of the last character may come.
+/// Reads at most `bytes_max` bytes. With `from`, from that offset; otherwise the output after
+/// `read_to`, and the newest part if that is too long. `grows`: the rest of a partial character may
+/// follow.
 pub(super) fn read(
     path: &Path,
     from: Option<u64>,
@@ -94,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pages one after the other are the whole text, wherever they are cut.
+        /// Consecutive pages form the whole text for any page size.
         #[test]
         fn pages_are_the_whole(text in "(a|é|€|😀|\n){0,60}", max in 4_usize..20) {
             let folder = tempfile::tempdir().unwrap();

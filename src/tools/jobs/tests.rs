@@ -1,10 +1,10 @@
-//! Who is told of the end of a job, by whom, and how often; and whose jobs end with whom.
+//! Reports of the ends of jobs, and jobs that end with their agent.
 
 use posse_actors::conversation::{InvocationId, text_of};
 
 use super::*;
 
-/// What jobs say, in their order.
+/// Messages of jobs in order.
 type JobNotices = Arc<Mutex<Vec<After>>>;
 
 fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
@@ -59,7 +59,7 @@ fn records(heard: &JobNotices) -> usize {
 #[test]
 fn an_agent_is_told_once_and_by_whoever_waits() {
     let jobs = Jobs::new(8);
-    // Nobody waits: a message.
+    // No call waits: a message.
     let (job, _told, heard) = start(&jobs, &call("c1", "i1", None));
     end(&job, JobEnd::Exited);
     assert_eq!(
@@ -73,7 +73,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(job.wait());
     assert_eq!((notices(&heard).len(), records(&heard)), (1, 1));
 
-    // A call waits, and tells.
+    // A call waits and reports the end.
     let (job, _told, heard) = start(&jobs, &call("c2", "i1", None));
     let waiting = job.wait();
     end(&job, JobEnd::Exited);
@@ -81,7 +81,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(waiting);
     assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));
 
-    // A call waited, and was given up before it could tell.
+    // A waiting call was cancelled before it could report.
     let (job, _told, heard) = start(&jobs, &call("c3", "i1", None));
     let waiting = job.wait();
     end(&job, JobEnd::Exited);
@@ -96,7 +96,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     end(&job, JobEnd::Exited);
     assert_eq!(notices(&heard).len(), 1);
 
-    // The session ends: who goes on with it is told then.
+    // The session ends: reported on resume.
     let (job, _told, heard) = start(&jobs, &call("c5", "i1", None));
     end(&job, JobEnd::SessionEnded);
     assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));

@@ -1,4 +1,4 @@
-//! All edits of a call, or none.
+//! A call applies all edits or none.
 
 use super::*;
 use crate::tools::testing::ToolFixture;

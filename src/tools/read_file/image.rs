@@ -16,7 +16,7 @@ use crate::tools::change::failed;
 use crate::tools::reads::FilePart;
 use crate::tools::text;
 
-/// Whether the file begins like an image that can be shown.
+/// True if the file begins like a supported image.
 pub(super) fn is_image(file: &File) -> bool {
     let mut start = [0; 16];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
@@ -68,7 +68,7 @@ pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext)
     output
 }
 
-/// What the model reads instead of an image.
+/// Text for the model in place of an image.
 fn placeholder(shown: &str, failure: &Failure) -> String {
     let Failure { code, what, fix, .. } = failure;
     let fix = fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();

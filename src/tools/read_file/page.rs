@@ -19,19 +19,19 @@ const PAGE_BYTES_MAX: usize = 256 << 10;
 const LINE_BYTES_MAX: usize = 4 << 10;
 /// Lines are counted up to here; beyond it "at least" is good enough.
 const COUNTED_BYTES_MAX: u64 = 64 << 20;
-/// How much of a large file is read at once.
+/// Bytes per read of a large file.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Which lines are wanted.
+/// Requested lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
     /// The first, from 1.
     pub(super) offset: u64,
-    /// How many.
+    /// Number of lines.
     pub(super) limit: u64,
 }
 
-/// What came of it.
+/// Result of reading.
 pub(super) enum FilePage {
     /// Not text.
     Binary {
@@ -42,20 +42,20 @@ pub(super) enum FilePage {
     Text(FileLines),
 }
 
-/// Some lines of a file.
+/// Lines of a file.
 pub(super) struct FileLines {
     slice: Slice,
     /// The lines, each with its number.
     text: String,
-    /// How many.
+    /// Number of lines shown.
     shown: u64,
     /// Lines of the whole file, as far as they were counted.
     total: u64,
-    /// Whether the whole file was counted.
+    /// True if the whole file was counted.
     complete: bool,
-    /// Whether some bytes were not UTF-8.
+    /// True if some bytes were not UTF-8.
     lossy: bool,
-    /// Whether a line that is shown ended with CR LF.
+    /// True if a shown line ended with CR LF.
     crlf: bool,
 }
 
@@ -111,13 +111,13 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 /// Goes through a file once, chunk by chunk.
 struct Scan {
     slice: Slice,
-    /// The line that comes next, or goes on.
+    /// Number of the current or next line.
     line: u64,
-    /// Whether that line has begun.
+    /// True if that line has begun.
     begun: bool,
-    /// What is kept of it, if it is wanted.
+    /// Its content so far, if it is requested.
     kept: Vec<u8>,
-    /// How long it is.
+    /// Its length.
     length: usize,
     lines: FileLines,
 }
@@ -195,7 +195,7 @@ impl Scan {
         self.length = 0;
     }
 
-    /// Shows a line that is `length` bytes long, of which `line` are at hand.
+    /// Adds a line of `length` bytes, of which `line` are available.
     fn emit(&mut self, line: &[u8], length: usize) {
         let bare = line.strip_suffix(b"\n").unwrap_or(line);
         let lines = &mut self.lines;
@@ -232,14 +232,14 @@ impl Scan {
     }
 }
 
-/// Moves `bytes` behind their first LF, or to their end, and says how far that is.
+/// Advances `bytes` past the first LF or to the end; returns the distance.
 fn skip_line(bytes: &mut &[u8]) -> usize {
     // Reading from memory cannot fail.
     bytes.skip_until(b'\n').unwrap_or(0)
 }
 
 impl FilePage {
-    /// Whether all of the file was read to make it.
+    /// True if the whole file was read.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             FilePage::Binary { .. } => false,
@@ -247,7 +247,7 @@ impl FilePage {
         }
     }
 
-    /// What the model gets to read of the file that it knows as `shown`.
+    /// Output for the model, which knows the file as `shown`.
     pub(super) fn into_output(self, shown: &str) -> ToolOutput {
         match self {
             FilePage::Binary { size } => ToolOutput::error(format!(

@@ -16,7 +16,7 @@ fn ask(desk: &ToolFixture, arguments: &Value) -> String {
     desk.ask("read_file", arguments)
 }
 
-/// What a model reads of `bytes`.
+/// Output for a file with `bytes`.
 fn shown(bytes: &[u8], offset: u64, limit: u64) -> String {
     let page = read(bytes, bytes.len() as u64, Slice { offset, limit }, &|| false).unwrap();
     text_of(&page.into_output("f").content)
@@ -222,7 +222,7 @@ fn shows_images_by_their_content() {
     assert!(again.starts_with("photo.txt has not changed: call-1 has shown"), "{again}");
 }
 
-/// What D5 of the bad inputs says: a placeholder, and the session goes on.
+/// Invalid images are replaced by a placeholder, and the session continues.
 #[test]
 fn an_image_that_is_none_is_replaced_by_the_reason() {
     let desk = patient();
@@ -277,7 +277,7 @@ proptest! {
     ) {
         let lines: Vec<&str> = text.lines().collect();
         let slice = Slice { offset, limit };
-        // A size that is too small makes the reader go on in chunks.
+        // A wrong size makes the reader continue in chunks.
         let page = read(Pieces(text.as_bytes(), piece), 1, slice, &|| false).unwrap();
         let output = page.into_output("f");
         let wanted: Vec<String> = (offset..)

@@ -1,4 +1,4 @@
-//! What a descriptor or a name in a folder really is.
+//! File status by descriptor or by name within a folder.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 use posse_actors::ports::ToolError;
 
-/// What something in a file system is.
+/// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -25,10 +25,10 @@ pub enum FileKind {
     Device,
 }
 
-/// Something in a file system, as it was at one moment.
+/// Status of a file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStatus {
-    /// What it is.
+    /// Kind.
     pub kind: FileKind,
     /// The device it is on.
     pub dev: u64,
@@ -40,21 +40,21 @@ pub struct FileStatus {
     pub mode: u32,
     /// Names it has.
     pub links: u64,
-    /// Who owns it.
+    /// Owner.
     pub uid: u32,
-    /// Which group owns it.
+    /// Group.
     pub gid: u32,
-    /// When it was last changed in any way: seconds and nanoseconds.
+    /// Last change of data or metadata: seconds and nanoseconds.
     pub changed: (i64, i64),
 }
 
 impl FileStatus {
-    /// What `descriptor` is.
+    /// Status of `descriptor`.
     pub fn of(descriptor: impl AsFd) -> Result<FileStatus, Errno> {
         fstat(descriptor).map(|stat| FileStatus::from_stat(&stat))
     }
 
-    /// What `name` is in `folder`, itself and not what it may link to.
+    /// Status of `name` in `folder`, without following a link.
     pub fn at(folder: impl AsFd, name: &Path) -> Result<FileStatus, Errno> {
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| FileStatus::from_stat(&stat))
     }
@@ -64,7 +64,7 @@ impl FileStatus {
         (self.dev, self.ino, self.kind)
     }
 
-    /// Refuses anything but `kind`, in words for the model.
+    /// Returns an error for the model unless it is of `kind`.
     pub fn require(&self, kind: FileKind, shown: &str) -> Result<(), ToolError> {
         if self.kind == kind {
             return Ok(());

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use crate::secrets::is_secret;
 use crate::tools::workspace::FileStatus;
 
-/// How long what was found is taken for true.
+/// Lifetime of a cached result.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Names that are looked at.
 const NAMES_MAX: usize = 500_000;
 
-/// How long that may take: nothing else is done meanwhile.
+/// Time limit, because it blocks other work.
 const TIME_MAX: Duration = Duration::from_millis(400);
 
 /// Folders full of other people's files, with as many links as there are projects.
@@ -39,10 +39,10 @@ struct LinkCache {
     complete: bool,
 }
 
-/// What a file with several names is.
+/// Classification of a file with several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// Nothing secret.
+    /// Not secret.
     Open,
     /// A secret under another name.
     Secret,
@@ -55,7 +55,7 @@ impl SecretLinks {
         SecretLinks { roots, known: Mutex::default() }
     }
 
-    /// What the file is that `entry` describes.
+    /// Classifies the file with status `entry`.
     pub(crate) fn judge(&self, entry: &FileStatus) -> Linked {
         if entry.links < 2 {
             return Linked::Open;
@@ -100,12 +100,12 @@ struct LinkSearchFolder {
     path: PathBuf,
     /// Its name, unless it is a root.
     name: String,
-    /// Whether all in it is secret.
+    /// True if everything in it is secret.
     is_secret: bool,
 }
 
 impl Survey {
-    /// Looks at everything below `root`. `false`: there was no time for all of it.
+    /// Searches everything below `root`. Returns false on timeout.
     fn below(&mut self, root: &Path) -> bool {
         let mut open =
             vec![LinkSearchFolder { path: root.to_owned(), name: String::new(), is_secret: false }];
@@ -121,7 +121,7 @@ impl Survey {
                 let name = entry.file_name();
                 if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
                     let name = name.to_string_lossy().into_owned();
-                    // What a file in it would be by its folder alone.
+                    // Classification of a file in it by the folder alone.
                     let is_secret = folder.is_secret || self.is_secret(&folder.name, &name, "/x");
                     open.push(LinkSearchFolder { path: entry.path(), name, is_secret });
                 } else if kind.is_file()
@@ -137,7 +137,7 @@ impl Survey {
         true
     }
 
-    /// Whether `name` in the folder `above` is one of a secret.
+    /// True if `name` in the folder `above` is a secret name.
     fn is_secret(&mut self, above: &str, name: &str, below: &str) -> bool {
         self.text.clear();
         for part in [above, "/", name, below] {

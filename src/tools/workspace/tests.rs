@@ -1,4 +1,4 @@
-//! What can be reached, and what cannot: pairs of the allowed and the refused.
+//! Accessible and denied paths, in pairs.
 
 use std::fs;
 use std::io::Read;

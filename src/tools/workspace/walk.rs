@@ -14,14 +14,14 @@ use nix::sys::stat::Mode;
 use super::entry::{FileKind, FileStatus};
 use super::{Root, entry};
 
-/// How a folder is opened when only names below it matter.
+/// Flags for opening a folder for access to names below it only.
 #[cfg(target_os = "linux")]
 pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
-/// How a folder is opened when only names below it matter.
+/// Flags for opening a folder for access to names below it only.
 #[cfg(not(target_os = "linux"))]
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// As many links as kernels follow.
+/// Maximum number of links, as in kernels.
 const LINKS_MAX: u32 = 40;
 /// The deepest place a walk goes to, so that it cannot use up descriptors.
 const DEPTH_MAX: usize = 200;
@@ -36,9 +36,9 @@ pub(super) struct ResolvedPath {
 
 /// Why there is no such place.
 pub(super) enum WalkError {
-    /// It is, or leads, outside every root.
+    /// Outside every root, or leads there.
     Outside,
-    /// The system says so.
+    /// Error of the system.
     System(Errno),
 }
 
@@ -92,7 +92,7 @@ fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     place
 }
 
-/// Opens what is at `path` beneath `root`, where no component may be a link.
+/// Opens `path` beneath `root`; no component may be a link.
 pub(super) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
@@ -144,7 +144,7 @@ fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, E
     open_step(above.as_ref().unwrap_or(root), last, flags)
 }
 
-/// Opens `name` in `folder` unless it is a link, which is an error of its own.
+/// Opens `name` in `folder`; a link is a specific error.
 fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
     openat(folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|errno| {
         let link = |entry: FileStatus| entry.kind == FileKind::Link;
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         Ok(self.place(None, Some(entry)))
     }
 
-    /// Follows `name` if it is a link; if it is not and the walk ends here, says what it is.
+    /// Follows `name` if it is a link; otherwise returns its status at the end of the path.
     fn look(&mut self, name: &OsStr) -> Result<Option<FileStatus>, WalkError> {
         let entry = FileStatus::at(self.folder(), Path::new(name)).map_err(WalkError::System)?;
         if entry.kind == FileKind::Link {
@@ -212,7 +212,7 @@ impl<'a> Walk<'a> {
         if self.todo.is_empty() { Ok(Some(entry)) } else { Err(WalkError::System(Errno::ENOTDIR)) }
     }
 
-    /// Puts `path` before what is still to follow. An absolute one starts again at its root.
+    /// Prepends `path` to the remaining path. An absolute one restarts at its root.
     fn follow(&mut self, path: &Path) -> Result<(), WalkError> {
         let mut rest = path;
         if path.is_absolute() {
@@ -227,7 +227,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Where something would be that is missing from `name` on.
+    /// Location of a file that is missing from `name` on.
     fn missing(mut self, name: OsString) -> Result<ResolvedPath, WalkError> {
         let mut rest = PathBuf::from(name);
         while let Some(name) = self.todo.pop() {

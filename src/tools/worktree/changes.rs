@@ -1,7 +1,7 @@
-//! What was changed in a worktree, compared with what it was made of.
+//! Changes in a worktree compared with its base.
 //!
-//! Nothing in the worktree is believed: files are reached beneath its descriptor and through no link,
-//! whatever the agent made of the folders between.
+//! The content of the worktree is untrusted: files are opened beneath its descriptor without
+//! following links, whatever the agent did with the folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,7 +26,7 @@ use crate::tools::worktree::{TREE, Unavailable, failed};
 
 /// New files that are looked at.
 const NEW_MAX: usize = 20_000;
-/// What a folder has in it whose contents can be made again, and how that begins
+/// Marker of folders with reproducible content, and its first line
 /// (<https://bford.info/cachedir/>).
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
@@ -35,23 +35,23 @@ const LEFT_OUT_MAX: usize = 1000;
 /// Of these, those that are named.
 const LEFT_OUT_NAMED_MAX: usize = 20;
 
-/// What a name stands for on one side.
+/// State of a name on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Nothing.
+    /// Missing.
     Nothing,
     /// A file.
     File {
-        /// Whether it may be run.
+        /// True if executable.
         exec: bool,
     },
     /// A link.
     Link,
-    /// Something else, such as a folder or a pipe.
+    /// Another kind, such as a folder or a pipe.
     Other,
 }
 
-/// A file that is not what it was.
+/// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// Below the working directory, with `/`.
@@ -64,16 +64,16 @@ pub(crate) struct Changed {
 /// cannot be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many; no more are counted than 1,000.
+    /// Number of files, counted up to 1,000.
     pub count: usize,
     /// The first of them, by path.
     pub named: Vec<String>,
 }
 
-/// What is found in a worktree.
+/// Changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WorktreeChanges {
-    /// Every file that is not what it was, by path.
+    /// All changed files, by path.
     pub(crate) changed: Vec<Changed>,
     pub(crate) left_out: LeftOut,
 }
@@ -83,10 +83,10 @@ pub(crate) struct WorktreeChanges {
 pub(crate) struct OpenWorktree {
     work: OwnedFd,
     base: OwnedFd,
-    /// The same as paths, for walking: all of it, and the working directory.
+    /// Top folder and working directory as paths, for walking.
     top: PathBuf,
     cwd: PathBuf,
-    /// What files were, by their path below the working directory.
+    /// Base state of files, by path below the working directory.
     based: BTreeMap<String, Based>,
     prefix: PathBuf,
     time: Duration,
@@ -119,7 +119,7 @@ impl OpenWorktree {
         })
     }
 
-    /// Everything that is not what it was.
+    /// All changes.
     pub(crate) fn look(&self) -> Result<WorktreeChanges, Unavailable> {
         let (stop, held) = Stop::after(self.time);
         let mut changed = Vec::new();
@@ -136,7 +136,7 @@ impl OpenWorktree {
         Ok(WorktreeChanges { changed, left_out })
     }
 
-    /// The file of that name, if it is not what it was: also one that git ignores.
+    /// The file of that name if it changed, including ignored ones.
     pub(crate) fn one(&self, path: &str) -> Result<Option<Changed>, Unavailable> {
         if let Some(based) = self.based.get(path) {
             return self.compared(path, based);
@@ -151,7 +151,7 @@ impl OpenWorktree {
         Ok((entry.kind != FileKind::Folder).then_some(Changed { path, before, after }))
     }
 
-    /// What is to be said of `path` as it is now, for comparing from now on. `None`: nothing is there.
+    /// Current state of `path` as the new base. `None`: missing.
     pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
         let (after, name) = (side(&entry), self.prefix.join(path));
@@ -199,7 +199,7 @@ impl OpenWorktree {
             if entry.file_type().is_none_or(|kind| kind.is_dir()) {
                 continue;
             }
-            // What is no UTF-8 can be neither judged nor written: it is left out.
+            // A name that is not UTF-8 can be neither judged nor written, so it is left out.
             let below = entry.path().strip_prefix(&self.cwd).ok().and_then(Path::to_str);
             let Some(below) = below.filter(|below| !self.based.contains_key(*below)) else {
                 continue;
@@ -212,8 +212,7 @@ impl OpenWorktree {
         Ok(())
     }
 
-    /// The files that were not there either, and that are not among `changed`. What git ignores and
-    /// what says of itself that it can be made again does not count.
+    /// New files that are not in `changed`. Ignored files and marked cache folders are skipped.
     fn find_left_out(&self, changed: &[Changed], stop: &Stop) -> LeftOut {
         let known: BTreeSet<PathBuf> = changed.iter().map(|one| self.cwd.join(&one.path)).collect();
         let based = self.based.keys().map(|path| self.cwd.join(path));
@@ -232,7 +231,7 @@ impl OpenWorktree {
                 Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_dir()) => continue,
                 Ok(entry) if known.contains(entry.path()) => continue,
                 Ok(entry) => entry.path().strip_prefix(&self.cwd).unwrap_or(entry.path()),
-                // Nobody knows what is in there.
+                // Its content is unknown.
                 Err(_) => Path::new("(what cannot be read)"),
             };
             left_out.count += 1;
@@ -246,7 +245,7 @@ impl OpenWorktree {
         left_out
     }
 
-    /// What the file was. `None`: there was none.
+    /// Base content of the file. `None`: missing.
     pub(crate) fn before(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         if one.before == Side::Nothing {
             return Ok(None);
@@ -255,7 +254,7 @@ impl OpenWorktree {
         self.bytes(&self.base, &one.path, Side::File { exec: false })
     }
 
-    /// What it is. `None`: there is none, or it is no file and no link.
+    /// Current content. `None`: missing, or neither a file nor a link.
     pub(crate) fn after(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         self.bytes(&self.work, &one.path, one.after)
     }
@@ -292,7 +291,7 @@ impl OpenWorktree {
         }
     }
 
-    /// The folder of `path`, and what is there.
+    /// Folder of `path`, and the status of the file.
     fn there(
         &self,
         root: &OwnedFd,
@@ -315,7 +314,7 @@ impl OpenWorktree {
     }
 }
 
-/// Whether a folder says with this file that everything in it can be made again.
+/// True if the file marks its folder as reproducible.
 fn is_cache_tag(path: &Path) -> bool {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()) else { return false };

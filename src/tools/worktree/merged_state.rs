@@ -1,7 +1,7 @@
-//! What of a worktree is in the workspace already: from then on it is compared with that.
+//! Merged part of a worktree, which becomes the new base of comparison.
 //!
-//! What a merge is about to make of files is written down before the first is touched, so that the next
-//! process knows which of them a merge that broke off had reached.
+//! The effect of a merge is stored before the first file is written, so that the next process knows
+//! how far an interrupted merge got.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,16 +16,16 @@ use crate::tools::worktree::changes::OpenWorktree;
 use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based};
 use crate::tools::worktree::{Unavailable, failed, make_folder, store};
 
-/// Where that is written down, beside the worktree.
+/// File with that state, next to the worktree.
 const TAKEN: &str = "taken.json";
 
 /// The files of a worktree that a merge was about.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Taken {
-    /// What is about to stand in the workspace, by path: its SHA-256, or nothing.
+    /// Files of the current merge by path: SHA-256, or `None` for a removal.
     #[serde(default)]
     becoming: BTreeMap<String, Option<String>>,
-    /// What was taken over at some time.
+    /// Files that were merged at any time.
     #[serde(default)]
     done: BTreeSet<String>,
 }
@@ -35,7 +35,7 @@ fn read(folder: &Path) -> Taken {
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// What was taken over at some time.
+/// Files that were merged at any time.
 pub(super) fn done(folder: &Path) -> BTreeSet<String> {
     read(folder).done
 }
@@ -48,8 +48,7 @@ pub(super) fn begin(
     store(&folder.join(TAKEN), &Taken { becoming, ..read(folder) })
 }
 
-/// What a merge has made of files is from now on what those in the worktree are compared with: of each
-/// for which `is_here` holds, given its path and what it was to become.
+/// Makes merged files the new base: those for which `is_here` holds, given path and hash.
 pub(super) fn settle(
     folder: &Path,
     prefix: &Path,
@@ -81,7 +80,7 @@ pub(super) fn settle(
         }
         taken.done.insert(path);
     }
-    // What is gone goes first: a folder may stand where a file was.
+    // Removals first: a folder may replace a file.
     for (whole, path, bytes) in written {
         write(&base, &whole, &bytes).map_err(|error| failed(&printable(&path), &error))?;
     }
@@ -120,7 +119,7 @@ fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&unfinished, &to)
 }
 
-/// Whether the workspace at `cwd` has at `path` what was to stand there.
+/// True if `path` in the workspace at `cwd` has the hash `becomes`.
 pub(super) fn is_here(cwd: &Path, path: &str, becomes: Option<&str>) -> bool {
     match (fs::read(cwd.join(path)), becomes) {
         (Ok(bytes), Some(hash)) => sha256(&bytes) == hash,

@@ -1,4 +1,4 @@
-//! What is written, what is kept, and what stops it.
+//! Written content, kept properties, and denials.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
