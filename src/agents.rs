@@ -38,50 +38,50 @@ pub use skills::{
 /// The tools of agents that only look.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
-/// An agent: what it is for, what it sees, what it may do, and what it is told.
+/// An agent: purpose, visible tools, authority, and instructions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agent {
-    /// How it is called on the command line, by other agents and in events.
+    /// Name on the command line, for other agents, and in events.
     pub name: String,
-    /// How it is shown, if not by its name.
+    /// Display name, if it differs.
     pub display_name: Option<String>,
     /// One line for lists, and for agents that may call it.
     pub description: String,
-    /// Who brought it.
+    /// Source.
     pub source: AgentSource,
-    /// Who it works for.
+    /// Use as main agent or subagent.
     pub mode: AgentMode,
     /// Neither listed nor callable.
     pub hidden: bool,
     /// The provider profile it is asked through; `None`: that of the session.
     pub profile: Option<String>,
-    /// How much its model thinks, if it says so.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
-    /// Which tools it sees.
+    /// Visible tools.
     pub tools: ToolSelection,
     /// The skills that it sees; `None`: all.
     pub skills: Option<Vec<String>>,
-    /// Whether it may only read, whatever it sees.
+    /// True if it is read-only, whatever tools are visible.
     pub read_only: bool,
     /// Its own permission rules as JSON, in the shape of `permissions`.
     pub rules: Vec<Value>,
-    /// What counts where nothing else does, if it is not to be the built-in answer.
+    /// Default decision, if it replaces the built-in one.
     pub default_decision: Option<AgentDecision>,
-    /// Who may call it, and whom it may call.
+    /// Delegation settings.
     pub delegation: Delegation,
-    /// What others are told of it.
+    /// Catalog entry for other agents.
     pub catalog: CatalogEntry,
     /// Its own bounds.
     pub limits: Limits,
-    /// Whether it works in a worktree of its own, whoever calls it.
+    /// True if it always works in an isolated worktree.
     pub isolated: bool,
     prompt: String,
 }
 
-/// Who brought an agent.
+/// Source of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentSource {
-    /// It is always there.
+    /// Built-in.
     BuiltIn,
     /// `agents` in the configuration: where.
     Config(String),
@@ -102,7 +102,7 @@ impl AgentSource {
         }
     }
 
-    /// Where it is written, if it is written anywhere.
+    /// Place of its definition, if it has one.
     pub fn place(&self) -> Option<&str> {
         match self {
             AgentSource::BuiltIn => None,
@@ -113,7 +113,7 @@ impl AgentSource {
     }
 }
 
-/// Who an agent works for.
+/// Use of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentMode {
     /// The user.
@@ -134,13 +134,13 @@ impl AgentMode {
         }
     }
 
-    /// Whether it can be the main agent.
+    /// True if it can be the main agent.
     pub fn is_primary(self) -> bool {
         self != AgentMode::Subagent
     }
 }
 
-/// What to do about a call, or about starting an agent.
+/// Decision about a call, or about starting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentDecision {
     /// Do it.
@@ -162,46 +162,46 @@ impl AgentDecision {
     }
 }
 
-/// Who may call an agent, and whom it may call.
+/// Delegation settings of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delegation {
-    /// Whether others may call it.
+    /// True if other agents may call it.
     pub callable: bool,
-    /// Whether it may call others.
+    /// True if it may call other agents.
     pub can_delegate: bool,
     /// The only ones it may call; `None`: everyone who is callable.
     pub allowed: Option<Vec<String>>,
-    /// Those it may not call.
+    /// Agents that it may not call.
     pub denied: Vec<String>,
-    /// How deep it may delegate, below what the session allows.
+    /// Maximum depth of delegation, within the session's limit.
     pub depth_max: Option<u32>,
-    /// Whether calling it is asked for, if it says so.
+    /// Decision about starting it, if set.
     pub invocation: Option<AgentDecision>,
 }
 
-/// What others are told of an agent.
+/// Catalog entry of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogEntry {
     /// `builder`, `planner`, `reviewer`, `researcher`, `utility`, …
     pub category: Option<String>,
-    /// What it costs.
+    /// Relative cost.
     pub cost: Option<Cost>,
-    /// When to call it.
+    /// Situations in which to call it.
     pub use_when: Vec<String>,
-    /// When not to.
+    /// Situations in which not to call it.
     pub avoid_when: Vec<String>,
     /// Words that hint at it. Not part of any prompt.
     pub triggers: Vec<String>,
 }
 
-/// What an agent costs, roughly.
+/// Relative cost of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
-    /// Nothing.
+    /// Free.
     Free,
     /// Little.
     Cheap,
-    /// What the session's own model costs.
+    /// Like the session's own model.
     Standard,
     /// Much: it is asked about.
     Expensive,
@@ -228,7 +228,7 @@ pub struct Limits {
     pub duration_max: Option<Duration>,
 }
 
-/// Which tools an agent sees.
+/// Selection of visible tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolSelection {
     /// Every tool there is.
@@ -241,9 +241,9 @@ pub enum ToolSelection {
 const OF_BASH: [&str; 2] = ["job_output", "job_stop"];
 
 impl ToolSelection {
-    /// Whether a tool of that name is among them.
+    /// True if a tool of that name is visible.
     pub fn sees(&self, tool: &str) -> bool {
-        // Whoever starts commands in the background looks after them, and nobody else has any.
+        // Job tools belong to agents that can start jobs.
         let tool = if OF_BASH.contains(&tool) { "bash" } else { tool };
         match self {
             ToolSelection::All => true,
@@ -263,19 +263,18 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
-    /// What it is told before anything else; hidden characters are visible escapes.
+    /// Its instructions, with hidden characters as visible escapes.
     pub fn instructions(&self) -> &str {
         &self.prompt
     }
 
-    /// Whether it may activate the skill of that name.
+    /// True if it may activate the skill of that name.
     pub fn sees_skill(&self, name: &str) -> bool {
         let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");
         self.tools.sees(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
     }
 
-    /// Whether it may call `other`, which it knows by its definition alone: depth and cycles are
-    /// the session's business.
+    /// True if its definition permits calling `other`. Depth and cycles are checked by the session.
     pub fn may_call(&self, other: &Agent) -> bool {
         let Delegation { can_delegate, allowed, denied, .. } = &self.delegation;
         *can_delegate
@@ -287,8 +286,8 @@ impl Agent {
             && !denied.contains(&other.name)
     }
 
-    /// Whether starting it is asked for: what it says itself, else `default`; and an expensive or a
-    /// project's one is asked for unless it is denied.
+    /// Decision about starting it: its own, else `default`; an expensive agent or one of a project
+    /// is at least asked about.
     pub fn invocation(&self, default: AgentDecision) -> AgentDecision {
         let said = self.delegation.invocation.unwrap_or(match self.source {
             AgentSource::BuiltIn if self.read_only => AgentDecision::Allow,
@@ -379,7 +378,7 @@ pub fn built_in() -> Vec<Agent> {
     ]
 }
 
-/// Everything `agent` is told before the conversation begins.
+/// System prompt of `agent`.
 pub fn system_prompt(
     agent: &Agent,
     environment: &EnvironmentBlock,

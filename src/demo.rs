@@ -27,10 +27,10 @@ const SAMPLE: [(&str, &str, u32); 3] = [
     ("test.sh", include_str!("demo/sample/test.sh"), 0o755),
 ];
 
-/// What the model said when the demo was recorded.
+/// Recorded model replies of the demo.
 const CASSETTE: &str = include_str!("demo/cassette.jsonl");
 
-/// What it was asked.
+/// Prompt of the demo.
 pub const PROMPT: &str = "The tests fail. Find out why, fix it, and prove that it is fixed.";
 
 /// Variables that the demo's own environment keeps.
@@ -86,7 +86,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
     Ok(exit)
 }
 
-/// Nothing of the user's configuration, keys or state takes part.
+/// Settings, keys and state of the user are not used.
 fn own_environment(environment: &Environment, root: &Path) -> Environment {
     let kept = VARIABLES
         .iter()

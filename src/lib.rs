@@ -1,7 +1,7 @@
-//! posse, a local coding-agent runtime: everything that touches the world.
+//! posse, a local coding-agent runtime: adapters and front ends.
 //!
-//! The kernel (`posse-actors`) decides; the modules here are its adapters. Siblings do not use
-//! one another, except that tools may use `sandbox`; [`wiring`] knows them all.
+//! The kernel (`posse-actors`) decides; the modules here are its adapters. Siblings do not use one
+//! another, except that tools may use `sandbox`; [`wiring`] connects them.
 
 pub mod failure;
 mod hex;

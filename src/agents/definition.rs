@@ -1,5 +1,5 @@
-//! One definition, field by field: what is wrong with it is said with its place, and nothing of it
-//! counts then.
+//! Parser of one agent definition: errors are reported with their place, and an invalid definition
+//! is rejected as a whole.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::failure::{Exit, Failure, nearest, printable, printable_lines};
 
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 40;
-/// Bytes of what an agent is told.
+/// Maximum bytes of the instructions.
 const PROMPT_BYTES_MAX: usize = 32 << 10;
 /// Bytes of a line for lists.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// What belongs to a provider and not to an agent, which only names one.
+/// Fields of a provider profile, which an agent may only name.
 const OF_PROVIDERS: [&str; 11] = [
     "apiKey",
     "apiKeyEnv",
@@ -39,14 +39,14 @@ const OF_PROVIDERS: [&str; 11] = [
 pub(super) struct DefinitionSource<'a> {
     pub(super) name: &'a str,
     pub(super) fields: &'a Map<String, Value>,
-    /// What stands below the front matter.
+    /// Text below the front matter.
     pub(super) body: Option<&'a str>,
     pub(super) source: AgentSource,
-    /// Where the field of that path stands.
+    /// Place of the field with that path.
     pub(super) place: &'a dyn Fn(&str) -> String,
 }
 
-/// Whether agents may be called so: a word that is safe in events, paths and tables.
+/// True if an agent may have this name: a word that is safe in events, paths and tables.
 pub(super) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_lowercase())
@@ -54,7 +54,7 @@ pub(super) fn is_name(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
 }
 
-/// The agent that was meant, or everything that is wrong with it.
+/// The agent, or all errors of its definition.
 pub(super) fn define(
     written: &DefinitionSource<'_>,
     known: &KnownNames<'_>,
@@ -164,7 +164,7 @@ impl<'a> DefinitionReader<'a> {
         agent
     }
 
-    /// A repository may describe who works, and only narrow what they may do.
+    /// Definitions of a repository may only narrow the user's authority.
     fn no_wider_than_the_user(&mut self, agent: &Agent) {
         const FIX: &str = "leave it out: a repository can only deny, or ask";
         if !matches!(agent.source, AgentSource::Project(_)) {
@@ -335,7 +335,7 @@ impl<'a> DefinitionReader<'a> {
             let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
             self.flaw("AGN003", "prompt", what, "make it shorter");
         }
-        // What a person does not see when reading it, a model does not get unseen.
+        // Hidden characters become visible for the model as well.
         printable_lines(&prompt)
     }
 

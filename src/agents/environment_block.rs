@@ -1,5 +1,4 @@
-//! Where the work happens, as the agent is told: found by looking at files, never by running
-//! anything.
+//! Environment block of the system prompt. Determined from files, without running a program.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -12,7 +11,7 @@ use crate::failure::printable;
 const NAME_CHARS_MAX: usize = 200;
 const ANCESTORS_MAX: usize = 128;
 
-/// What the agent should know of its surroundings.
+/// Environment of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvironmentBlock {
     /// The working directory.
@@ -27,7 +26,7 @@ pub struct EnvironmentBlock {
     pub shell: String,
     /// The branch, or the commit when there is none; none outside a repository.
     pub git_branch: Option<String>,
-    /// What commands are confined to, in words.
+    /// Sandbox of commands, in words.
     pub sandbox: String,
 }
 
@@ -50,7 +49,7 @@ impl EnvironmentBlock {
         ];
         for (label, value) in rows {
             if !value.is_empty() {
-                // A folder may be called anything: it must not look like a line of ours.
+                // A folder name must not imitate a line of the block.
                 let value = printable(value).replace('<', "\\u{3c}");
                 // Writing to a string cannot fail.
                 let _: std::fmt::Result = writeln!(prompt, "{label}: {value}");
@@ -75,7 +74,7 @@ pub fn git_branch(root: &Path) -> Option<String> {
     let folder = if dot_git.is_dir() {
         dot_git
     } else {
-        // A worktree or a submodule: the file says where the folder is.
+        // In a worktree or submodule, `.git` is a file with the path of the folder.
         let pointer = read_small(&dot_git)?;
         root.join(pointer.trim().strip_prefix("gitdir:")?.trim())
     };

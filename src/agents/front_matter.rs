@@ -1,7 +1,7 @@
-//! Markdown with YAML above it: the values, the line each of them stands in, and the text below.
+//! Parser of Markdown with YAML front matter: values, their line numbers, and the text below.
 //!
-//! Values are what JSON can say. Anchors, aliases, tags and second documents are refused: a file
-//! that describes an agent needs none, and each is a way to make a small file large.
+//! Values are those of JSON. Anchors, aliases, tags and further documents are rejected: a
+//! definition needs none, and each can make a small file expand.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ pub(crate) struct Parsed {
     pub(crate) fields: Map<String, Value>,
     /// The line of each value, from 1, by its dotted path.
     pub(crate) lines: BTreeMap<String, usize>,
-    /// What stands below, without white space around it.
+    /// Text below the front matter, trimmed.
     pub(crate) body: String,
 }
 
-/// What is wrong with a file, and in which line.
+/// An error in a file, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) line: usize,
@@ -163,7 +163,7 @@ impl<'a> YamlReader<'a> {
     }
 }
 
-/// What a word means that stands without quotes.
+/// Value of an unquoted scalar.
 fn scalar(text: &str, style: ScalarStyle) -> Value {
     if style != ScalarStyle::Plain {
         return Value::String(text.to_owned());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written there, the answer is a value or a line.
+        /// For any input, the result is a value or an error with a line.
         #[test]
         fn never_falls_over(text in "[-\\n a:\\[\\]{}'\"|>&*!#,0-9\\t\\u{1}é]{0,120}") {
             let lines = text.lines().count() + 2;

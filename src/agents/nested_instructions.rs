@@ -1,7 +1,8 @@
-//! AGENTS.md below the working directory: read when a file beside or below it is first touched.
+//! Instruction files below the working directory: read when a file next to or below them is first
+//! touched.
 //!
-//! What is found is added to the result of the call, as labelled data, once for each conversation;
-//! when a history was made shorter, it is added again.
+//! Their content is added to the result of the call as labelled data, once per conversation, and
+//! again after a compaction.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -25,8 +26,8 @@ const FOLDERS_MAX: usize = 64;
 /// Folders that are remembered; beyond that, nothing more is looked for.
 const SEEN_MAX: usize = 10_000;
 
-/// `tools`, which tell what AGENTS.md says in folders that they touch below `cwd`. What stands
-/// between `root` and `cwd` is known from the beginning. Both are resolved.
+/// `tools` that add instruction files of folders that they touch below `cwd`. Those between `root`
+/// and `cwd` are part of the system prompt. Both paths are resolved.
 pub fn noticing(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
     let notes = Arc::new(Notes::new(root.to_owned(), cwd.to_owned()));
     let mut noticing = Toolbox::default();
@@ -50,18 +51,18 @@ struct Noticing {
 struct Notes {
     root: PathBuf,
     cwd: PathBuf,
-    /// Whose conversation has seen what is in which folder.
+    /// Conversations that have seen the files of a folder.
     seen: Mutex<HashSet<(String, PathBuf)>>,
-    /// What people were told is wrong: once, however often a history is made shorter.
+    /// Warnings shown so far: each once, also across compactions.
     warned: Mutex<HashSet<String>>,
 }
 
-/// What is found in the folders of one path.
+/// Instruction files for one path.
 #[derive(Default)]
 struct NestedInstructions {
     /// For the model.
     text: Option<String>,
-    /// For people, a line each: what was skipped, cut or looks odd.
+    /// Warnings about skipped, truncated or questionable files, one line each.
     warnings: Vec<String>,
 }
 
@@ -110,7 +111,7 @@ impl Tool for Noticing {
                     let NestedInstructions { text, warnings } = notes.about(path, &reader);
                     output.content.extend(text.map(ContentPart::text));
                     for message in warnings {
-                        // Whoever is gone needs no warning.
+                        // The receiver may be gone.
                         facts.send(Event::Warning { message }).await.ok();
                     }
                 }
@@ -125,7 +126,7 @@ impl Notes {
         Notes { root, cwd, seen: Mutex::default(), warned: Mutex::default() }
     }
 
-    /// What is noted in the folders of `path` that `reader` has not seen.
+    /// Files for `path` that `reader` has not seen.
     fn about(&self, path: &Path, reader: &str) -> NestedInstructions {
         let below =
             |folder: &&Path| folder.starts_with(&self.root) && !self.cwd.starts_with(folder);

@@ -1,7 +1,7 @@
-//! Every agent there is: the built-in ones, the configured ones, and those of the folders.
+//! Roster of all agents: built-in, configured, and from files.
 //!
-//! Whoever comes first keeps a name: built in, configuration, the user's files, the project's. What
-//! is refused is kept as a reason; the others still load.
+//! Precedence for a name: built-in, configuration, the user's files, the project's files. A
+//! rejected definition is kept as a reason; the others load.
 
 use std::path::{Path, PathBuf};
 
@@ -14,20 +14,20 @@ use crate::agents::instructions::hidden;
 use crate::agents::{Agent, AgentSource, built_in};
 use crate::failure::{Exit, Failure, nearest, printable};
 
-/// One of `agents` in the configuration.
+/// An entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configured {
     /// Its name.
     pub name: String,
-    /// What it says.
+    /// The definition.
     pub definition: Value,
-    /// Where that stands.
+    /// Its place.
     pub place: String,
-    /// Whether a project says it.
+    /// True if it is a project's.
     pub project: bool,
 }
 
-/// Where agent files lie. A folder need not exist.
+/// Folders with agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Folders {
     /// The user's.
@@ -36,27 +36,27 @@ pub struct Folders {
     pub project: Option<(PathBuf, PathBuf)>,
 }
 
-/// What definitions are checked against.
+/// Names for checking definitions.
 #[expect(missing_debug_implementations, reason = "it is made of functions")]
 pub struct KnownNames<'a> {
     /// Names of tools.
     pub tools: &'a [String],
-    /// Whether there is a provider profile of that name.
+    /// True if a provider profile of that name exists.
     pub has_profile: &'a dyn Fn(&str) -> bool,
-    /// What is wrong with permission rules.
+    /// Errors of permission rules.
     pub check_rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
-    /// Whether the user trusts the project's file of that name with exactly these bytes.
+    /// True if the user trusts the project's file of that name with exactly these bytes.
     pub believes: &'a dyn Fn(&str, &[u8]) -> bool,
 }
 
-/// Every agent that can be used, and what was refused.
+/// All usable agents, and rejected definitions.
 #[derive(Debug, Clone)]
 pub struct Roster {
     agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
-    /// What is odd and keeps nobody from being used.
+    /// Warnings about usable agents.
     remarks: Vec<Failure>,
-    /// Files of a project that nobody trusts.
+    /// Untrusted files of a project.
     inert: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Roster {
         Roster { agents: built_in(), refused: Vec::new(), remarks: Vec::new(), inert: Vec::new() }
     }
 
-    /// Loads everything there is.
+    /// Loads all agents.
     pub fn load(configured: &[Configured], folders: &Folders, known: &KnownNames<'_>) -> Roster {
         let mut roster = Roster::built_in();
         for agent in configured {
@@ -92,7 +92,7 @@ impl Roster {
         roster
     }
 
-    /// Whoever names agents that there are not has mistyped them, or they are left out.
+    /// Warns about unknown names in lists of agents: misspelled or rejected ones.
     fn look_for_strangers(&mut self) {
         let mut remarks = Vec::new();
         for agent in &self.agents {
@@ -127,7 +127,7 @@ impl Roster {
         }
     }
 
-    /// Says where characters hide in what an agent is told.
+    /// Warns about hidden characters in instructions.
     fn remark_hidden(&mut self, name: &str, place: String, text: &str) {
         if let Some(found) = hidden(text) {
             let name = printable(name);
@@ -196,7 +196,7 @@ impl Roster {
             }
         };
         let at = |path: &str| {
-            // The line of what is not there is that of what it should stand in.
+            // A missing field gets the line of its parent.
             let mut path = path;
             loop {
                 if let Some(line) = parsed.lines.get(path) {
@@ -214,7 +214,7 @@ impl Roster {
         }
     }
 
-    /// Whether there is a new agent.
+    /// Adds an agent; returns true if it is new.
     fn add(&mut self, written: &DefinitionSource<'_>, known: &KnownNames<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
             let whose = match &taken.source {
@@ -246,17 +246,17 @@ impl Roster {
         &self.agents
     }
 
-    /// What was refused, and why.
+    /// Rejected definitions with reasons.
     pub fn refused(&self) -> impl Iterator<Item = &Failure> {
         self.refused.iter().map(|(_, failure)| failure)
     }
 
-    /// What is odd and keeps nobody from being used.
+    /// Warnings about usable agents.
     pub fn remarks(&self) -> &[Failure] {
         &self.remarks
     }
 
-    /// Agents of the project that nobody trusts.
+    /// Untrusted agents of the project.
     pub fn inert(&self) -> &[String] {
         &self.inert
     }
@@ -266,12 +266,12 @@ impl Roster {
         self.agents.iter().find(|agent| agent.name == name)
     }
 
-    /// Those that `caller` may call.
+    /// Agents that `caller` may call.
     pub fn callable_by<'a>(&'a self, caller: &'a Agent) -> impl Iterator<Item = &'a Agent> {
         self.agents.iter().filter(|agent| caller.may_call(agent))
     }
 
-    /// Those that can be the main agent.
+    /// Agents that can be the main agent.
     pub fn primaries(&self) -> impl Iterator<Item = &Agent> {
         self.agents.iter().filter(|agent| agent.mode.is_primary() && !agent.hidden)
     }

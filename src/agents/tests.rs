@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A repository `repo` with a folder `repo/a/b`, and a folder `home` beside it.
+/// A repository `repo` with a folder `repo/a/b`, and a folder `home`.
 struct InstructionFolders {
     dir: TempDir,
     base: PathBuf,

@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::later;
 use crate::failure::{Exit, Failure};
 
-/// What clap found, in our words. `command`: the subcommand it is about, if it got that far.
+/// Failure for an error of clap. `command`: the subcommand, if it was recognised.
 pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
     if let Some(failure) = later::explain(error) {
         return failure;
@@ -44,7 +44,7 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
             wrong("CLI007", "an argument is not valid UTF-8").fix("convert it to UTF-8")
         }
         _ => {
-            // The first paragraph says it; usage and help follow.
+            // The first paragraph is the error; usage and help follow.
             let text = error.to_string();
             let what = text.lines().next().unwrap_or_default();
             wrong("CLI008", what.strip_prefix("error: ").unwrap_or(what)).fix(help)

@@ -53,7 +53,7 @@ impl RosterFolders {
         Roster::load(&self.configured, &folders, &known)
     }
 
-    /// What was refused: code, place without the folder, what.
+    /// Rejections: code, place without the folder, message.
     fn refused(&self) -> Vec<String> {
         let base = self.dir.path().canonicalize().unwrap().display().to_string();
         let line = |failure: &Failure| {

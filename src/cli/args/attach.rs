@@ -11,13 +11,13 @@ use crate::failure::{Exit, Failure};
 pub(crate) struct Attach {
     /// The session, or an unambiguous beginning of its id [default: the one that runs here]
     id: Option<String>,
-    /// Only looks: nothing can be said, stopped or answered
+    /// Attach read-only: no input, no answers
     #[arg(long)]
     observe: bool,
-    /// How it is shown
+    /// Output format
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output_format: AttachFormat,
-    /// What standard input is, with --output-format stream-json
+    /// Format of standard input, with --output-format stream-json
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     input_format: InputFormat,
     /// Leaves out the records up to this one

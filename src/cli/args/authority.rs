@@ -13,7 +13,7 @@ pub(crate) struct Grants {
     /// The project whose permissions are meant
     #[arg(long, value_name = "DIR", global = true)]
     cwd: Option<PathBuf>,
-    /// As JSON
+    /// JSON output
     #[arg(long, global = true)]
     json: bool,
 }
@@ -22,17 +22,17 @@ pub(crate) struct Grants {
 enum GrantsCommand {
     /// Lists what counts here, and for how long
     List {
-        /// Those of every project
+        /// Grants of all projects
         #[arg(long)]
         all: bool,
     },
     /// Ends some of them, at once and in running sessions as well
     Revoke {
-        /// As `list` shows them
+        /// Ids as shown by `list`
         #[arg(required = true)]
         id: Vec<String>,
     },
-    /// Ends all of them; moves a file aside that cannot be believed
+    /// Delete all grants; a file that failed verification is moved aside
     Clear,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct TrustFlags {
     /// The project that is meant
     #[arg(long, value_name = "DIR", global = true)]
     cwd: Option<PathBuf>,
-    /// As JSON
+    /// JSON output
     #[arg(long, global = true)]
     json: bool,
 }
@@ -76,7 +76,7 @@ enum TrustCommand {
     },
     /// Lists the trusted projects
     List,
-    /// Ends all trust; moves a file aside that cannot be believed
+    /// Revoke all trust; a file that failed verification is moved aside
     Clear,
 }
 

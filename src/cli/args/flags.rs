@@ -23,10 +23,10 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// Goes on with the newest session of this project
+    /// Resume the newest session of this project
     #[arg(short, long = "continue", help_heading = "Session")]
     continues: bool,
-    /// Goes on in a new session; the old one stays as it is
+    /// Fork: continue in a new session and keep the old one unchanged
     #[arg(long, requires = "continues", help_heading = "Session")]
     fork: bool,
 
@@ -43,16 +43,16 @@ pub(crate) struct ResumeCommand {
     /// The session, or an unambiguous beginning of its id
     #[arg(value_name = "ID")]
     id: Option<String>,
-    /// What to do next; `-` reads it from standard input
+    /// Task; `-` reads it from standard input
     #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
     words: Vec<String>,
-    /// What to do next, as one value
+    /// Task, as one value
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// The newest session of this project; there is no ID then
     #[arg(long, help_heading = "Session")]
     last: bool,
-    /// Goes on in a new session; the old one stays as it is
+    /// Fork: continue in a new session and keep the old one unchanged
     #[arg(long, help_heading = "Session")]
     fork: bool,
 
@@ -64,29 +64,29 @@ pub(crate) struct ResumeCommand {
     place: ConfigLocationFlags,
 }
 
-/// What goes in and out.
+/// Input and output formats.
 #[derive(Debug, Args)]
 struct Formats {
     /// Skill that the task is to be done with: `posse skills` lists them; repeatable
     #[arg(long = "skill", value_name = "NAME", help_heading = "Agent and model")]
     skills: Vec<String>,
-    /// How results are printed [default: text]
+    /// Output format of results [default: text]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     output_format: Option<OutputFormat>,
-    /// What standard input is [default: text]
+    /// Format of standard input [default: text]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     input_format: Option<InputFormat>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PlainFlags {
-    /// Goes on with this session: its id, or an unambiguous beginning of it
+    /// Resume this session, by id or unambiguous id prefix
     #[arg(long, value_name = "ID", group = "which", help_heading = "Session")]
     resume: Option<String>,
-    /// Goes on with the newest session of this project
+    /// Resume the newest session of this project
     #[arg(short, long = "continue", group = "which", help_heading = "Session")]
     continues: bool,
-    /// Goes on in a new session; the old one stays as it is
+    /// Fork: continue in a new session and keep the old one unchanged
     #[arg(long, requires = "which", help_heading = "Session")]
     fork: bool,
 
@@ -96,7 +96,7 @@ pub(crate) struct PlainFlags {
     place: ConfigLocationFlags,
 }
 
-/// What every command that runs an agent understands.
+/// Flags of all commands that run an agent.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[expect(clippy::struct_field_names, reason = "clap names the flag after the field")]
@@ -110,18 +110,18 @@ struct Agent {
     /// Model, instead of the provider's own
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
     model: Option<String>,
-    /// How much the model thinks before it answers
+    /// Reasoning effort of the model
     #[arg(long, value_name = "LEVEL", help_heading = "Agent and model",
           value_parser = ["off", "minimal", "low", "medium", "high", "xhigh"])]
     thinking: Option<String>,
-    /// Whether one agent works alone, or may call others
+    /// Run a single agent, or enable subagents
     #[arg(long, value_enum, help_heading = "Agent and model",
           conflicts_with_all = ["single_agent", "multi_agent"])]
     mode: Option<DelegationMode>,
-    /// The same as --mode single
+    /// Same as --mode single
     #[arg(long, help_heading = "Agent and model", conflicts_with = "multi_agent")]
     single_agent: bool,
-    /// The same as --mode multi
+    /// Same as --mode multi
     #[arg(long, help_heading = "Agent and model")]
     multi_agent: bool,
     /// Image for the model to see, a path or an address; repeatable
@@ -139,26 +139,26 @@ struct Agent {
     #[arg(long, value_name = "USD", value_parser = micro_usd, help_heading = "Limits")]
     budget: Option<u64>,
 
-    /// Nobody is there: waits a day for a provider that is away, asks nobody, outlives its terminal
+    /// Run unattended: retry for up to 24 h, never prompt, survive hangup
     #[arg(long, help_heading = "Limits")]
     unattended: bool,
 
-    /// Another folder that tools may use; repeatable
+    /// Additional folder for tools; repeatable
     #[arg(long = "add-dir", value_name = "DIR", help_heading = "Authority")]
     add_dirs: Vec<PathBuf>,
     /// Answers permission questions with yes; denied stays denied
     #[arg(short, long, help_heading = "Authority")]
     yes: bool,
-    /// Only says what would be done; nothing is changed or started
+    /// Describe effects without changing or starting anything
     #[arg(long, help_heading = "Authority")]
     dry_run: bool,
-    /// What commands are confined to
+    /// Confinement of commands
     #[arg(long, value_enum, help_heading = "Authority")]
     sandbox: Option<Sandbox>,
     /// Ends with exit code 7 where commands cannot be confined
     #[arg(long, help_heading = "Authority")]
     sandbox_required: bool,
-    /// Whether commands reach the network
+    /// Network access of commands
     #[arg(long, value_enum, help_heading = "Authority")]
     network: Option<NetworkArg>,
 
@@ -181,12 +181,12 @@ struct Agent {
     /// Records the model's replies into this file, for replaying
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     record: Option<PathBuf>,
-    /// Says more on standard error; repeatable
+    /// More detail on standard error; repeatable
     #[arg(short, action = clap::ArgAction::Count, help_heading = "Output")]
     verbose: u8,
 }
 
-/// Which configuration is read.
+/// Flags that select the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigLocationFlags {
     /// Works in this folder
