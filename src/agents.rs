@@ -1,11 +1,11 @@
-//! Who does the work: agents as policy capsules, and the system prompt each of them gets.
+//! Agents as policy capsules, and their system prompts.
 //!
-//! An agent is data: what it is told, what it sees, what it may do at most, and whom it may call.
-//! Some are built in; the rest comes from the configuration and from Markdown files, is checked when
-//! it is loaded, and is left out with a reason where it makes no sense.
+//! An agent is data: instructions, visible tools, maximum authority, and callable agents. Some are
+//! built in; others come from the configuration and from Markdown files, are checked when loaded,
+//! and are rejected with a reason if invalid.
 //!
-//! The prompt is the same bytes for the same place and day, so that providers can cache it. What
-//! comes from a repository is in it as labelled data and never as a rule of ours.
+//! The prompt has the same bytes for the same place and day, so that providers can cache it.
+//! Content of a repository is included as labelled data, never as a rule of posse.
 
 mod catalog;
 mod definition;

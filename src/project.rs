@@ -1,9 +1,9 @@
-//! Which project a folder belongs to, in a way that nothing inside the project decides.
+//! Identity of the project of a folder, independent of anything inside the project.
 //!
 //! A project is the real path of its root with the device and inode of that folder: a path alone
-//! can be given to another folder. A worktree belongs to the project of its main repository only
-//! if that repository's own list of worktrees names it; what the worktree says is no more than
-//! the hint where to look.
+//! can be reused for another folder. A worktree belongs to the project of its main repository only
+//! if that repository's own list of worktrees names it; the worktree's own pointer is only a hint
+//! where to look.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};

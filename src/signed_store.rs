@@ -1,9 +1,10 @@
-//! Files that decide what may run: read only if nobody but posse can have written them.
+//! Signed store for files that grant authority: read only if no program but posse can have written
+//! them.
 //!
-//! They lie in `authority/` of the state directory (0700, files 0600). The last line of each is a
-//! keyed hash over its name and everything before; the key lies beside it. What has another
+//! The files are in `authority/` of the state directory (0700, files 0600). The last line of each
+//! is an HMAC over its name and everything before; the key is next to it. A file with another
 //! owner, other permissions, several names, or another hash is not used, and neither changed nor
-//! removed. Changes are made under a lock, in a new file that takes the place of the old one.
+//! removed. Changes are made under a lock, in a new file that replaces the old one.
 
 mod folder;
 mod hmac;

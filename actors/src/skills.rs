@@ -1,9 +1,8 @@
-//! Skills that were activated in a conversation, found in its history alone.
+//! Active skills of a conversation, derived from its history alone.
 //!
-//! An activated skill is no record of its own: it is the result of the tool that gave it, or a part
-//! of what the user said, and both are records. What shortens a history asks [`active`] what was
-//! activated in the part that goes, and puts [`kept`] in front of what stays: a later shortening
-//! finds it there again, and so does a session that is resumed.
+//! An activated skill has no record of its own: it is the result of the skill tool, or a part of a
+//! user message, and both are records. Compaction queries [`active`] for the removed part and puts
+//! [`kept`] in front of the rest, where later compactions and resumed sessions find it.
 
 use std::sync::Arc;
 

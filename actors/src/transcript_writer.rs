@@ -1,11 +1,11 @@
-//! The one sequencing point of a session: durable first, announced second.
+//! Transcript writer: the only sequencing point of a session. Durable first, announced second.
 //!
-//! What senders record lies in the `Outbox` until the journal has it, so a crash of this actor
-//! loses nothing: its successor opens the journal again, sees what arrived, and submits the rest.
-//! Nothing here waits for a disk.
+//! Records stay in the `Outbox` until the journal has them, so a crash of this actor loses nothing:
+//! its successor opens the journal again, recognises what arrived, and submits the rest. No handler
+//! waits for a disk.
 //!
-//! A disk without room is waited for: what was recorded stays in the outbox, nothing new begins,
-//! and every `PROBE` it is tried again, for as long as the session has patience.
+//! A full disk is waited for: records stay in the outbox, nothing new starts, and the write is
+//! repeated every `PROBE` until patience is exhausted.
 
 mod outbox;
 

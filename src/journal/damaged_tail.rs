@@ -125,7 +125,7 @@ mod tests {
         assert!(way("hash", 1).contains("no record of it can be proved"));
         assert!(way("hash", 1).contains("`posse sessions rm ID`"));
         assert!(way("missing", 1).starts_with("put "), "{}", way("missing", 1));
-        assert!(way("zeros", 8).starts_with("`posse resume ID` goes on after record 7"));
+        assert!(way("zeros", 8).starts_with("`posse resume ID` continues after record 7"));
         assert!(way("empty", 1).contains("session.jsonl back if you have a copy"));
         assert!(way("newer", 8).contains("version of posse"));
     }

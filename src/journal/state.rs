@@ -294,12 +294,12 @@ mod tests {
         assert_eq!(find("20260102").unwrap(), "20260102-000000-bbbbbb");
         assert_eq!(state.sessions(Within::Project(b)).unwrap().len(), 1);
         insta::assert_snapshot!(find("202601").unwrap_err(), @r"
-        error[SES003]: `202601` means 2 sessions
-          fix: give one of `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
+        error[SES003]: `202601` matches 2 sessions
+          fix: use one of `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
         ");
         insta::assert_snapshot!(find("../2027").unwrap_err(), @r"
         error[SES002]: there is no session `../2027`
-          fix: give one of `2027`, `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
+          fix: use one of `2027`, `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
         ");
         assert!(find("").is_err());
     }

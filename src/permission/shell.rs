@@ -1,9 +1,10 @@
-//! The shell judge: what a command runs, what of that is never allowed, and what could be granted.
+//! Shell judge: programs that a command runs, parts that are never allowed, and grants that would
+//! cover it.
 //!
-//! It is asymmetric. To deny, it looks through everything it can: wrappers, quotes, nested scripts,
-//! functions, substitutions, control flow ([`walk`]). To allow, it looks through next to nothing:
-//! plain simple commands with options that a table knows ([`allow`]), read in the same way by two
-//! parsers ([`grammar`]). Anything else asks. It is not the boundary; the sandbox is.
+//! It is asymmetric. To deny, it looks through wrappers, quotes, nested scripts, functions,
+//! substitutions and control flow ([`walk`]). To allow, it accepts only plain simple commands with
+//! options from a table ([`allow`]), read in the same way by two parsers ([`grammar`]). Everything
+//! else asks. The sandbox is the security boundary, not this judge.
 pub(crate) mod allow;
 pub(crate) mod danger;
 pub(crate) mod grammar;

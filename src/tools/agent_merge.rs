@@ -1,9 +1,9 @@
-//! `agent_merge`: takes what an agent has changed in its worktree over into the workspace.
+//! `agent_merge`: applies the changes of a subagent's worktree to the workspace.
 //!
-//! It is an edit of all these files, and is judged as that. A file that nobody changed here meanwhile
-//! becomes what the agent made of it; one that was changed on both sides is put together line by line.
-//! As long as there is one that cannot be put together, nothing is changed, so that what a caller reads
-//! of a merge is always true of the whole of it; it can name files to take over the others.
+//! A merge is an edit of all these files and is judged as such. A file that is unchanged in the
+//! workspace gets the subagent's version; a file changed on both sides is merged line by line. As
+//! long as one file has a conflict, nothing is changed, so the result of a merge always applies to
+//! the whole of it; the caller can name files to merge the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

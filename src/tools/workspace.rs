@@ -1,9 +1,8 @@
-//! Where tools may reach: the roots, and how a path becomes a place below one of them.
+//! Workspace roots, and resolution of paths to locations below them.
 //!
-//! Every place is resolved by descriptors, beneath the descriptor of its root, and every later
-//! opening goes beneath that descriptor again and follows no link. No path that was compared as
-//! text is ever opened as text. Nothing here decides what may be done with a place; that is the
-//! policy's business.
+//! Every location is resolved by descriptor beneath its root, and every later access uses that
+//! descriptor and follows no link. A path that was compared as text is never opened as text.
+//! Permission is decided by the policy.
 
 mod entry;
 pub mod links;

@@ -1,11 +1,10 @@
-//! Worktrees of their own for agents: made from what their caller sees, looked at, taken over, and
-//! removed.
+//! Worktrees for subagents: creation from the caller's workspace, comparison, merge and removal.
 //!
-//! A worktree lies in the folder of the session and is a repository for git by a `.git` folder of its
-//! own, which shares the objects and branches of the user's. Nothing in the user's repository is
-//! changed by one: neither index, references and `HEAD`, nor its list of worktrees. What the agent
-//! changed is found by comparing with a copy that only posse can write, so that nothing the agent did
-//! to its worktree is believed, and git is never run in it.
+//! A worktree is in the session's folder and has a `.git` folder of its own, which shares the
+//! objects and branches of the user's repository. It changes nothing in the user's repository:
+//! neither index, references and `HEAD`, nor the list of worktrees. Changes are found by comparison
+//! with a copy that only posse can write, so the content of a worktree is never trusted, and git is
+//! never run in it.
 
 mod changes;
 mod git;

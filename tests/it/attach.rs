@@ -181,7 +181,7 @@ fn a_controller_prompts_steers_and_interrupts_and_may_leave() {
     joined.send(&json!({"type": "message", "content": "too early"}));
     let failed = joined.wait_for("attach.failed");
     assert_eq!(failed["line"], 2, "{failed}");
-    assert!(failed["message"].as_str().unwrap().contains("being worked on"), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("a turn is running"), "{failed}");
     joined.send(&json!({"type": "steer", "content": "and mind the gap"}));
     assert_eq!(joined.wait_for("attach.done")["line"], 3);
     go(&machine);

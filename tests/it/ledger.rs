@@ -209,7 +209,7 @@ fn a_run_ends_before_it_breaks_its_budget() {
         (&json!("budget.maxCostMicroUsd"), &json!(100_000))
     );
     let what = ended.stderr;
-    assert!(what.contains("error[LIM002]: the budget of $0.10 has no room"), "{what}");
+    assert!(what.contains("error[LIM002]: the budget of $0.10 is too small"), "{what}");
     assert!(what.contains("are spent") && what.contains("--budget"), "{what}");
     // Each was held before it was made, and ended once.
     assert_eq!(of(&events, "budget.reserved").len(), requests.len());
@@ -240,7 +240,7 @@ fn a_budget_goes_with_its_session_until_another_is_said() {
     let (requests, cost, said) = go_on(&["-c", "look again"]);
     assert_eq!((requests, cost), (0, first));
     assert!(said.contains("note: its budget of $0.06 counts on; $0.0"), "{said}");
-    assert!(said.contains("the budget of $0.06 has no room"), "{said}");
+    assert!(said.contains("the budget of $0.06 is too small"), "{said}");
     let (requests, cost, said) = go_on(&["-c", "look again", "--budget", "0.08"]);
     assert!(said.contains("note: the budget is $0.08; it was $0.06"), "{said}");
     assert!(requests > 10 && first < cost && cost <= 80_000_000, "{requests}, {cost}");

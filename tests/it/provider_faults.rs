@@ -149,7 +149,7 @@ fn parks_what_is_out_of_patience_with_the_next_try() {
     let away = parked["nextTryMs"].as_u64().unwrap() - parked["ts"].as_u64().unwrap();
     assert!((3_590_000..3_610_000).contains(&away), "{away}");
     assert_eq!(events.last().unwrap()["reason"], "parked");
-    assert!(ended.stderr.contains("the work is parked"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the run is parked"), "{}", ended.stderr);
 }
 
 #[test]

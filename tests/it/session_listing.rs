@@ -126,7 +126,7 @@ fn a_budget_does_not_grow_because_the_journal_is_damaged() {
         assert_eq!(server.requests().len(), asked, "{}", again.stderr);
         let said = &again.stderr;
         assert!(said.contains("its budget of $0.06 counts on; "), "{said}");
-        assert!(said.contains("the budget of $0.06 has no room"), "{said}");
+        assert!(said.contains("the budget of $0.06 is too small"), "{said}");
         let last = again.events().pop().unwrap();
         assert_eq!(last["costNanoUsd"], spent);
         machine.verify();

@@ -182,7 +182,7 @@ fn verifies_and_names_the_damage() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["problem"]["tornTail"], false);
     assert!(json[0]["remains"]["readable"].as_u64().unwrap() > 0, "{json:#}");
-    let fix = format!("`posse resume {ID}` goes on after record ");
+    let fix = format!("`posse resume {ID}` continues after record ");
     assert!(json[0]["fix"].as_str().unwrap().starts_with(&fix), "{json:#}");
     assert_eq!(text(|out| show(&state, ID, &view(false), out)).1, Exit::Session);
 }
