@@ -1,4 +1,4 @@
-//! The frame of every adapter: what a protocol has to say for itself is its [`Dialect`].
+//! Common part of all adapters; the protocol-specific part is a [`Dialect`].
 //!
 //! Makes one attempt per call. Dropping the future of an attempt closes its connection.
 
@@ -21,12 +21,12 @@ use crate::provider::profile::ProviderProfile;
 /// Bytes of an answer that is one number.
 const COUNT_BYTES_MAX: usize = 64 * 1024;
 
-/// How long the body of such an answer may take to arrive.
+/// Time limit for the body of a token count.
 const COUNT_WAIT: Duration = Duration::from_secs(5);
 
 /// Writes the requests of one protocol, and knows how its replies are put together.
 pub(crate) trait Dialect: Send + Sync + Sized + 'static {
-    /// The protocol's name in what is kept of a reply for its server alone.
+    /// Name of the protocol in opaque parts of a reply.
     const PROTOCOL: &'static str;
 
     /// Puts a reply together.
@@ -39,7 +39,7 @@ pub(crate) trait Dialect: Send + Sync + Sized + 'static {
     /// takes none.
     fn encode(&self, request: &Request, stream: bool) -> Result<Body, String>;
 
-    /// What stands behind the path of a call where tokens are counted, if they are.
+    /// Path suffix of the endpoint that counts tokens, if there is one.
     const COUNTING: Option<&'static str> = None;
 
     /// The body that asks how large `request` is, where that can be asked.
@@ -52,7 +52,7 @@ pub(crate) trait Dialect: Send + Sync + Sized + 'static {
 #[derive(Debug)]
 pub(crate) struct Adapter<D>(Arc<AdapterState<D>>);
 
-/// What the attempts of one adapter share.
+/// State shared by the attempts of one adapter.
 #[derive(Debug)]
 struct AdapterState<D> {
     endpoint: Endpoint,

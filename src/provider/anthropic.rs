@@ -16,7 +16,7 @@ use crate::provider::profile::ProviderProfile;
 
 pub(crate) use crate::provider::anthropic::encode::AnthropicEncoder;
 
-/// The protocol's name in what is kept of a reply.
+/// Name of the protocol in opaque parts of a reply.
 pub(crate) const PROTOCOL: &str = "anthropic";
 
 impl Dialect for AnthropicEncoder {

@@ -1,6 +1,6 @@
-//! One attempt: a body goes out, and a reply comes back or an error that says what to do next.
+//! One attempt: sends a body and returns a reply, or an error that determines the next step.
 //!
-//! The same for every protocol; what differs is how a reply is put together.
+//! The same for every protocol; only the assembly of a reply differs.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use crate::provider::silence_timeout::Brought;
 /// Bytes of an error that are read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// How long an error may take to arrive.
+/// Time limit for the body of an error.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// How long the end of the body may follow the end of the reply, so that the connection can be
-/// used again.
+/// Maximum wait for the end of the body after the end of the reply, so that the connection can be
+/// reused.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
 
 /// A request as it is sent.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
-    /// What the user should know about it.
+    /// Notice for the user.
     pub(crate) notice: Option<String>,
 }
 
-/// Sends `body`, and reads the reply as an `A`. `wanted`: whether anybody wants its deltas.
+/// Sends `body` and reads the reply as an `A`. `wanted`: true if deltas are wanted.
 pub(crate) async fn attempt<A: Assembly>(
     endpoint: &Endpoint,
     body: Result<Body, String>,
@@ -66,7 +66,7 @@ pub(crate) async fn attempt<A: Assembly>(
     Ok(completion)
 }
 
-/// What an answer that is not a success means.
+/// Error for a response without success status.
 pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> ProviderError {
     let status = response.status();
     let headers = response.headers().clone();
@@ -88,7 +88,7 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
         }
     })
     .await
-    // What has arrived until then is enough of an explanation.
+    // The part received so far is sufficient as an explanation.
     .ok();
     body
 }

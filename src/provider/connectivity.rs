@@ -1,8 +1,8 @@
-//! Whether a server answers: one small request that asks for the list of its models, or that
-//! costs nothing.
+//! Connectivity check of a server: one small request for its list of models, or another request
+//! without cost.
 //!
-//! It goes the way of real requests, with the same address, headers, proxy and certificates, so
-//! what it meets is what a run would meet.
+//! It uses the address, headers, proxy and certificates of real requests, so it meets the same
+//! errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ use crate::provider::profile::{Protocol, ProviderProfile};
 /// Bytes of the list that are read.
 const LIST_BYTES_MAX: usize = 4 << 20;
 
-/// How a server answered.
+/// Result of a connectivity check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reached {
-    /// It has a list, and the model is in it or not; `None`: it says nothing that is a list.
+    /// It has a list, with or without the model; `None`: the answer is not a list.
     Listed(Option<bool>),
     /// It answers, but has no list of models.
     WithoutList,
     /// There is a login, and it is good; its server was asked for nothing.
     LoggedIn,
-    /// It answers with an error, or nobody answers.
+    /// An error response, or no response.
     Failed {
         /// The class of the error, as a run would name it.
         class: &'static str,
-        /// What happened, in one line.
+        /// Cause in one line.
         cause: String,
     },
 }
@@ -97,7 +97,7 @@ async fn ask(endpoint: &Endpoint, model: &str) -> Reached {
     }
     let headers = response.headers().clone();
     let mut body = Vec::new();
-    // What has arrived until a connection breaks is judged like the rest.
+    // A truncated body is judged like a complete one.
     while let Ok(Some(chunk)) = response.chunk().await {
         let room = LIST_BYTES_MAX - body.len();
         body.extend_from_slice(&chunk[..chunk.len().min(room)]);
@@ -112,7 +112,7 @@ async fn ask(endpoint: &Endpoint, model: &str) -> Reached {
     Reached::Listed(lists(&body, model))
 }
 
-/// Whether the model is in the list; `None` if it is not a list.
+/// True if the model is in the list; `None` if it is not a list.
 fn lists(body: &[u8], model: &str) -> Option<bool> {
     let list: Value = serde_json::from_slice(body).ok()?;
     let models = list.get("data").unwrap_or(&list).as_array()?;

@@ -1,7 +1,7 @@
-//! Reads a reply from whatever brings its bytes: a connection, or a cassette.
+//! Decodes a reply from a byte source: a connection or a cassette.
 //!
-//! Whether it is a stream or one JSON object is decided by its first byte, not by what was asked
-//! for. Silence is measured between pieces of content: pings and comments do not count.
+//! The first byte decides between a stream and a single JSON object, independent of the request.
+//! Silence is measured between pieces of content: pings and comments do not count.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Chunks that become one delta, if they have arrived together.
 const CHUNKS_JOINED_MAX: usize = 256;
 
-/// How long to wait for the figures that may follow the end of the content.
+/// Maximum wait for usage figures after the end of the content.
 const EPILOGUE: Duration = Duration::from_secs(5);
 
 /// Between two signs of life of a reply of which there is nothing to show.
@@ -41,9 +41,9 @@ pub(crate) trait Assembly: Default + Send {
     fn whole(&mut self, json: &str) -> Result<(), Fault>;
     /// The deltas since they were last taken out.
     fn deltas(&mut self) -> &mut Vec<Delta>;
-    /// Whether the server has said why it stopped: nothing but figures can follow.
+    /// True after the stop reason: only usage figures can follow.
     fn is_finished(&self) -> bool;
-    /// Whether there is anything that would be lost.
+    /// True if there is content that would be lost.
     fn has_content(&self) -> bool;
     /// The visible text so far.
     fn text(&self) -> &str;
@@ -51,12 +51,12 @@ pub(crate) trait Assembly: Default + Send {
     fn complete(self) -> Result<Completion, Fault>;
 }
 
-/// What an event was.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeStep {
     /// A sign of life at most.
     Nothing,
-    /// Something of the reply.
+    /// Content of the reply.
     Content,
     /// The last: nothing follows.
     Done,
@@ -67,24 +67,24 @@ pub(crate) enum DecodeStep {
 pub(crate) enum Fault {
     /// The server reported an error: this is the object it is in.
     Reported(String),
-    /// The piece is not what it should be.
+    /// Invalid piece.
     Malformed(String),
     /// There is too much of it.
     TooLarge(&'static str),
-    /// It can be read, and is no reply.
+    /// Valid JSON that is not a reply.
     Senseless(&'static str),
     /// The reply ends where the model's context does.
     ContextFull,
 }
 
-/// What the bytes turned out to be.
+/// Kind of the body.
 enum BodyShape {
     Unknown { skipped: u64 },
     Json(Vec<u8>),
     Stream { parser: Box<SseParser>, skipped: u64 },
 }
 
-/// How long a reply may be quiet.
+/// Silence limits of a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// Without a single byte.
@@ -132,7 +132,7 @@ pub(crate) async fn read<A: Assembly>(
             Ok(has_content) => has_content,
             Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),
         };
-        // Servers send an event a chunk. What has arrived already goes out as one delta.
+        // Servers send one event per chunk. Chunks that have arrived are joined into one delta.
         for _ in 0..CHUNKS_JOINED_MAX {
             match soon(source).await {
                 Some(Ok(Some(chunk))) if !reader.done => match reader.take(&chunk) {
@@ -159,7 +159,7 @@ pub(crate) async fn read<A: Assembly>(
     reader.complete()
 }
 
-/// Tells what was counted of a reply that ends in `error`.
+/// Reports usage of a reply that ends in `error`.
 async fn counted(
     reply: &mut impl Assembly,
     deltas: Option<&DeltaSender>,
@@ -173,13 +173,13 @@ async fn counted(
     error
 }
 
-/// Returns whether there was anything to show.
+/// Sends new content; returns true if there was any.
 async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
     for delta in reply.deltas().drain(..) {
         shown |= !matches!(delta, Delta::Usage(_));
         let Some(deltas) = deltas else { continue };
-        // Most of the time there is room. Nobody listens any more: the reply is still wanted.
+        // Usually there is space. Without a receiver the reply is still needed.
         if let Err(TrySendError::Full(delta)) = deltas.try_send(delta) {
             deltas.send(delta).await.ok();
         }
@@ -187,7 +187,7 @@ async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     shown
 }
 
-/// Tells that a reply arrives of which there is nothing to show, now and then.
+/// Periodic sign of life of a reply without visible content.
 #[derive(Default)]
 struct Pulse(Option<Instant>);
 
@@ -205,7 +205,7 @@ struct StreamReader<'o, A> {
     origin: &'o MessageOrigin,
     reply: A,
     shape: BodyShape,
-    /// The server said that nothing follows.
+    /// The server announced the end.
     done: bool,
     /// Events in which there was nothing to know.
     without_content: u64,
@@ -351,7 +351,7 @@ fn explain(
     }
 }
 
-/// What the events of one chunk do.
+/// Effect of the events of one chunk.
 struct Events<'r, A> {
     reply: &'r mut A,
     without_content: &'r mut u64,
@@ -370,7 +370,7 @@ impl<A: Assembly> Events<'_, A> {
             return;
         }
         match self.reply.event(&event.name, data) {
-            // An event that is called an error is one, whatever it looks like inside.
+            // An event named error is an error, independent of its content.
             Ok(_) | Err(Fault::Malformed(_)) if event.name == "error" => {
                 self.fault = Some((Fault::Reported(data.to_owned()), event.offset));
             }

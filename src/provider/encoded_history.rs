@@ -1,8 +1,7 @@
-//! Histories that are serialised once: what was written stays in a buffer, and the next request
-//! appends.
+//! Encoded histories: serialised once in a buffer, to which the next request appends.
 //!
-//! A history is written in groups: messages that are valid by themselves once they are written
-//! together, such as a reply and the results of its calls.
+//! A history is written in groups: messages that are valid only together, such as a reply and the
+//! results of its calls.
 
 use std::sync::Arc;
 
@@ -13,21 +12,21 @@ use crate::provider::images::{self, ImageSelection};
 /// Histories that are kept serialised: those of agents that take turns.
 pub(crate) const HISTORIES_MAX: usize = 4;
 
-/// How one protocol writes a history.
+/// Encoding of a history in one protocol.
 pub(crate) trait Grouping {
-    /// Whether `next` is part of the group before it.
+    /// True if `next` belongs to the current group.
     fn continues(&self, next: &Message) -> bool;
 
     /// Appends a group, with a comma before it if there is something before it.
     fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool;
 }
 
-/// What the groups before one leave to it.
+/// Inputs from earlier groups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PrecedingGroups {
-    /// What the writing of the last of them returned; false for the first.
+    /// Return value of writing the previous group; false for the first.
     pub(crate) owed: bool,
-    /// How many images of the group are left out, from its first on.
+    /// Number of images of the group to omit, from its first on.
     pub(crate) left_out: usize,
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct EncodedHistory {
     messages: Vec<Arc<Message>>,
     /// Messages with commas between them.
     pub(crate) json: Vec<u8>,
-    /// Where groups end.
+    /// Ends of the groups.
     ends: Vec<EncodedEnd>,
     /// Images that are left out, from the oldest on.
     left_out: usize,
@@ -56,7 +55,7 @@ struct EncodedEnd {
 }
 
 impl Histories {
-    /// `messages`, serialised. Of what is `shown`, a notice that was given before is taken out.
+    /// `messages`, serialised. Takes notices that were given before out of `shown`.
     pub(crate) fn of(
         &mut self,
         messages: &[Arc<Message>],
@@ -93,18 +92,18 @@ impl EncodedHistory {
         self.json.get(..self.ends.first()?.bytes)
     }
 
-    /// Where the group before the last one ends, if there is one with anything in it.
+    /// End of the group before the last one, if it has content.
     pub(crate) fn before_last(&self) -> Option<usize> {
         let at = self.ends.len().checked_sub(2)?;
         Some(self.ends[at].bytes).filter(|bytes| *bytes > 0)
     }
 
-    /// Where groups end in what is written, the last first.
+    /// Ends of the groups in the buffer, the last first.
     pub(crate) fn ends(&self) -> impl DoubleEndedIterator<Item = usize> {
         self.ends.iter().rev().map(|end| end.bytes)
     }
 
-    /// What the writing of the last group returned.
+    /// Return value of writing the last group.
     pub(crate) fn owed(&self) -> bool {
         self.last().owed
     }
@@ -113,13 +112,13 @@ impl EncodedHistory {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// How many leading messages are the same as those of `messages`.
+    /// Number of leading messages shared with `messages`.
     fn common(&self, messages: &[Arc<Message>]) -> usize {
         let pairs = self.messages.iter().zip(messages);
         pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
     }
 
-    /// Forgets what was written with other images left out than the oldest `left_out`.
+    /// Discards groups that were written with a number of omitted images other than `left_out`.
     fn leave_out(&mut self, left_out: usize) {
         if self.left_out != left_out {
             let same = self.left_out.min(left_out);
@@ -128,7 +127,7 @@ impl EncodedHistory {
         }
     }
 
-    /// Serialises what is new in `messages`, after forgetting what is no longer in them.
+    /// Serialises new `messages`, after discarding removed ones.
     fn catch_up(&mut self, messages: &[Arc<Message>], how: &impl Grouping) {
         let common = self.common(messages);
         self.ends.retain(|end| end.messages <= common);

@@ -1,9 +1,7 @@
-//! One HTTP client per profile: where requests go, with which credentials, and how long silence
-//! is borne.
+//! HTTP client of a profile: endpoint, credentials and silence limits.
 //!
-//! A redirect is never followed, so the key goes to the configured host and nowhere else. What
-//! is secret is masked in everything a server sends back as an error. Knows nothing of what the
-//! bodies mean.
+//! A redirect is never followed, so the key is sent to the configured host only. Secrets are
+//! redacted in all error text from a server. Independent of the format of bodies.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -27,18 +25,18 @@ use crate::provider::tls;
 /// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// The version of the Messages protocol that is spoken, unless the configuration names another.
+/// Version of the Messages protocol, unless configured.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// Headers that can have a key in them.
 const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
-/// Whose words something is, and what must not be repeated of them.
+/// Source of an error text, and its secrets.
 #[derive(Debug)]
 pub(crate) struct MessageOrigin {
     /// Name of the profile.
     pub(crate) profile: String,
-    /// The address, without anything that could be secret.
+    /// Address without possible secrets.
     pub(crate) address: String,
     secrets: Vec<SecretString>,
     login: Option<Arc<Login>>,
@@ -76,7 +74,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Checks everything that can be checked without the network.
+    /// Checks everything that needs no network.
     pub(crate) fn new(profile: &ProviderProfile, path: &str) -> Result<Endpoint, Failure> {
         let url = parse_url(profile, path)?;
         let headers = headers(profile, &url)?;
@@ -96,7 +94,7 @@ impl Endpoint {
         Ok(Endpoint { origin, url, headers, timeouts: profile.timeouts, client: OnceLock::new() })
     }
 
-    /// Whose allowance requests use, in a form that tells no secret.
+    /// Identity of the quota of requests, without secrets.
     pub(crate) fn account(&self) -> String {
         let mut hash = Sha256::new();
         for (name, value) in &self.headers {
@@ -109,7 +107,7 @@ impl Endpoint {
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
     }
 
-    /// How long a reply may be quiet. One that is not streamed comes at its end.
+    /// Silence limits of a reply. A reply that is not streamed arrives at its end.
     pub(crate) fn patience(&self, stream: bool) -> Patience {
         let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
         let silence =
@@ -117,7 +115,7 @@ impl Endpoint {
         Patience { silence, idle: self.timeouts.idle() }
     }
 
-    /// Sends `body`, and returns when the server has begun to answer, whatever it answers.
+    /// Sends `body`; returns when the response begins, with any status.
     pub(crate) async fn post(
         &self,
         body: Bytes,
@@ -129,13 +127,13 @@ impl Endpoint {
         self.send(Method::POST, Some(body), accept, limit).await
     }
 
-    /// The same without a body, for what changes nothing.
+    /// Sends a request without a body.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
         self.send(Method::GET, None, accept, self.timeouts.header()).await
     }
 
-    /// With a login, once more if the server does not take what was sent: a token may have run
-    /// out, or been renewed elsewhere.
+    /// With a login, repeats the request once if the server rejects the token, which may have
+    /// expired or been renewed elsewhere.
     async fn send(
         &self,
         method: Method,
@@ -197,14 +195,14 @@ impl Endpoint {
             .connect_timeout(self.timeouts.connect())
             .tcp_nodelay(true);
         if is_loopback(&self.url) {
-            // A proxy's own loopback is never what was meant.
+            // Requests to loopback never go through a proxy.
             builder = builder.no_proxy();
         }
         builder.build().map_err(|error| classify::chain(&error))
     }
 }
 
-/// What says whose request it is.
+/// Adds the credentials.
 fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static str> {
     let odd = "the login has characters that no header can carry";
     let bearer = format!("Bearer {}", access.token.expose_secret());
@@ -280,7 +278,7 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// How a server wants its key when nobody said so.
+/// Default authentication scheme of a server.
 fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
     let host = url.host_str().unwrap_or_default();
     if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {

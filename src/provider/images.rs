@@ -1,4 +1,4 @@
-//! What becomes of the images of a history: how many there are, and which are not sent.
+//! Images of a history: number, and selection for sending.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ const IMAGE_BYTES_MAX: usize = 20_000_000;
 
 const TOO_MANY: &str = "[image left out: the request has more images than the provider takes]";
 
-/// What of the images of a history is sent.
+/// Selection of the images of a history.
 #[derive(Debug)]
 pub(crate) struct ImageSelection {
-    /// Nothing: the model takes none.
+    /// The model accepts no images.
     pub(crate) blind: bool,
-    /// How many are left out, from the oldest on.
+    /// Number of omitted images, from the oldest on.
     pub(crate) left_out: usize,
-    /// What the user should know about that.
+    /// Notice for the user.
     pub(crate) notice: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl ImageSelection {
 struct Pictures {
     /// Bytes of each, oldest first.
     bytes: Vec<usize>,
-    /// Whether the user showed one.
+    /// True for an image of the user.
     from_user: bool,
 }
 
@@ -78,7 +78,7 @@ impl Pictures {
         self.bytes.is_empty()
     }
 
-    /// How many of the oldest are more than the server takes, and what to say about that.
+    /// Number of the oldest images beyond the server's limits, and the notice.
     fn too_many(&self, quirks: &Quirks) -> (usize, Option<String>) {
         let images_max = quirks.max_images.unwrap_or(IMAGES_MAX);
         let bytes_max = quirks.max_image_bytes.unwrap_or(IMAGE_BYTES_MAX);
@@ -103,7 +103,7 @@ impl Pictures {
     }
 }
 
-/// How many images a group of messages has.
+/// Number of images in a group of messages.
 pub(crate) fn count(group: &[Arc<Message>]) -> usize {
     group.iter().map(|message| images(message).count()).sum()
 }
@@ -119,7 +119,7 @@ fn images(message: &Message) -> impl Iterator<Item = usize> {
     })
 }
 
-/// How a group of messages is written.
+/// Options for writing a group of messages.
 #[derive(Debug)]
 pub(crate) struct GroupOptions<'q> {
     pub(crate) quirks: &'q Quirks,
@@ -133,7 +133,7 @@ impl<'q> GroupOptions<'q> {
         GroupOptions { quirks, blind, left_out: Cell::new(left_out) }
     }
 
-    /// What to write instead of the next image, if it is left out.
+    /// Replacement for the next image, if it is omitted.
     pub(crate) fn instead(&self) -> Option<&'static str> {
         if self.blind {
             return Some(NO_VISION);

@@ -12,8 +12,7 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAcces
 /// More tokens than this in one reply is a mistake of the server.
 const TOKENS_MAX: u64 = 100_000_000;
 
-/// Reads `json`. If halves of characters keep it from being read, they are replaced first, in
-/// `room`.
+/// Parses `json`. If lone surrogates prevent that, they are replaced first, in `room`.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(
     json: &'a str,
     room: &'a mut String,
@@ -141,7 +140,7 @@ pub(crate) fn within(part: Option<u64>, whole: Option<u64>) -> Option<u64> {
     part.map(|part| whole.map_or(part, |whole| part.min(whole)))
 }
 
-/// A list; anything else is an empty one.
+/// A list; any other value becomes an empty one.
 #[derive(Debug)]
 pub(crate) struct LenientList<T>(pub(crate) Vec<T>);
 
@@ -160,7 +159,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientList<T> {
     }
 }
 
-/// An object; anything else is absent.
+/// An object; any other value becomes `None`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object<T>(pub(crate) Option<T>);
 
@@ -179,7 +178,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// What kind of value there is, with `T` read from a map, or from each element of a list.
+/// A value, with `T` parsed from a map, or from each element of a list.
 enum LenientValue<T> {
     Map(T),
     List(Vec<T>),
@@ -238,8 +237,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for KindVisitor<T> {
     }
 }
 
-/// `json` with each half of a UTF-16 pair that stands alone replaced by U+FFFD, if there is one.
-/// Servers that cut text between code units write such halves.
+/// `json` with each lone surrogate replaced by U+FFFD, if there is one. Servers that cut text
+/// between UTF-16 code units send such halves.
 pub(crate) fn mended(json: &str) -> Option<String> {
     let unit_at = |at: usize| {
         let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -258,7 +257,7 @@ pub(crate) fn mended(json: &str) -> Option<String> {
                 at += 6;
                 copied = at;
             }
-            // Past whatever is escaped, which may be a backslash or take several bytes.
+            // Skips the escaped character, which may be a backslash or several bytes.
             _ => at += 1 + json[at + 1..].chars().next().map_or(0, char::len_utf8),
         }
     }

@@ -1,26 +1,26 @@
-//! The well-known vendors, as data. A new one needs no code: a configuration can say the same.
+//! Presets of well-known vendors, as data. A configuration can define the same without code.
 //!
-//! Default models are dated; a server that does not know one says so, and nothing here refuses
-//! a model it has not heard of.
+//! Default models are dated; a server that does not know one returns an error, and no model is
+//! rejected here.
 
 use crate::provider::codex;
 use crate::provider::profile::{Protocol, Quirks};
 
-/// When the default models were looked up.
+/// Date of the default models.
 pub const MODELS_DATED: &str = "2026-11";
 
-/// What is known of one vendor.
+/// Data of one vendor.
 #[derive(Debug)]
 pub struct Preset {
     /// Its name, which is also the default name of a profile.
     pub name: &'static str,
-    /// What it speaks.
+    /// Protocol.
     pub protocol: Protocol,
-    /// Where its API begins, if that is the same for everyone.
+    /// Base URL of its API, if it is the same for all users.
     pub base_url: Option<&'static str>,
     /// The environment variable that people keep its key in.
     pub key_variable: Option<&'static str>,
-    /// What to send where any key will do.
+    /// Placeholder for servers that accept any key.
     pub placeholder_key: Option<&'static str>,
     /// A model to begin with, as of [`MODELS_DATED`]. `None`: only the user knows.
     pub model: Option<&'static str>,
@@ -109,7 +109,7 @@ const PRESETS: &[Preset] = &[
         base_url: Some("http://localhost:8080/v1"),
         key_variable: None,
         placeholder_key: Some("llamacpp"),
-        // It serves the one model it was started with, whatever it is called.
+        // It serves the model that it was started with, under any name.
         model: Some("default"),
         quirks: &[],
     },
@@ -171,8 +171,8 @@ const PRESETS: &[Preset] = &[
         quirks: &[Quirk::OmitTemperature],
     },
     Preset {
-        // With the login of the Codex program. It has no variable, so nobody comes here who did
-        // not name it.
+        // Uses the login of the Codex program. It has no variable, so it is never chosen
+        // automatically.
         name: "codex",
         protocol: Protocol::Codex,
         base_url: Some(codex::BASE_URL),
@@ -190,7 +190,7 @@ const PRESETS: &[Preset] = &[
 ];
 
 impl Preset {
-    /// Where the vendor differs from the protocol.
+    /// Differences of the vendor from the protocol.
     pub fn quirks(&self) -> Quirks {
         let mut quirks = Quirks::default();
         for quirk in self.quirks {

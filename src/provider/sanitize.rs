@@ -1,4 +1,4 @@
-//! What every server accepts, made of what a model, a tool or another server made up.
+//! Sanitisation of data from models, tools and other servers into values that every server accepts.
 
 use std::borrow::Cow;
 
@@ -17,17 +17,17 @@ const ID_BYTES_MAX: usize = 64;
 /// Formats of images that every server takes.
 const IMAGES: &[&str] = &["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// What stands for an image that the provider would not take.
+/// Replacement for an image that the provider would reject.
 pub(crate) const ODD_IMAGE: &str = "[image left out: the provider takes no images of this kind]";
 /// The result of a call that has none.
 pub(crate) const NO_RESULT: &str =
     "error: this call has no recorded result; it may or may not have run";
 /// The result of a call that returned nothing.
 pub(crate) const NO_OUTPUT: &str = "(no output)";
-/// What stands for an image where the model sees none.
+/// Replacement for an image if the model accepts none.
 pub(crate) const NO_VISION: &str = "[image left out: this model takes no images]";
 
-/// A name that every server accepts. What a model made up is in the history like the rest.
+/// Tool name that every server accepts. The history may contain invented names.
 pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
@@ -66,7 +66,7 @@ pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
     format!("{start}_{hash:016x}").into()
 }
 
-/// FNV-1a: tells texts apart that nobody chose to be alike.
+/// FNV-1a: distinguishes texts; not resistant to deliberate collisions.
 pub(crate) fn fingerprint(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,10 +1,10 @@
-//! Watches a reply for silence: of its bytes, and of its content.
+//! Silence timeout of a reply: no bytes, or no content.
 //!
-//! One timer serves the whole reply. It is set to the earlier of the two moments and moved only
-//! when it goes off: to set one for each piece would cost as much as the piece.
+//! One timer serves the whole reply. It is set to the earlier of both deadlines and moved only when
+//! it fires: a timer per piece would cost as much as the piece.
 //!
-//! Who was stopped, or slept with the machine, has heard nothing because nobody listened. A timer
-//! that goes off far too late says so, and silence is measured anew.
+//! A process that was stopped or suspended could not receive anything. A timer that fires far too
+//! late indicates that, and silence is then measured again from that moment.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -17,19 +17,19 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::provider::decode::ChunkSource;
 
-/// What a source brings: a chunk, its end, or why there is neither.
+/// Item of a source: a chunk, the end, or an error.
 pub(crate) type Brought = Result<Option<Bytes>, String>;
 
 /// A timer that goes off so much later than it was set for did so because this process did not
 /// run: the busiest machine is late by less.
 const ABSENT: Duration = Duration::from_secs(1);
 
-/// How long it was quiet, and of what.
+/// Kind and duration of a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quiet {
-    /// Nothing at all came.
+    /// No bytes.
     Bytes(Duration),
-    /// What came says nothing.
+    /// No content.
     Content(Duration),
 }
 
@@ -37,11 +37,11 @@ pub(crate) enum Quiet {
 #[derive(Debug)]
 pub(crate) struct Watch {
     alarm: Pin<Box<Sleep>>,
-    /// How long nothing at all may come while somebody waits for it.
+    /// Limit for silence while a reader waits.
     silence: Duration,
-    /// How long content may pause.
+    /// Limit for a pause of content.
     idle: Duration,
-    /// When there was too little content, unless more has come since.
+    /// Deadline for content, unless more arrives.
     content_by: Instant,
     /// Content came since the last wait.
     heard: bool,
@@ -62,8 +62,8 @@ impl Watch {
         self.idle = idle;
     }
 
-    /// What `source` brings next, or which silence was too long. Time passes only while somebody
-    /// waits here: a slow reader is not a silent server.
+    /// Next item of `source`, or the timeout that was exceeded. Time passes only while a reader
+    /// waits: a slow reader is not a silent server.
     pub(crate) async fn next(&mut self, source: &mut impl ChunkSource) -> Result<Brought, Quiet> {
         let mut chunk = pin!(source.next());
         let mut silent_at = None;
@@ -71,7 +71,7 @@ impl Watch {
             if let Poll::Ready(chunk) = chunk.as_mut().poll(context) {
                 return Poll::Ready(Ok(chunk));
             }
-            // The clock is asked once a wait, and not at all if nobody has to wait.
+            // The clock is read once per wait, and not at all without a wait.
             let silent_at = silent_at.get_or_insert_with(|| self.begin_wait());
             self.poll_alarm(context, silent_at).map(Err)
         })
@@ -113,8 +113,8 @@ fn was_absent(due: Instant, now: Instant) -> bool {
     now.saturating_duration_since(due) > ABSENT
 }
 
-/// What `future` comes to within `limit`, not counting when this process did not run. `None`: it
-/// takes longer.
+/// Result of `future` within `limit`, not counting time in which this process did not run. `None`:
+/// timeout.
 pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut alarm = pin!(sleep_until(later(Instant::now(), limit)));
@@ -140,8 +140,8 @@ fn later(now: Instant, wait: Duration) -> Instant {
     now + wait.min(NEVER)
 }
 
-/// What `source` has brought already, or brings as soon as whoever reads the connection had its turn.
-/// That hands over one chunk at a time, however many have arrived.
+/// Item that `source` has already, or has after the connection task ran once, which delivers one
+/// chunk at a time.
 pub(crate) async fn soon(source: &mut impl ChunkSource) -> Option<Brought> {
     match at_hand(source).await {
         None => {
@@ -152,9 +152,9 @@ pub(crate) async fn soon(source: &mut impl ChunkSource) -> Option<Brought> {
     }
 }
 
-/// What `source` has brought already, if it has: nobody waits.
+/// Item that `source` has already, without waiting.
 async fn at_hand(source: &mut impl ChunkSource) -> Option<Brought> {
-    // With the waker of whoever will wait next: the source need not take another then.
+    // Uses the waker of the next wait, so the source need not store another.
     poll_fn(|context| {
         Poll::Ready(match pin!(source.next()).poll(context) {
             Poll::Ready(brought) => Some(brought),
@@ -220,7 +220,7 @@ mod tests {
         assert!(began.elapsed() >= ms(100) && !source.0.is_empty(), "{:?}", began.elapsed());
     }
 
-    /// Keeps everything in this process from running, as a stop does.
+    /// Blocks the whole process, as a stop does.
     fn stop_everything(time: Duration) {
         std::thread::sleep(time);
     }

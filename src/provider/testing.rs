@@ -1,4 +1,4 @@
-//! A server on loopback that says exactly these bytes, and a way to ask it.
+//! Loopback server that sends exact bytes, and a client for it.
 
 pub(crate) mod histories;
 pub(crate) mod replies;
@@ -19,14 +19,14 @@ use tokio::task::JoinHandle;
 
 use crate::provider::profile::ProviderProfile;
 
-/// What the server does with one request.
+/// Behaviour of the server for one request.
 #[derive(Debug, Clone)]
 pub(crate) enum ServerStep {
     /// Sends.
     Send(Vec<u8>),
     /// Sends this again and again until the client leaves.
     Repeat(Vec<u8>, Duration),
-    /// Says nothing more until the client leaves.
+    /// Stays silent until the client disconnects.
     Stall,
     /// Ends the connection cleanly.
     Close,
@@ -56,7 +56,7 @@ impl Drop for Server {
     }
 }
 
-/// What is done with a request; `None`: its connection ends.
+/// Handler of a request; `None`: close the connection.
 type Answers = Arc<Mutex<dyn FnMut(&ReceivedRequest) -> Option<Vec<ServerStep>> + Send>>;
 
 impl Server {

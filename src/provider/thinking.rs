@@ -1,5 +1,4 @@
-//! How much a model is told to think, in what every protocol has in common: whether it can be told
-//! at all, by which name, and what the user hears once if it cannot.
+//! Reasoning effort in all protocols: support, names, and the notice if it is not supported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,19 +9,19 @@ use posse_actors::ports::Thinking;
 
 use crate::provider::profile::{ProviderProfile, Quirks};
 
-/// Whether a model thinks, as far as that is known: found out when somebody wants it to.
+/// Reasoning support of a model, looked up when needed.
 #[derive(Clone)]
 pub struct Insight(Arc<LazyLock<Option<bool>, FindThinking>>);
 
 type FindThinking = Box<dyn FnOnce() -> Option<bool> + Send>;
 
 impl Insight {
-    /// `find` says whether it thinks; `None`: nobody knows.
+    /// `find` returns the support; `None`: unknown.
     pub fn new(find: impl FnOnce() -> Option<bool> + Send + 'static) -> Insight {
         Insight(Arc::new(LazyLock::new(Box::new(find))))
     }
 
-    /// Whether it thinks.
+    /// True if the model supports reasoning.
     pub fn thinks(&self) -> Option<bool> {
         *LazyLock::force(&self.0)
     }
@@ -40,18 +39,18 @@ impl fmt::Debug for Insight {
     }
 }
 
-/// What a request says of thinking.
+/// Reasoning parameter of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThinkingParam {
-    /// What the profile says.
+    /// The profile's configuration.
     AsConfigured,
-    /// Nothing at all.
+    /// None.
     Nothing,
     /// This level.
     Level(Thinking),
 }
 
-/// What a protocol can say.
+/// Reasoning parameters of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThinkingDialect {
     /// Chat Completions: only where the server is known to take a level.
@@ -62,13 +61,13 @@ pub(crate) enum ThinkingDialect {
     Messages,
 }
 
-/// What one profile's server is told.
+/// Reasoning configuration of a profile.
 #[derive(Debug)]
 pub(crate) struct ThinkingConfig {
     tongue: ThinkingDialect,
     insight: Insight,
     model: String,
-    /// Whether the user has heard that something is left out.
+    /// True if the user was informed about an omitted parameter.
     heard: AtomicBool,
 }
 
@@ -79,14 +78,14 @@ impl ThinkingConfig {
         ThinkingConfig { tongue, insight, model, heard }
     }
 
-    /// What is said if `wanted` is, where the user hears nothing of it.
+    /// Parameter for `wanted`, without a notice.
     pub(crate) fn meant(&self, wanted: Option<Thinking>, quirks: &Quirks) -> ThinkingParam {
         let judged =
             wanted.map(|wanted| self.judge(wanted, quirks).unwrap_or(ThinkingParam::Nothing));
         judged.unwrap_or(ThinkingParam::AsConfigured)
     }
 
-    /// What is said if `wanted` is, and, the first time, what the user should know about it.
+    /// Parameter for `wanted`, and the notice on first use.
     pub(crate) fn say(
         &self,
         wanted: Option<Thinking>,
@@ -116,7 +115,7 @@ impl ThinkingConfig {
         };
         let named = quirks.effort_names.contains_key(wanted.name());
         match (wanted, self.tongue, thinks) {
-            // It does not, whoever says so.
+            // Not supported by any server of this protocol.
             (Thinking::Off, ThinkingDialect::Messages, _) | (Thinking::Off, _, Some(false)) => {
                 Ok(ThinkingParam::Nothing)
             }
@@ -136,8 +135,7 @@ impl ThinkingConfig {
     }
 }
 
-/// What a level is called: what the configuration says, else one of the three names that every
-/// server knows.
+/// Name of a level: the configured one, else one of the three common names.
 pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str {
     names.get(level.name()).map_or_else(
         || match level {
@@ -149,8 +147,8 @@ pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str 
     )
 }
 
-/// Tokens for thinking, where a model is told by a number, in a reply of at most `reply` tokens:
-/// a quarter of it is left for the answer.
+/// Token budget for thinking, for models that take a number, with a reply of at most `reply`
+/// tokens: a quarter of it is reserved for the answer.
 pub(crate) fn budget(level: Thinking, reply: u64) -> u64 {
     let wanted = match level {
         Thinking::Off => 0,

@@ -1,8 +1,8 @@
-//! Writes requests. A history is serialised once; the marks of the prompt cache are put between
-//! what is written already.
+//! Encoder of requests. A history is serialised once; cache breakpoints are inserted into the
+//! serialised text.
 //!
-//! Whatever happened before, what is sent is a conversation: it begins and ends with the user,
-//! the two take turns, every call has its result right behind it, and no text is blank.
+//! For any history the request is a valid conversation: it begins and ends with the user, the roles
+//! alternate, every call has its result right behind it, and no text is blank.
 
 mod message;
 
@@ -23,17 +23,17 @@ use crate::provider::thinking::{
     ThinkingConfig, ThinkingDialect, ThinkingParam, budget, effort, joined,
 };
 
-/// Bound of a reply where nobody gave one; the protocol insists on one.
+/// Default reply limit; the protocol requires one.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// The least that a model can be told to think.
+/// Minimum thinking budget of the protocol.
 const THINKING_MIN: u64 = 1024;
 
 /// Offered where there is nothing to offer: a history with calls must have tools.
 const NO_TOOLS: &[u8] =
     br#"{"name":"none","description":"Not available.","input_schema":{"type":"object"}}"#;
 
-/// Said for the user, so that it is the model's turn.
+/// User message that is inserted to make it the model's turn.
 const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on."}]}"#;
 
 /// Writes the requests of one profile.

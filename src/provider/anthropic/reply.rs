@@ -28,7 +28,7 @@ pub(crate) struct AnthropicReply {
     text: String,
     bytes: usize,
     stop: Option<String>,
-    /// Nothing follows.
+    /// End of the stream.
     ended: bool,
     usage: Option<AnthropicUsage>,
     model: Option<String>,
@@ -51,7 +51,7 @@ enum BlockContent {
         text: String,
         signature: String,
     },
-    /// Thinking that is not shown to anybody.
+    /// Redacted thinking.
     Redacted(String),
     Call {
         id: String,
@@ -60,7 +60,7 @@ enum BlockContent {
         /// The arguments that it began with: all of them, if no others follow.
         input: String,
     },
-    /// Something of later versions of the protocol.
+    /// A block type of later protocol versions.
     Unknown,
 }
 
@@ -150,7 +150,7 @@ impl Assembly for AnthropicReply {
             "model_context_window_exceeded" => return Err(Fault::ContextFull),
             "refusal" | "content_filter" | "safety" | "sensitive" => StopReason::ContentFilter,
             _ if has_calls => StopReason::ToolUse,
-            // A turn that the server would go on with, where nothing is left for us to do.
+            // The server would continue this turn; there is nothing to do here.
             "pause_turn" => StopReason::Error,
             "end_turn" | "stop_sequence" => StopReason::EndTurn,
             _ if self.text.is_empty() => StopReason::Error,
@@ -198,7 +198,7 @@ impl AnthropicReply {
                 *known = new;
             }
         }
-        // Should the reply break off, this is what it has cost.
+        // If the reply is cut off, this is its cost.
         let so_far = usage_of(known);
         self.deltas.push(Delta::Usage(so_far));
     }
@@ -304,8 +304,7 @@ impl AnthropicReply {
 }
 
 impl BlockInProgress {
-    /// Whether nothing of it is missing. A server that forgets to end its blocks still ends its
-    /// arguments.
+    /// True if it is complete. A server that omits ends of blocks still completes its arguments.
     fn is_whole(&self) -> bool {
         match &self.what {
             BlockContent::Call { arguments, .. } if !self.closed => {
@@ -332,7 +331,7 @@ impl BlockContent {
     }
 }
 
-/// What was thought, and with it the order of the blocks, in which it has to be sent back.
+/// Thinking, with the order of the blocks in which it has to be sent back.
 fn reasoning(blocks: &[BlockInProgress], with_calls: bool) -> Option<Reasoning> {
     let is_thought = |part: &&BlockInProgress| {
         matches!(part.what, BlockContent::Thinking { .. } | BlockContent::Redacted(_))

@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::provider::lenient_json::{LenientList, Number, Object, Text};
 
-/// An event, whatever its type.
+/// An event of any type.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct AnthropicEvent<'a> {
@@ -54,7 +54,7 @@ pub(crate) struct Block<'a> {
     pub(crate) thinking: Text<'a>,
     #[serde(borrow)]
     pub(crate) signature: Text<'a>,
-    /// Thinking that is not shown to anybody.
+    /// Redacted thinking.
     #[serde(borrow)]
     pub(crate) data: Text<'a>,
     #[serde(borrow)]
@@ -65,7 +65,7 @@ pub(crate) struct Block<'a> {
     pub(crate) input: Option<&'a RawValue>,
 }
 
-/// What is added to a block, or to the message.
+/// Addition to a block or to the message.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct BlockDelta<'a> {

@@ -1,5 +1,4 @@
-//! Writes turns: what the model said, and everything up to where it speaks again as one message
-//! of the user.
+//! Encoder of turns: a model message, and everything up to the next one as a single user message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ const SILENT_MODEL: &str = "(no answer)";
 const SILENT_USER: &str = "(empty message)";
 const BETWEEN: &str = "Go on.";
 
-/// The model's message, and everything behind it up to its next one.
+/// A model message, and everything up to the next one.
 pub(super) struct Turns<'e> {
     pub(super) quirks: &'e Quirks,
     pub(super) owner: &'e Owner,
@@ -27,10 +26,10 @@ pub(super) struct Turns<'e> {
     pub(super) blind: bool,
 }
 
-/// A block of what the model said.
+/// A block of a model message.
 #[derive(Debug, Clone, Copy)]
 enum AnthropicBlock<'m> {
-    /// As it came.
+    /// Unchanged.
     Thought(&'m Value),
     Text(&'m str),
     Call(&'m ToolCall),
@@ -178,8 +177,8 @@ fn write_parts<'p>(
     }
 }
 
-/// Whether the turn that is going on began with thinking, or none is: servers that are given a
-/// budget for it insist.
+/// True if the current turn began with thinking, or if there is none: required by servers with a
+/// thinking budget.
 pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> bool {
     let replies = messages.iter().rev().filter_map(|message| match &**message {
         Message::Assistant(said) => Some(said),
@@ -224,7 +223,7 @@ fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<An
     (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(pieces)
 }
 
-/// Whether it is a block of thinking with everything a server wants to see of it again.
+/// True for a thinking block with everything that a server requires again.
 fn is_thought(item: &Value) -> bool {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     match text("type") {
