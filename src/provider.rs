@@ -1,7 +1,7 @@
-//! Models, reached over HTTP or read from a cassette.
+//! Model providers over HTTP or from a cassette.
 //!
-//! Vendors are data: a [`profile::ProviderProfile`] says everything that differs between two servers of
-//! the same protocol, and [`presets`] has the well-known ones. Nothing here retries.
+//! Vendors are data: a [`profile::ProviderProfile`] contains all differences between servers of the
+//! same protocol, and [`presets`] the well-known ones. Adapters never retry.
 
 pub mod connectivity;
 pub mod presets;
@@ -37,10 +37,10 @@ use crate::failure::Failure;
 use crate::provider::adapter::Adapter;
 use crate::provider::profile::{Protocol, ProviderProfile};
 
-/// A provider that speaks to the server of `profile` in its protocol.
+/// Provider for the server of `profile` in its protocol.
 ///
-/// Opens nothing: the connection is made by the first request. For `https:` the platform's root
-/// certificates begin to load beside whatever the caller does next.
+/// Opens nothing: the first request connects. For `https:` the platform's root certificates start
+/// loading in the background.
 pub fn live(profile: ProviderProfile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {
         Protocol::ChatCompletions => {

@@ -17,23 +17,23 @@ use crate::provider::profile::{Auth, ProviderProfile};
 /// The public identity of the Codex program, whose login it is.
 const CLIENT_ID: &str = "app_EMoamEEZ73f0CkXaXp7hrann";
 
-/// Where tokens are renewed, below the issuer's address.
+/// Renewal endpoint below the issuer's address.
 const PATH: &str = "/oauth/token";
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
-/// How long the body of an answer may take.
+/// Time limit for the body of a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long an answer may take to begin, in milliseconds.
+/// Time limit for the beginning of a response, in milliseconds.
 const BEGIN_MS: u64 = 30_000;
 
-/// Who renews logins.
+/// Client of the issuer.
 #[derive(Debug)]
 pub(super) struct Issuer(Endpoint);
 
-/// New tokens. Whatever is missing stays as it was.
+/// New tokens. Missing ones are unchanged.
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub(super) access: SecretString,
@@ -44,13 +44,13 @@ pub(super) struct Tokens {
 /// Why a token renews nothing any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RenewalRefusal {
-    /// It is too old.
+    /// Expired.
     Expired,
-    /// Somebody used it already.
+    /// Used before.
     Reused,
     /// The user, or the issuer, took it back.
     Revoked,
-    /// Something else, in the issuer's words.
+    /// Other reason, in the issuer's words.
     Other(String),
 }
 
@@ -70,7 +70,7 @@ impl RenewalRefusal {
     }
 }
 
-/// What came of asking.
+/// Result of a renewal.
 #[derive(Debug)]
 pub(super) enum Renewal {
     Renewed(Tokens),
@@ -79,7 +79,7 @@ pub(super) enum Renewal {
     Failed(ProviderError),
 }
 
-/// A place of the issuer, without credentials of its own.
+/// Endpoint of the issuer without credentials.
 fn endpoint(base_url: &str, path: &str) -> Result<Endpoint, Failure> {
     let mut profile = ProviderProfile::new("codex login", base_url, "", None);
     profile.auth = Some(Auth::None);
@@ -147,7 +147,7 @@ fn tokens(json: &Value) -> Option<Tokens> {
     })
 }
 
-/// The issuer's codes, wherever they stand in its answer.
+/// Error codes of the issuer, at any position in its response.
 fn refused(status: u16, json: &Value) -> RenewalRefusal {
     let error = json.get("error");
     let code = [error.and_then(|error| error.get("code")), json.get("code"), error]

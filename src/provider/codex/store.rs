@@ -1,8 +1,8 @@
-//! The login where it is kept: a file, read only if nobody else can have written it and replaced as
-//! a whole, or the keyring.
+//! Store of the login: a file, read only if no other user can have written it and replaced
+//! atomically, or the keyring.
 //!
-//! Beside it lies a folder of our own with the lock and the successor: commands see neither, as
-//! both names are secret.
+//! A folder of posse next to it contains the lock and the new file: both names are secret, so
+//! commands cannot see them.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -29,7 +29,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Our own folder in that of the Codex program.
 const FOLDER: &str = ".posse-login";
 
-/// How long another process may take to renew.
+/// Maximum wait for a renewal by another process.
 const LOCK_WAIT: Duration = Duration::from_secs(45);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -39,14 +39,14 @@ pub(super) struct Store {
     home: PathBuf,
 }
 
-/// The lock. Whoever has it may renew.
+/// Lock for renewal.
 #[derive(Debug)]
 pub(super) struct RenewalLock {
     home: PathBuf,
     _lock: File,
 }
 
-/// Where the next login comes.
+/// Location of the renewed login.
 #[derive(Debug)]
 pub(super) struct LoginLocation {
     home: PathBuf,
@@ -71,7 +71,7 @@ impl Store {
         self.home.join("auth.json")
     }
 
-    /// Reads the login, or says why it is of no use and what to do.
+    /// Reads the login, or returns the reason why it is unusable and the fix.
     pub(super) fn read(&self) -> Result<StoredLogin, String> {
         let path = self.file();
         let bytes = match read_own(&path) {
@@ -83,8 +83,8 @@ impl Store {
         StoredLogin::parse(&text).map_err(|what| format!("{}: {what}", path.display()))
     }
 
-    /// The Codex program removes its file when it puts a login into the keyring, so that one is
-    /// looked for where there is no file, and nobody is asked to unlock anything otherwise.
+    /// Reads the keyring. The Codex program removes its file when it stores a login in the keyring,
+    /// so the keyring is used only without a file, and is not unlocked otherwise.
     fn read_keyring(&self) -> Result<StoredLogin, String> {
         let missing = || {
             let path = self.file();
@@ -96,7 +96,7 @@ impl Store {
         Ok(StoredLogin { in_keyring: true, ..found })
     }
 
-    /// Waits until nobody else renews.
+    /// Waits until no other process renews.
     pub(super) async fn lock(&self) -> Result<RenewalLock, String> {
         let folder = self.home.join(FOLDER);
         let wrong =
@@ -142,17 +142,17 @@ impl Store {
 }
 
 impl RenewalLock {
-    /// Makes the place for the successor of `found`.
+    /// Creates the file for the renewed version of `found`.
     pub(super) fn place(&self, found: &StoredLogin) -> Result<LoginLocation, String> {
         if found.in_keyring {
-            // A keyring keeps no place free. One that takes what it has takes what comes.
+            // A keyring cannot reserve space. If it accepts the old value, it accepts the new one.
             let same = Value::Object(found.json.clone()).to_string();
             keyring::write(&self.home, &same)
                 .map_err(|what| format!("cannot renew the login: {what}"))?;
             return Ok(LoginLocation { home: self.home.clone(), file: None });
         }
         let path = self.home.join(FOLDER).join("auth.json");
-        // What a process left that was killed: nobody else is here.
+        // Leftover of a killed process: the lock excludes others.
         fs::remove_file(&path).ok();
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         match opened {
@@ -186,7 +186,7 @@ impl Drop for LoginLocation {
 
 impl StoredLogin {
     pub(super) fn parse(text: &str) -> Result<StoredLogin, String> {
-        // What the parser says could quote the file.
+        // The parser's error could quote the file.
         let Ok(Value::Object(json)) = serde_json::from_str(text) else {
             return Err(format!("is not a login: {LOG_IN}"));
         };
@@ -240,7 +240,7 @@ impl StoredLogin {
         }
     }
 
-    /// The file with new tokens, and everything else as it was.
+    /// The file with new tokens, and everything else unchanged.
     pub(super) fn renewed(&self, new: &Tokens, now: Timestamp) -> String {
         let mut json = self.json.clone();
         let mut tokens = self.tokens().cloned().unwrap_or_default();

@@ -35,22 +35,22 @@ fn token(kind: &str, nth: u32, seconds: i64) -> String {
     format!("e30.{}.sig-{kind}-{nth}", URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
-/// The vendor: which tokens count, and what it was asked.
+/// The vendor: valid tokens, and requests received.
 #[derive(Debug, Default)]
 struct Vendor {
     access: String,
     refresh: String,
-    /// How long the tokens last that it hands out.
+    /// Lifetime of new tokens in seconds.
     seconds: i64,
-    /// It renews nothing, and says why.
+    /// Refuses renewals with this reason.
     refuses: Option<(&'static str, String)>,
-    /// What it says instead of [`REPLY`].
+    /// Response instead of [`REPLY`].
     says: Option<Vec<ServerStep>>,
     /// Tokens are of no use, new ones neither.
     takes_nothing: bool,
     /// Answers that came of asking for new tokens.
     renewals: u32,
-    /// What somebody else does to the file while the vendor thinks.
+    /// Concurrent change of the file during a request.
     meanwhile: Option<(PathBuf, String)>,
 }
 
@@ -149,7 +149,7 @@ impl LoginFixture {
     }
 }
 
-/// A file as the Codex program writes it, with a member that nobody knows.
+/// A file as written by the Codex program, with an unknown member.
 fn login(access: &str, refresh: &str) -> String {
     json!({
         "OPENAI_API_KEY": null, "auth_mode": "chatgpt", "last_refresh": "2026-01-01T00:00:00Z",
@@ -274,7 +274,7 @@ async fn tokens_that_somebody_else_renewed_are_taken_as_they_are() {
     ask(&*provider, request("hi")).await.0.unwrap();
     assert_eq!(world.renewals(), 0);
 
-    // Somebody who knows no lock is faster: ours is spent, theirs is in the file.
+    // A program without the lock is faster: the old token is spent, the new one is in the file.
     let theirs = token("access", 60, HOUR);
     {
         let mut vendor = world.vendor.lock().unwrap();
@@ -342,7 +342,7 @@ async fn says_what_is_wrong_with_a_login_and_asks_once() {
         if class == "unauthorized" {
             assert!(error.chain().contains("`codex login`"), "{}", error.chain());
             assert_eq!(world.renewals(), 1, "what is spent is not sent again");
-            // The user logs in, and goes on.
+            // The user logs in again and continues.
             let access = token("access", 70, HOUR);
             {
                 let mut vendor = world.vendor.lock().unwrap();
@@ -378,7 +378,7 @@ async fn a_token_that_still_lives_is_used_while_nobody_renews_it() {
     }
 }
 
-/// Whoever asked may leave: the new token is kept.
+/// The caller may be dropped: the new token is kept.
 #[tokio::test]
 async fn a_renewal_goes_on_when_nobody_waits_for_it() {
     let world = LoginFixture::new(-HOUR).await;
@@ -503,7 +503,7 @@ proptest! {
     }
 }
 
-/// What its server sends and no other does, and what of it is sent back.
+/// Events that only this server sends, and the parts that are sent back.
 #[tokio::test]
 async fn reads_what_was_recorded() {
     let calls = stream(include_str!("fixtures/thinking_and_calls.sse"));
@@ -534,11 +534,11 @@ async fn reads_what_was_recorded() {
     assert!(body.contains("\"c0\"") && body.contains("\"c1\""), "{body}");
 }
 
-/// What comes back for a token that is new is not a matter of its age.
+/// A rejected new token is an error, and its age does not matter.
 #[tokio::test]
 async fn who_is_refused_with_a_new_token_too_is_told_and_asks_no_more() {
     let world = LoginFixture::new(HOUR).await;
-    // Whatever it hands out, it does not take.
+    // It rejects even its own tokens.
     world.vendor.lock().unwrap().takes_nothing = true;
     let provider = world.provider();
     let (reply, _) = ask(&*provider, request("hello")).await;
@@ -547,7 +547,7 @@ async fn who_is_refused_with_a_new_token_too_is_told_and_asks_no_more() {
         |path: &str| world.server.seen().iter().filter(|seen| seen.head.starts_with(path)).count();
     let models = "POST /backend-api/codex/responses ";
     assert_eq!((asked(models), asked("POST /oauth/token ")), (2, 1));
-    // Nobody asked in between, and a second request is no loop either.
+    // No request in between, and a second request does not loop either.
     assert_eq!(ask(&*provider, request("hello")).await.0.unwrap_err().class(), "unauthorized");
     assert_eq!((asked(models), asked("POST /oauth/token ")), (4, 2));
 }

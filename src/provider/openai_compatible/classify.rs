@@ -1,6 +1,7 @@
-//! Sorts everything that can go wrong with a request by what the caller does next.
+//! Classification of request failures by the next step of the caller.
 //!
-//! What a server says is hostile: it is bounded, escaped, and the endpoint's secrets are masked.
+//! Error text from a server is untrusted: it is truncated and escaped, and the endpoint's secrets
+//! are redacted.
 
 mod resets;
 mod wording;
@@ -26,7 +27,7 @@ const WAIT_MAX: Duration = Duration::from_hours(7 * 24);
 /// A quota that is back this soon is a rate limit by another name.
 const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
 
-/// What happened, for the user and the log.
+/// Cause of a failure, for the user and the log.
 #[derive(Debug, thiserror::Error)]
 #[error("{profile}: {what}")]
 pub(crate) struct Cause {
@@ -40,7 +41,7 @@ impl Cause {
     }
 }
 
-/// What the server said about an error, in the body of a reply or inside its stream.
+/// Error reported by the server, in the body of a reply or within its stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ServerError {
     message: String,
@@ -62,7 +63,7 @@ pub(crate) fn not_the_provider(origin: &MessageOrigin) -> ProviderError {
     ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
-/// Nothing was heard for `limit`.
+/// Silence for `limit`.
 pub(crate) fn silent(origin: &MessageOrigin, limit: Duration) -> ProviderError {
     let what = format!("no answer within {} s", limit.as_secs_f64());
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
@@ -81,15 +82,15 @@ pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> Provid
         return rejected(origin, what);
     }
     let known = sentence(&error, &lower, &origin.address);
-    // What has no sentence of its own is told by who saw it first.
+    // Without a specific sentence, the innermost error is reported.
     let innermost = || text.rsplit(": ").next().unwrap_or(&text).to_owned();
     let what = known
         .unwrap_or_else(|| format!("the connection to {} failed: {}", origin.address, innermost()));
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
-/// Why nobody was reached, and what to do about it, in one sentence. `lower`: the chain of
-/// `error` in lower case, as names that are not known have no kind of their own.
+/// One sentence with the cause of a failed connection and its fix. `lower`: the chain of `error` in
+/// lower case, because unknown host names have no error kind of their own.
 fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
     use std::io::ErrorKind as Kind;
     if lower.contains("dns error") || lower.contains("failed to lookup") {
@@ -132,7 +133,7 @@ fn not_in_time(address: &str) -> String {
     format!("no connection to {address} in time: check the network, a firewall, or the proxy")
 }
 
-/// What the system said, wherever in the chain it stands.
+/// Kind of the I/O error, at any position in the chain.
 fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
     let mut source = Some(error);
     let mut kind = None;
@@ -140,7 +141,7 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
         source = match error.downcast_ref::<std::io::Error>() {
             Some(io) => {
                 kind = Some(io.kind());
-                // The source of an I/O error is the source of what it wraps.
+                // The source of an I/O error is that of the wrapped error.
                 io.get_ref().map(|inner| inner as &(dyn Error + 'static))
             }
             None => error.source(),
@@ -171,7 +172,7 @@ fn find_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
             return Some(tls);
         }
         source = match error.downcast_ref::<std::io::Error>() {
-            // The source of an I/O error is the source of what it wraps.
+            // The source of an I/O error is that of the wrapped error.
             Some(io) => io.get_ref().map(|inner| inner as &(dyn Error + 'static)),
             None => error.source(),
         };
@@ -286,7 +287,7 @@ fn sort(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderEr
     }
 }
 
-/// Finds the message in what a server sent, which is JSON in one of many shapes, or text.
+/// Finds the message in an error body, which is JSON in one of many shapes, or text.
 fn read_report(body: &[u8]) -> ServerError {
     let text = String::from_utf8_lossy(body);
     let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) else {
@@ -327,7 +328,7 @@ fn read_report(body: &[u8]) -> ServerError {
     report
 }
 
-/// How long the server asks to wait, if it says so sanely.
+/// Wait requested by the server, if plausible.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait = if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {

@@ -1,11 +1,11 @@
-//! What the events of one stream have in common: everything but the text.
+//! Common frame of the events of a stream: everything except the text.
 //!
-//! Most events of a stream differ in one string. Two events that agree in every byte before and
-//! after that string mean the same apart from it, so the second need not be parsed again.
+//! Most events differ in a single string. Two events with equal bytes before and after that string
+//! have the same meaning except for it, so the second need not be parsed again.
 
 use std::borrow::Cow;
 
-/// The bytes around the text of an event that said nothing else.
+/// Bytes around the text of an event without other content.
 #[derive(Debug)]
 pub(crate) struct TextFrame {
     /// Ends with the opening quote of the text.

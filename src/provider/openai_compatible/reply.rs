@@ -20,7 +20,7 @@ const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls that one reply may have.
 const CALLS_MAX: usize = 1024;
 
-/// How servers begin to say that they keep a reply to themselves. Gemini adds why.
+/// Prefixes by which servers report a withheld reply. Gemini appends the reason.
 const WITHHELD: &[&str] = &[
     "content_filter",
     "refusal",
@@ -32,11 +32,11 @@ const WITHHELD: &[&str] = &[
     "recitation",
 ];
 
-/// How Gemini says that a call of the reply was none.
+/// Prefixes by which Gemini reports an invalid call.
 const NO_CALL: &[&str] =
     &["function_call_filter", "malformed_function_call", "unexpected_tool_call"];
 
-/// How pieces are to be read.
+/// Meaning of deltas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeltaMode {
     /// Each adds to the last.
@@ -59,7 +59,7 @@ pub(crate) struct ChatReply {
     model: Option<String>,
     has_choice: bool,
     deltas: Vec<Delta>,
-    /// What surrounded the last piece of text that was nothing else.
+    /// Frame of the last event that contained only text.
     frame: Option<TextFrame>,
 }
 
@@ -69,7 +69,7 @@ struct CallInPieces {
     id: String,
     name: String,
     arguments: String,
-    /// What the server wants to see again beside it.
+    /// Data that the server requires again with it.
     extra: Option<Value>,
 }
 
@@ -309,8 +309,8 @@ impl Assembly for ChatReply {
 }
 
 impl CallInPieces {
-    /// Whether a piece with this id and name belongs to this call, or begins another that the
-    /// server gave the same index, or none.
+    /// True if a piece with this id and name belongs to this call. Otherwise it starts another call
+    /// with the same index.
     fn is_continued_by(&self, id: &str, name: &str) -> bool {
         if name.is_empty() || self.name.is_empty() {
             return id.is_empty() || self.id.is_empty() || id == self.id;

@@ -1,4 +1,4 @@
-//! The adapter against a server that says exact bytes.
+//! The adapter against a server that sends exact bytes.
 
 mod calls;
 mod faults;
@@ -110,7 +110,7 @@ async fn streams_a_reply() {
         cache_write_tokens: None,
     };
     assert_eq!(reply.usage, Some(usage));
-    // One read brought everything, or a few did: the pieces of one read are joined.
+    // The pieces of one read are joined, so there are one or a few deltas.
     let joined: String = deltas
         .iter()
         .map(|delta| match delta {

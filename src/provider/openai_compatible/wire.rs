@@ -17,7 +17,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) usage: Object<ChatUsage>,
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
-    /// Gemini's, where it says nothing to a prompt.
+    /// Gemini's reason for an empty reply to a prompt.
     #[serde(borrow, rename = "promptFeedback", alias = "prompt_feedback")]
     pub(crate) prompt_feedback: Object<Feedback<'a>>,
 }
@@ -39,12 +39,12 @@ pub(crate) struct ChatChoice<'a> {
     pub(crate) message: Object<ChatDelta<'a>>,
     #[serde(borrow)]
     pub(crate) finish_reason: Text<'a>,
-    /// Some gateways report an upstream's failure here.
+    /// Failure of an upstream server, reported by some gateways.
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// What was said since the last piece, or in all.
+/// New text since the last piece, or the whole text.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct ChatDelta<'a> {
@@ -63,7 +63,7 @@ pub(crate) struct ChatDelta<'a> {
 }
 
 impl ChatDelta<'_> {
-    /// Whether there is text and nothing else.
+    /// True if there is text and nothing else.
     pub(crate) fn is_only_content(&self) -> bool {
         let others = [&self.reasoning_content, &self.reasoning, &self.thinking, &self.refusal];
         !self.content.as_str().is_empty()
@@ -81,12 +81,12 @@ pub(crate) struct CallPiece<'a> {
     pub(crate) id: Text<'a>,
     #[serde(borrow)]
     pub(crate) function: Object<FunctionPiece<'a>>,
-    /// What the server wants to see again beside the call, such as Gemini's signed thinking.
+    /// Data that the server requires again with the call, such as Gemini's signed thinking.
     #[serde(borrow)]
     pub(crate) extra_content: Option<&'a RawValue>,
 }
 
-/// A piece of what is called.
+/// Piece of a function call.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct FunctionPiece<'a> {
@@ -104,7 +104,7 @@ pub(crate) struct ChatUsage {
     pub(crate) prompt_tokens: Number,
     #[serde(alias = "output_tokens")]
     pub(crate) completion_tokens: Number,
-    /// All of it. Some servers count thinking here and not among the tokens written.
+    /// Total. Some servers count thinking here but not among the output tokens.
     pub(crate) total_tokens: Number,
     pub(crate) prompt_tokens_details: Object<InputDetails>,
     /// `DeepSeek`'s name for cached tokens.

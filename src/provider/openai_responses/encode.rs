@@ -1,8 +1,8 @@
-//! Writes requests. A history is serialised once.
+//! Encoder of requests. A history is serialised once.
 //!
-//! Nothing is stored at the server, so every request has everything: items as they came, thinking
-//! in the form in which only the server reads it. Whatever happened before, every call has its
-//! result behind it, and thinking has something that came of it.
+//! Nothing is stored at the server, so every request is complete: items unchanged, thinking in its
+//! encrypted form. For any history, every call has its result behind it, and thinking is followed
+//! by content.
 
 mod item;
 
@@ -24,11 +24,11 @@ use crate::provider::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, 
 /// The least that servers take as the bound of a reply.
 const REPLY_TOKENS_MIN: u64 = 16;
 
-/// Said for the user where nobody has said anything.
+/// Message inserted if there is no user message.
 const GO_ON: &[u8] =
     br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on."}]}"#;
 
-/// What a model is told where nobody told it anything and its server insists.
+/// Instructions for servers that require some, if there are none.
 const NO_INSTRUCTIONS: &str = "Follow the conversation.";
 
 /// Writes the requests of one profile.
@@ -39,7 +39,7 @@ pub(crate) struct ResponsesEncoder {
     sight: VisionSupport,
     max_tokens: Option<u64>,
     owner: Owner,
-    /// Which installation asks, where requests go with a login.
+    /// Id of the installation, for requests with a login.
     installation: Option<String>,
     thoughts: ThinkingConfig,
     kept: Mutex<EncodedItems>,

@@ -1,8 +1,8 @@
-//! Puts a reply together from the items of its stream.
+//! Assembly of a reply from the items of its stream.
 //!
-//! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
-//! that a call whose arguments were cut off is not one. What the events of an item said is not
-//! taken again from the whole item at its end.
+//! Invariants: a completion stops with `ToolUse` exactly if it has a call, and a call with
+//! truncated arguments is dropped. Content received by events is not taken again from the complete
+//! item at its end.
 
 use posse_actors::conversation::{
     AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
@@ -34,7 +34,7 @@ pub(crate) struct ResponsesReply {
     text: String,
     thinking: String,
     refusal: String,
-    /// Of what is not in the texts.
+    /// Size of content outside the texts.
     bytes: usize,
     end: Option<ResponseEnd>,
     usage: Option<ResponsesUsage>,
@@ -42,7 +42,7 @@ pub(crate) struct ResponsesReply {
     deltas: Vec<Delta>,
 }
 
-/// How the server says that it ended.
+/// Status of the response.
 #[derive(Debug)]
 enum ResponseEnd {
     Completed,
@@ -70,12 +70,12 @@ enum ItemContent {
         arguments: String,
     },
     Thinking {
-        /// Whether its text has arrived by events.
+        /// True if its text has arrived by events.
         heard: bool,
-        /// What goes back, once it is there.
+        /// Item to send back, once it is complete.
         item: Option<Value>,
     },
-    /// Something of later versions of the protocol.
+    /// An item type of later protocol versions.
     Unknown,
 }
 
@@ -182,7 +182,7 @@ impl ResponsesReply {
         }
     }
 
-    /// The end, with everything once more. `kind`: what the event is called, if it was one.
+    /// End of the reply, which repeats everything. `kind`: name of the event, if it was one.
     fn conclude(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
         if let Some(error) = whole.error.filter(|error| error.get() != "null") {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
@@ -245,7 +245,7 @@ impl ResponsesReply {
         }
     }
 
-    /// Takes from a whole item what was not heard of it yet.
+    /// Takes content from a complete item that did not arrive by events.
     fn finish(&mut self, index: Option<u64>, item: &ResponseItem<'_>) -> Result<(), Fault> {
         let known = index.and_then(|_| self.items.iter().rposition(|part| part.index == index));
         let at = match known {
@@ -329,7 +329,7 @@ impl ResponsesReply {
         }
     }
 
-    /// Another part of a thought begins.
+    /// Start of another part of thinking.
     fn part_thinking(&mut self) {
         if !self.thinking.is_empty() {
             self.think(GAP);
@@ -383,8 +383,8 @@ impl ResponsesReply {
 }
 
 impl ItemInProgress {
-    /// Whether nothing of it is missing. A server that forgets to end its items still ends its
-    /// arguments, and a call has a name.
+    /// True if it is complete. A server that omits ends of items still completes its arguments, and
+    /// a call has a name.
     fn is_whole(&self) -> bool {
         match &self.what {
             ItemContent::Call { name, arguments, .. } => {
@@ -410,8 +410,8 @@ impl ItemContent {
     }
 }
 
-/// What has to be sent back of a thought. Without its encrypted content the server, which has
-/// stored nothing, would not know it.
+/// Thinking to send back. Without its encrypted content the server, which stores nothing, could not
+/// use it.
 fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
     let content = item.encrypted_content.as_str();
     let summary = summary.iter().map(|text| json!({ "type": "summary_text", "text": text }));
@@ -426,7 +426,7 @@ fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
     (!content.is_empty()).then_some(kept)
 }
 
-/// What was thought, and with it the order of the items, in which it has to be sent back.
+/// Thinking, with the order of the items in which it has to be sent back.
 fn reasoning(parts: &[ItemInProgress], text: String, with_calls: bool) -> Option<Reasoning> {
     let kept =
         |part: &ItemInProgress| matches!(part.what, ItemContent::Thinking { item: Some(_), .. });

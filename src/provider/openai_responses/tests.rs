@@ -1,5 +1,4 @@
-//! The adapter against a server that says exact bytes: replies as they were recorded, and what is
-//! made of them.
+//! The adapter against a server that sends exact bytes: recorded replies and their results.
 
 use std::sync::Arc;
 

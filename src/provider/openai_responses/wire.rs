@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::provider::lenient_json::{LenientList, Number, Object, Text};
 
-/// An event, whatever its type.
+/// An event of any type.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct ResponsesEvent<'a> {
@@ -58,7 +58,7 @@ pub(crate) struct ResponseItem<'a> {
     pub(crate) id: Text<'a>,
     #[serde(borrow)]
     pub(crate) content: LenientList<OutputPart<'a>>,
-    /// What kind of message a model means it to be.
+    /// Phase of a message, as set by the model.
     #[serde(borrow)]
     pub(crate) phase: Text<'a>,
     #[serde(borrow)]

@@ -1,4 +1,4 @@
-//! What of a request decides which exchange of a cassette answers it.
+//! Key of a request, which selects the exchange of a cassette.
 
 use posse_actors::conversation::{ContentPart, Message, ToolCall};
 use posse_actors::ports::Request;
@@ -54,7 +54,7 @@ impl CassetteKey {
         CassetteKey { tools, messages }
     }
 
-    /// Whether a request with the key `actual` is answered by the exchange with this key.
+    /// True if the exchange with this key answers a request with the key `actual`.
     pub(super) fn fits(&self, actual: &CassetteKey) -> bool {
         self.messages == actual.messages && self.missing_tool(actual).is_none()
     }

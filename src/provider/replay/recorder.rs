@@ -1,4 +1,4 @@
-//! Writes cassettes: beside a provider that answers, never instead of it.
+//! Recording of cassettes, next to a provider that answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::provider::replay::{
     Conceal, Exchange, Header, OpaqueReply, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
 };
 
-/// Deltas on their way from the provider to whoever wanted them.
+/// Capacity of the channel for deltas.
 const DELTAS_MAX: usize = 64;
 
 struct RecorderState {
@@ -112,7 +112,7 @@ impl Provider for Recorder {
             let (answer, seen) = join(answer, relay).await;
             match &answer {
                 Ok(completion) => shared.answered(asked, key, &seen, completion),
-                // What was not sent was not refused.
+                // A request that was not sent did not fail.
                 Err(ProviderError::Unasked { .. }) => {}
                 Err(error) if asked.is_some() => {
                     let reply = RecordedReply::Error(RecordedError::of(error));
@@ -180,7 +180,7 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
             Delta::Notice(_) | Delta::Usage(_) | Delta::Alive => None,
         }));
     } else {
-        // Nobody wanted deltas.
+        // Deltas were not requested.
         if let Some(reasoning) = &message.reasoning {
             pieces.push(json!({ thinking_field: reasoning.text }));
         }

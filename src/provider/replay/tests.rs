@@ -190,7 +190,7 @@ async fn plays_back_what_it_recorded() {
     assert_eq!(tape(&file, false).err().unwrap().code, "CFG032");
 }
 
-/// What only its server understands comes back as it came, and so do all of the figures.
+/// Opaque data is replayed unchanged, and so are all usage figures.
 #[tokio::test]
 async fn plays_back_every_dialect_with_what_only_its_server_understands() {
     use crate::provider::profile::Protocol;

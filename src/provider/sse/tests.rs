@@ -6,7 +6,7 @@ use super::*;
 
 type SseResult = (Vec<(String, String, u64)>, Result<(), SseError>);
 
-/// What a stream says when it arrives in these chunks.
+/// Events of a stream that arrives in these chunks.
 fn play<'c>(chunks: impl IntoIterator<Item = &'c [u8]>, bytes_max: usize) -> SseResult {
     let mut parser = SseParser::with_limit(bytes_max);
     let mut events = Vec::new();

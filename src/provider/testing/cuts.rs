@@ -1,8 +1,7 @@
-//! Streams that are cut at every byte, and what is asked next: in every protocol.
+//! Streams cut at every byte in every protocol, and the following request.
 //!
-//! However a reply breaks off, no call of it runs that had not arrived as a whole, its text is
-//! not there twice after the next attempt, and every history that can follow is one that the
-//! strictest server takes.
+//! For any cut, no incomplete call runs, text is not repeated after the next attempt, and every
+//! possible history is accepted by the strictest server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,7 +84,7 @@ fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
 }
 
-/// The calls with ids of the kernel, as they stand in a history.
+/// Calls with ids of the kernel, as in a history.
 fn minted(mut message: AssistantMessage) -> AssistantMessage {
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
         call.id = CallId::new(format!("c1-{nth}"));
@@ -114,7 +113,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &RecordedDialect) {
             let start = vec![user("go")];
             let histories: Vec<Vec<Arc<Message>>> = match reply {
                 Ok(reply) => {
-                    // Everything but the very end had arrived.
+                    // Everything except the very end had arrived.
                     assert_eq!(reply.message, whole_reply.message, "at {at}");
                     let mut message = minted(reply.message);
                     dialect.owner.sign(&mut message);
@@ -137,7 +136,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &RecordedDialect) {
                     assert!(TEXT.starts_with(&said), "at {at}: {said}");
                     let kept = AssistantMessage { content: Some(partial), ..Default::default() };
                     let kept = vec![Arc::new(Message::Assistant(kept))];
-                    // The reply is forgotten, or what was seen of it is kept.
+                    // The reply is dropped, or its visible part is kept.
                     let after = [user("go on")];
                     vec![
                         start.clone(),
@@ -151,7 +150,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &RecordedDialect) {
                 }
                 Err(other) => panic!("at {at}: {}", other.chain()),
             };
-            // Most cuts leave what the one before left.
+            // Most cuts leave the same history as the one before.
             if checked.replace(histories.clone()) == Some(histories.clone()) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What the strictest server of each protocol says of a request.
+//! The strictest server of each protocol, as a validator of requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -164,7 +164,7 @@ fn assistant_turn<'v>(
     ensure(!thought, "a message that ends with thinking", &Value::from(blocks))
 }
 
-/// Text that says something, or an image that can be seen.
+/// Text that is not blank, or a valid image.
 fn shown(block: &Value) -> ValidationResult {
     let source = &block["source"];
     match (text(block, "type")?, source["type"].as_str()) {

@@ -57,7 +57,7 @@ struct WireCall<'m> {
     id: &'m str,
     r#type: &'static str,
     function: WireFunction<'m>,
-    /// What came beside the call and only the server understands.
+    /// Opaque data of the call, for its server only.
     #[serde(skip_serializing_if = "Option::is_none")]
     extra_content: Option<&'m Value>,
 }
@@ -68,7 +68,7 @@ struct WireFunction<'m> {
     arguments: Cow<'m, str>,
 }
 
-/// What a tool answered, as the history has it.
+/// Result of a tool in the history.
 struct ToolResult<'m> {
     name: &'m str,
     content: &'m [ContentPart],
@@ -80,8 +80,8 @@ impl<'m> ChatMessage<'m> {
     }
 }
 
-/// Appends a group: one message, or an assistant's message with the results behind it. Results
-/// that nobody asked for are left out, so a group may come to nothing.
+/// Appends a group: one message, or an assistant message with its results. Results without a call
+/// are omitted, so a group may be empty.
 pub(crate) fn write_group(
     json: &mut Vec<u8>,
     group: &[Arc<Message>],
@@ -150,7 +150,7 @@ fn write_assistant(
     extras: &[Value],
     view: &GroupOptions<'_>,
 ) {
-    // What stands beside one call says nothing beside another.
+    // Opaque data is valid only with its own call.
     let extras = if extras.len() == message.tool_calls.len() { extras } else { &[] };
     let content = match &message.content {
         Some(text) => Content::Text(text.into()),
@@ -189,7 +189,7 @@ fn write_assistant(
     }
 }
 
-/// What can have a mark of the cache: a list of parts where there would be a text.
+/// Content that can carry a cache breakpoint: a list of parts instead of a text.
 fn markable<'m>(content: Content<'m>, quirks: &Quirks) -> Content<'m> {
     match content {
         Content::Text(text) if quirks.cache_breakpoints && !text.trim().is_empty() => {
@@ -206,8 +206,7 @@ fn write(json: &mut Vec<u8>, message: &ChatMessage<'_>) {
     write_json(json, message);
 }
 
-/// What the calls are called on the wire: what the model called them, where that tells them
-/// apart.
+/// Call ids on the wire: the model's own, if they are unique.
 fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(calls.len());
     for call in calls {

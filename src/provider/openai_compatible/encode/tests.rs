@@ -351,7 +351,7 @@ fn serialises_a_message_once() {
     let encoder = encoder(Quirks::default());
     let mut history = vec![user("go")];
     encoder.encode(&request(&history), false).unwrap();
-    // A mark in what was written shows whether it is written again.
+    // A mark in the buffer shows whether it is written again.
     encoder.kept.lock().unwrap().histories.0[0].json =
         br#"{"role":"user","content":"GO"}"#.to_vec();
     for n in 0..100 {

@@ -1,4 +1,4 @@
-//! Replies that are none, and what is said of them.
+//! Invalid replies and their errors.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! What Gemini says through its compatible endpoint and nobody else does: signed thinking beside
-//! calls, reasons to withhold a reply, and calls that are none.
+//! Gemini-specific behaviour of the compatible endpoint: signed thinking with calls, reasons for
+//! withheld replies, and invalid calls.
 
 use std::fmt::Write as _;
 

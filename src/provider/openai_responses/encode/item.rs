@@ -24,10 +24,10 @@ pub(super) struct Items<'e> {
     pub(super) blind: bool,
 }
 
-/// An item of what the model said.
+/// An item of a model message.
 #[derive(Debug, Clone, Copy)]
 enum OutputItem<'m> {
-    /// As it came.
+    /// Unchanged.
     Thought(&'m Value),
     Text {
         text: &'m str,
@@ -74,7 +74,7 @@ impl Items<'_> {
         pieces.retain(
             |piece| !matches!(piece, OutputItem::Text { text, .. } if text.trim().is_empty()),
         );
-        // The protocol has no thinking without anything that came of it.
+        // The protocol rejects thinking without following content.
         while let Some(OutputItem::Thought(_)) = pieces.last() {
             pieces.pop();
         }
@@ -189,7 +189,7 @@ fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<Ou
     (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(pieces)
 }
 
-/// Whether it is thinking with everything a server wants to see of it again.
+/// True for a thinking item with everything that a server requires again.
 fn is_thought(item: &Value) -> bool {
     let content = item.get("encrypted_content").and_then(Value::as_str);
     item.get("type").and_then(Value::as_str) == Some("reasoning")
