@@ -1,7 +1,6 @@
-//! What an agent costs that works for another, beside its model: one after the other, and a thousand
-//! of them with fifty at once.
+//! Cost of a subagent without its model: sequential, and 1,000 with 50 at once.
 //!
-//! `cargo bench --bench delegation`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench delegation`. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 
@@ -70,7 +69,7 @@ async fn one_by_one() -> bool {
     table::at_most("one delegation, wish to first request, median", median, 5.0, "ms")
 }
 
-/// What fifty agents hold that wait for their models.
+/// Memory of 50 subagents that wait for their models.
 async fn idle() -> bool {
     let all = (0..LIVE).map(|nth| call(nth, r#","wait":false"#)).collect();
     let scout = (0..LIVE).map(|_| ModelStep::Hang(String::new())).collect();

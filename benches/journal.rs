@@ -1,7 +1,7 @@
-//! How fast records are kept and checked, beside what the disk and the hash alone take.
+//! Speed of writing and verifying records, compared with disk and hash alone.
 //!
-//! `cargo bench --bench journal`, and `cargo bench --bench journal -- resume` for what it takes to
-//! go on with long sessions. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench journal`, and `cargo bench --bench journal -- resume` for resuming long
+//! sessions. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 #![expect(clippy::cast_precision_loss, reason = "rates for people")]
@@ -155,7 +155,7 @@ impl Tool for Talkative {
     }
 }
 
-/// How long a session takes to have a tool's facts on the disk.
+/// Time until the records of a tool call are on disk.
 async fn noted(dir: &Path) -> Duration {
     let mut tools = Toolbox::default();
     let spec = ToolSpec {

@@ -1,6 +1,6 @@
-//! What a turn costs beside the model and the tool: a thousand of them through the whole kernel.
+//! Cost of a turn without model and tool: 1,000 turns through the whole kernel.
 //!
-//! `cargo bench --bench turn`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench turn`. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 

@@ -258,7 +258,9 @@ impl SessionBuilder {
 
     /// Starts with another model.
     ///
-    /// # Panics If it does not start.
+    /// # Panics
+    ///
+    /// If it does not start.
     pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> RunningSession {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),

@@ -58,7 +58,7 @@ fn group() -> Value {
     json!({ "type": "object", "properties": {}, "additionalProperties": false })
 }
 
-/// Puts a property where its path says, with the groups above it.
+/// Inserts a property at its path, with the groups above it.
 fn place(object: &mut Value, path: &[&str], property: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = match *first {

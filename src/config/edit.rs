@@ -33,8 +33,8 @@ pub enum SettingChange<'a> {
     },
 }
 
-/// Changes one setting of the file at `path`, which is made if there is none, and says what was
-/// done. Nothing is written that could not be read again.
+/// Changes one setting of the file at `path`, which is created if missing; returns a description.
+/// Nothing is written that could not be read again.
 pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failure>> {
     let one = |failure: Failure| vec![failure];
     let source = ConfigFile::read(path, ReadPolicy::Optional).map_err(one)?;
@@ -74,7 +74,7 @@ pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failur
     Ok(format!("{}\n", printable(&said)))
 }
 
-/// How to use it, for somebody who gave nothing.
+/// Usage, for a call without arguments.
 pub fn explain(path: &Path) -> String {
     let missing = if path.exists() { "" } else { "  (none yet)" };
     format!(
@@ -91,7 +91,7 @@ fn failed(code: &'static str, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Configuration, what)
 }
 
-/// What is wrong with a file; an error if it must not be touched at all.
+/// Errors of a file; an error result if it must not be changed.
 fn seen(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
     let mut walk = Walk::new(source);
     walk.file();
@@ -156,7 +156,7 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     Ok(format!("set {key} = {} in {file}{was}{later}", shown(&value)))
 }
 
-/// Whether it was there.
+/// True if it existed.
 fn unset(object: &CstObject, parts: &[String]) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     if rest.is_empty() {
@@ -170,7 +170,7 @@ fn unset(object: &CstObject, parts: &[String]) -> bool {
         let children = CstContainerNode::from(group.clone()).children();
         children.iter().any(jsonc_parser::cst::CstNode::is_comment)
     };
-    // A group that this emptied says nothing any more.
+    // Removes a group that became empty.
     if removed
         && group.properties().is_empty()
         && !has_comment()
@@ -205,7 +205,7 @@ fn resolves(parts: &[&str]) -> bool {
     schema::find(parts).is_some()
 }
 
-/// The key that these parts mean, and whether they go on below it.
+/// The key for these parts, and whether they continue below it.
 fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     if parts.iter().any(|part| part.is_empty()) {
@@ -230,7 +230,7 @@ fn unknown(key: &str) -> Failure {
     }
 }
 
-/// The value that the text on the command line stands for.
+/// Value of a text on the command line.
 fn value_of(kind: ValueKind, text: &str) -> Value {
     let json = || serde_json::from_str(text).ok();
     let quoted = || json().filter(Value::is_string);

@@ -1,4 +1,4 @@
-//! Reading one configuration file: bounded, without waiting, and with the place of everything.
+//! Reading of one configuration file: bounded, non-blocking, with positions for errors.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -17,14 +17,14 @@ use crate::hex::hex;
 const BYTES_MAX: u64 = 2 << 20;
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// Whether a file has to be there, and whether it is the user's own.
+/// Requirements of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadPolicy {
-    /// It may be missing.
+    /// Optional.
     Optional,
     /// The user named it.
     Required,
-    /// It may be missing, and it is a repository's: no link is followed.
+    /// Optional, of a repository: links are not followed.
     Foreign,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct ConfigFile {
     pub(crate) text: String,
     /// Permission bits.
     pub(crate) mode: u32,
-    /// Whether it is neither ours nor root's.
+    /// True if its owner is neither this user nor root.
     pub(crate) is_foreign: bool,
-    /// Whether a byte order mark stood before the text.
+    /// True if it begins with a byte order mark.
     pub(crate) has_bom: bool,
     /// SHA-256 of the file as it is, in hex, if it is a repository's.
     pub(crate) digest: Option<String>,
@@ -189,7 +189,7 @@ pub(crate) fn newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Whether a line may be repeated on a terminal: not if there could be a secret in it.
+/// True if a line may be quoted on a terminal: not if it could contain a secret.
 fn may_show(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     let words = ["key", "token", "secret", "passw", "auth", "cookie"];

@@ -40,14 +40,14 @@ pub struct Layers {
 pub struct Leaf {
     /// The value, as it was checked.
     pub value: Value,
-    /// Who set it.
+    /// Its source.
     pub origin: SettingOrigin,
 }
 
-/// Who set a value.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// Nobody.
+    /// Built-in default.
     BuiltIn,
     /// A file.
     File {
@@ -64,10 +64,10 @@ pub enum SettingOrigin {
         line: usize,
         /// Why it counts.
         trust: TrustClass,
-        /// Whether the user's own values are part of it.
+        /// True if the user's own values are included.
         joined: bool,
     },
-    /// What was chosen last, by hand.
+    /// Saved preferences.
     Preferences,
     /// An environment variable.
     Variable(&'static str),
@@ -112,34 +112,34 @@ impl Layers {
     }
 }
 
-/// Reads layer after layer, lowest first, and collects what is wrong.
+/// Reads the layers, lowest first, and collects errors.
 #[derive(Debug, Default)]
 pub(crate) struct LayerReader {
     layers: Layers,
     notices: Vec<Notice>,
     failures: Vec<Failure>,
     inactive: BTreeSet<String>,
-    /// What the leaves of a repository that nobody trusts replaced.
+    /// Values replaced by an untrusted repository.
     displaced: BTreeMap<String, Option<Leaf>>,
     /// The repository's file.
     project: Option<ProjectFile>,
     saved: Option<Saved>,
 }
 
-/// What all layers come to.
+/// Merged layers.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// What counts.
+    /// Effective values.
     pub(crate) layers: Layers,
-    /// What should be said.
+    /// Notices.
     pub(crate) notices: Vec<Notice>,
-    /// What is wrong.
+    /// Errors.
     pub(crate) failures: Vec<Failure>,
     /// A saved provider that is not there.
     pub(crate) missing: Option<String>,
 }
 
-/// What the saved preferences replaced.
+/// Values replaced by saved preferences.
 #[derive(Debug)]
 struct Saved {
     provider: String,
@@ -166,7 +166,7 @@ impl LayerReader {
         }
     }
 
-    /// What was chosen last. A model belongs to the provider that it was chosen for.
+    /// Applies saved preferences. A model belongs to the provider it was chosen for.
     pub(crate) fn preferences(&mut self, saved: Preferences) {
         let Some(provider) = saved.provider else { return };
         let same = self.layers.get("defaultProvider").is_some_and(|leaf| leaf.value == provider);
@@ -183,8 +183,8 @@ impl LayerReader {
         self.saved = Some(Saved { provider, provider_before, model_before });
     }
 
-    /// Leaves a saved provider aside that is not there: it was chosen where other files counted.
-    /// Returns its name.
+    /// Ignores a saved provider that is not defined here: it was chosen with other files. Returns
+    /// its name.
     fn leave_unknown_aside(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         let name = self.saved.as_ref()?.provider.clone();
         let chosen = |leaf: &Leaf| leaf.origin == SettingOrigin::Preferences;
@@ -204,7 +204,7 @@ impl LayerReader {
         Some(name)
     }
 
-    /// Where another provider was named, the model that was chosen for the saved one goes.
+    /// Drops the saved model if another provider is selected.
     fn part_from_saved(&mut self) {
         let Some(saved) = self.saved.take() else { return };
         let leaves = &mut self.layers.leaves;
@@ -256,8 +256,8 @@ impl LayerReader {
         }
     }
 
-    /// What counts, what should be said, and what is wrong.
-    /// `is_preset` knows the providers that nobody needs to define.
+    /// Effective values, notices and errors. `is_preset`: true for providers that need no
+    /// definition.
     pub(crate) fn finish(mut self, is_preset: impl Fn(&str) -> bool) -> Finished {
         self.keep_providers_apart();
         let missing = self.leave_unknown_aside(is_preset);
@@ -335,7 +335,7 @@ impl LayerReader {
         }
     }
 
-    /// Says so when others could change the file or read keys in it.
+    /// Warns if other users could change the file or read keys in it.
     fn judge_mode(&mut self, source: &ConfigFile) {
         let has_key = || source.text.split(['"', '\'']).any(looks_like_key);
         let text = if source.is_foreign {

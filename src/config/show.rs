@@ -11,8 +11,8 @@ use crate::config::{
 };
 use crate::failure::printable;
 
-/// The effective settings, one a line or as one JSON object; with `origin`, who set each, and what
-/// a project wanted to set and did not.
+/// Effective settings, one per line or as a JSON object; with `origin`, their sources, and ignored
+/// settings of the project.
 pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_json: bool) -> String {
     if as_json {
         let object = if origin { with_origins(layers, project) } else { tree(layers) };
@@ -38,7 +38,7 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
     text
 }
 
-/// What a project wanted to set and did not, and why.
+/// Ignored settings of a project, with reasons.
 fn ignored(
     file: &ProjectFile,
 ) -> impl Iterator<Item = (&ProjectFile, &ProjectSetting, &'static str)> {
@@ -123,7 +123,7 @@ fn place(group: &mut Map<String, Value>, path: &[&str], value: Value) {
     }
 }
 
-/// The value without what must not be shown, however deep it lies.
+/// The value with secrets redacted at any depth.
 fn shown(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if is_sensitive(key) || looks_like_key(text) => json!(masked(text)),

@@ -71,7 +71,7 @@ impl ConfigFolders {
         text.replace(&self.dir.path().display().to_string(), "")
     }
 
-    /// What is wrong, as a person sees it.
+    /// Errors as displayed.
     pub(super) fn failures(&self) -> String {
         let failures = self.load().unwrap_err();
         assert!(failures.iter().all(|failure| failure.exit == Exit::Configuration));
@@ -658,7 +658,7 @@ fn has_no_key_or_variable_twice_and_defaults_that_fit() {
     }
 }
 
-/// The least time of many loads: what it takes when nothing else is going on.
+/// Minimum time of many loads.
 fn fastest(place: &ConfigFolders) -> Duration {
     let once = |_| {
         let start = Instant::now();
@@ -673,7 +673,7 @@ fn reads_three_small_files_in_little_time() {
     let place = ConfigFolders::new()
         .user(r#"{ "providers": { "a": { "model": "m", "baseURL": "https://h/v1", "apiKeyEnv": "K" } } }"#)
         .project(r#"{ "defaultAgent": "plan" }"#);
-    // Unoptimised, on a busy machine: far above what it takes, far below what a scan would.
+    // Unoptimised on a busy machine: far above the expected time, far below that of a scan.
     let took = fastest(&place);
     assert!(took < Duration::from_millis(20), "{took:?}");
 }

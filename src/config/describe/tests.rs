@@ -1,4 +1,4 @@
-//! What the schema and the guide say is what the program does.
+//! Schema and guide match the program.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::config::tests::ConfigFolders;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/configuration.md");
 
-/// What the words of the schema mean that ours uses; patterns are left to others.
+/// Checks a value against the schema keywords in use; patterns are not checked.
 fn fits(schema: &Value, value: &Value) -> bool {
     let number = |word: &str| schema.get(word).and_then(Value::as_f64);
     let kind = match schema.get("type").and_then(Value::as_str) {

@@ -1,4 +1,4 @@
-//! What a value must be to fit its key, and how a mismatch is told.
+//! Type check of values, and its errors.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::config::schema::{ConfigKey, ValueKind};
 use crate::config::{looks_like_key, masked};
 
-/// What is said instead of a number that follows from something else.
+/// Value for a number that is derived from other settings.
 const AUTO: &str = "auto";
 const SHOWN_CHARS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 8 << 10;
@@ -79,7 +79,7 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
         path.ends_with("apiKey") || path.ends_with("apiKeyEnv") || path.contains("headers");
     let shown = match value {
         Value::String(text) if secret || looks_like_key(text) => format!("\"{}\"", masked(text)),
-        // What stands before an @ is a password more often than not.
+        // Text before an @ is usually a password.
         Value::String(text) if text.contains("://") && text.contains('@') => {
             "an address with a password".into()
         }
@@ -92,13 +92,13 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
     format!("{path} must be {expected}, got {shown}{cut}")
 }
 
-/// How a value for `path` is written that fits.
+/// An example of a valid value for `path`.
 pub(crate) fn fitting(key: &ConfigKey, path: &str) -> String {
     let name = path.rsplit('.').next().unwrap_or(path);
     format!("write it like \"{name}\": {}", sample(key))
 }
 
-/// The same for an environment variable, where a text has no quotes.
+/// An example for an environment variable, where text has no quotes.
 pub(crate) fn example(key: &ConfigKey) -> String {
     match sample(key) {
         Value::String(text) => text,
@@ -126,7 +126,7 @@ fn sample(key: &ConfigKey) -> Value {
     }
 }
 
-/// The value that a text in an environment variable stands for.
+/// Value of a text in an environment variable.
 pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
     match kind {
         ValueKind::Bool => match text.to_ascii_lowercase().as_str() {
@@ -157,7 +157,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     (1..=LONGEST_MS).contains(&ms).then(|| Duration::from_millis(ms))
 }
 
-/// A name that can stand in a key.
+/// True for a name that can be part of a key.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
@@ -169,7 +169,7 @@ pub(crate) fn is_model(name: &str) -> bool {
     (1..=200).contains(&name.len()) && !name.contains(refused)
 }
 
-/// A pattern in `value` whose braces stand for more paths than anyone could mean.
+/// A pattern in `value` whose braces expand to too many paths.
 pub(crate) fn bomb(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => (paths_meant(text) > PATHS_MAX).then_some(text),
@@ -179,7 +179,7 @@ pub(crate) fn bomb(value: &Value) -> Option<&str> {
     }
 }
 
-/// At most how many paths the braces of a pattern stand for.
+/// Upper bound of the number of paths of a pattern with braces.
 fn paths_meant(pattern: &str) -> usize {
     let (mut product, mut here, mut depth) = (1_usize, 1_usize, 0_usize);
     for byte in pattern.bytes() {

@@ -35,7 +35,7 @@ impl LayerReader {
         self.unheld();
     }
 
-    /// The pairs of keys that a pair with a `*` stands for.
+    /// Pairs of keys for a pair with a `*`.
     fn instances(&self, less: &'static str, more: &str) -> Vec<(Cow<'static, str>, String)> {
         let Some((group, field)) = less.split_once(".*.") else {
             return vec![(less.into(), more.to_owned())];
@@ -81,7 +81,7 @@ impl LayerReader {
         }
     }
 
-    /// What was asked for and nothing can hold.
+    /// Requirements that cannot be enforced here.
     fn unheld(&mut self) {
         let asked = |key: &str, value: &str| {
             self.layers
@@ -95,7 +95,8 @@ impl LayerReader {
         }
     }
 
-    /// An error; or, if it takes a repository that nobody trusts to have it, what was before.
+    /// Adds an error; if it is caused by an untrusted repository, restores the earlier value
+    /// instead.
     fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
         let from_stranger = |leaf: &Leaf| {
             matches!(leaf.origin, SettingOrigin::Project { trust: TrustClass::Harmless, .. })
@@ -128,7 +129,7 @@ impl LayerReader {
     }
 }
 
-/// What is compared: a number, or a time in milliseconds.
+/// Comparable size: a number, or a time in milliseconds.
 fn size(value: &Value) -> Option<u128> {
     value.as_u64().map(u128::from).or_else(|| Some(duration(value.as_str()?)?.as_millis()))
 }

@@ -27,7 +27,7 @@ pub struct ProjectFile {
     pub name: String,
     /// SHA-256 of its bytes, in hex.
     pub digest: String,
-    /// Everything that it sets, in order.
+    /// All its settings, in order.
     pub wanted: Vec<ProjectSetting>,
 }
 
@@ -40,27 +40,27 @@ pub struct ProjectSetting {
     pub value: Value,
     /// The line, from 1.
     pub line: usize,
-    /// What became of it.
+    /// Its effect.
     pub fate: Fate,
-    /// Whether it has an effect in this version.
+    /// True if it has an effect in this version.
     pub active: bool,
 }
 
-/// What becomes of a project's setting.
+/// Effect of a project's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It counts.
+    /// It applies.
     Counts(TrustClass),
-    /// It would count if the project were trusted.
+    /// It would apply if the project were trusted.
     Waits,
-    /// It never counts, whoever trusts the project: why.
+    /// It never applies, with the reason.
     Refused(&'static str),
 }
 
 /// Why a project's setting counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustClass {
-    /// It can do no harm.
+    /// Harmless.
     Harmless,
     /// The user trusts the file as it is.
     Content,
@@ -69,8 +69,8 @@ pub enum TrustClass {
 }
 
 impl ProjectFile {
-    /// How many of the last rules in `layers` are this file's. A file of the user's that comes
-    /// after it replaces all of them.
+    /// Number of rules at the end of `layers` that come from this file. A later file of the user
+    /// replaces all of them.
     pub(crate) fn rules_in(&self, layers: &Layers) -> usize {
         let origin = layers.get(RULES).map(|leaf| &leaf.origin);
         if !matches!(origin, Some(SettingOrigin::Project { .. })) {
@@ -95,7 +95,7 @@ impl fmt::Display for TrustClass {
 }
 
 impl LayerReader {
-    /// Reads a repository's file. What is wrong with it stops nobody unless it is trusted.
+    /// Reads a repository's file. Its errors are fatal only if it is trusted.
     pub(crate) fn project_file(&mut self, path: &Path, sources: &Sources<'_>) {
         let source = match ConfigFile::read(path, ReadPolicy::Foreign) {
             Ok(None) => return,
@@ -190,7 +190,7 @@ impl LayerReader {
         (of_preset || of_user).then_some("a repository cannot send another provider's key")
     }
 
-    /// Why a setting is not stricter than what the user has.
+    /// Reason why a setting is not stricter than the user's.
     fn wider(&self, found: &ConfigLeaf) -> Option<&'static str> {
         const WIDER: &str = "a repository can only make it stricter";
         let order: &[&str] = match found.key.path {
@@ -273,8 +273,8 @@ impl LayerReader {
         self.insert(key, path, value, origin);
     }
 
-    /// A file of the user's that comes after the project's may speak of a provider of the same
-    /// name: then the user's keys go where the user says, and nowhere else.
+    /// If a later file of the user configures a provider of the same name, the project's definition
+    /// is dropped, so that the user's keys are sent only where the user says.
     pub(super) fn keep_providers_apart(&mut self) {
         let theirs = |leaf: &Leaf| matches!(leaf.origin, SettingOrigin::Project { .. });
         let name_of = |rest: &str| rest.split('.').next().unwrap_or_default().to_owned();
@@ -314,13 +314,13 @@ impl LayerReader {
     }
 }
 
-/// Whether a rule only takes away from what is allowed. What says nothing that is known does not.
+/// True if a rule only restricts. An unknown rule does not.
 fn narrows(rule: &Value) -> bool {
     matches!(rule["decision"].as_str(), Some("deny" | "ask"))
 }
 
-/// A list of rules of which some narrow what is allowed and some do not becomes two lists, in this
-/// order: nobody loses a rule that denies because another one beside it allows.
+/// Splits a list of rules into restricting and other ones, in this order: a deny rule is not lost
+/// because of an allow rule next to it.
 fn narrowing_apart(found: ConfigLeaf) -> Vec<ConfigLeaf> {
     let ConfigLeaf { key, path, value, line } = found;
     match value {
@@ -338,7 +338,7 @@ fn narrowing_apart(found: ConfigLeaf) -> Vec<ConfigLeaf> {
     }
 }
 
-/// Whether a list of the project's is added to the user's.
+/// True if a list of the project is added to the user's.
 fn adds_up(key: &ConfigKey) -> bool {
     key.path == RULES || key.path == "hooks" || key.path.starts_with("hooks.")
 }

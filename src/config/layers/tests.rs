@@ -1,4 +1,4 @@
-//! Conflicts, later versions, saved preferences, variables, and what is read of tools and models.
+//! Conflicts, later versions, saved preferences, variables, and settings of tools and models.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn lets_no_repository_stop_a_start_with_a_conflict() {
     assert_eq!(loaded.layers.get("context.main.minRecentTurns").unwrap().value, json!(2));
     let failures = place.load_with(|sources| sources.trust_project = true).unwrap_err();
     assert_eq!(failures[0].code, "CFG011");
-    // What the user says over it is the user's own.
+    // A value of the user replaces it.
     let over = place.variable("POSSE_MAIN_MAX_CONTEXT_TOKENS", "300");
     let over = over.user(r#"{ "context": { "main": { "summaryTargetTokens": 400 } } }"#);
     assert_eq!(over.load().unwrap_err()[0].code, "CFG011");
@@ -147,7 +147,7 @@ fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
         (own, "two", None, pair("mine", "m", 1)),
         (own, "mine", None, pair("mine", "saved", 0)),
         (own, "openai", None, pair("openai", "saved", 0)),
-        // What a flag names is not judged here, and what was saved does not count anyway.
+        // A flag's value is checked elsewhere, and the saved one does not apply.
         (own, "two", Some("three"), pair("three", "m", 0)),
     ];
     for (file, provider, flag, expected) in table {

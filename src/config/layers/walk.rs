@@ -1,4 +1,4 @@
-//! Going through one file: what is in it, and what is wrong with it, each with its place.
+//! Walk through a configuration file: its leaves and errors, with positions.
 
 use std::collections::HashMap;
 
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What is wrong with a name that the user could choose.
+/// Error of a user-defined name.
 fn misnamed(path: &[&str]) -> Option<String> {
     match path {
         ["providers", name] if !check::is_name(name) => {
