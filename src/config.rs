@@ -102,7 +102,7 @@ pub(crate) struct Outside<'a> {
     pub(crate) is_preset: &'a dyn Fn(&str) -> bool,
 }
 
-/// As `load`, with validators: invalid rules are errors, and an unknown saved provider is ignored.
+/// Loads with validators: invalid rules are errors, and an unknown saved provider is ignored.
 pub(crate) fn load_with(
     environment: &Environment,
     dirs: &Dirs,
@@ -163,7 +163,7 @@ pub fn project_file(root: &Path) -> PathBuf {
     root.join(".posse").join(FILE_NAME)
 }
 
-/// Abbreviated secret for display: enough to tell one from another.
+/// Abbreviated secret for display: enough to distinguish two secrets.
 pub(crate) fn masked(secret: &str) -> String {
     let count = secret.chars().count();
     let last: String = secret.chars().skip(count.saturating_sub(4)).collect();

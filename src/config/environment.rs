@@ -151,7 +151,7 @@ impl Dirs {
         self.check(workspace, "start in the folder of a project, or name one with --cwd DIR")
     }
 
-    /// The same check for an added folder.
+    /// Applies the check of `check_workspace` to an added folder.
     pub fn check_added(&self, folder: &Path) -> Result<(), Failure> {
         self.check(folder, "name the folder of a project with --add-dir DIR")
     }

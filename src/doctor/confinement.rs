@@ -283,7 +283,7 @@ fn fix(backend: Backend, failure: &str) -> Option<String> {
     }
 }
 
-/// Restriction of user namespaces to programs with an AppArmor profile.
+/// Restriction of user namespaces to programs with an `AppArmor` profile.
 const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 
 fn install(package: &str) -> String {

@@ -27,7 +27,7 @@ pub(crate) enum Instruction {
     Compact(Option<String>),
     /// Report the parts of the context.
     Context,
-    /// HumanDecision on a permission request.
+    /// Answer to a permission request.
     Answer(QuestionId, HumanDecision),
 }
 

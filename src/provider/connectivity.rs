@@ -25,9 +25,10 @@ const LIST_BYTES_MAX: usize = 4 << 20;
 /// Result of a connectivity check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reached {
-    /// It has a list, with or without the model; `None`: the answer is not a list.
+    /// The server lists its models. True if the model is listed; `None`: the response is not a
+    /// list.
     Listed(Option<bool>),
-    /// It answers, but has no list of models.
+    /// The server responds, but has no list of models.
     WithoutList,
     /// There is a login, and it is good; its server was asked for nothing.
     LoggedIn,

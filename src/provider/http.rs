@@ -74,7 +74,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Checks everything that needs no network.
+    /// Checks the settings that can be checked without network access.
     pub(crate) fn new(profile: &ProviderProfile, path: &str) -> Result<Endpoint, Failure> {
         let url = parse_url(profile, path)?;
         let headers = headers(profile, &url)?;

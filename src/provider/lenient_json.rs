@@ -12,7 +12,7 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAcces
 /// More tokens than this in one reply is a mistake of the server.
 const TOKENS_MAX: u64 = 100_000_000;
 
-/// Parses `json`. If lone surrogates prevent that, they are replaced first, in `room`.
+/// Parses `json`. If lone surrogates prevent that, they are first replaced in the buffer `room`.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(
     json: &'a str,
     room: &'a mut String,

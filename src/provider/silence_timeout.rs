@@ -3,8 +3,8 @@
 //! One timer serves the whole reply. It is set to the earlier of both deadlines and moved only when
 //! it fires: a timer per piece would cost as much as the piece.
 //!
-//! A process that was stopped or suspended could not receive anything. A timer that fires far too
-//! late indicates that, and silence is then measured again from that moment.
+//! A process that was stopped or suspended could not receive data. A timer that fires far too late
+//! indicates that, and the measurement of silence restarts at that moment.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

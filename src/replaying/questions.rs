@@ -40,7 +40,7 @@ pub(crate) enum RecordedAnswer {
 }
 
 impl RecordedQuestion {
-    /// HumanDecision of the user, if there was one.
+    /// Decision of the user, if there was one.
     pub(crate) fn decision(&self) -> Option<HumanDecision> {
         match self.end.as_ref()? {
             RecordedAnswer::Allowed => Some(HumanDecision::Allow(Scope::Once)),

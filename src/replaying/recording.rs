@@ -93,7 +93,7 @@ impl Recording {
             Event::MessageDelivered { message_id } => match self.queued.remove(message_id) {
                 // Delivered earlier, it would keep the call from starting.
                 Some((message, Some(call))) => {
-                    self.user_messages.entry(call).or_default().push(message)
+                    self.user_messages.entry(call).or_default().push(message);
                 }
                 Some((message, None)) => {
                     if let Some(turn) = self.turns.last_mut() {

@@ -197,7 +197,7 @@ impl Fold {
                 let seen = billing.as_deref().and_then(|billing| billing.claimed).unwrap_or(*usage);
                 match (outcome, self.steps.last_mut()) {
                     (Some("answered"), Some(ReplayStep::Reply { usage, .. })) => {
-                        *usage = Some(seen)
+                        *usage = Some(seen);
                     }
                     (Some("answered") | None, _) => {}
                     (Some(_), _) => self.spent = Some(seen),

@@ -249,7 +249,7 @@ impl fmt::Display for Finding {
             ProtectedChange::Created => write!(f, "{path} is protected and was created")?,
             ProtectedChange::Changed => write!(f, "{path} is protected and was changed")?,
             ProtectedChange::Removed => {
-                write!(f, "{path} is protected and was removed or renamed")?
+                write!(f, "{path} is protected and was removed or renamed")?;
             }
             ProtectedChange::Replaced => {
                 write!(f, "{path} is protected and another repository is in its place")?;
@@ -263,7 +263,7 @@ impl fmt::Display for Finding {
                 crate::failure::printable(&names.join(", "))
             )?,
             ProtectedChange::LeadsOutside => {
-                write!(f, "{path} leads git to a place outside the workspace")?
+                write!(f, "{path} leads git to a place outside the workspace")?;
             }
             ProtectedChange::CameWithRepository => write!(f, "{path} came with a new repository")?,
             ProtectedChange::TooMuch => {

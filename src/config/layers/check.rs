@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 8 << 10;
 const ITEMS_MAX: usize = 1000;
 const PATHS_MAX: usize = 1000;
 
-/// Whether `value` fits; otherwise what it must be.
+/// Returns `Ok` if `value` is valid for `kind`, else a description of valid values.
 pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
     let text = value.as_str();
     let fits = match kind {

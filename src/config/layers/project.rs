@@ -27,7 +27,7 @@ pub struct ProjectFile {
     pub name: String,
     /// SHA-256 of its bytes, in hex.
     pub digest: String,
-    /// All its settings, in order.
+    /// Settings of the file, in order.
     pub wanted: Vec<ProjectSetting>,
 }
 
@@ -49,11 +49,11 @@ pub struct ProjectSetting {
 /// Effect of a project's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It applies.
+    /// The setting applies.
     Counts(TrustClass),
-    /// It would apply if the project were trusted.
+    /// The setting would apply if the project were trusted.
     Waits,
-    /// It never applies, with the reason.
+    /// The setting never applies. Contains the reason.
     Refused(&'static str),
 }
 
@@ -273,8 +273,9 @@ impl LayerReader {
         self.insert(key, path, value, origin);
     }
 
-    /// If a later file of the user configures a provider of the same name, the project's definition
-    /// is dropped, so that the user's keys are sent only where the user says.
+    /// Drops the project's definition of a provider if a later file of the user configures a
+    /// provider of the same name, so that the user's keys are sent only to addresses that the user
+    /// configured.
     pub(super) fn keep_providers_apart(&mut self) {
         let theirs = |leaf: &Leaf| matches!(leaf.origin, SettingOrigin::Project { .. });
         let name_of = |rest: &str| rest.split('.').next().unwrap_or_default().to_owned();

@@ -181,7 +181,7 @@ impl Person {
                 }
             }
             RemoteMessage::Failed(_, message) => {
-                self.say(&format!("({})\n", printable(&message))).await
+                self.say(&format!("({})\n", printable(&message))).await;
             }
             RemoteMessage::Dropped(why) => return Some(AttachOutcome::Cut(why)),
         }

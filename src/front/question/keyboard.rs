@@ -143,9 +143,7 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
     while let Some(now) = order {
         if now == HUSH {
             match hush(keyboard, orders, &mut questions) {
-                Hushed::Quiet if said.blocking_send((questions, KeyboardEvent::Quiet)).is_ok() => {
-                    ()
-                }
+                Hushed::Quiet if said.blocking_send((questions, KeyboardEvent::Quiet)).is_ok() => {}
                 Hushed::Quiet | Hushed::Gone => return,
                 Hushed::Order(other) => {
                     order = other;

@@ -174,7 +174,7 @@ impl ShellReader {
         loop {
             match self.mode {
                 ReaderMode::Commands(_) | ReaderMode::Array | ReaderMode::Condition => {
-                    self.end_command()
+                    self.end_command();
                 }
                 _ => {}
             }

@@ -245,7 +245,7 @@ impl Walker {
                 ShellEvent::After(index) => self.redirected(&mut pass, *index, cwd),
                 ShellEvent::Pipe => pass.end_stage(true),
                 ShellEvent::And | ShellEvent::Or | ShellEvent::End | ShellEvent::Background => {
-                    pass.end_stage(false)
+                    pass.end_stage(false);
                 }
                 ShellEvent::Timed | ShellEvent::Not => {}
             }

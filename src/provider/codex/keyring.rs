@@ -81,7 +81,7 @@ mod system {
         on_its_own(home, move |entry| entry.set_secret(&json))
     }
 
-    /// Runs `act` on a thread of its own: it may block, and contains a runtime.
+    /// Runs `act` on a separate thread: it may block, and contains a runtime.
     fn on_its_own<T: Send + 'static>(
         home: &Path,
         act: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,

@@ -240,7 +240,7 @@ impl StoredLogin {
         }
     }
 
-    /// The file with new tokens, and everything else unchanged.
+    /// The file with new tokens and all other content unchanged.
     pub(super) fn renewed(&self, new: &Tokens, now: Timestamp) -> String {
         let mut json = self.json.clone();
         let mut tokens = self.tokens().cloned().unwrap_or_default();

@@ -182,7 +182,8 @@ impl ResponsesReply {
         }
     }
 
-    /// End of the reply, which repeats everything. `kind`: name of the event, if it was one.
+    /// End of the reply, which repeats its whole content. `kind`: event name, if it came as an
+    /// event.
     fn conclude(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
         if let Some(error) = whole.error.filter(|error| error.get() != "null") {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));

@@ -504,7 +504,7 @@ fn a_repository_that_is_gone_is_told() {
             fs::rename(root.join(".git"), root.with_file_name("outside")).unwrap();
         }),
         (ProtectedChange::Removed, "a/b/inner/.git", |root| {
-            fs::remove_dir_all(root.join("a")).unwrap()
+            fs::remove_dir_all(root.join("a")).unwrap();
         }),
     ];
     for (what, path, act) in acts {

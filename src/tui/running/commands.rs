@@ -6,7 +6,7 @@ use crate::failure::{Exit, Failure};
 use crate::frontend::commands::Command;
 use crate::frontend::{
     BackgroundJob, LoadedSession, Report, Selectable, SessionSelection, Task, is_default,
-    session_queries,
+    session_queries as queries,
 };
 use crate::tui::TuiEnvironment;
 use crate::tui::running::effects::NO_SESSION;
@@ -129,23 +129,19 @@ impl Tui<'_> {
             }
             Command::Compact(keep) => self.ask(|session| async move {
                 // The result is reported as an event.
-                session_queries::compact(&session, keep).await.err()
+                queries::compact(&session, keep).await.err()
             }),
             Command::Context(json) => {
-                self.ask(
-                    |session| async move { Some(session_queries::context(&session, json).await) },
-                );
+                self.ask(|session| async move { Some(queries::context(&session, json).await) });
             }
             Command::Cost => {
-                self.ask(|session| async move { Some(session_queries::cost(&session).await) })
+                self.ask(|session| async move { Some(queries::cost(&session).await) });
             }
             Command::Memory => {
-                self.ask(|session| async move { Some(session_queries::memory(&session).await) });
+                self.ask(|session| async move { Some(queries::memory(&session).await) });
             }
             Command::Forget(agent) => {
-                self.ask(
-                    |session| async move { Some(session_queries::forget(&session, agent).await) },
-                );
+                self.ask(|session| async move { Some(queries::forget(&session, agent).await) });
             }
             Command::Jobs(which) => {
                 if let Some(current) = &self.current {
@@ -211,7 +207,7 @@ impl Tui<'_> {
         };
         let session = current.session.clone();
         self.start_lookup(COLLECTING, async move {
-            LookupResult::Changes(session_queries::changes(&session).await)
+            LookupResult::Changes(queries::changes(&session).await)
         });
     }
 
@@ -222,10 +218,10 @@ impl Tui<'_> {
         self.start_lookup(COLLECTING, async move {
             let text = match (run_blocking(job).await, &what, session) {
                 (Ok(text), Report::Agents, Some(session)) => {
-                    Ok(format!("{text}\n{}", session_queries::subagents(&session).await))
+                    Ok(format!("{text}\n{}", queries::subagents(&session).await))
                 }
                 (Ok(text), Report::Permissions, Some(session)) => {
-                    Ok(text + &session_queries::session_grants(&session).await)
+                    Ok(text + &queries::session_grants(&session).await)
                 }
                 (text, ..) => text,
             };

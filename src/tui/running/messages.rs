@@ -32,7 +32,7 @@ pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
     match app.status.tier.as_str() {
         "full" => (),
         "reduced" => {
-            lines.push((Role::Warn, "sandbox reduced: commands can read secret files".to_owned()))
+            lines.push((Role::Warn, "sandbox reduced: commands can read secret files".to_owned()));
         }
         _ => lines.push((Role::Bad, "no sandbox: commands run with all your rights".to_owned())),
     }

@@ -28,7 +28,7 @@ impl Tui<'_> {
             Ok(Ok(text)) => self.app.composer.set(&text),
             Ok(Err(failure)) => self.app.view.failures(&[failure]),
             Err(died) => {
-                self.app.view.note(Role::Bad, format!("the editor thread crashed: {died}"))
+                self.app.view.note(Role::Bad, format!("the editor thread crashed: {died}"));
             }
         }
     }

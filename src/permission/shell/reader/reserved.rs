@@ -189,7 +189,7 @@ impl ShellReader {
                 match c {
                     '\n' => self.read_heredocs(),
                     '|' | '(' => {
-                        self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns))
+                        self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns));
                     }
                     ')' => self.mode = ReaderMode::Commands(Closer::Case(CaseState::Body)),
                     ';' | '&' | '<' | '>' => self.flaw(Flaw::Syntax),

@@ -1,4 +1,4 @@
-//! Encoder of turns: a model message, and everything up to the next one as a single user message.
+//! Encoder of turns: a model message, and all content up to the next one as a single user message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const SILENT_MODEL: &str = "(no answer)";
 const SILENT_USER: &str = "(empty message)";
 const BETWEEN: &str = "Go on.";
 
-/// A model message, and everything up to the next one.
+/// A model message, and all messages up to the next one.
 pub(super) struct Turns<'e> {
     pub(super) quirks: &'e Quirks,
     pub(super) owner: &'e Owner,
@@ -223,7 +223,7 @@ fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<An
     (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(pieces)
 }
 
-/// True for a thinking block with everything that a server requires again.
+/// True for a thinking block with all fields that a server requires back.
 fn is_thought(item: &Value) -> bool {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     match text("type") {

@@ -189,7 +189,7 @@ fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<Ou
     (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(pieces)
 }
 
-/// True for a thinking item with everything that a server requires again.
+/// True for a thinking item with all fields that a server requires back.
 fn is_thought(item: &Value) -> bool {
     let content = item.get("encrypted_content").and_then(Value::as_str);
     item.get("type").and_then(Value::as_str) == Some("reasoning")
