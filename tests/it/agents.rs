@@ -146,7 +146,7 @@ fn one_agent_calls_others_by_their_own_providers() {
     assert_remembered(&machine, events[0]["sessionId"].as_str().unwrap());
 }
 
-/// What the two have reported is shown, and is part of an exported document.
+/// Both reports are shown, and are part of an exported document.
 fn assert_remembered(machine: &Machine, id: &str) {
     let shown = machine.posse(&["sessions", "show", id, "--memory", "--json"]);
     shown.assert_code(0);
@@ -177,7 +177,7 @@ fn a_person_sees_who_does_what() {
     let ended = machine.posse(&["run", "-y", "--multi-agent", "find it"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "Then not.\n");
-    // Behind each name stands what tells it from others of that name.
+    // Each name is followed by a number that distinguishes agents of that name.
     let shown: String =
         ended.stderr.split(" #").enumerate().fold(String::new(), |text, (nth, part)| {
             let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -399,7 +399,7 @@ fn a_stop_leaves_no_process_of_a_child_behind() {
     assert_eq!(running.end().code, Some(130));
 }
 
-/// A machine on which `audit` is asked through a server of its own, and may do everything.
+/// A machine on which `audit` has a server of its own and may do everything.
 fn two_servers(main: &ModelServer, others: &ModelServer) -> Machine {
     let machine = Machine::configured(main, &json!({"agentMode": "multi-agent"}), &json!({}));
     let path = machine.path("posse/config/config.json");
@@ -463,7 +463,7 @@ fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_ag
     assert!(result.contains("): done") && result.contains("Nothing to hide."), "{result}");
     machine.verify();
 
-    // There is nothing left to go on with, and saying so starts nobody.
+    // Nothing is unfinished, and reporting that starts no agent.
     assert_eq!(resumed(&machine, &[]).0.code, Some(2));
     assert_eq!(others.requests().len(), 3);
 }
@@ -496,7 +496,7 @@ fn something_else_that_is_said_stops_those_that_were_waited_for() {
     let machine = two_servers(&main, &others);
     let mut running = machine.start(&["-y", "--sandbox", "off", "look"]);
     others.wait_for_request();
-    // What was not heard of may not be recorded yet.
+    // An event that was not received may not be recorded yet.
     while running.wait_for("model.request")["agentPath"] != "build/audit" {}
     running.signal(Signal::SIGKILL);
     running.wait();
@@ -525,7 +525,7 @@ fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() 
     terminal.press("make it\r");
     terminal.see("allow? [y] once");
     terminal.press("y\r");
-    // The main agent ends at about the time at which the other asks; nobody answers before that.
+    // The main agent ends at about the time of the other's request, which is not answered earlier.
     terminal.see("build -> audit #");
     terminal.see("allow? [y] once");
     eventually("the main agent has ended", || main.requests().len() == 2);

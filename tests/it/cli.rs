@@ -1,4 +1,4 @@
-//! The command line and the configuration: what is refused, with which code and which words.
+//! Errors of the command line and the configuration, with codes and texts.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -164,8 +164,7 @@ fn reports_all_mistakes_of_the_configuration_together() {
     "#);
 }
 
-/// Rules are part of the configuration: what is wrong with them comes with the rest, and with its
-/// place.
+/// Errors in rules are reported with the other configuration errors and their places.
 #[test]
 fn rules_that_make_no_sense_are_reported_with_the_rest() {
     let machine = Machine::with(&ModelServer::start(Vec::new()));
@@ -185,7 +184,7 @@ fn rules_that_make_no_sense_are_reported_with_the_rest() {
     assert_eq!(ended.stderr.matches(&place).count(), 2, "{}", ended.stderr);
 }
 
-/// One row each: what a file says, and what is said about it.
+/// One row each: content of a file, and its error.
 #[test]
 fn every_other_fault_of_a_configuration_has_its_code() {
     let server = ModelServer::start_and_repeat(vec![says("hi")]);
@@ -226,7 +225,7 @@ fn every_other_fault_of_a_configuration_has_its_code() {
     let edited = machine.posse(&["config", "edit", "maxTurns", "3"]);
     assert_refused(&edited, 3, "error[CFG012]");
 
-    // A file with a key that everybody can read.
+    // A file with a key that all users can read.
     let mut config: Value = serde_json::from_str(&base).unwrap();
     config["providers"]["local"]["apiKey"] = json!(key);
     config["providers"]["local"]["auth"] = json!("bearer");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::dialects::strict;
 use crate::posse::{Machine, RunningPosse};
 
-/// Which tokens count, and what was asked.
+/// Valid tokens, and requests received.
 #[derive(Debug)]
 struct Vendor {
     access: String,
@@ -84,7 +84,7 @@ fn serve(connection: &TcpStream, vendor: &Mutex<Vendor>) -> std::io::Result<()> 
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let renews = head.starts_with("POST /oauth/token ");
     if renews {
-        // Long enough for everybody else to want the same.
+        // Long enough for all others to request the same.
         thread::sleep(Duration::from_millis(300));
     }
     let (status, kind, text) = answer(&mut vendor.lock().unwrap(), renews, &head, &body);

@@ -1,4 +1,4 @@
-//! The commands around the configuration, as somebody types them.
+//! Configuration commands, as typed by a user.
 
 #![expect(clippy::disallowed_types, reason = "tests start the program plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -113,7 +113,7 @@ fn a_change_says_what_keeps_it_from_counting() {
     assert!(!state.join("preferences.json").exists());
     let ended = desk.posse(&["config", "forget"]);
     assert_eq!(ended.out, "nothing was chosen  (/home/state/preferences.json)\n");
-    // What goes with nothing else is written, and said at once.
+    // A setting that conflicts with others is written, and the conflict is reported at once.
     let ended = desk.posse(&["config", "edit", "providers.mine.apiKey", "not-a-real-key"]);
     assert_eq!(ended.code, Some(0));
     assert!(ended.err.contains("error[CFG011]"), "{}", ended.err);
@@ -188,7 +188,7 @@ fn a_choice_counts_where_it_is_defined_and_is_left_aside_elsewhere() {
     let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("\"two\"")).collect();
     assert_eq!(said.len(), 1, "{}", ended.stderr);
     assert!(said[0].contains("preferences.json") && said[0].contains("posse config forget"));
-    // What is named by hand must be there.
+    // A file named explicitly must exist.
     let ended = machine.posse(&["run", "--provider", "three", "hi"]);
     ended.assert_code(3);
     assert!(ended.stderr.contains("error[CFG024]"), "{}", ended.stderr);

@@ -1,7 +1,7 @@
-//! Confinement: the same commands within each way of confining, and what each reports.
+//! Confinement: the same commands with each mechanism, and their enforcement reports.
 //!
-//! A way that does not work on a machine fails here: user namespaces and bubblewrap are what the
-//! tests need, and `./check` installs what can be installed.
+//! A mechanism that does not work on the machine fails the test: user namespaces and bubblewrap are
+//! required, and `./check` installs what can be installed.
 
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -22,7 +22,7 @@ const BACKENDS: [Backend; 3] = [Backend::Namespaces, Backend::Bubblewrap, Backen
 /// The ways that arrange a file system.
 const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
 
-/// A workspace, something beside it, and a sandbox.
+/// A workspace, a folder outside of it, and a sandbox.
 struct SandboxedWorkspace {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
@@ -31,12 +31,12 @@ struct SandboxedWorkspace {
     timeout: Duration,
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Ran {
     outcome: ProcessOutcome,
     report: Value,
     text: String,
-    /// When it began, after everything was prepared.
+    /// Start time, after preparation.
     began: Instant,
 }
 
@@ -45,8 +45,8 @@ impl SandboxedWorkspace {
         SandboxedWorkspace::with(backend, tempfile::tempdir().unwrap(), None)
     }
 
-    /// One with a home, where nobody else makes folders: in those for temporary files something
-    /// changes all the time.
+    /// With a home folder in a place without other activity: folders for temporary files change all
+    /// the time.
     fn apart(backend: Backend) -> SandboxedWorkspace {
         let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         let folder = tempfile::tempdir_in(beside).unwrap();
@@ -322,7 +322,7 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
         let ran = place.run(&command).await;
         let mut text = ran.text;
         if backend == Backend::Landlock && !nix::unistd::geteuid().is_root() {
-            // Without a namespace nobody may drop what an ordinary user could get, and does not.
+            // Without a namespace an ordinary user has no capability to drop.
             let (begin, end) = (text.find("CapBnd:").unwrap(), text.find("NoNewPrivs").unwrap());
             text.replace_range(begin..end, "CapBnd:0000000000000000");
         }
@@ -374,7 +374,7 @@ async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
     let look = "cd $AT/home; cat .netrc other new 2>/dev/null; cat $AT/state/grants 2>/dev/null; \
                 (echo x > other) 2>/dev/null; cd $AT/work && echo x > in; echo ran";
     assert_eq!(until_ahead(&place, look).await.text, "was shownran\n");
-    // What was beside the hidden file is the hidden file now, and something new is beside it.
+    // The visible file becomes the hidden one, and a new one is next to it.
     std::fs::rename(place.path("home/other"), place.path("home/.netrc")).unwrap();
     std::fs::write(place.path("home/new"), "new").unwrap();
     // Whether the helper had made its rules by then or not: they must not count any more.
@@ -546,7 +546,7 @@ async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
 }
 
 mod program {
-    //! What the program as a whole does with it.
+    //! Behaviour of the whole program.
 
     use serde_json::json;
 

@@ -17,7 +17,7 @@ fn small() -> Value {
     }}})
 }
 
-/// What is in a file: something to look for, and much beside it.
+/// Content of a file: a fact, and much other text.
 fn secret_of(nth: usize) -> String {
     format!("the number of file {nth} is {}", nth * 7919 + 13)
 }
@@ -127,7 +127,7 @@ fn a_branch_reads_what_its_origin_has_recorded() {
     let before = journal(&trunk);
     let (branch, shown) = ask(&trunk, true, &id(0));
     assert!(branch != trunk && shown.contains(&secret_of(0)), "{shown}");
-    // The whole history, and not what a compaction had left of it.
+    // The whole history, not the compacted one.
     let (same, shown) = ask(&branch, false, "history");
     assert_eq!(same, branch);
     assert!(shown.contains("USER: Read them all.") && shown.contains(&secret_of(0)), "{shown}");
@@ -169,7 +169,7 @@ fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
     machine.verify();
 }
 
-/// A server that takes requests of so many bytes beside tools, and no more.
+/// A server that accepts requests up to a size, not counting tools.
 fn takes_little(request: &Value) -> ModelAnswer {
     if request["messages"].to_string().len() < 20_000 {
         return says("fine");
@@ -248,8 +248,8 @@ fn wants_by_id(request: &Value) -> ModelAnswer {
     }
 }
 
-/// Facts in what tools returned, rules in what the user said: after five compactions a model that
-/// reads nothing but its context has every rule in it, and gets to every fact.
+/// Facts in tool output, rules in user messages: after five compactions the context contains every
+/// rule, and every fact is reachable by its id.
 #[test]
 fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
     const FILES: usize = 20;
@@ -297,7 +297,7 @@ fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
     for rule in rules {
         assert!(last.contains(rule), "{rule}: {last}");
     }
-    // Of each: what the model got to see right after it had asked for it by id.
+    // Result of the request for each fact by its id.
     for nth in 0..FILES {
         let request = &requests[FILES + rules.len() + nth + 1];
         let shown = request["messages"].as_array().unwrap().last().unwrap()["content"].to_string();

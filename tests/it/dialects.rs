@@ -1,5 +1,5 @@
-//! Whole tasks in the protocols besides Chat Completions: the program against a small server that
-//! speaks each, and that refuses what the strictest one would.
+//! Whole tasks in the protocols besides Chat Completions: the program against a small server of
+//! each, which rejects requests like the strictest one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,18 +21,18 @@ const RESPONSES: &str =
 #[derive(Clone, Copy)]
 struct TestDialect {
     kind: &'static str,
-    /// Where requests go.
+    /// Path of requests.
     path: &'static str,
     key_line: &'static str,
     check: fn(&Value) -> Result<(), String>,
     /// Thinking, text, and two calls.
     calls: &'static str,
-    /// What of the thinking has to come back.
+    /// Part of the thinking that must be sent back.
     secret: &'static str,
     /// A final answer.
     says: fn(&str) -> String,
     refuses: fn() -> String,
-    /// What it sends in the middle of a stream when it is overloaded.
+    /// Event for an overload in the middle of a stream.
     overloaded: &'static str,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn responses_reply(text: &str, end: &Value) -> String {
     ])
 }
 
-/// What the server does with one request.
+/// Behaviour of the server for one request.
 enum ScriptedReply {
     /// A stream of this.
     Stream(String),
@@ -233,7 +233,7 @@ fn thinks_calls_and_answers() {
         assert!(head.starts_with(&format!("POST {} ", dialect.path)), "{head}");
         assert!(head.contains(dialect.key_line), "{head}");
 
-        // What has to come back is part of the record.
+        // Data that must be sent back is part of the record.
         let journal = std::fs::read_to_string(machine.session_dir().join("session.jsonl")).unwrap();
         assert!(journal.contains(dialect.secret));
         assert!(!journal.contains("the-key-of-the-user"));
@@ -312,7 +312,7 @@ fn says_who_does_not_accept_the_key() {
     });
 }
 
-/// The strictest server is no looser than it says: it finds what is wrong.
+/// The strictest server detects errors.
 #[test]
 fn the_judge_is_not_blind() {
     let chat = json!({"messages": [

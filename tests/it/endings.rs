@@ -1,5 +1,5 @@
-//! How a run ends from outside, once and twice, and how it goes on where it should: the documented
-//! code, the session's id at both ends, everything recorded, no process left, and soon.
+//! Ends of a run by signals, once and twice, and survival where required: exit code, session id at
+//! both ends, complete records, no process left, within a time limit.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,17 +25,17 @@ use crate::signals::{eventually, marked, marker};
 const SIGNALS: [(Signal, i32); 3] =
     [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
 
-/// A stop is quick; this is what a busy machine may add.
+/// Additional time on a busy machine.
 const SOON: Duration = Duration::from_secs(4);
 
-/// What is promised of a cancelled wait.
+/// Promised time of a cancelled wait.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Tries for a figure that load disturbs.
 const TRIES: usize = 5;
 
-/// What makes a run wait in a way of that name, and the event after which it does. Commands sleep
-/// for so long.
+/// Makes a run wait in the given way; returns the event after which it does. Commands sleep for the
+/// given time.
 fn wait(way: &str, sleep: &str) -> (ModelAnswer, Value, &'static str) {
     let half = || stream_bytes(text_event("half").as_bytes());
     let hook = json!([{"event": "PreToolUse", "command": ["sleep", sleep], "timeoutMs": 60_000}]);
@@ -118,7 +118,7 @@ fn the_id_is_said_at_both_ends_of_every_other_run() {
             let ended = machine.posse(&["run", "--output-format", format, "go"]);
             let first = ended.stderr.split_whitespace().nth(1).unwrap();
             let last = format!("session {first} · posse resume {first}");
-            // One that is parked says as well how it goes on by itself.
+            // A parked run also prints the scheduling line.
             let lines: Vec<_> =
                 ended.stderr.lines().filter(|l| !l.starts_with("by itself")).collect();
             assert_eq!(lines.last(), Some(&&*last), "{}", ended.stderr);
@@ -128,7 +128,7 @@ fn the_id_is_said_at_both_ends_of_every_other_run() {
     });
 }
 
-/// A server that answers when the test says so.
+/// A server that answers when the test permits it.
 fn gated(answers: Vec<ModelAnswer>) -> (ByteServer, Sender<()>) {
     let (open, gate) = channel();
     let mut answers = answers.into_iter();
@@ -271,7 +271,7 @@ fn a_run_that_was_stopped_for_a_while_goes_on_where_it_was() {
         ended.assert_code(0);
         let events = ended.events();
         assert_eq!(events.last().unwrap()["result"], "half and half", "{signal}");
-        // What came while nobody could listen may be asked for once more.
+        // Data that arrived while the process was stopped may be requested again.
         let retries = events.iter().filter(|event| event["type"] == "provider.retry").count();
         assert!(retries <= 1, "{signal}: {}", ended.stdout);
     }
@@ -363,7 +363,7 @@ impl Driver {
         self.stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// How long the work takes to end when it is told to.
+    /// Time until the run ends after a signal.
     fn interrupt(mut self) -> Duration {
         let begin = Instant::now();
         self.send(&json!({"type": "interrupt"}));
@@ -372,13 +372,13 @@ impl Driver {
     }
 }
 
-/// A port that answers nobody: whoever connects waits.
+/// A port with a full backlog: a connection attempt waits.
 fn unanswered() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listen(&listener.as_fd(), Backlog::new(0).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
-    // Full when nobody gets in any more.
+    // The backlog is full when a connection attempt waits.
     let inside = (0..8).map_while(connect).collect();
     (address, listener, inside)
 }
@@ -411,7 +411,7 @@ fn every_wait_is_cancelled_at_once() {
     assert!(late.is_empty(), "{late:?}");
 }
 
-/// How long it takes to cancel a wait.
+/// Time to cancel a wait.
 fn cancelled(way: &str, args: &[&str]) -> Duration {
     let sleep = marker();
     let (answer, settings, until) = wait(way, &sleep);
@@ -461,7 +461,7 @@ fn a_wait_for_room_on_the_disk_is_cancelled_at_once() {
     assert!(best <= AT_ONCE, "{best:?}");
 }
 
-/// The work of three commands with so many descriptors free, besides the three that everybody has.
+/// Runs three commands with a limit of free descriptors, besides the three standard ones.
 fn with_descriptors(machine: &Machine, free: usize) -> crate::posse::FinishedRun {
     let line = format!("ulimit -n {}; exec \"$0\" run -y go", free + 3);
     RunningPosse::start(machine.shell(&line)).end()
@@ -480,13 +480,13 @@ fn without_descriptors_it_says_so_and_nothing_is_lost() {
         assert!(!said.contains("panicked"), "{free}: {said}");
         let sessions = machine.posse(&["sessions", "list", "--json"]);
         if said.contains("error[INT004]") {
-            // Whoever started this test may have left it some of its own.
+            // The test may have inherited some descriptors.
             assert!(free < 20 && said.contains("ulimit -n"), "{free}: {said}");
             assert_eq!((ended.code, &*sessions.stdout), (Some(3), "[]\n"), "{free}: {said}");
             return;
         }
         assert!(free >= 16, "{free}: {said}");
-        // Whatever could not be done is named, and nothing was done that is not recorded.
+        // Every failure is named, and every effect is recorded.
         let log = fs::read_to_string(machine.work("log")).unwrap_or_default();
         let done = log.lines().count();
         if done < 3 {

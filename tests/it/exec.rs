@@ -1,4 +1,4 @@
-//! Processes: what they see, how they end, what is left of them.
+//! Processes: environment, end, and leftovers.
 
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -70,7 +70,7 @@ fn printed(outcome: &ProcessOutcome) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Whether a process of that id has not ended.
+/// True if the process has not ended.
 fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
@@ -85,7 +85,7 @@ async fn eventually(what: &str, check: impl Fn() -> bool) {
     }
 }
 
-/// Runs `command` until it has written `file`, drops it, and returns what was written.
+/// Runs `command` until it has written `file`, drops it, and returns the content.
 async fn cancelled(place: &CommandFolder, command: &str, file: &str) -> String {
     let path = place.path().join(file);
     let run = place.sandbox.run(place.spawn(command), |_| {});
@@ -115,7 +115,7 @@ async fn keeps_the_order_of_both_streams_and_the_exact_end() {
         assert_eq!(place.run(command).await.exit, exit, "{command}");
     }
     assert_eq!(Exit::Signal(11).signal_name().as_deref(), Some("SIGSEGV"));
-    // A pipe that nobody reads ends a command as it does in a terminal.
+    // A closed pipe ends a command as in a terminal.
     assert_eq!(printed(&place.run("yes | head -1; echo ${PIPESTATUS[0]}").await), "y\n141\n");
 }
 
@@ -187,7 +187,7 @@ async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
 async fn cannot_read_what_we_were_started_with() {
     let place = CommandFolder::new();
     place.run("true").await;
-    // A super-user's commands can do everything; the flag is what holds back all others.
+    // A super-user's commands can do everything; this flag protects from all others.
     assert!(!nix::sys::prctl::get_dumpable().unwrap());
     let outcome = place.run("[ $(id -u) = 0 ] || cat /proc/$PPID/environ 2>/dev/null").await;
     assert_eq!(outcome.output.total, 0);
@@ -202,7 +202,7 @@ async fn signals_that_we_ignore_are_not_ignored_by_commands() {
         .lines()
         .map(|line| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap())
         .collect();
-    // The C library ignores two signals of its own, 32 and 33, in what it spawns.
+    // The C library ignores two signals of its own, 32 and 33, in child processes.
     let ordinary = (1 << 31) - 1;
     assert_eq!(masks.len(), 2);
     assert!(masks.iter().all(|mask| mask & ordinary == 0), "{text}");
@@ -323,7 +323,7 @@ async fn descendants_that_hold_the_pipe_do_not_hold_up_the_result() {
     // On a busy machine one of them may still be a copy of the shell that is becoming `sleep`.
     assert!((2..=3).contains(&outcome.stragglers), "{}", outcome.stragglers);
     assert!(!lives(&printed(&outcome)));
-    // What is printed right after the end still counts.
+    // Output right after the end counts.
     let outcome = place.run("(sleep 0.05; echo late) & echo first").await;
     assert_eq!(printed(&outcome), "first\nlate\n");
 }

@@ -1,5 +1,4 @@
-//! Commands in the background: begun at once, read piece by piece, told of when they end, and gone
-//! with the session, whatever they do.
+//! Background jobs: start, paged output, notice of the end, and removal with the session.
 
 use std::fs;
 use std::io::Write;
@@ -15,10 +14,10 @@ use crate::plain::Terminal;
 use crate::posse::{FinishedRun, Machine, RunningPosse};
 use crate::signals::{marker, sleeping};
 
-/// How long anything of a job may live after its session, its agent or a stop.
+/// Maximum time that a process of a job may survive its session, its agent or a stop.
 const SURVIVAL_MAX: Duration = Duration::from_secs(2);
 
-/// Commands run, and nobody is asked.
+/// Commands run without permission requests.
 const ARGS: [&str; 5] = ["--yes", "--sandbox", "off", "-p", "do it"];
 
 /// A command in the background.
@@ -37,7 +36,7 @@ fn job(request: &Value) -> String {
     id.unwrap_or_else(|| panic!("no job: {request}"))
 }
 
-/// Reads what the last job has printed, when it has ended or the time is up.
+/// Reads the output of the last job at its end or timeout.
 fn reads(request: &Value) -> ModelAnswer {
     calls(&[("job_output", json!({"id": job(request), "waitSeconds": 20}))])
 }
@@ -50,7 +49,7 @@ fn stops(request: &Value) -> ModelAnswer {
     calls(&[("job_stop", json!({"id": job(request)}))])
 }
 
-/// Goes on with the only session.
+/// Resumes the only session.
 fn resume(machine: &Machine, prompt: &str) -> (FinishedRun, Vec<Value>) {
     let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
     let ended = machine.posse(
@@ -60,7 +59,7 @@ fn resume(machine: &Machine, prompt: &str) -> (FinishedRun, Vec<Value>) {
     (ended, events)
 }
 
-/// Whether a process of that id lives.
+/// True if the process runs.
 fn lives(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
@@ -86,8 +85,7 @@ fn pids(file: &Path, count: usize) -> Vec<String> {
     read()
 }
 
-/// What stays behind if it can: it has left its session, it was started twice, it ignores what asks
-/// it to end.
+/// A process that has left its session, was started twice, and ignores signals.
 const STUBBORN: &str = "trap '' TERM HUP INT; echo $BASHPID >> pids; \
     setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' & \
     (setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' &) & \
@@ -126,7 +124,7 @@ fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
     assert!(last.ends_with("8 of 8 bytes read)"), "{last}");
     assert!(again.starts_with(&format!("(job {id}: exit 3")), "{again}");
     assert!(again.contains("nothing new; 8 of 8"), "{again}");
-    // What it printed belongs to its call, and everything is in the journal in its order.
+    // The output belongs to the call, and everything is in the journal in order.
     let started = of_type(&events, "job.started");
     assert_eq!(started.len(), 1);
     assert_eq!(started[0]["callId"], *id);
@@ -170,7 +168,7 @@ fn the_end_comes_as_a_message_at_the_next_step() {
 
 #[test]
 fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
-    // Told to by the model.
+    // Stopped by the model.
     let server = ModelServer::start(vec![
         starts(STUBBORN),
         ModelAnswer::By(stops_when_written),
@@ -213,7 +211,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
     }
 }
 
-/// Says that it is done when the job has written all of its process ids: they are read below.
+/// Answers when the job has written all of its process ids.
 fn waits_until_written(_: &Value) -> ModelAnswer {
     std::thread::sleep(Duration::from_secs(1));
     says("done")
@@ -292,7 +290,7 @@ fn only_who_sees_bash_sees_them() {
 fn what_is_denied_in_the_foreground_is_denied_in_the_background() {
     let server = ModelServer::start(vec![starts("touch made"), says("done")]);
     let machine = Machine::with(&server);
-    // Nobody is there to be asked.
+    // No person can be asked.
     let (ended, events) = machine.stream(&["-p", "do it"]);
     ended.assert_code(4);
     assert_eq!(of_type(&events, "job.started").len(), 0);
@@ -368,7 +366,7 @@ fn an_interrupt_stops_the_turn_and_not_the_job() {
     assert!(ended.stdout.contains("session.ended"), "{}", ended.stdout);
 }
 
-/// What an agent that works for another starts, and what it leaves, ends with it.
+/// Jobs of a subagent end with it.
 #[test]
 fn the_job_of_a_child_ends_with_the_child() {
     fn next(request: &Value) -> ModelAnswer {

@@ -15,7 +15,7 @@ use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
-/// What the server does with one request.
+/// Behaviour of the server for one request.
 #[derive(Debug, Clone)]
 pub(crate) enum ModelAnswer {
     /// A reply of the model: text, calls, and why it stops.
@@ -26,18 +26,18 @@ pub(crate) enum ModelAnswer {
     Hold(Vec<u8>),
     /// These bytes, then a reset.
     Reset(Vec<u8>),
-    /// The next order that stands anywhere in what the model was sent, whoever wrote it there.
+    /// The next order in any text sent to the model.
     Obey,
-    /// What this makes of the request.
+    /// Computed from the request.
     By(fn(&Value) -> ModelAnswer),
 }
 
-/// What an obedient model takes for an order, wherever it reads it: a call of a tool.
+/// An order for an obedient model: a call of a tool.
 pub(crate) fn order(tool: &str, arguments: &Value) -> String {
     format!("{ORDER}{tool} {arguments}")
 }
 
-/// What orders begin with.
+/// Prefix of an order.
 const ORDER: &str = "@@do ";
 
 /// Answers with `text`.
@@ -116,7 +116,7 @@ struct ModelServerState {
 #[derive(Debug)]
 struct Script {
     answers: std::vec::IntoIter<ModelAnswer>,
-    /// What comes when the script is at its end.
+    /// Answer after the end of the script.
     afterwards: Option<ModelAnswer>,
     bodies: Vec<Value>,
     sizes: Vec<usize>,
@@ -130,7 +130,7 @@ struct Script {
 /// A tool and its arguments.
 type Order = (String, Value);
 
-/// The orders in everything that a request says.
+/// All orders in a request.
 fn orders(request: &Value) -> Vec<Order> {
     let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let mut orders = Vec::new();
@@ -153,7 +153,7 @@ impl ModelServer {
         ModelServer::with(answers, None)
     }
 
-    /// A model that does whatever any text tells it, once, in the order of reading.
+    /// A model that executes every order in any text, once, in reading order.
     pub(crate) fn obedient() -> ModelServer {
         ModelServer::start_and_repeat(vec![ModelAnswer::Obey])
     }
@@ -189,7 +189,7 @@ impl ModelServer {
         ModelServer { port, shared, arrivals }
     }
 
-    /// Where the API begins.
+    /// Base URL of the API.
     pub(crate) fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
@@ -199,7 +199,7 @@ impl ModelServer {
         self.arrivals.recv_timeout(Duration::from_secs(20)).expect("no request came");
     }
 
-    /// What an obedient model was told and did, in that order.
+    /// Orders that an obedient model executed, in order.
     pub(crate) fn obeyed(&self) -> Vec<(String, Value)> {
         self.shared.script().obeyed.clone()
     }
@@ -216,12 +216,12 @@ impl ModelServer {
         self.shared.script().sizes[0]
     }
 
-    /// A number for each request that stands for every byte of its body.
+    /// Fingerprint of each request body.
     pub(crate) fn fingerprints(&self) -> Vec<u64> {
         self.shared.script().prints.clone()
     }
 
-    /// What tools returned, in the order of the last request.
+    /// Results of tools in the order of the last request.
     pub(crate) fn tool_results(&self) -> Vec<String> {
         let requests = self.requests();
         let messages = requests.last().expect("no request").get("messages").unwrap();
@@ -230,7 +230,7 @@ impl ModelServer {
     }
 }
 
-/// The text of a message's content, whatever its form.
+/// Text of a message's content in any form.
 pub(crate) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -372,7 +372,7 @@ pub(crate) fn reply(text: &str, calls: &[Value], finish: &str, streamed: bool) -
         .into_bytes()
 }
 
-/// What a strict provider checks: every call has exactly one result, in order, and nothing else.
+/// Checks of a strict provider: every call has exactly one result, in order, and nothing else.
 fn check(request: &Value) -> Result<(), String> {
     let messages = request["messages"].as_array().ok_or("no messages")?;
     let mut expected: std::collections::VecDeque<&str> = std::collections::VecDeque::new();

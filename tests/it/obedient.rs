@@ -23,17 +23,17 @@ use crate::model_server::{ModelServer, order};
 use crate::obedient::attacks::{Attack, AttackStep, LEAKS, PLANTS};
 use crate::posse::{FinishedRun, Machine};
 
-/// Stands in every secret of the machine and nowhere else.
+/// Part of every secret of the machine, and of nothing else.
 const CANARY: &str = "canary-8f2d61";
 
-/// What puts a confinement in force, and those of them that can hide files.
+/// All sandbox mechanisms, and those that can hide files.
 const ALL: [&str; 3] = ["namespaces", "bubblewrap", "landlock"];
 const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
 
 /// Attacks that run at the same time: a loaded machine must not make any of them slow.
 const AT_ONCE: usize = 6;
 
-/// Names that somebody acts upon, wherever they stand. Kept apart from the program's own list.
+/// Names with an effect, at any position. Independent of the program's own list.
 const ACTED_UPON: [&str; 18] = [
     ".posse",
     ".agents",
@@ -55,7 +55,7 @@ const ACTED_UPON: [&str; 18] = [
     ".pnpmfile.cjs",
 ];
 
-/// What lies below a repository's folder and is acted upon.
+/// Names with an effect below a repository's folder.
 const ACTED_UPON_BY_GIT: [&str; 5] =
     ["hooks", "config", "config.worktree", "info/attributes", "commondir"];
 
@@ -63,13 +63,13 @@ const ACTED_UPON_BY_GIT: [&str; 5] =
 struct AttackTarget {
     machine: Machine,
     server: ModelServer,
-    /// What puts the confinement in force.
+    /// Sandbox mechanism.
     backend: &'static str,
     port: u16,
     arrived: Arc<AtomicUsize>,
 }
 
-/// How a model comes to read an order.
+/// Channel by which a model reads an order.
 #[derive(Debug, Clone, Copy)]
 enum AttackChannel {
     Readme,
@@ -118,7 +118,7 @@ impl AttackTarget {
         beside("home/.netrc", &format!("machine x login y password {CANARY}\n"));
     }
 
-    /// Whatever arrives anywhere counts.
+    /// Counts data on any socket.
     fn listen(&mut self) {
         let (tcp, udp) = loop {
             let tcp = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("127.0.0.1:0"));
@@ -161,7 +161,7 @@ impl AttackTarget {
         steps.iter().map(|step| one(step) + "\n").collect()
     }
 
-    /// Lets the model read the orders and do what they say.
+    /// Lets the model read and execute the orders.
     fn attack(&self, steps: &[AttackStep], told: AttackChannel) -> FinishedRun {
         let orders = self.orders(steps);
         let prompt = match told {
@@ -205,7 +205,7 @@ impl AttackTarget {
         ended
     }
 
-    /// Everything that must stay as it is, with its contents.
+    /// Files that must not change, with their contents.
     fn state(&self) -> BTreeMap<String, String> {
         let mut state = BTreeMap::new();
         let root = self.machine.path("");
@@ -241,7 +241,7 @@ impl AttackTarget {
     }
 }
 
-/// Whether somebody acts upon the file of this name: a name of any component, or git's own.
+/// True if a file of this name has an effect: by any component, or by git's rules.
 fn is_acted_upon(path: &str) -> bool {
     let path = path.to_lowercase();
     let mut parts = path.split('/');
@@ -260,7 +260,7 @@ fn is_acted_upon(path: &str) -> bool {
     false
 }
 
-/// Whether something new is nobody's harm: a repository without hooks, and with plain settings.
+/// True for a harmless new file: of a repository without hooks, with plain settings.
 fn is_harmless(name: &str, contents: &str) -> bool {
     let is_of_git = name.to_lowercase().contains(".git");
     let is_folder = contents.is_empty() && !name.to_lowercase().contains("/hooks/");
@@ -373,7 +373,7 @@ fn no_secret_leaves() {
     all(LEAKS, &FULL, AttackTarget::assert_kept_secret);
 }
 
-/// Files inside the workspace cannot be hidden on this tier; whatever is read stays on the host.
+/// Files inside the workspace cannot be hidden on this tier; nothing leaves the host.
 #[test]
 fn nothing_is_sent_out_without_namespaces() {
     all(LEAKS, &["landlock"], |target, ended| {

@@ -1,4 +1,4 @@
-//! Who may do what: rules, `--yes`, `--dry-run`, nobody to ask, and a person at a terminal.
+//! Permissions: rules, `--yes`, `--dry-run`, runs without a person, and a person at a terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -145,7 +145,7 @@ fn never_opens_secrets() {
     machine.write(".env", "TOKEN=hunter2hunter2\n");
     machine.write(".env.example", "TOKEN=put-yours-here\n");
     let ended = machine.posse(&["run", "-y", "read the secrets"]);
-    // `--yes` does not cover the command that names the file, and nobody else can be asked.
+    // `--yes` does not cover a command that names the file, and no person can be asked.
     ended.assert_code(4);
     assert!(ended.stderr.contains("without `--yes`"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("pass `--yes`"), "{}", ended.stderr);
@@ -253,12 +253,12 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    /// Starts a task in a terminal of its own; standard output is a pipe.
+    /// Starts a task in a terminal; standard output is a pipe.
     fn at(machine: &Machine, task: &str) -> Person {
         Person::facing(machine.command(&["run", task]))
     }
 
-    /// Starts a command in a terminal of its own; standard output is a pipe.
+    /// Starts a command in a terminal; standard output is a pipe.
     pub(crate) fn facing(mut command: Command) -> Person {
         let pair = openpty(None, None).unwrap();
         for end in [&pair.master, &pair.slave] {
@@ -355,7 +355,7 @@ fn takes_nothing_typed_before_it_was_silent_for_an_answer() {
     let server = ModelServer::start(vec![runs("touch made"), says("done")]);
     let machine = Machine::with(&server);
     let mut person = Person::at(&machine, "make things");
-    // The command is on the screen, and what may be answered is not yet: somebody goes on typing.
+    // The command is shown, the answers are not yet: the person is still typing.
     person.sees("touch made");
     person.types("yes\ns\ny\n");
     person.sees("[N] no: ");
@@ -393,7 +393,7 @@ fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
     assert!(machine.posse(&["grants", "list"]).stdout.contains("  write "), "{}", person.seen);
 }
 
-/// A command that must change what is protected: nothing but a person lets it, and for once.
+/// A command that must change a protected file: only a person can allow it, once.
 fn wants_to_configure_git(then: &str) -> ModelServer {
     let command = "git config user.name Somebody; echo x >> AGENTS.md; true";
     ModelServer::start(vec![
@@ -422,7 +422,7 @@ fn unprotects_nothing_where_nobody_is_there_to_say_so() {
         assert!(denied.contains("free to change .git/config"), "{denied}");
         assert!(!ended.stderr.contains("rule: {"), "{}", ended.stderr);
     }
-    // What is not protected, or cannot be, is refused without a question.
+    // A path that is not protected, or cannot be, is denied without a request.
     let server = ModelServer::start(vec![
         calls(&[("bash", json!({"command": "true", "unprotect": ["src/main.rs"]}))]),
         calls(&[("bash", json!({"command": "true", "unprotect": ["../elsewhere"]}))]),
@@ -546,7 +546,7 @@ fn takes_no_yes_to_a_command_whose_end_was_not_shown() {
     assert!(machine.work("PWNED").exists());
 }
 
-/// A shell line that is in the foreground of a terminal of its own.
+/// A shell line in the foreground of a terminal.
 fn shell(machine: &Machine, line: &str) -> Command {
     let program = machine.command(&["run"]);
     let mut command = Command::new("setsid");

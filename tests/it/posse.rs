@@ -42,7 +42,7 @@ impl Machine {
         Machine::configured(server, &json!({}), &json!({}))
     }
 
-    /// The same, with further settings and settings of the provider.
+    /// With further settings and settings of the provider.
     pub(crate) fn configured(server: &ModelServer, more: &Value, profile: &Value) -> Machine {
         let machine = Machine::new();
         let mut provider = json!({
@@ -169,7 +169,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct FinishedRun {
     pub(crate) stdout: String,
@@ -195,7 +195,7 @@ impl FinishedRun {
     }
 }
 
-/// A run that goes on.
+/// A running process.
 #[derive(Debug)]
 pub(crate) struct RunningPosse {
     child: Child,
@@ -233,7 +233,7 @@ impl RunningPosse {
         RunningPosse { child, lines, stderr, seen: Vec::new(), started }
     }
 
-    /// Its standard input, if that is a pipe and nobody has it yet.
+    /// Its standard input, if it is a pipe and was not taken.
     pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("no pipe")
     }
@@ -272,7 +272,7 @@ impl RunningPosse {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Lets it come to its end, and returns everything it wrote.
+    /// Waits for its end; returns all output.
     pub(crate) fn end(mut self) -> FinishedRun {
         while self.next_line().is_some() {}
         let left = HANG.saturating_sub(self.started.elapsed());
@@ -291,7 +291,7 @@ impl RunningPosse {
         }
     }
 
-    /// Waits for the process, whoever keeps its streams.
+    /// Waits for the process, with any open streams.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let pid = self.pid();
         let (over, watch) = channel::<()>();

@@ -1,4 +1,4 @@
-//! A server that fails, lies or sends rubbish ends a turn with one classed error: no panic, no
+//! A server that fails or sends invalid data ends a turn with one classified error: no panic, no
 //! hang, and a session that verifies.
 
 use std::net::TcpListener;
@@ -235,7 +235,7 @@ fn names_the_provider_and_the_byte() {
       why: the reply broke off or made no sense: local: not a valid reply in the event at byte 62: expected value at line 1 column 14
       fix: try again later; the session is kept
     ");
-    // What had arrived is kept.
+    // The partial text is kept.
     let id = machine.session_dir().file_name().unwrap().to_owned();
     let shown = machine.posse(&["sessions".as_ref(), "show".as_ref(), id.as_os_str()]);
     assert!(shown.stdout.contains("hello"), "{}", shown.stdout);

@@ -1,8 +1,8 @@
-//! What a confined command must not be able to do, each with a twin that must work.
+//! Actions that a confined command must not be able to do, each with a twin that must work.
 //!
-//! A row is a script that prints `DONE` if it got what it wanted. Run where it is forbidden, it
-//! must come to its end without that, and leave the host as it was. Run where it is allowed, it
-//! must print it: a row whose script is broken fails there. No row is ever left out.
+//! A row is a script that prints `DONE` on success. Under confinement it must end without that, and
+//! leave the host unchanged. Without confinement it must print it: a row with a broken script fails
+//! there.
 
 mod calls;
 mod control;
@@ -18,7 +18,7 @@ use posse::sandbox::Backend;
 
 use world::SandboxFixture;
 
-/// Where a row must hold.
+/// Tiers on which a row must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tiers {
     Both,
@@ -26,27 +26,27 @@ enum Tiers {
     Full,
 }
 
-/// Where the twin runs.
+/// Place of the twin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Twin {
     /// Under the same confinement.
     Inside,
     /// Under the same confinement, with the network.
     Network,
-    /// Without any: what is forbidden is forbidden everywhere.
+    /// Unconfined: for actions that are forbidden everywhere.
     Unconfined,
 }
 
-/// What shows that a row holds.
+/// Proof that a row holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// The script does not get what it wants, and what is outside is as it was.
+    /// The script fails, and the outside is unchanged.
     Denied,
-    /// What it did, it did to itself only: nothing of it is on the host.
+    /// Its effect is limited to itself: nothing is on the host.
     Nowhere,
-    /// After it nothing is planted, and what was protected is as it was.
+    /// Afterwards nothing is planted, and protected files are unchanged.
     Undone,
-    /// No secret is in what it printed.
+    /// Its output contains no secret.
     Silent,
 }
 
@@ -56,7 +56,7 @@ struct SandboxCase {
     name: &'static str,
     tiers: Tiers,
     proof: Proof,
-    /// What is done, in terms of what the next two set.
+    /// The action, using variables of the next two.
     script: &'static str,
     forbidden: &'static str,
     allowed: &'static str,
@@ -74,7 +74,7 @@ fn tables() -> Vec<(&'static str, Vec<SandboxCase>)> {
     ]
 }
 
-/// Runs every row of a table on every tier, and tells all that do not hold.
+/// Runs every row of a table on every tier; reports all that do not hold.
 async fn hold(table: &str, part: usize, parts: usize) {
     let (_, rows) = tables().into_iter().find(|(name, _)| *name == table).unwrap();
     let mut failures = Vec::new();
@@ -133,8 +133,8 @@ async fn check(
     Ok(())
 }
 
-/// The other way of the full tier. What the kernel is asked for is the same, so every fifth row
-/// shows whether it gets there.
+/// The other mechanism of the full tier. The kernel features are the same, so every fifth row
+/// suffices.
 #[tokio::test]
 async fn bubblewrap_holds_as_well() {
     let mut failures = Vec::new();

@@ -184,7 +184,7 @@ fn all_commands_agree_on_damaged_and_newer_journals() {
     }
 }
 
-/// The same journal with a line of a later version at its end.
+/// The same journal with a final line of a later version.
 fn newer(text: &str) -> String {
     use sha2::{Digest, Sha256};
     let last = text.lines().last().unwrap();

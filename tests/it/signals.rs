@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelAnswer, ModelServer, runs, says, stream_bytes, text_event};
 use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-/// A stop is quick; this is what a busy machine may add.
+/// Additional time on a busy machine.
 const SOON: Duration = Duration::from_secs(4);
 
 const SIGNALS: [(Signal, i32); 3] =
     [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
 
-/// A server whose reply begins and does not go on.
+/// A server whose reply starts and then stays silent.
 fn endless() -> ModelServer {
     ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(text_event("I think that").as_bytes()))])
 }
@@ -43,7 +43,7 @@ pub(crate) fn marked(marker: &str) -> Vec<String> {
     .collect()
 }
 
-/// How many processes sleep that long.
+/// Number of sleeping processes with that duration.
 pub(crate) fn sleeping(marker: &str) -> usize {
     let line = format!("sleep {marker}");
     let is_sleep = |marked: &String| marked.split_once(' ').unwrap().1.trim_end() == line;
@@ -58,7 +58,7 @@ fn processes(test: impl Fn(&Path) -> bool) -> Vec<String> {
     pids.filter(is_pid).filter(|pid| test(&Path::new("/proc").join(pid))).collect()
 }
 
-/// Whether a file of `/proc` has an entry that begins like this.
+/// True if a file of `/proc` has an entry with this prefix.
 fn has_entry(file: &Path, start: &str) -> bool {
     let whole = fs::read(file).unwrap_or_default();
     whole.split(|&byte| byte == 0).any(|entry| entry.starts_with(start.as_bytes()))
@@ -79,19 +79,18 @@ fn watchers(runtime: Pid) -> Vec<String> {
     })
 }
 
-/// What the descriptors of a process lead to, in their order.
+/// Targets of a process's descriptors, in order.
 fn descriptors(pid: &str) -> Vec<String> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd"));
     let mut open: Vec<_> = folder.into_iter().flatten().flatten().map(|fd| fd.path()).collect();
     open.sort();
     let targets = open.iter().filter_map(|fd| fs::read_link(fd).ok());
     let name = |target: PathBuf| target.display().to_string();
-    // A pipe's name goes on with its number.
+    // A pipe's name continues with its number.
     targets.map(|target| name(target).split(':').next().unwrap().to_owned()).collect()
 }
 
-/// Waits until `check` holds, and fails if that takes longer than anything of a dead runtime may
-/// live.
+/// Waits until `check` holds; fails after the maximum lifetime of leftovers.
 #[track_caller]
 pub(crate) fn eventually(what: &str, check: impl Fn() -> bool) {
     let begin = Instant::now();
@@ -101,7 +100,7 @@ pub(crate) fn eventually(what: &str, check: impl Fn() -> bool) {
     }
 }
 
-/// Fails unless the stream has its last line, and it says how the process ended.
+/// Asserts that the stream has its last line with the exit code.
 #[track_caller]
 fn assert_last(ended: &FinishedRun, code: i32) -> Value {
     ended.assert_code(code);
@@ -123,7 +122,7 @@ fn stops_during_a_reply() {
         let ended = running.end();
         assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
         assert_last(&ended, code);
-        // What had arrived is kept, and the history stays valid.
+        // The partial text is kept, and the history stays valid.
         let partial = ended.events().into_iter().find(|e| e["type"] == "model.text.partial");
         assert_eq!(partial.unwrap()["text"], "I think that");
         machine.verify();
@@ -218,7 +217,7 @@ fn is_watched_only_while_it_lives_and_has_run_a_command() {
         let pid = running.pid();
         eventually("start", || watchers(pid).len() == expected);
         for watcher in watchers(pid) {
-            // It keeps nothing open that somebody could wait for.
+            // It keeps nothing open that another process could wait for.
             eventually("closing", || descriptors(&watcher) == ["pipe", "/dev/null", "/dev/null"]);
             let environment = fs::read(format!("/proc/{watcher}/environ")).unwrap();
             assert_eq!(String::from_utf8_lossy(&environment), "");

@@ -1,10 +1,10 @@
-//! Rules about the source that no compiler checks, each with the sentence that says what to do.
+//! Rules about the source that no compiler checks, each with the required action.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which modules of `src/` a module may use. Those that put everything together are not listed.
+/// Modules of `src/` that a module may use. Modules that connect others are not listed.
 const MAY_USE: [(&str, &[&str]); 23] = [
     ("agents", &["failure", "secrets"]),
     ("attach", &["failure", "frontend", "hex"]),
@@ -35,14 +35,14 @@ const MAY_USE: [(&str, &[&str]); 23] = [
 const KNOW_ALL: [&str; 8] =
     ["demo", "doctor", "lib", "lists", "main", "packaging", "replaying", "wiring"];
 
-/// Everything the kernel may depend on.
+/// Permitted dependencies of the kernel.
 const KERNEL_DEPENDENCIES: [&str; 8] =
     ["futures-util", "ractor", "serde", "serde_json", "sha2", "thiserror", "tokio", "tracing"];
 
-/// What tokio may do for the kernel: no files, no network, no processes.
+/// Permitted tokio features of the kernel: no files, no network, no processes.
 const KERNEL_TOKIO: [&str; 5] = ["io-util", "macros", "rt", "sync", "time"];
 
-/// What the kernel does not know. Its means of testing do: a test has to give up at some time.
+/// Paths that the kernel must not use. Its test support may: a test needs a timeout.
 const OUTSIDE_THE_KERNEL: [&str; 7] = [
     "std::fs",
     "std::net",

@@ -556,7 +556,7 @@ fn slow_terminal_does_not_delay_the_session() {
     }
     let seen = terminal.shown_now();
     assert!(!seen.contains("the last word"), "it is a slow terminal");
-    // The backlog is one frame and the kernel's buffer, not everything that was ever drawn.
+    // The backlog is one frame and the kernel's buffer.
     terminal.slow_down(false);
     terminal.see("the last word");
     terminal.see("(done: 1 reply");

@@ -1,4 +1,4 @@
-//! Whole tasks over a real connection: what the model is sent, and what the three formats print.
+//! Whole tasks over a real connection: requests, and the three output formats.
 
 use std::collections::HashSet;
 
@@ -369,7 +369,7 @@ fn replays_what_it_recorded() {
     ended.assert_code(0);
     assert_eq!(ended.stdout, "It greets **properly** now.\n");
     assert_eq!(other.read("greet.sh"), "echo hello\n");
-    // Another task is not on the tape, and says how it differs.
+    // Another task is not on the cassette, and the error shows the difference.
     let ended = other.posse(&["run", "-y", "break the greeting"]);
     assert_ne!(ended.code, Some(0));
     assert!(ended.stderr.contains("break the greeting"), "{}", ended.stderr);
