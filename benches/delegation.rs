@@ -128,7 +128,7 @@ impl BenchSession {
             clock: Arc::new(TokioClock::default()),
             ids: Arc::new(CountedIds::default()),
         };
-        let deputy = Subagent {
+        let subagent = Subagent {
             name: "scout".to_owned(),
             system_prompt: "You are a bench.".to_owned(),
             tools: Vec::new(),
@@ -143,7 +143,7 @@ impl BenchSession {
         };
         let delegation = Delegation {
             main_calls: vec!["scout".to_owned()],
-            deputies: vec![deputy],
+            subagents: vec![subagent],
             limits: GovernorLimits {
                 live_max: u32::try_from(live).unwrap(),
                 total_max: 10_000,

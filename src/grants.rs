@@ -200,7 +200,7 @@ impl GrantsState {
     fn keep(&self, grant: Grant, now: Now) -> Result<(), Failure> {
         let project = match grant.scope {
             Scope::Project => {
-                let unknown = || stored_grants::refused("the project's folder cannot be told");
+                let unknown = || stored_grants::refused("cannot determine the project's folder");
                 Some(self.project.clone().ok_or_else(unknown)?)
             }
             _ => None,

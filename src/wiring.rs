@@ -1,4 +1,5 @@
-//! The only place that knows every adapter: puts a session together and hands it to a front end.
+//! Wiring: the only module that knows every adapter. It assembles a session and passes it to a
+//! front end.
 
 mod attach;
 mod authority;
@@ -58,7 +59,7 @@ pub use run::{Setup, assemble};
 /// Default line width in characters.
 const COLUMNS: usize = 100;
 
-/// Keeps the guide true.
+/// Compiles the examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/embedding.md")]
 struct EmbeddingGuide;
@@ -102,7 +103,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match ended {
         Ok(exit) => ExitCode::from(exit as u8),
-        Err(failures) => complain(&failures),
+        Err(failures) => print_failures(&failures),
     }
 }
 
@@ -117,7 +118,7 @@ fn leave(exit: &CliExit) -> ExitCode {
 }
 
 /// Prints all failures and returns the first one's exit code. Interrupts are not printed.
-fn complain(failures: &[Failure]) -> ExitCode {
+fn print_failures(failures: &[Failure]) -> ExitCode {
     let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
     if !failures.first().is_some_and(wanted) {
         io::stderr().write_all(lines(failures).as_bytes()).ok();
@@ -233,8 +234,9 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
                     fitting_rules(key, value)?;
                     let said = config::edit(&file, SettingChange::Set { key, value })?;
                     remarks = match place(&args, Vec::new(), environment) {
-                        Ok(place) => overruled(&place, key, &file).unwrap_or_default(),
-                        // It was done, and is half of something or goes with nothing.
+                        Ok(place) => overriding_source(&place, key, &file).unwrap_or_default(),
+                        // The change was saved, but is incomplete or conflicts with another
+                        // setting.
                         Err(failures) => lines(&failures),
                     };
                     said
@@ -248,7 +250,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
     Ok(written.map_or(Exit::Failed, |()| Exit::Done))
 }
 
-/// Refuses rules that no run would start with.
+/// Refuses permission rules with which no run would start.
 fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     let rules: Vec<serde_json::Value> = match key {
         "permissions" => serde_json::from_str(value).unwrap_or_default(),
@@ -259,11 +261,11 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
 }
 
 /// Prints a notice if another source overrides the user's file for `key`.
-fn overruled(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
+fn overriding_source(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
     let Loaded { settings, layers, .. } = &place.loaded;
     let own = printable(&file.display().to_string());
     let provider = settings.default_provider.as_deref().unwrap_or_default();
-    // A model that was chosen comes before that of the provider.
+    // A selected model takes precedence over the provider's.
     let chosen = (key == format!("providers.{provider}.model")).then_some("model");
     let (name, leaf) = std::iter::once(key)
         .chain(chosen)
@@ -310,7 +312,7 @@ fn columns(environment: &Environment) -> usize {
     environment.get("COLUMNS").and_then(|columns| columns.parse().ok()).unwrap_or(COLUMNS)
 }
 
-/// The id of a session that starts now.
+/// Id of a session that starts now.
 pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
     let random = u32::try_from(clock::random() & 0xffff_ffff).unwrap_or_default();
     journal::new_session_id(clock::now_ms(), random)
@@ -321,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_ends_as_an_internal_error() {
+    fn panic_exits_with_an_internal_error() {
         let code = |code: ExitCode| format!("{code:?}");
         assert_eq!(code(catch_panics(|| panic!("a bug"))), code(ExitCode::from(70)));
         assert_eq!(code(catch_panics(|| ExitCode::from(3))), code(ExitCode::from(3)));

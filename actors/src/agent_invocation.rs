@@ -76,7 +76,7 @@ pub(crate) struct Args {
     /// Tokens used so far.
     pub(crate) usage: Usage,
     /// Actions so far.
-    pub(crate) deeds: ActionLog,
+    pub(crate) actions: ActionLog,
     /// Time limit, if there is one.
     pub(crate) time: Option<TimeLimit>,
     /// Tokens that it may use, if there is a limit.
@@ -123,7 +123,7 @@ pub(crate) struct InvocationOutcome {
     pub(crate) queued: Vec<Queued>,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
-    pub(crate) deeds: ActionLog,
+    pub(crate) actions: ActionLog,
 }
 
 pub(crate) enum Msg {
@@ -209,7 +209,7 @@ pub(crate) struct State {
     /// Number of times that hooks made this run continue.
     holds: u32,
     /// Actions of its calls so far.
-    deeds: ActionLog,
+    actions: ActionLog,
     _time_limit: Option<OwnedTask>,
 }
 
@@ -219,7 +219,7 @@ pub(crate) struct InvocationWork {
     asked: HashMap<CallId, QuestionId>,
     attached: HashSet<CallId>,
     report: Report<InvocationOutcome>,
-    deeds: ActionLog,
+    actions: ActionLog,
     time_left: Option<Duration>,
 }
 
@@ -239,7 +239,7 @@ impl AgentInvocation {
             queued,
             turns,
             usage,
-            deeds,
+            actions,
             time,
             tokens_max,
             fitter,
@@ -267,7 +267,7 @@ impl AgentInvocation {
             asked,
             attached,
             report,
-            deeds,
+            actions,
             time_left: time.map(|time| time.left),
         };
         let time_max = time.map(|time| time.whole);
@@ -295,7 +295,7 @@ impl Actor for AgentInvocation {
     type Arguments = InvocationWork;
 
     async fn pre_start(&self, me: ActorRef<Msg>, work: InvocationWork) -> Started<State> {
-        let InvocationWork { agent_loop, asked, attached, report, deeds, time_left } = work;
+        let InvocationWork { agent_loop, asked, attached, report, actions, time_left } = work;
         let limit =
             |duration| spawn_task(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
@@ -313,7 +313,7 @@ impl Actor for AgentInvocation {
             overflows: 0,
             settling: None,
             holds: 0,
-            deeds,
+            actions,
             _time_limit: time_left.map(limit),
         };
         let effects = state.agent_loop.step(LoopInput::Begin);
@@ -469,8 +469,8 @@ impl AgentInvocation {
         let history = state.agent_loop.history().to_vec();
         if let Some(report) = state.report.take() {
             let queued = state.agent_loop.take_queue();
-            let deeds = std::mem::take(&mut state.deeds);
-            report.send(InvocationOutcome { ending, history, queued, turns, usage, deeds });
+            let actions = std::mem::take(&mut state.actions);
+            report.send(InvocationOutcome { ending, history, queued, turns, usage, actions });
         }
     }
 

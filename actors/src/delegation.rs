@@ -23,38 +23,38 @@ use crate::governor::{GovernorLimits, SubagentRefusal};
 use crate::ledger::PriceLookup;
 use crate::mailbox::Report;
 use crate::ports::{
-    Ids, IsolatedWorkspace, Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox,
-    Workplaces,
+    Ids, IsolatedWorkspace, IsolatedWorkspaces, Provider, ProviderInfo, SideEffect, Thinking,
+    ToolSpec, Toolbox,
 };
 
 pub(crate) use action_log::CANCELLED;
 pub use action_log::{ActionLog, LoggedChange};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
-pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
+pub(crate) use memory::{FinishedTask, Forget, files_of, follow_files};
 pub use memory::{Memories, Memory, SubagentReport as Remembered};
 pub use outcome::SubagentOutcome;
-pub(crate) use outcome::{LeftBelow, NO_PLACE, SubagentEnd};
-pub(crate) use tools::{left, reattach, register, waiting_for};
+pub(crate) use outcome::{SubagentEnd, UnmergedWorkspace, WORKSPACE_GONE};
+pub(crate) use tools::{reattach, register, stopped_call_output, waiting_for};
 
-/// The tool that starts an agent.
+/// Name of the tool that starts a subagent.
 pub const DELEGATE: &str = "delegate_agent";
 /// Name of the tool that reports the state of subagents.
 pub const STATUS: &str = "agent_status";
-/// The tool that reads what an agent answered.
+/// Name of the tool that reads a subagent's answer.
 pub const RESULT: &str = "agent_result";
 /// Name of the tool that shows the changes of a subagent in its worktree.
 pub const DIFF: &str = "agent_diff";
-/// The tool that takes it over.
+/// Name of the tool that merges those changes.
 pub const MERGE: &str = "agent_merge";
 
-/// Agents of a session that work for others.
+/// Subagent configuration of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Delegation {
-    /// Whom the main agent may call, by name.
+    /// Names of the subagents that the main agent may call.
     pub main_calls: Vec<String>,
     /// Agents that can be called.
-    pub deputies: Vec<Subagent>,
+    pub subagents: Vec<Subagent>,
     /// Common limits.
     pub limits: GovernorLimits,
     /// Maximum sizes of tasks and answers.
@@ -64,15 +64,15 @@ pub struct Delegation {
     /// True if subagents receive the memory of their name.
     pub remembers: bool,
     /// Creates isolated workspaces, if that is possible.
-    pub workplaces: Option<Arc<dyn Workplaces>>,
+    pub workplaces: Option<Arc<dyn IsolatedWorkspaces>>,
 }
 
-/// An agent that works for others.
+/// Definition of a subagent.
 #[derive(Clone)]
 pub struct Subagent {
     /// Name.
     pub name: String,
-    /// Its instructions.
+    /// System prompt.
     pub system_prompt: String,
     /// Names of the tools it sees.
     pub tools: Vec<String>,
@@ -82,11 +82,11 @@ pub struct Subagent {
     pub thinking: Option<Thinking>,
     /// Pricing of its own model.
     pub price: Option<PriceLookup>,
-    /// Whom it may call, by name.
+    /// Names of the subagents that it may call.
     pub calls: Vec<String>,
-    /// Model replies, below what holds for all.
+    /// Most model replies; lowers the common limit.
     pub turns_max: Option<u32>,
-    /// Wall time.
+    /// Most wall time.
     pub duration_max: Option<Duration>,
     /// Maximum depth of further delegation, if set.
     pub depth_max: Option<u32>,
@@ -96,28 +96,28 @@ pub struct Subagent {
 
 impl std::fmt::Debug for Subagent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Deputy").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Subagent").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// Requests of the tools to the session.
 pub(crate) enum DelegationRequest {
-    /// Start an agent.
+    /// Start a subagent.
     Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
-    /// Wait again for the agent that works for this call of that one. Nothing, if there is none.
+    /// Wait again for the subagent of this call of this caller. `None` if there is none.
     Attach(CallId, Arc<Origin>, Report<Option<StartedSubagent>>),
     /// The caller no longer waits for the subagent of this call. Replies with its state, if it was
     /// started.
-    Left(CallId, Arc<Origin>, Report<Option<Leaving>>),
+    Detach(CallId, Arc<Origin>, Report<Option<DetachedSubagent>>),
     /// State of the subagents below this one; of all for the main agent.
-    Look(Arc<Origin>, Report<Vec<SubagentInfo>>),
+    Query(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
 pub(crate) struct StartRequest {
     pub(crate) call_id: CallId,
     /// The caller.
     pub(crate) origin: Arc<Origin>,
-    pub(crate) deputy: usize,
+    pub(crate) subagent: usize,
     pub(crate) handoff: Handoff,
     pub(crate) background: bool,
     pub(crate) turns_max: Option<u32>,
@@ -127,11 +127,11 @@ pub(crate) struct StartRequest {
     pub(crate) queued: Option<oneshot::Sender<u32>>,
     /// Gone when the caller no longer wants it.
     pub(crate) wanted: Weak<()>,
-    /// The place that was made for it, and the id that it has there.
+    /// The workspace created for it, with the invocation id under which it was created.
     pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
 }
 
-/// Why an agent was not started.
+/// Reason why a subagent was not started.
 pub(crate) enum NotStarted {
     /// A limit was reached.
     Limit(SubagentRefusal),
@@ -139,7 +139,7 @@ pub(crate) enum NotStarted {
     Cannot(String),
 }
 
-/// An agent that was started.
+/// A subagent that was started.
 pub(crate) struct StartedSubagent {
     pub(crate) id: InvocationId,
     /// True if the caller does not wait.
@@ -148,12 +148,12 @@ pub(crate) struct StartedSubagent {
     pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
-/// An agent whose caller does not wait for it any more.
-pub(crate) enum Leaving {
+/// State of a subagent whose caller no longer waits for it.
+pub(crate) enum DetachedSubagent {
     /// It has ended.
     Ended(Arc<SubagentEnd>),
     /// It is running and ends with its caller.
-    AtWork(InvocationId, String),
+    Running(InvocationId, String),
 }
 
 /// State of a subagent.
@@ -161,12 +161,12 @@ pub(crate) enum Leaving {
 pub(crate) struct SubagentInfo {
     pub(crate) id: InvocationId,
     pub(crate) path: String,
-    /// `waiting for a place`, `running`, `stopping`, `restarting`, or how it ended.
+    /// `waiting for a place`, `running`, `stopping`, `restarting`, or the outcome.
     pub(crate) state: String,
     pub(crate) task: String,
     /// Running time so far, or in total.
     pub(crate) took: Duration,
-    /// Billionths of a dollar, as far as that is known.
+    /// Cost in billionths of a dollar, as far as known.
     pub(crate) cost_nano_usd: Option<u64>,
     pub(crate) ended: Option<Arc<SubagentEnd>>,
 }
@@ -180,7 +180,7 @@ pub(crate) struct DelegationHandle {
     pub(crate) info: ProviderInfo,
     /// Working directory.
     pub(crate) cwd: String,
-    /// Names those that get a place before they begin.
+    /// Source of ids for subagents whose workspace is created before they start.
     ids: Arc<dyn Ids>,
     line: OnceLock<SendRequest>,
     /// Last prompt of the user.
@@ -188,12 +188,12 @@ pub(crate) struct DelegationHandle {
     /// Memory of subagents.
     memories: Mutex<Memories>,
     /// Running subagents whose callers do not wait.
-    beside: Mutex<BTreeMap<InvocationId, BackgroundWork>>,
+    background: Mutex<BTreeMap<InvocationId, BackgroundWork>>,
     /// Subagents that work or worked in isolated workspaces.
-    rooms: Mutex<BTreeSet<InvocationId>>,
+    isolated: Mutex<BTreeSet<InvocationId>>,
 }
 
-/// An agent in the background.
+/// A subagent in the background.
 pub(crate) struct BackgroundWork {
     pub(crate) caller: Arc<Origin>,
     pub(crate) agent: String,
@@ -215,8 +215,8 @@ impl DelegationHandle {
             line: OnceLock::new(),
             request: Mutex::new("".into()),
             memories: Mutex::default(),
-            beside: Mutex::default(),
-            rooms: Mutex::default(),
+            background: Mutex::default(),
+            isolated: Mutex::default(),
         }
     }
 
@@ -233,39 +233,39 @@ impl DelegationHandle {
         }
     }
 
-    pub(crate) fn deputy(&self, name: &str) -> Option<(usize, &Subagent)> {
-        self.delegation.deputies.iter().enumerate().find(|(_, deputy)| deputy.name == name)
+    pub(crate) fn subagent(&self, name: &str) -> Option<(usize, &Subagent)> {
+        self.delegation.subagents.iter().enumerate().find(|(_, subagent)| subagent.name == name)
     }
 
-    /// Whom `origin` may call.
+    /// Names of the subagents that `origin` may call.
     fn callable(&self, origin: &Origin) -> &[String] {
         match &origin.parent_invocation_id {
             None => &self.delegation.main_calls,
-            Some(_) => self.deputy(&origin.agent).map_or(&[], |(_, deputy)| &deputy.calls),
+            Some(_) => self.subagent(&origin.agent).map_or(&[], |(_, subagent)| &subagent.calls),
         }
     }
 
-    pub(crate) fn info_of(&self, deputy: &Subagent) -> ProviderInfo {
-        deputy.provider.as_ref().map_or_else(|| self.info.clone(), |provider| provider.info())
+    pub(crate) fn info_of(&self, subagent: &Subagent) -> ProviderInfo {
+        subagent.provider.as_ref().map_or_else(|| self.info.clone(), |provider| provider.info())
     }
 
-    pub(crate) fn user_asked(&self, text: &str) {
+    pub(crate) fn set_user_request(&self, text: &str) {
         *self.request() = text.into();
     }
 
     /// Running subagents whose callers do not wait.
     pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, BackgroundWork>> {
-        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.background.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Subagents that work or worked in isolated workspaces.
-    pub(crate) fn rooms(&self) -> MutexGuard<'_, BTreeSet<InvocationId>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn isolated(&self) -> MutexGuard<'_, BTreeSet<InvocationId>> {
+        self.isolated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Background subagents of `origin`, one line each.
     pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
-        // A main agent is another invocation with each prompt.
+        // The main agent has a new invocation id with each prompt.
         let theirs = |one: &BackgroundWork| match &origin.parent_invocation_id {
             None => one.caller.parent_invocation_id.is_none(),
             Some(_) => one.caller.invocation_id == origin.invocation_id,
@@ -286,11 +286,11 @@ impl DelegationHandle {
     }
 
     /// Memory for a new subagent of this name.
-    fn memory_of(&self, deputy: &Subagent, provider: &str) -> String {
+    fn memory_of(&self, subagent: &Subagent, provider: &str) -> String {
         if !self.delegation.remembers {
             return String::new();
         }
-        self.memories().text(&deputy.name, provider, &self.cwd)
+        self.memories().text(&subagent.name, provider, &self.cwd)
     }
 
     fn user_request(&self) -> Arc<str> {
@@ -301,7 +301,7 @@ impl DelegationHandle {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tools that an agent sees which may call `calls`, at this depth (0 is the main agent).
+    /// Delegation tools for an agent that may call `calls`, at this depth (0 is the main agent).
     pub(crate) fn specs(&self, toolbox: &Toolbox, calls: &[String], depth: u32) -> Vec<ToolSpec> {
         if calls.is_empty() || depth >= self.delegation.limits.depth_max {
             return Vec::new();
@@ -316,8 +316,8 @@ impl DelegationHandle {
     }
 }
 
-/// Id of the message that tells a caller the end of the subagent of this call: the same in every
-/// process, so it is delivered once.
+/// Id of the message that reports the end of the subagent of this call to its caller: the same in
+/// every process, so it is delivered once.
 pub(crate) fn notice_id(child: &InvocationId, call: &CallId) -> MessageId {
     MessageId::new(format!("{child}.{call}"))
 }

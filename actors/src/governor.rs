@@ -17,11 +17,11 @@ pub struct GovernorLimits {
     pub depth_max: u32,
     /// Maximum number of running agents. An agent that waits for another lends its slot.
     pub live_max: u32,
-    /// Agents that one session starts.
+    /// Subagents started in one session.
     pub total_max: u32,
-    /// Tokens of all of them together.
+    /// Tokens of all subagents together.
     pub tokens_max: Option<u64>,
-    /// Millionths of a dollar of all of them together.
+    /// Cost of all subagents together, in millionths of a dollar.
     pub micro_usd_max: Option<u64>,
     /// Time limit of one subagent.
     pub duration_max: Option<Duration>,
@@ -42,7 +42,7 @@ impl Default for GovernorLimits {
 
 /// Requirements of a subagent to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct PermitRequest {
     /// Caller; `None` is the main agent.
     pub parent: Option<InvocationId>,
     /// Its own time limit, if set.
@@ -57,16 +57,16 @@ pub struct Wish {
     pub waits: bool,
     /// Number of earlier requests that wait for a slot.
     pub ahead: u32,
-    /// Tokens of the session's budget, if it has one.
+    /// Remaining tokens of the session's budget, if it has one.
     pub tokens_left: Option<BudgetLeft>,
-    /// Millionths of a dollar of the session's budget, if it has one.
+    /// Remaining millionths of a dollar of the session's budget, if it has one.
     pub micro_usd_left: Option<BudgetLeft>,
 }
 
 /// State of a budget outside the governor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetLeft {
-    /// The whole of it.
+    /// The whole budget.
     pub max: u64,
     /// Amount that is neither spent nor reserved.
     pub left: u64,
@@ -75,11 +75,11 @@ pub struct BudgetLeft {
 /// Allowance of a subagent. Returned with [`Governor::end`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permit {
-    /// 1 is a child of the main agent.
+    /// Depth; 1 is a child of the main agent.
     pub depth: u32,
-    /// Tokens it may use.
+    /// Most tokens.
     pub tokens: Option<u64>,
-    /// Millionths of a dollar it may cost.
+    /// Most cost in millionths of a dollar.
     pub micro_usd: Option<u64>,
     /// Deadline (monotonic).
     pub until: Option<Duration>,
@@ -88,58 +88,58 @@ pub struct Permit {
 /// Usage of a subagent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubagentUsage {
-    /// Tokens read and written.
+    /// Input and output tokens.
     pub tokens: u64,
-    /// Millionths of a dollar, where that is known.
+    /// Cost in millionths of a dollar, if known.
     pub micro_usd: Option<u64>,
 }
 
-/// Why an agent is not started.
+/// The limit that prevents a start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} ({value}) is reached: {left} left; {frees}")]
 pub struct SubagentRefusal {
-    /// The limit's name in the configuration.
+    /// Name of the limit in the configuration.
     pub limit: &'static str,
     /// Its value.
     pub value: u64,
     /// Remaining amount.
     pub left: u64,
     /// Event that would free it.
-    pub frees: Frees,
+    pub frees: FreedBy,
 }
 
-/// The name of the limit that the end of an agent always frees.
+/// Name of the limit that the end of any subagent relaxes.
 const PLACES: &str = "delegation.maxConcurrent";
 
 impl SubagentRefusal {
     /// True if only a concurrency slot is missing, which becomes free by waiting.
-    pub fn is_for_a_place(&self) -> bool {
+    pub fn is_place_limit(&self) -> bool {
         self.limit == PLACES && self.value > 0
     }
 
-    /// Agents work alone here.
-    pub(crate) fn alone() -> SubagentRefusal {
-        SubagentRefusal { limit: "agentMode", value: 0, left: 0, frees: Frees::OwnWork }
+    /// The refusal in a session without delegation.
+    pub(crate) fn single_agent() -> SubagentRefusal {
+        SubagentRefusal { limit: "agentMode", value: 0, left: 0, frees: FreedBy::CallersOwnWork }
     }
 }
 
 /// Event that frees capacity of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Frees {
+pub enum FreedBy {
     /// The end of a running subagent.
-    AnEnd,
+    SubagentEnds,
     /// Nothing in this session.
     Nothing,
-    /// Doing it without delegating further.
-    OwnWork,
+    /// The caller does the work itself.
+    CallersOwnWork,
 }
 
-impl fmt::Display for Frees {
+impl fmt::Display for FreedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Frees::AnEnd => "wait until an agent has ended, then try again",
-            Frees::Nothing => "nothing frees it in this session; go on without further agents",
-            Frees::OwnWork => "do it yourself: an agent here may not start another",
+            FreedBy::SubagentEnds => "wait until an agent has ended, then try again",
+            FreedBy::Nothing => "nothing frees it in this session; go on without further agents",
+            FreedBy::CallersOwnWork => "do it yourself: an agent here may not start another",
         })
     }
 }
@@ -152,7 +152,7 @@ pub struct Governor {
     /// Lent slots: borrower of each lender. Each lends to one.
     lent: BTreeMap<InvocationId, InvocationId>,
     total: u32,
-    /// By those that have ended.
+    /// Usage of subagents that have ended.
     spent: SubagentUsage,
 }
 
@@ -172,24 +172,24 @@ impl Governor {
     pub fn admit(
         &mut self,
         id: &InvocationId,
-        wish: &Wish,
+        request: &PermitRequest,
         now: Duration,
     ) -> Result<Permit, SubagentRefusal> {
-        let above = wish.parent.as_ref().and_then(|parent| self.live.get(parent)).copied();
+        let above = request.parent.as_ref().and_then(|parent| self.live.get(parent)).copied();
         let depth = above.map_or(0, |permit| permit.depth) + 1;
         let limits = &self.limits;
         let refused = |limit, value: u64, frees| SubagentRefusal { limit, value, left: 0, frees };
         if depth > limits.depth_max {
             let value = limits.depth_max.into();
-            return Err(refused("delegation.maxDepth", value, Frees::OwnWork));
+            return Err(refused("delegation.maxDepth", value, FreedBy::CallersOwnWork));
         }
-        if self.total.saturating_add(wish.ahead) >= limits.total_max && !wish.again {
+        if self.total.saturating_add(request.ahead) >= limits.total_max && !request.again {
             let value = limits.total_max.into();
-            return Err(refused("delegation.maxTotal", value, Frees::Nothing));
+            return Err(refused("delegation.maxTotal", value, FreedBy::Nothing));
         }
         for (left, limit) in [
-            (wish.tokens_left, "budget.maxTokens"),
-            (wish.micro_usd_left, "budget.maxCostMicroUsd"),
+            (request.tokens_left, "budget.maxTokens"),
+            (request.micro_usd_left, "budget.maxCostMicroUsd"),
         ] {
             if let Some(BudgetLeft { max, left: 0 }) = left {
                 return Err(refused(limit, max, self.frees_budget()));
@@ -197,26 +197,26 @@ impl Governor {
         }
         let used_up = |max: Option<u64>, spent: u64| max.filter(|max| spent >= *max);
         if let Some(value) = used_up(limits.tokens_max, self.spent.tokens) {
-            return Err(refused("delegation.maxTokens", value, Frees::Nothing));
+            return Err(refused("delegation.maxTokens", value, FreedBy::Nothing));
         }
         let spent = self.spent.micro_usd.unwrap_or_default();
         if let Some(value) = used_up(limits.micro_usd_max, spent) {
-            return Err(refused("delegation.maxCostMicroUsd", value, Frees::Nothing));
+            return Err(refused("delegation.maxCostMicroUsd", value, FreedBy::Nothing));
         }
-        let lender = self.lender(wish);
+        let lender = self.lender(request);
         if lender.is_none() && self.at_work() >= limits.live_max {
-            return Err(refused(PLACES, limits.live_max.into(), Frees::AnEnd));
+            return Err(refused(PLACES, limits.live_max.into(), FreedBy::SubagentEnds));
         }
         let tokens = self.share(limits.tokens_max, |permit| permit.tokens, self.spent.tokens);
-        let of_session = wish.tokens_left.map(|left| self.part(left.left));
+        let of_session = request.tokens_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.tokens);
-        let tokens = least([tokens, wish.tokens_max, of_parent, of_session]);
+        let tokens = least([tokens, request.tokens_max, of_parent, of_session]);
         if tokens == Some(0) {
             let value = limits.tokens_max.unwrap_or_default();
             return Err(refused("delegation.maxTokens", value, self.frees_budget()));
         }
         let micro_usd = self.share(limits.micro_usd_max, |permit| permit.micro_usd, spent);
-        let of_session = wish.micro_usd_left.map(|left| self.part(left.left));
+        let of_session = request.micro_usd_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.micro_usd);
         let micro_usd = least([micro_usd, of_parent, of_session, None]);
         if micro_usd == Some(0) {
@@ -224,20 +224,20 @@ impl Governor {
             return Err(refused("delegation.maxCostMicroUsd", value, self.frees_budget()));
         }
         let at = |max: Option<Duration>| {
-            max.map(|max| now.saturating_add(max.saturating_sub(wish.worked)))
+            max.map(|max| now.saturating_add(max.saturating_sub(request.worked)))
         };
         let until = least([
             at(limits.duration_max),
-            at(wish.duration_max),
+            at(request.duration_max),
             above.and_then(|permit| permit.until),
             None,
         ]);
         if until.is_some_and(|until| until <= now) {
             let value = limits.duration_max.unwrap_or_default().as_secs();
-            return Err(refused("delegation.maxDurationSeconds", value, Frees::Nothing));
+            return Err(refused("delegation.maxDurationSeconds", value, FreedBy::Nothing));
         }
         let permit = Permit { depth, tokens, micro_usd, until };
-        self.total += u32::from(!wish.again);
+        self.total += u32::from(!request.again);
         if let Some(lender) = lender {
             self.lent.insert(id.clone(), lender);
         }
@@ -247,8 +247,8 @@ impl Governor {
 
     /// Lender of a slot for this request: the caller, if it waits. So no subagent waits for the
     /// slot of its own caller at any depth.
-    fn lender(&self, wish: &Wish) -> Option<InvocationId> {
-        let parent = wish.parent.as_ref().filter(|_| wish.waits)?;
+    fn lender(&self, request: &PermitRequest) -> Option<InvocationId> {
+        let parent = request.parent.as_ref().filter(|_| request.waits)?;
         let lends = self.live.contains_key(parent) && !self.lent.values().any(|by| by == parent);
         lends.then(|| parent.clone())
     }
@@ -276,8 +276,8 @@ impl Governor {
         (left / free).max(u64::from(left > 0))
     }
 
-    fn frees_budget(&self) -> Frees {
-        if self.live.is_empty() { Frees::Nothing } else { Frees::AnEnd }
+    fn frees_budget(&self) -> FreedBy {
+        if self.live.is_empty() { FreedBy::Nothing } else { FreedBy::SubagentEnds }
     }
 
     /// Restores the totals of an earlier process.
@@ -295,7 +295,7 @@ impl Governor {
         Some(permit)
     }
 
-    /// Counts what one has spent.
+    /// Adds usage.
     pub fn count(&mut self, spent: SubagentUsage) {
         self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
         if let Some(cost) = spent.micro_usd {
@@ -309,18 +309,17 @@ impl Governor {
         self.limits.live_max
     }
 
-    /// Places that are taken: agents that have begun and have not ended, without those that have lent
-    /// theirs.
+    /// Places in use: running subagents without those that have lent their place.
     pub fn at_work(&self) -> u32 {
         self.live().saturating_sub(u32::try_from(self.lent.len()).unwrap_or(u32::MAX))
     }
 
-    /// Agents that have begun and have not ended.
+    /// Subagents that have started and not ended.
     pub fn live(&self) -> u32 {
         u32::try_from(self.live.len()).unwrap_or(u32::MAX)
     }
 
-    /// Agents that were started.
+    /// Subagents started so far.
     pub fn total(&self) -> u32 {
         self.total
     }

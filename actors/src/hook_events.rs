@@ -20,7 +20,7 @@ const NOTES_BYTES_MAX: usize = 8 << 10;
 pub(crate) struct Hooked {
     /// Reason of a denial, with the hook's name.
     pub(crate) blocked: Option<String>,
-    /// Other arguments, and who wants them.
+    /// Replaced arguments, with the name of the hook.
     pub(crate) input: Option<(Value, String)>,
     /// Replacement of the output for the model.
     pub(crate) output: Option<Vec<ContentPart>>,
@@ -43,13 +43,13 @@ pub(crate) async fn fire(
         event,
         output_bytes_max,
     };
-    // A port may panic before it returns its future, too.
+    // A port may also panic before it returns its future.
     let asked = AssertUnwindSafe(async move { hooks.fire(occasion).await }).catch_unwind().await;
     let reports = asked.unwrap_or_else(|_| {
         vec![HookReport {
             hook: "hooks".to_owned(),
             says: HookSays::Failed { code: "HK006".to_owned(), blocks: event.may_fail_closed() },
-            message: Some("the part that asks hooks crashed".to_owned()),
+            message: Some("the hook runner crashed".to_owned()),
             metadata: Value::Null,
             duration: std::time::Duration::ZERO,
         }]
@@ -65,7 +65,7 @@ pub(crate) async fn fire(
 struct HookContext {
     event: crate::ports::HookEvent,
     call: Option<(crate::conversation::CallId, String)>,
-    /// There is an outcome, which can be withheld or replaced.
+    /// The event has an outcome, which can be withheld or replaced.
     is_after: bool,
     output_bytes_max: usize,
 }

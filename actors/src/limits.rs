@@ -1,23 +1,23 @@
-//! Every upper bound of the kernel in one struct: nothing that grows is without one.
+//! All upper bounds of the kernel in one struct: everything that grows has one.
 
 use std::time::Duration;
 
 use crate::context::ContextBudget;
 
-/// The bounds a session runs within.
+/// Bounds of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     /// Model replies in one invocation (`maxTurns`).
     pub turns_max: u32,
-    /// Wall time of one invocation, if there is a limit.
+    /// Wall time of one invocation, if limited.
     pub duration_max: Option<Duration>,
-    /// Read-only calls of one turn that run side by side.
+    /// Read-only calls of one turn that run in parallel.
     pub parallel_calls_max: usize,
     /// Maximum calls per turn; further calls get an error.
     pub calls_per_turn_max: usize,
     /// Bytes of one call's arguments.
     pub arguments_bytes_max: usize,
-    /// Bytes of text that a tool may hand to the model; above, head and tail are kept.
+    /// Bytes of text that a tool may return to the model; longer text keeps its head and tail.
     pub output_bytes_max: usize,
     /// Maximum bytes of text from any tool; limits of single tools are lower.
     pub result_bytes_max: usize,
@@ -25,9 +25,9 @@ pub struct Limits {
     pub repeated_failures_max: u32,
     /// Messages waiting for the next safe point.
     pub queued_messages_max: usize,
-    /// Questions open at once.
+    /// Permission requests open at once.
     pub questions_max: usize,
-    /// Events held for a reader that lags; then it re-reads durable ones from the journal.
+    /// Events buffered for a slow reader; beyond, it re-reads durable ones from the journal.
     pub events_buffered_max: usize,
     /// Restarts of one actor within `restart_window`.
     pub restarts_max: u32,
@@ -41,25 +41,25 @@ pub struct Limits {
     pub patience: Duration,
     /// Maximum attempts per request, in addition to patience.
     pub attempts_max: Option<u32>,
-    /// The first wait between attempts lasts up to this, each further one up to twice as long.
+    /// Upper bound of the first backoff; each further bound doubles.
     pub backoff_first: Duration,
-    /// The longest wait between attempts that is our own choice.
+    /// Upper bound of posse's own backoff.
     pub backoff_max: Duration,
     /// Maximum `Retry-After`; longer values are ignored.
     pub retry_after_max: Duration,
-    /// Attempts after a reply that made no sense.
+    /// Attempts after an unreadable reply.
     pub broken_replies_max: u32,
-    /// Attempts after replies that broke off, in one turn.
+    /// Attempts after interrupted replies, in one turn.
     pub cut_replies_max: u32,
     /// Consecutive failures of all requests after which the circuit breaker opens.
     pub breaker_failures: u32,
-    /// The shortest time between two of those tries.
+    /// Shortest time between two probes of an open circuit breaker.
     pub probe_interval: Duration,
-    /// A provider that is silent for this long while it should reply is worth a word.
+    /// Silence of a provider during a reply after which a notice is shown.
     pub silence_hint: Duration,
-    /// A model is not waited for any longer than this while another may be asked.
+    /// Longest wait for a model while a fallback is available.
     pub failover_wait: Duration,
-    /// A model that was away is not asked again before this while another one answers.
+    /// Shortest time before a failed model is tried again while a fallback answers.
     pub failback_after: Duration,
     /// Wait before the next attempt of a parked session if the provider gives no time.
     pub parked_pause: Duration,

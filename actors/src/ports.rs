@@ -18,7 +18,9 @@ use futures_util::future::BoxFuture;
 pub use clock::{Clock, Ids};
 pub use grants::{ActiveGrants, GrantStore, NoGrants, Now};
 pub use hook::{Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Used};
-pub use isolated_workspace::{FileLeft, IsolatedWorkspace, WorkLeft, Workplaces, WorktreeSummary};
+pub use isolated_workspace::{
+    FileLeft, IsolatedWorkspace, IsolatedWorkspaces, WorkLeft, WorktreeSummary,
+};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
 };

@@ -12,7 +12,7 @@ use crate::event::{Event, Origin};
 
 pub(crate) use replay::awaits_answer;
 pub use replay::{
-    AGENT_CUT_OFF, CUT_OFF, Delegated, LOST, LastInvocation, LeftJob, NOT_RUN, OUTCOME_UNKNOWN,
+    AGENT_CUT_OFF, CUT_OFF, Delegated, LOST, LastInvocation, LostJob, NOT_RUN, OUTCOME_UNKNOWN,
     OpenCall, OpenOwnCall, OpenQuestion, Parked, QueuedMessage, Replay, Replayed, StartedWith,
     replay,
 };
@@ -20,9 +20,9 @@ pub use replay::{
 /// Identifies a record before it has a number. A record with a repeated id is stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId {
-    /// Drawn at random by each process.
+    /// Random number of the process.
     pub process: u32,
-    /// Counted up within the process.
+    /// Counter within the process.
     pub count: u32,
 }
 
@@ -49,12 +49,12 @@ impl<'de> Deserialize<'de> for RecordId {
     }
 }
 
-/// A durable event that does not have a number yet.
+/// A durable event without a number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Minted by the sender.
+    /// Created by the sender.
     pub id: RecordId,
-    /// The invocation it is about, if it is about one.
+    /// The invocation it belongs to, if any.
     pub origin: Option<Arc<Origin>>,
     /// The event.
     pub event: Event,
@@ -65,6 +65,6 @@ pub struct Record {
 pub enum Durability {
     /// Handed to the operating system: survives `kill -9` of posse.
     Written,
-    /// On the disk: survives a power cut.
+    /// Synced to the disk: survives a power cut.
     Synced,
 }

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_spent_within_the_window_and_recovers_after_it() {
+    fn restart_budget_recovers_after_the_window() {
         let second = Duration::from_secs(1);
         let mut budget = RestartBudget::new(2, 10 * second);
         assert_eq!(budget.spend(Duration::ZERO), Some(1));

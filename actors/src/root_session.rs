@@ -1,7 +1,7 @@
-//! One conversation: it runs at most one main invocation at a time, owns every other actor, and
-//! outlives their crashes.
+//! A session: it runs at most one main invocation at a time, owns every other actor, and survives
+//! their crashes.
 //!
-//! Nothing here waits for the model, a tool, a human or a disk.
+//! Its message handlers never wait for a model, a tool, a user or a disk.
 
 mod admission;
 mod children;
@@ -49,10 +49,10 @@ pub use own_call::UserCall;
 pub use resume::Resumption;
 pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
-use admission::{Admitting, Opening, RunTask};
+use admission::{PendingAdmission, RunTask, StartHooks};
 use children::{ChildMsg, Children, Reach};
 use clients::Clients;
-use compaction::Compacting;
+use compaction::PendingCompaction;
 use messages::Withdrawal;
 use own_call::OwnCall;
 use resume::Unfinished;
@@ -64,10 +64,10 @@ type PromptAdmission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), Pr
 enum Msg {
     Prompt(Prompt, RpcReplyPort<PromptAdmission>),
     /// Continue an interrupted run.
-    GoOn(RpcReplyPort<PromptAdmission>),
-    /// Hooks have been asked about the session.
+    Continue(RpcReplyPort<PromptAdmission>),
+    /// The session-start hooks have finished.
     Opened(Result<Hooked, JoinError>),
-    /// Hooks have been asked about the prompt.
+    /// The prompt hooks have finished.
     Admitted(InvocationId, Result<Hooked, JoinError>),
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
     Withdraw(Withdrawal),
@@ -109,7 +109,7 @@ impl Msg {
     fn kind(&self) -> &'static str {
         match self {
             Msg::Prompt(..) => "Prompt",
-            Msg::GoOn(_) => "GoOn",
+            Msg::Continue(_) => "Continue",
             Msg::Opened(_) => "Opened",
             Msg::Admitted(..) => "Admitted",
             Msg::Deliver(..) => "Deliver",
@@ -143,7 +143,7 @@ struct RootSession {
     provider_info: ProviderInfo,
     specs: Arc<[ToolSpec]>,
     /// Delegation handle, if subagents are enabled.
-    desk: Option<Arc<DelegationHandle>>,
+    delegation_handle: Option<Arc<DelegationHandle>>,
     services: Arc<Services>,
     transcript: Transcript,
     feed: Feed,
@@ -159,41 +159,41 @@ struct State {
     /// Route to the summary model, if configured.
     summariser: Option<ModelRoutes>,
     title: Title,
-    /// The history is being made shorter.
-    compacting: Option<Compacting>,
+    /// A compaction in progress.
+    compacting: Option<PendingCompaction>,
     /// Token state of the history.
     meter: ContextMeter,
     invocation_budget: RestartBudget,
-    /// Without system messages.
+    /// The conversation, without system messages.
     history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered before their run ended.
     queued: Vec<Queued>,
-    main: Option<Main>,
+    main: Option<MainRun>,
     /// Unfinished work of an earlier process.
     unfinished: Option<Unfinished>,
     /// Budget and accounts.
-    till: BudgetKeeper,
+    budget_keeper: BudgetKeeper,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
     /// Result of the start hooks.
-    opening: Opening,
+    opening: StartHooks,
     parked: Option<String>,
-    /// Agents that work for others.
+    /// Subagents.
     children: Children,
     /// Tool call of the user.
     own_call: Option<OwnCall>,
     closing: Option<OwnedTask>,
-    _observed: Observed,
+    _observed: EndNotifier,
 }
 
 /// Ends the event stream in every case.
-struct Observed {
+struct EndNotifier {
     feed: Feed,
     session_id: crate::conversation::SessionId,
     clock: Arc<dyn crate::ports::Clock>,
 }
 
-impl Drop for Observed {
+impl Drop for EndNotifier {
     fn drop(&mut self) {
         if self.feed.is_closed() {
             return;
@@ -218,19 +218,19 @@ struct Resumed {
     turns: u32,
     usage: Usage,
     /// Its actions, if it is a subagent.
-    deeds: ActionLog,
+    actions: ActionLog,
 }
 
 /// The main invocation.
-struct Main {
+struct MainRun {
     origin: Arc<Origin>,
-    /// `None` while it is rebuilt from the journal, and as long as hooks are asked about its prompt.
+    /// `None` while it is rebuilt from the journal, and while hooks check its prompt.
     actor: Option<ActorRef<agent_invocation::Msg>>,
     /// Prompt that waits for hooks and is not in the history yet.
-    admitting: Option<Admitting>,
+    admitting: Option<PendingAdmission>,
     outcome: oneshot::Sender<TurnOutcome>,
     rereading: Option<OwnedTask>,
-    /// Ending that it was told to end with.
+    /// The ending that it was asked for.
     stopping: Option<Ending>,
     /// Length of the history before it.
     base: usize,
@@ -238,7 +238,7 @@ struct Main {
     counted: u32,
     /// Start time (monotonic), unchanged by crashes.
     began: Duration,
-    /// Complete when nothing of its last incarnation is left.
+    /// Completes when nothing of its last incarnation is left.
     absence: Option<AllGone>,
 }
 
@@ -252,7 +252,10 @@ impl Actor for RootSession {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
-        let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
+        let own = self
+            .delegation_handle
+            .iter()
+            .flat_map(|delegation_handle| &delegation_handle.delegation.subagents);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
         let context = &self.settings.context;
         let roles = context.compact.iter().chain(&context.title);
@@ -276,20 +279,20 @@ impl Actor for RootSession {
             queued: Vec::new(),
             main: None,
             unfinished: None,
-            till: BudgetKeeper::new(purse, accounts),
+            budget_keeper: BudgetKeeper::new(purse, accounts),
             turns: 0,
             ending: None,
-            opening: Opening::Open,
+            opening: StartHooks::Open,
             parked: None,
             own_call: None,
             closing: None,
-            _observed: Observed {
+            _observed: EndNotifier {
                 feed: self.feed.clone(),
                 session_id: self.settings.session_id.clone(),
                 clock: Arc::clone(&self.ports.clock),
             },
         };
-        self.hear_notices(&me);
+        self.subscribe_notices(&me);
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
         self.start_clients(&me, &mut state).await?;
@@ -308,8 +311,8 @@ impl Actor for RootSession {
                 let admission = self.prompt(&me, prompt, state).await?;
                 answer(reply, admission);
             }
-            Msg::GoOn(reply) => {
-                let admission = self.go_on(&me, state).await?;
+            Msg::Continue(reply) => {
+                let admission = self.resume_run(&me, state).await?;
                 answer(reply, admission);
             }
             Msg::Opened(hooked) => self.opened(&me, hooked, state).await?,
@@ -322,20 +325,20 @@ impl Actor for RootSession {
             }
             Msg::OwnCallEnded(output) => self.own_call_ended(&me, output, state),
             Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
-            Msg::Children(said) => self.child_said(&me, said, state).await?,
+            Msg::Children(said) => self.handle_child_msg(&me, said, state).await?,
             Msg::History(reply) => {
-                self.tell_asides(state);
+                self.append_own_calls(state);
                 answer(reply, state.history.clone());
             }
             Msg::Notice(origin, content) => self.notified(&me, &origin, content, state),
-            Msg::Release(what) => self.let_go(&what),
+            Msg::Release(what) => self.release(&what),
             Msg::Compact(keep, reply) => self.compact(&me, keep, reply, state),
             Msg::Summarised(summary) => self.summarised(summary, state),
             Msg::Titled(said) => self.titled(&me, said, state),
             Msg::Untitled => self.untitled(&me, state),
             Msg::Context(Some(reply)) => answer(reply, self.context(state)),
             Msg::Context(None) => self.announce_context(state),
-            Msg::Ledger(order) => state.till.take(order),
+            Msg::Ledger(order) => state.budget_keeper.take(order),
             Msg::Memories(forget, reply) => answer(reply, self.memories(forget)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, left) if state.children.has(&id) => {
@@ -352,7 +355,7 @@ impl Actor for RootSession {
         Ok(())
     }
 
-    // ractor's default ends a parent with its child. A session must survive its children.
+    // ractor's default stops a parent with its child. A session must survive its children.
     async fn handle_supervisor_evt(
         &self,
         me: ActorRef<Msg>,
@@ -363,7 +366,7 @@ impl Actor for RootSession {
             SupervisionEvent::ActorFailed(child, cause) => {
                 self.child_crashed(&me, child.get_id(), &chain(&*cause), state).await
             }
-            // Children that end in peace were stopped by us.
+            // Children that end normally were stopped by the session.
             SupervisionEvent::ActorTerminated(..)
             | SupervisionEvent::ActorStarted(_)
             | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
@@ -379,7 +382,8 @@ impl RootSession {
             agent: self.settings.agent.clone(),
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
-            mode: if self.desk.is_some() { "multi-agent" } else { "single-agent" }.to_owned(),
+            mode: if self.delegation_handle.is_some() { "multi-agent" } else { "single-agent" }
+                .to_owned(),
             tier: self.settings.tier.clone(),
             instructions: self.settings.instructions.clone(),
             budget: self.settings.own_budget,
@@ -403,15 +407,15 @@ impl RootSession {
 
     /// Memory of subagents, after deleting part of it.
     fn memories(&self, forget: Forget) -> Memories {
-        let Some(desk) = &self.desk else { return Memories::default() };
-        if desk.memories().forget(&forget) > 0 {
+        let Some(delegation_handle) = &self.delegation_handle else { return Memories::default() };
+        if delegation_handle.memories().forget(&forget) > 0 {
             let agent = match forget {
                 Forget::Of(agent) => Some(agent),
                 Forget::Nothing | Forget::Everything => None,
             };
             self.transcript.note(None, Event::MemoryForgotten { agent });
         }
-        desk.memories().clone()
+        delegation_handle.memories().clone()
     }
 
     fn invocation_started(&self) -> Event {
@@ -426,7 +430,7 @@ impl RootSession {
     async fn start_invocation(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut Main,
+        main: &mut MainRun,
         resumed: Resumed,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
@@ -452,7 +456,7 @@ impl RootSession {
             queued: resumed.queued,
             turns: resumed.turns,
             usage: resumed.usage,
-            deeds: resumed.deeds,
+            actions: resumed.actions,
             time: self.settings.limits.duration_max.map(limit),
             tokens_max: None,
             fitter: self.fitter(state),
@@ -484,14 +488,14 @@ impl RootSession {
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
         state.history = history.into_iter().filter(|message| !system(message)).collect();
         state.queued.extend(queued);
-        self.main_left(me, id, state);
+        self.stop_awaited(me, id, state);
         self.conclude(me, main, ending, turns, usage, state);
     }
 
     fn conclude(
         &self,
         me: &ActorRef<Msg>,
-        main: Main,
+        main: MainRun,
         ending: Ending,
         turns: u32,
         usage: Usage,
@@ -524,7 +528,7 @@ impl RootSession {
         }
     }
 
-    /// Writes the last record. The writer is the last to stop.
+    /// Writes the last record. The writer is the last actor to stop.
     fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some(reason) = state.ending.as_ref().map(|(ending, _)| ending.reason.clone()) else {
             return;
@@ -533,7 +537,7 @@ impl RootSession {
             return;
         }
         let Some((ending, _)) = &state.ending else { return };
-        let spent = &state.till.accounts().total;
+        let spent = &state.budget_keeper.accounts().total;
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
@@ -553,14 +557,14 @@ impl RootSession {
         };
         let permissions = state.coordinator.line();
         let hooks = self.closing_hooks(&ending.reason);
-        let released = self.released(&Release::Session);
+        let released = self.release_and_wait(&Release::Session);
         let last = async move {
-            // How they end is recorded before the session's own end.
+            // The end of background work is recorded before the session's own end.
             released.await;
             if let Some(hooks) = hooks {
                 hooks.await;
             }
-            // The withdrawal of a question may still be on its way.
+            // The withdrawal of a permission request may still be queued.
             permissions.call_until_answered(permission::Msg::Settle).await;
             // If recording is impossible, observers are still informed of the end.
             if transcript.record(None, event, Durability::Synced).await.is_err() {

@@ -276,12 +276,15 @@ impl State {
 
     fn stopped(&mut self, me: &ActorRef<Msg>) {
         let Some(reason) = self.stopping.take() else { return };
-        match &self.services.desk {
+        match &self.services.delegation_handle {
             // An agent may have worked for it, whose work is not undone.
-            Some(desk) if self.call.name == DELEGATE => {
-                let (desk, call_id) = (Arc::clone(desk), self.call.id.clone());
+            Some(delegation_handle) if self.call.name == DELEGATE => {
+                let (delegation_handle, call_id) =
+                    (Arc::clone(delegation_handle), self.call.id.clone());
                 let origin = Arc::clone(&self.origin);
-                let left = async move { delegation::left(&desk, call_id, origin).await };
+                let left = async move {
+                    delegation::stopped_call_output(&delegation_handle, call_id, origin).await
+                };
                 self.work = Some(spawn_task(me, left, |left| Msg::Left(reason, left)));
             }
             _ => self.over(&reason, None),

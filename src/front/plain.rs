@@ -218,7 +218,7 @@ impl Current {
 
 impl LineMode<'_> {
     async fn introduce(&mut self, forgotten: bool, dry_run: bool) {
-        let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
+        let kept = if forgotten { " (not stored, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
         text.push_str(&self.selection());
         text.push_str(match self.current.tier.as_str() {

@@ -35,16 +35,16 @@ const STOPPED_FOR: Duration = Duration::from_millis(900);
 /// Number of checks in that time.
 const LOOKS: u32 = 3;
 
-/// Between two looks.
+/// Pause between two attempts to attach.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Lets others join a session that is kept in `dir`.
+/// Accepts clients for the session in `dir`.
 pub(crate) fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
     let place = SocketAddress::new(dirs.state.clone(), dir.join(SOCKET));
     SessionServer::new(move |session| Box::new(Host::begin(session.clone(), place)))
 }
 
-/// Joins the session that `args` mean, until either side ends.
+/// Attaches to the session that `args` name, until either side ends.
 pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, 
             }
         }
     });
-    // A thread that waits for a key must not keep the process.
+    // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
     visited.map_err(one)
 }
@@ -98,12 +98,12 @@ async fn joined_soon(
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            // All of the journal is read for that, so once and last.
-            if again && let Some(remote) = come_and_gone(state, found, joining)? {
+            // This reads the whole journal, so it is done once and last.
+            if again && let Some(remote) = ended_session(state, found, joining)? {
                 return Ok(remote);
             }
-            let what = format!("session `{}` does not run", found.id);
-            let fix = format!("`posse resume {}` goes on with it", found.id);
+            let what = format!("session `{}` is not running", found.id);
+            let fix = format!("resume it with `posse resume {}`", found.id);
             return Err(Failure::new("ATT001", Exit::Session, what).fix(fix));
         };
         let joined = tokio::select! {
@@ -115,7 +115,8 @@ async fn joined_soon(
                 tokio::time::sleep(PAUSE).await;
             }
             Err(failure) if failure.code == "ATT002" => {
-                let what = format!("session `{}` runs in {owner}, and cannot be joined", found.id);
+                let what =
+                    format!("session `{}` runs in {owner} and does not accept clients", found.id);
                 return Err(Failure { what, ..failure });
             }
             other => return other,
@@ -137,13 +138,13 @@ async fn stopped(dir: &Path) -> u32 {
 }
 
 fn unanswered(pid: u32) -> Failure {
-    let what = format!("process {pid}, which owns the session, is stopped and answers nobody");
+    let what = format!("process {pid}, which owns the session, is stopped and does not respond");
     Failure::new("ATT004", Exit::Session, what)
-        .fix(format!("`kill -CONT {pid}`, or `fg` in its terminal, lets it go on"))
+        .fix(format!("continue it with `kill -CONT {pid}`, or `fg` in its terminal"))
 }
 
 /// A session that continued and ended before a client could attach: replays its journal.
-fn come_and_gone(
+fn ended_session(
     state: &StateDir,
     found: &StoredSession,
     joining: AttachOptions,
@@ -164,7 +165,7 @@ fn come_and_gone(
     for (record, seq) in records.into_iter().zip(1..) {
         let announcement = Announcement { seq, fact: Fact::Stored(Arc::new(record)) };
         let line = serde_json::to_vec(&announcement).unwrap_or_default();
-        // The channel has room for each.
+        // The channel has capacity for each.
         out.try_send(RemoteMessage::Event(line)).ok();
     }
     let (voice, _) = mpsc::channel(1);
@@ -198,7 +199,7 @@ fn find(
             let what = "no session of this directory or its project is running";
             let failure = Failure::new("ATT001", Exit::Session, what);
             return Err(match &elsewhere[..] {
-                [] => failure.fix("`posse resume` goes on with one that has ended"),
+                [] => failure.fix("resume an ended session with `posse resume`"),
                 some => failure.fix(format!("elsewhere there is {}: give its id", some.join(", "))),
             });
         }
@@ -219,7 +220,7 @@ fn find(
         format!("`{}` ({age})", summary.id)
     };
     let ids: Vec<String> = live.into_iter().map(shown).collect();
-    Err(Failure::new("CLI012", Exit::Usage, "which session should be joined?")
-        .because("several run here, and without a terminal nobody can choose one")
+    Err(Failure::new("CLI012", Exit::Usage, "attach to which session?")
+        .because("several sessions are running here, and selecting one needs a terminal")
         .fix(format!("give one of {}", ids.join(", "))))
 }

@@ -36,7 +36,7 @@ pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Noti
     }
 }
 
-/// Providers that exist without being configured, and the variables with their keys.
+/// Built-in providers, and the variables with their keys.
 pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
     presets::all().iter().map(|preset| (preset.name, preset.key_variable)).collect()
 }
@@ -59,7 +59,7 @@ pub(crate) fn grants(
     tier: &str,
 ) -> Arc<dyn GrantStore> {
     let vault = SignedStore::new(&dirs.state);
-    Arc::new(Grants::new(vault, project_of(cwd), keeping(settings, tier)))
+    Arc::new(Grants::new(vault, project_of(cwd), grant_settings(settings, tier)))
 }
 
 /// Project whose grants apply in `cwd`: worktrees share those of their repository.
@@ -67,7 +67,7 @@ fn project_of(cwd: &Path) -> Option<Identity> {
     project::shared_identity(&project::root_of(cwd)).ok()
 }
 
-fn keeping(settings: &Settings, tier: &str) -> GrantSettings {
+fn grant_settings(settings: &Settings, tier: &str) -> GrantSettings {
     let kept = &settings.persistent_grants;
     let widest = match (kept.enabled, kept.scope.as_str()) {
         (true, "global") => Scope::Global,
@@ -83,19 +83,19 @@ pub(crate) fn run_grants(
 ) -> Result<Exit, Vec<Failure>> {
     let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
     let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
-    let desk = GrantCommands {
+    let commands = GrantCommands {
         vault: SignedStore::new(&dirs.state),
         project: project_of(&cwd),
-        // What confines commands is not found out for a list.
-        settings: keeping(&loaded.settings, "full"),
+        // A list does not detect the sandbox tier.
+        settings: grant_settings(&loaded.settings, "full"),
         now_ms: now_ms(),
         json: args.json,
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let ended = match &args.action {
-        GrantsAction::List { all } => desk.list(*all, &mut out),
-        GrantsAction::Revoke { ids } => desk.revoke(ids, &mut out),
-        GrantsAction::Clear => desk.clear(&mut out),
+        GrantsAction::List { all } => commands.list(*all, &mut out),
+        GrantsAction::Revoke { ids } => commands.revoke(ids, &mut out),
+        GrantsAction::Clear => commands.clear(&mut out),
     };
     ended.map_err(|failure| vec![failure])
 }
@@ -107,12 +107,12 @@ pub(crate) fn grants_in(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let desk = GrantCommands {
+    let commands = GrantCommands {
         vault: SignedStore::new(&dirs.state),
         project: project_of(cwd),
-        settings: keeping(settings, "full"),
+        settings: grant_settings(settings, "full"),
         now_ms: now_ms(),
         json: false,
     };
-    desk.list(false, out)
+    commands.list(false, out)
 }

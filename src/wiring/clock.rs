@@ -1,4 +1,4 @@
-//! The real clock, and ids that do not repeat.
+//! The real clock, and unique ids.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use posse_actors::record::RecordId;
 
 use crate::config::Environment;
 
-/// Sixty-four bits that another process does not have. Not for secrets.
+/// A 64-bit random number that differs between processes. Not for secrets.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -23,10 +23,10 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The day where the user is.
+/// The current date in the user's time zone.
 ///
-/// Without `TZ` the zone is read from its file: finding out its name, as a library would, looks
-/// through the whole database of zones, which takes longer than the rest of the start.
+/// Without `TZ` the zone is read from its file: a library would search the whole time zone database
+/// for its name, which takes longer than the rest of the start.
 pub(crate) fn today(environment: &Environment) -> String {
     let zone = if environment.get("TZ").is_some() {
         TimeZone::system()
@@ -68,8 +68,8 @@ impl Clock for RealClock {
     }
 }
 
-/// Ids that are unique in a session, also when another process continues it: each has the
-/// process's random number in it.
+/// Ids that are unique in a session, also across processes: each contains the process's random
+/// number.
 #[derive(Debug)]
 pub(crate) struct RealIds {
     process: u32,

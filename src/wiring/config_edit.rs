@@ -9,13 +9,13 @@ use crate::failure::{Exit, Failure, printable};
 use crate::sandbox;
 use crate::wiring::clock::random;
 
-/// Bytes of a text that is taken back.
+/// Most bytes accepted from the editor.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
 /// Temporary file, removed on drop.
-struct Passing(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Drop for Passing {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         fs::remove_file(&self.0).ok();
     }
@@ -27,10 +27,10 @@ impl Drop for Passing {
 /// Errors: `EDR001` if the editor failed, `EDR002` if the result is not text.
 pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
     let failed = |why: String| {
-        let what = format!("the editor `{}` cannot be used", printable(editor));
+        let what = format!("cannot use the editor `{}`", printable(editor));
         Failure::new("EDR001", Exit::Failed, what)
             .because(why)
-            .fix("set VISUAL or EDITOR to another one; what was written is unchanged")
+            .fix("set VISUAL or EDITOR to another one; the text is unchanged")
     };
     let file = create(dir, text).map_err(|error| failed(error.to_string()))?;
     match sandbox::edit(editor, &file.0) {
@@ -40,24 +40,23 @@ pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Fai
     }
     let bytes = read(&file.0).map_err(|error| failed(error.to_string()))?;
     let unusable = |why: &str| {
-        Failure::new("EDR002", Exit::Failed, "what the editor left cannot be used")
-            .because(why.to_owned())
+        Failure::new("EDR002", Exit::Failed, "cannot use the edited text").because(why.to_owned())
     };
     if bytes.len() as u64 > TEXT_BYTES_MAX {
         return Err(unusable("it is longer than 4 MiB"));
     }
     let text = String::from_utf8(bytes).map_err(|_| unusable("it is not valid UTF-8"))?;
-    // Editors end a file with the end of a line.
+    // Editors end a file with a line break.
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
-fn create(dir: &Path, text: &str) -> io::Result<Passing> {
+fn create(dir: &Path, text: &str) -> io::Result<TemporaryFile> {
     fs::create_dir_all(dir)?;
     // The suffix tells the editor the file type.
     let path = dir.join(format!("prompt-{:016x}.md", random()));
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
-    let passing = Passing(path);
+    let passing = TemporaryFile(path);
     file.write_all(text.as_bytes())?;
     Ok(passing)
 }
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_comes_back_and_nothing_is_left() {
+    fn edited_text_returns_and_the_file_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let code = |editor: &str| edited(editor, dir.path(), "one\ntwo").map_err(|f| f.code);
         assert_eq!(code("true"), Ok("one\ntwo".to_owned()));

@@ -12,16 +12,16 @@ use crate::failure::{Exit, Failure};
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::wiring::run::Setup;
 
-/// Chooses what confines commands, for those who want to see how a weaker one behaves.
+/// Selects the sandbox backend, to test weaker ones.
 const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
 
-/// Lets surveys of the workspace look at fewer folders, for those who want to see what happens then.
+/// Reduces the number of folders in workspace surveys, to test the limit.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
 /// Registry of tool writes of all sessions of this process.
 static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
-/// The sandbox of a session that works in `roots`.
+/// The sandbox of a session with the writable `roots`.
 pub(crate) fn sandbox(
     setup: &Setup<'_>,
     roots: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub(crate) fn sandbox(
         readable_secrets: settings.readable_secrets.clone(),
     };
     let sandbox = Sandbox::new(secrets).map_err(|error| {
-        Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
+        Failure::new("SBX001", Exit::Internal, "cannot determine the path of the posse executable")
             .because(error.to_string())
     })?;
     let mut sandbox = sandbox.confined(wanted, surroundings).beside(WRITTEN.clone());
@@ -77,8 +77,8 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     if tier == "full" {
         return Ok(());
     }
-    let mut failure = failed("the sandbox is not what is required")
-        .fix("posse doctor says what is missing and how to mend it");
+    let mut failure = failed("the required sandbox is not available")
+        .fix("`posse doctor` shows what is missing and how to fix it");
     let mut why = format!("this machine gives the tier {tier}, not full");
     for tried in sandbox.tried() {
         if let Some(reason) = tried.failure {
@@ -89,7 +89,7 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     Err(failure)
 }
 
-/// One line: what commands may do.
+/// One line that describes the permissions of commands.
 pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
     if settings.mode == "off" {
         return "sandbox off: commands run with all of your rights\n".to_owned();
@@ -104,10 +104,9 @@ pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> St
         "full" => format!("sandbox full: {mode}, {network}\n"),
         "reduced" => format!(
             "sandbox reduced: {mode}, {network}; protected files are checked after a command, \
-             secret files can be read (posse doctor says why)\n"
+             secret files can be read (see posse doctor)\n"
         ),
-        _ => "sandbox none: commands run with all of your rights (posse doctor says why)\n"
-            .to_owned(),
+        _ => "sandbox none: commands run with all of your rights (see posse doctor)\n".to_owned(),
     }
 }
 
@@ -133,7 +132,7 @@ pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: Asking) -
     format!("{tier}; {writes}; {network}")
 }
 
-/// A line for each wish about the sandbox that `tier` does not fulfil, if the user made it.
+/// One line for each sandbox setting of the user that `tier` cannot enforce.
 pub(crate) fn unenforced(layers: &Layers, tier: &str) -> String {
     if tier != "none" {
         return String::new();

@@ -21,7 +21,7 @@ pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget
     ContextBudget {
         tokens_max,
         compact_at: size.compact_at.unwrap_or(usual.compact_at),
-        // A small budget leaves no room for a large summary.
+        // A small budget cannot hold a large summary.
         summary_tokens: summary.min(tokens_max.map_or(u64::MAX, |max| max / 4)),
         recent_turns,
         recent_turns_min: fewest.min(recent_turns),
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_as_usual_and_what_is_said_counts() {
+    fn configured_context_values_override_defaults() {
         let main = ContextBudget::main();
         assert_eq!(budget(&ContextSize::default(), &main), main);
         let auto = ContextSize { auto: true, ..ContextSize::default() };

@@ -15,8 +15,8 @@ const FREE_MIN: usize = 16;
 /// With a limit above this, free descriptors are not counted.
 const PLENTY: u64 = 256;
 
-/// Fails where a session could not even say what went wrong.
-pub(crate) fn enough() -> Result<(), Failure> {
+/// Fails if too few descriptors are free for a session to report its errors.
+pub(crate) fn check_free() -> Result<(), Failure> {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
     if limit >= PLENTY {
         return Ok(());

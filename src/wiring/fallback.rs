@@ -1,4 +1,4 @@
-//! The models that are asked while the chosen one is away, as the user wrote them down.
+//! The configured fallback models, used while the selected one is unavailable.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ pub(crate) fn all(
     for (nth, name) in chosen.fallback.iter().enumerate() {
         if *name == chosen.name || chosen.fallback[..nth].contains(name) {
             let what = format!("providers.{}.fallback names \"{name}\" twice", chosen.name);
-            let why = "a provider does not take over from itself";
+            let why = "a provider cannot be its own fallback";
             return Err(Failure::new("CFG025", Exit::Configuration, what).because(why));
         }
-        // The model that was asked for is the chosen provider's.
+        // The requested model belongs to the selected provider.
         let theirs =
             Settings { default_provider: Some(name.clone()), model: None, ..settings.clone() };
         let provider = provider::choose(&theirs, environment, workspace)

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::Origin;
-use posse_actors::ports::{FileLeft, IsolatedWorkspace, PortFuture, Toolbox, WorkLeft, Workplaces};
+use posse_actors::ports::{
+    FileLeft, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Toolbox, WorkLeft,
+};
 use posse_actors::record::Delegated;
 
 use crate::agents;
@@ -34,32 +36,32 @@ pub(crate) struct WorkspaceServices {
     pub(crate) prompts: BTreeMap<String, String>,
 }
 
-struct OwnPlaces {
+struct GitWorkspaces {
     worktrees: Arc<Worktrees>,
     shared: Arc<WorkspaceServices>,
 }
 
-impl fmt::Debug for OwnPlaces {
+impl fmt::Debug for GitWorkspaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnPlaces").field("worktrees", &self.worktrees).finish_non_exhaustive()
     }
 }
 
-/// The worktrees of the session that works in `cwd`. None where it is in no repository.
+/// Worktrees of the session in `cwd`; `None` outside a repository.
 pub(crate) fn worktrees(
     session_dir: &Path,
     cwd: &Path,
     sandbox: &Arc<Sandbox>,
 ) -> Option<Arc<Worktrees>> {
     let git = project::root_of(cwd).join(".git");
-    // What git makes of it is asked when the first is wanted.
+    // Git itself is asked when the first worktree is needed.
     let is_there = !git.is_dir() || git.join("HEAD").symlink_metadata().is_ok();
     let is_there = is_there && git.symlink_metadata().is_ok();
     let sandbox = Arc::clone(sandbox);
     is_there.then(|| Arc::new(Worktrees::new(session_dir, cwd, sandbox, project::main_repository)))
 }
 
-/// The tools with which their callers look at worktrees and take them over.
+/// Registers the tools with which callers show and merge the changes of worktrees.
 pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees: &Arc<Worktrees>) {
     for tool in [agent_diff::tool, agent_merge::tool] {
         let taken = toolbox.register(tool(Arc::clone(env), Arc::clone(worktrees))).is_err();
@@ -71,12 +73,12 @@ pub(crate) fn tools(toolbox: &mut Toolbox, env: &Arc<ToolEnvironment>, worktrees
 pub(crate) fn workplaces(
     worktrees: Arc<Worktrees>,
     shared: WorkspaceServices,
-) -> Arc<dyn Workplaces> {
-    Arc::new(OwnPlaces { worktrees, shared: Arc::new(shared) })
+) -> Arc<dyn IsolatedWorkspaces> {
+    Arc::new(GitWorkspaces { worktrees, shared: Arc::new(shared) })
 }
 
 /// Removes incomplete worktrees of a killed process.
-pub(crate) fn tidy(session_dir: &Path, delegated: &[Delegated]) {
+pub(crate) fn remove_incomplete(session_dir: &Path, delegated: &[Delegated]) {
     let known: BTreeSet<&str> = delegated.iter().map(|one| one.id().as_str()).collect();
     Worktrees::keep_only(session_dir, &known);
 }
@@ -92,7 +94,7 @@ impl WorkspaceServices {
             workspace,
             session_dir: self.env.session_dir.clone(),
             readable_secrets: Vec::new(),
-            // Reads in the copy say nothing about the workspace.
+            // Files read in the copy do not count as read in the workspace.
             reads: ReadTable::default(),
             budgets: Arc::clone(&self.env.budgets),
             jobs: Arc::clone(&self.env.jobs),
@@ -124,7 +126,7 @@ impl WorkspaceServices {
     }
 }
 
-impl Workplaces for OwnPlaces {
+impl IsolatedWorkspaces for GitWorkspaces {
     fn open(
         &self,
         id: &InvocationId,
@@ -133,7 +135,7 @@ impl Workplaces for OwnPlaces {
     ) -> PortFuture<Result<IsolatedWorkspace, String>> {
         let (worktrees, shared) = (Arc::clone(&self.worktrees), Arc::clone(&self.shared));
         let (id, agent) = (id.clone(), agent.to_owned());
-        // The main agent is another invocation with each prompt.
+        // The main agent has a new invocation id with each prompt.
         let caller = caller.parent_invocation_id.as_ref().map(|_| caller.invocation_id.clone());
         Box::pin(async move {
             let caller = caller.as_ref().map(InvocationId::as_str);

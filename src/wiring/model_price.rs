@@ -11,14 +11,14 @@ use crate::models::{Catalog, rates};
 /// provider takes precedence.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// The keys of a budget.
+/// Configuration keys of a budget.
 const MONEY: &str = "budget.maxCostMicroUsd";
 const TOKENS: &str = "budget.maxTokens";
 
-/// Nano-USD of a micro-USD.
+/// Nano-USD per micro-USD.
 const NANO: u64 = 1000;
 
-/// Looks the model up when there is something to count.
+/// Price lookup that consults the model catalogue on first use.
 pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> PriceLookup {
     let own = settings.models.clone();
     let (profile, name) = (model.profile.clone(), model.model.clone());
@@ -79,7 +79,7 @@ fn check<'a>(
         let known = price.is_some_and(|price| price.tariff().rates.is_some());
         (!known).then(|| {
             let name = format!("{}/{}", info.profile, info.model);
-            let what = format!("there is a budget, and no price is known for {name}");
+            let what = format!("a cost budget needs a price, and none is known for {name}");
             Failure::new("BUD001", Exit::Configuration, what).at("budget.maxCostMicroUsd").fix(
                 format!(
                     "set models.\"{name}\".inputPrice and .outputPrice in micro-USD for a million \

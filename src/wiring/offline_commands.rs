@@ -1,4 +1,4 @@
-//! The commands that need no session: lists, the doctor, exports, packaging.
+//! Commands that need no session: lists, the doctor, exports, packaging.
 
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -61,7 +61,7 @@ pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult
     lists::tools(&toolbox, roster.all(), args.json, &mut stdout()).map_err(one)
 }
 
-/// Every agent there is, with tools of `toolbox`.
+/// All agents, with the tools of `toolbox`.
 pub(super) fn roster(found: &WorkspaceContext, toolbox: &Toolbox) -> Roster {
     subagents::roster(&found.cwd, &found.dirs, &found.loaded.settings, &names(toolbox))
 }
@@ -70,12 +70,12 @@ fn names(toolbox: &Toolbox) -> Vec<String> {
     toolbox.iter().map(|tool| tool.spec().name.clone()).collect()
 }
 
-/// The tools of a session in `cwd`, to be looked at. None of them is called, so nothing comes
-/// into the folder that they are given.
+/// The tools of a session in `cwd`, for display. None is called, so the folder that they receive
+/// stays empty.
 pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
     let workspace = Workspace::open(cwd, &[])?;
     let sandbox = Sandbox::new(Vec::new()).map_err(|error| {
-        Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
+        Failure::new("SBX001", Exit::Internal, "cannot determine the path of the posse executable")
             .because(error.to_string())
     })?;
     let env = ToolEnvironment { dry_run: true, ..ToolEnvironment::new(workspace, dirs.state) };
@@ -143,10 +143,10 @@ pub(super) fn remove(
     remove::remove(state, id, &mut agreed, out)
 }
 
-/// Asks on the terminal whether a session may go.
+/// Asks on the terminal for permission to remove a session.
 fn ask(session: &SessionSummary) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let what = "nobody is there to be asked whether the session may go";
+        let what = "removing a session needs a confirmation, and there is no terminal to ask on";
         return Err(Failure::new("SES011", Exit::Usage, what).fix("add --yes"));
     }
     let prompt = session.prompt.as_deref().unwrap_or("-").lines().next().unwrap_or_default();

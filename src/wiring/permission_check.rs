@@ -14,7 +14,7 @@ use crate::permission::{
 };
 use crate::wiring::{WorkspaceContext, notices, place};
 
-/// Bytes of one line or one command that are read.
+/// Most bytes of one line or one command.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Input line; further members are ignored.
@@ -49,7 +49,7 @@ pub(super) fn check(
         let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| unread(&error))?;
         out.flush().map_err(|error| unread(&error))?;
         if broken > 0 {
-            let what = format!("{broken} line(s) of standard input are no commands");
+            let what = format!("{broken} line(s) of standard input are not valid commands");
             return Err(vec![
                 Failure::new("USE012", Exit::Usage, what)
                     .fix("write {\"command\": \"git status\"}, one object a line"),
@@ -71,7 +71,7 @@ pub(super) fn check(
 
 fn unread(error: &io::Error) -> Vec<Failure> {
     vec![
-        Failure::new("USE013", Exit::Usage, "the commands cannot be read or answered")
+        Failure::new("USE013", Exit::Usage, "cannot read the commands or write the answers")
             .because(error.to_string()),
     ]
 }
@@ -79,9 +79,9 @@ fn unread(error: &io::Error) -> Vec<Failure> {
 fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
     let read = |prefix: &String| {
         command_grant(prefix).ok_or_else(|| {
-            let what = format!("--grant {prefix} is not the beginning of one plain command");
+            let what = format!("--grant {prefix} is not the beginning of one simple command");
             Failure::new("USE011", Exit::Usage, what)
-                .fix("pass the words of one: --grant 'git log'")
+                .fix("pass the first words of a command: --grant 'git log'")
         })
     };
     let (granted, failures): (Vec<_>, Vec<_>) = prefixes.iter().map(read).partition(Result::is_ok);

@@ -1,4 +1,4 @@
-//! `posse plain`: sessions for the line mode, put together again when something else is selected.
+//! `posse plain`: sessions for line mode, reassembled after another selection.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     let runtime = runtime().map_err(one)?;
     let exit = runtime.block_on(plain::run(&mut sessions, options));
-    // A thread that waits for a key must not keep the process.
+    // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
     exit
 }
@@ -69,7 +69,7 @@ fn first_prompt(
         Some(PromptArg::Text(text)) => {
             if !args.images.is_empty()
                 && let Ok(model) = provider::choose(settings, environment, &found.cwd)
-                && let Some(failure) = provider::blindness(settings, &model.info())
+                && let Some(failure) = provider::vision_error(settings, &model.info())
             {
                 return Err(one(failure));
             }
@@ -91,7 +91,7 @@ fn keeps_history(layers: &Layers) -> bool {
     layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
 
-/// Sessions of this process, one after the other.
+/// The sessions of this process, one after the other.
 pub(super) struct PlainSessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
@@ -104,7 +104,7 @@ pub(super) struct PlainSessions<'a> {
     flags: Vec<(&'static str, Value, &'static str)>,
     /// Stored session to resume first.
     resuming: Option<Resuming>,
-    /// Its provider.
+    /// Its provider profile.
     profile: String,
     /// Journal settings.
     kept: Option<JournalSettings>,
@@ -114,7 +114,7 @@ impl frontend::Sessions for PlainSessions<'_> {
     fn open(
         &mut self,
         choice: &SessionSelection,
-        goes_on: bool,
+        resumes: bool,
     ) -> Result<OpenedSession, Vec<Failure>> {
         let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
@@ -144,25 +144,25 @@ impl frontend::Sessions for PlainSessions<'_> {
                 let (kept, ports, session) = resuming.assemble_kept(&setup, Arc::clone(&model))?;
                 (Some(kept), ports, session)
             }
-            (None, Some(kept)) if goes_on => {
+            (None, Some(kept)) if resumes => {
                 let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
                 (None, ports, session)
             }
             (None, _) => {
                 let kept = JournalSettings::new(&setup).map_err(one)?;
                 let made = assemble_in(&kept, &setup, Arc::clone(&model));
-                let (ports, session) = kept.or_gone(made)?;
+                let (ports, session) = kept.or_remove(made)?;
                 (Some(kept), ports, session)
             }
         };
         // A person sees the wait and can stop it.
         session.limits.outwaits_once = self.interactive;
         session.own_budget = model_price::own_budget(&loaded.layers);
-        if !goes_on {
+        if !resumes {
             session.noted = authority::ignored(loaded);
         }
         let sources = sources(loaded, &info.profile);
-        if !goes_on {
+        if !resumes {
             let text = unenforced(&loaded.layers, &session.tier);
             io::stderr().write_all(text.as_bytes()).ok();
         }
@@ -181,7 +181,7 @@ impl frontend::Sessions for PlainSessions<'_> {
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
         let name = Some(name.to_owned());
         let chosen = match what {
-            // Who works is a matter of the conversation.
+            // The agent is selected per conversation and not saved.
             Selectable::Agent => return Ok(()),
             Selectable::Provider => Preferences { provider: name, model: None },
             Selectable::Model => Preferences { provider: Some(self.profile.clone()), model: name },
@@ -194,7 +194,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         let (saved, _) = preferences::load(dirs);
         match what {
             Selectable::Agent => Ok(()),
-            // A model that was chosen is one of its provider.
+            // A saved model belongs to one provider.
             Selectable::Provider => preferences::forget(dirs).map(drop),
             Selectable::Model if saved.model.is_none() => Ok(()),
             Selectable::Model => preferences::save(dirs, &Preferences { model: None, ..saved }),
@@ -209,7 +209,7 @@ impl frontend::Sessions for PlainSessions<'_> {
         } else {
             task.to_owned()
         };
-        skills::bringing(Prompt::text(task), &[name.to_owned()], &skills)
+        skills::with_skills(Prompt::text(task), &[name.to_owned()], &skills)
     }
 
     fn report(&self, what: Report, session: &str) -> BackgroundJob<String> {
@@ -265,7 +265,7 @@ impl frontend::Sessions for PlainSessions<'_> {
 
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>> {
         let Some(resuming) = ready.0.downcast().ok().and_then(|it| *it) else {
-            let what = "what was looked up is no session";
+            let what = "the selected item is not a session";
             return Err(vec![Failure::new("INT003", Exit::Internal, what)]);
         };
         let resuming: Resuming = resuming;
@@ -322,7 +322,7 @@ impl<'a> PlainSessions<'a> {
         interactive: bool,
     ) -> Result<(PlainSessions<'a>, Option<Task>), Vec<Failure>> {
         let one = |error: Failure| vec![error];
-        descriptors::enough().map_err(one)?;
+        descriptors::check_free().map_err(one)?;
         let resuming = Resuming::of(args, environment).map_err(one)?;
         let (args, flags) = match &resuming {
             Some(resuming) => (resuming.args.clone(), resuming.overrides()),

@@ -25,7 +25,7 @@ pub(crate) fn choose(
 ) -> Result<Arc<dyn Provider>, Failure> {
     let name = match &settings.default_provider {
         Some(name) => name.as_str(),
-        None => at_hand(environment).ok_or_else(no_provider)?,
+        None => first_available_preset(environment).ok_or_else(no_provider)?,
     };
     let configured = settings.providers.get(name);
     let kind = configured.and_then(|profile| profile.kind.as_deref());
@@ -33,8 +33,8 @@ pub(crate) fn choose(
         Some("replay") => replayed(name, configured, workspace),
         None | Some("openai-compatible" | "openai-responses" | "anthropic" | "codex") => {
             let mut profile = profile(name, settings, environment)?;
-            profile.sight = sight(settings, name, &profile.model);
-            profile.insight = insight(settings, &profile);
+            profile.sight = vision_support(settings, name, &profile.model);
+            profile.insight = thinking_support(settings, &profile);
             if let Some(login) = &profile.login {
                 login.check()?;
             }
@@ -48,29 +48,30 @@ pub(crate) fn choose(
     }
 }
 
-/// Why the model of `settings` takes no images, where that is known, and which one does.
-pub(crate) fn blindness(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
+/// The error for images if the model of `settings` is known not to accept them, with a model that
+/// does.
+pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
     let configured = settings.providers.get(&info.profile);
     if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {
         return None;
     }
     let says_so = configured.and_then(|profile| profile.quirks.get("noVision"));
-    let sight = sight(settings, &info.profile, &info.model);
-    let why = match sight.blindness() {
+    let vision_support = vision_support(settings, &info.profile, &info.model);
+    let why = match vision_support.blindness() {
         Some(why) => why.to_owned(),
         None if says_so == Some(&Value::Bool(true)) => {
             format!("providers.{}.quirks.noVision says so", info.profile)
         }
         None => return None,
     };
-    let what = format!("{} takes no images, and nothing was sent", info.model);
+    let what = format!("{} does not accept images; nothing was sent", info.model);
     Some(Failure::new("IMG007", Exit::Usage, what).at("--image").because(why).fix(format!(
         "pass --model with one that does; or, if {0} does, set models.\"{0}\".vision to true",
         info.model
     )))
 }
 
-fn sight(settings: &Settings, profile: &str, model: &str) -> VisionSupport {
+fn vision_support(settings: &Settings, profile: &str, model: &str) -> VisionSupport {
     let own = settings.models.clone();
     let (profile, model) = (profile.to_owned(), model.to_owned());
     VisionSupport::new(move || {
@@ -97,7 +98,7 @@ fn sight(settings: &Settings, profile: &str, model: &str) -> VisionSupport {
 }
 
 /// Reasoning support of a model: from its profile, or from the vendor of its protocol.
-fn insight(settings: &Settings, profile: &ProviderProfile) -> Insight {
+fn thinking_support(settings: &Settings, profile: &ProviderProfile) -> Insight {
     let own = settings.models.clone();
     let (name, model, vendor) = (profile.name.clone(), profile.model.clone(), vendor(profile));
     Insight::new(move || {
@@ -150,7 +151,7 @@ fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
 
 /// Name of the provider that would be used.
 pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Option<&'a str> {
-    settings.default_provider.as_deref().or_else(|| at_hand(environment))
+    settings.default_provider.as_deref().or_else(|| first_available_preset(environment))
 }
 
 /// True if the name is a preset.
@@ -159,7 +160,7 @@ pub(crate) fn is_preset(name: &str) -> bool {
 }
 
 /// The first preset whose key variable is set.
-fn at_hand(environment: &Environment) -> Option<&'static str> {
+fn first_available_preset(environment: &Environment) -> Option<&'static str> {
     let keyed = |preset: &&presets::Preset| {
         preset.key_variable.is_some_and(|variable| environment.get(variable).is_some())
     };

@@ -20,7 +20,7 @@ use crate::journal::export::{self, ExportFormat};
 use crate::lists;
 use crate::wiring::{WorkspaceContext, authority, offline_commands, roles, skills};
 
-/// Characters of a value in a rule that are shown.
+/// Most characters of a rule's value.
 const RULE_CHARS_MAX: usize = 120;
 
 /// Data for reports.
@@ -34,7 +34,7 @@ pub(super) struct ReportSource {
 }
 
 impl ReportSource {
-    /// A text about something, for the session of that id.
+    /// A report for the session of that id.
     pub(super) fn report(&self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {
         let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let one = |failure: Failure| vec![failure];
@@ -112,9 +112,11 @@ impl ReportSource {
         };
         let asks = match (self.dry_run, self.asking) {
             (true, _) => "dry run: nothing is written or run",
-            (false, Asking::Yes) => "--yes: questions are answered with yes; protected paths never",
-            (false, Asking::Human) => "you are asked about what no rule decides",
-            (false, Asking::Nobody) => "nobody can be asked: what would be asked is denied",
+            (false, Asking::Yes) => {
+                "--yes: permission requests are allowed, except for protected paths"
+            }
+            (false, Asking::Human) => "you are asked if no rule decides",
+            (false, Asking::Nobody) => "no user can be asked: permission requests are denied",
         };
         let mut text = format!("questions  {asks}\n");
         for (name, key, value) in [
@@ -125,20 +127,20 @@ impl ReportSource {
             let _ = writeln!(text, "{name:<10} {} ({})", printable(value), from(key));
         }
         text.push_str(
-            "built in   reading in the folder is allowed, changes and commands are asked about\n\n",
+            "built in   reading in the folder is allowed; changes and commands need permission\n\n",
         );
-        text.push_str("rules, a deny before all others\n");
+        text.push_str("rules (deny rules take precedence)\n");
         let rules = &settings.permissions;
         let own = rules.len().saturating_sub(settings.project_rules);
         let user = settings.permissions_from.as_deref().unwrap_or("configuration");
         for (nth, rule) in rules.iter().enumerate() {
-            let by = if nth < own { user } else { "the project, which you trust" };
+            let by = if nth < own { user } else { "the trusted project" };
             let _ = writeln!(text, "  {} ({})", described(rule), printable(by));
         }
         if rules.is_empty() {
             text.push_str("  none; `permissions` of your configuration has them\n");
         }
-        text.push_str("\nallowed beyond this session\n");
+        text.push_str("\npersistent grants\n");
         let mut out: Vec<u8> = Vec::new();
         authority::grants_in(cwd, dirs, settings, &mut out)?;
         let kept = String::from_utf8_lossy(&out).into_owned();
@@ -146,7 +148,7 @@ impl ReportSource {
             let _ = writeln!(text, "  {line}");
         }
         text.push_str(
-            "  `posse grants revoke ID` takes one back, `posse grants clear` all of them\n\n",
+            "  `posse grants revoke ID` revokes one, `posse grants clear` all of them\n\n",
         );
         Ok(text)
     }
@@ -179,7 +181,7 @@ fn described(rule: &Value) -> String {
     printable(&(cut + more))
 }
 
-/// The lines below a heading of a report.
+/// Lines below a heading of a report.
 fn section(text: &str, heading: &str) -> String {
     let lines = text.lines().skip_while(|line| !line.starts_with(heading));
     let within = |(at, line): &(usize, &str)| *at == 0 || line.starts_with(' ');
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_reads_like_a_sentence_and_draws_nothing() {
+    fn rule_text_is_readable_and_escapes_control_characters() {
         let table = [
             (
                 json!({"tool": "bash", "match": {"commandPrefix": "cargo test"}, "decision": "allow"}),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_ends_where_the_next_begins() {
+    fn section_ends_at_the_next_heading() {
         let text = "one\n  a\nsandbox  full\n  b\n  c\nthree\n  d";
         assert_eq!(section(text, "sandbox"), "sandbox  full\n  b\n  c");
     }

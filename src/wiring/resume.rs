@@ -44,7 +44,7 @@ pub(crate) struct Resuming {
     /// Arguments, with the folder of the session.
     pub(crate) args: RunArgs,
     found: StoredSession,
-    /// `None` for one that branches off.
+    /// `None` for a fork.
     journal: Option<FileJournal>,
     replayed: Replayed,
     started: StartedWith,
@@ -65,9 +65,10 @@ impl Resuming {
     ) -> Result<Option<Resuming>, Failure> {
         let Some(resume) = &args.resume else { return Ok(None) };
         if args.no_transcript && !resume.fork {
-            let what = "--no-transcript does not go with a session that is kept";
-            return Err(Failure::new("CLI011", Exit::Usage, what)
-                .fix("add --fork: what comes is not kept then, and the session stays as it is"));
+            let what = "--no-transcript cannot be used with a stored session";
+            return Err(Failure::new("CLI011", Exit::Usage, what).fix(
+                "add --fork: the continuation is not stored then, and the session stays unchanged",
+            ));
         }
         let cwd = cli::working_directory(args.place.cwd.as_deref())?;
         let state = StateDir::new(Dirs::from_environment(environment)?.state);
@@ -82,7 +83,7 @@ impl Resuming {
         let dir = directory(&started, args, &cwd, &mut notes)?;
         let mut args = args.clone();
         args.place.cwd = Some(dir);
-        let budget = still_said(started.budget, &args, environment);
+        let budget = remembered_budget(started.budget, &args, environment);
         Ok(Some(Resuming {
             args,
             found,
@@ -102,12 +103,12 @@ impl Resuming {
         self.replayed.is_unfinished()
     }
 
-    /// There is nothing to do.
+    /// The error for a resume without a prompt or unfinished work.
     pub(crate) fn nothing_to_do(&self) -> Failure {
-        let what = format!("session `{}` has nothing unfinished to go on with", self.found.id);
+        let what = format!("session `{}` has no unfinished work to resume", self.found.id);
         Failure::new("SES013", Exit::Usage, what)
-            .because("what has ended in the background meanwhile is read with the next prompt")
-            .fix(format!("say what to do next: posse resume {} \"...\"", self.found.id))
+            .because("results of background work are delivered with the next prompt")
+            .fix(format!("pass a prompt: posse resume {} \"...\"", self.found.id))
     }
 
     /// Values of the session that no flag overrides: key, value and source.
@@ -154,15 +155,15 @@ impl Resuming {
         let Resuming { salvaged, mut notes, budget, .. } = self;
         let id = SessionId::new(found.id.clone());
         let (kept, branch) = if let Some(journal) = journal {
-            isolated_workspaces::tidy(&found.dir, &replayed.delegated);
+            isolated_workspaces::remove_incomplete(&found.dir, &replayed.delegated);
             (JournalSettings::again(id, journal, found.dir.clone()), None)
         } else {
             let kept = JournalSettings::new(setup).map_err(one)?;
             let copied = copy_outputs(&found.dir, kept.dir());
-            kept.or_gone(copied.map_err(|error| one(uncopied(&found, &error))))?;
+            kept.or_remove(copied.map_err(|error| one(uncopied(&found, &error))))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
-        let (ports, mut settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
+        let (ports, mut settings) = kept.or_remove(assemble_in(&kept, setup, model))?;
         let info = ports.provider.info();
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
         notes.extend(changed.iter().cloned());
@@ -178,8 +179,8 @@ impl Resuming {
         }
         let records = resumption.replayed.last_record;
         let head = match &resumption.branch {
-            Some(branch) => format!("branches off session {} at record {records}", branch.session),
-            None => format!("goes on after {records} records"),
+            Some(branch) => format!("fork of session {} at record {records}", branch.session),
+            None => format!("resumed after {records} records"),
         };
         let mut text = printable(&head) + "\n";
         for note in &notes {
@@ -219,9 +220,9 @@ impl Resuming {
     }
 }
 
-/// A stored session that was read.
+/// A stored session after reading.
 struct ReadSession {
-    /// `None` for one that branches off.
+    /// `None` for a fork.
     journal: Option<FileJournal>,
     replayed: Replayed,
     started: StartedWith,
@@ -245,11 +246,11 @@ impl ReadSession {
             replayed.doubt();
         }
         let Some(started) = replayed.started.clone() else {
-            let what = format!("session `{}` has nothing to go on with", found.id);
+            let what = format!("session `{}` has no records to resume from", found.id);
             let why = "it broke off before its first record was written";
             return Err(Failure::new("SES012", Exit::Session, what)
                 .because(damage.unwrap_or_else(|| why.to_owned()))
-                .fix("begin a new one with `posse run`"));
+                .fix("start a new one with `posse run`"));
         };
         Ok(ReadSession { journal, replayed, started, damage, lost, salvaged })
     }
@@ -266,8 +267,10 @@ fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
     FileJournal::lock(&found.dir, SessionId::new(found.id.clone())).map_err(|error| match error {
         JournalError::Locked { owner } => {
             let what = format!("session `{}` is open in {owner}", found.id);
-            Failure::new("SES015", Exit::Session, what)
-                .fix(format!("`posse attach {}` joins it there; `--fork` branches off", found.id))
+            Failure::new("SES015", Exit::Session, what).fix(format!(
+                "attach to it with `posse attach {}`, or pass `--fork` to continue in a copy",
+                found.id
+            ))
         }
         error => unusable(found, &error),
     })
@@ -287,13 +290,13 @@ fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
     if let JournalError::Damaged { .. } = error {
         return Failure::new("SES016", Exit::Session, error.to_string())
             .at(found.dir.display().to_string())
-            .because("what remains of it lies there, as it was found")
-            .fix("begin a new one with `posse run`");
+            .because("its remaining files are there, unchanged")
+            .fix("start a new one with `posse run`");
     }
     let why = std::error::Error::source(error).map(ToString::to_string);
     let failure = Failure::new("SES016", Exit::Session, error.to_string())
         .at(found.dir.display().to_string())
-        .fix("`--fork` goes on in a new session with all that is still proved");
+        .fix("`--fork` continues in a new session from the verified records");
     match why {
         Some(why) => failure.because(why),
         None => failure,
@@ -315,16 +318,16 @@ fn directory(
         let what = format!("the session belongs to {}", started.cwd);
         Failure::new("SES017", Exit::Usage, what)
             .because(why)
-            .fix("change to that folder, or say where it goes on with --cwd DIR")
+            .fix("change to that folder, or pass --cwd DIR")
     };
     let still_there = recorded.canonicalize().is_ok_and(|real| real == recorded);
     if !still_there {
-        return Err(refused("that folder is not there any more".to_owned()));
+        return Err(refused("that folder no longer exists".to_owned()));
     }
     if project::root_of(&recorded) != project::root_of(cwd) {
         return Err(refused(format!("{} is another project", cwd.display())));
     }
-    notes.push(format!("it goes on in {}", started.cwd));
+    notes.push(format!("resumed in {}", started.cwd));
     Ok(recorded)
 }
 
@@ -337,7 +340,7 @@ fn changed(
 ) -> Vec<String> {
     let mut changed = Vec::new();
     let mut compare = |what: &str, then: &str, now: &str| {
-        // Earlier versions did not record all of it.
+        // Earlier versions did not record all of these.
         if !then.is_empty() && then != now {
             changed.push(format!("{what} is {now}; it was {then}"));
         }
@@ -348,7 +351,7 @@ fn changed(
     compare("the model", &started.model, model);
     compare("the sandbox", &started.tier, &now.tier);
     if !started.instructions.is_empty() && started.instructions != now.instructions {
-        changed.push("the instructions are not what they were".to_owned());
+        changed.push("the instructions have changed".to_owned());
     }
     changed.extend(other_budget(started.budget, now.budget));
     if let Some(tools) = replayed.last.as_ref().and_then(|last| last.tools.as_ref()) {
@@ -364,14 +367,14 @@ fn changed(
             changed.push(format!("there are new tools: {new}"));
         }
         if !gone.is_empty() {
-            changed.push(format!("these tools are not there any more: {gone}"));
+            changed.push(format!("these tools no longer exist: {gone}"));
         }
     }
     changed
 }
 
 /// Stored budget that no flag or variable overrides.
-fn still_said(own: Budget, args: &RunArgs, environment: &Environment) -> Budget {
+fn remembered_budget(own: Budget, args: &RunArgs, environment: &Environment) -> Budget {
     let [(_, money, _), (_, tokens, _)] = model_price::remembered(own);
     let unsaid = |variable: &str| environment.get(variable).is_none();
     let money = args.budget_micro_usd.is_none() && unsaid(money);
@@ -386,10 +389,10 @@ fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
     let least = if lost { "at least " } else { "" };
     let money = kept.nano_usd.map(|cap| {
         let spent = dollars(spent.nano_usd);
-        format!("its budget of {} counts on; {least}{spent} are spent", dollars(cap))
+        format!("its budget of {} still applies; {least}{spent} spent", dollars(cap))
     });
     let tokens = kept.tokens.map(|cap| {
-        format!("its budget of {cap} tokens counts on; {least}{} are spent", spent.tokens)
+        format!("its budget of {cap} tokens still applies; {least}{} spent", spent.tokens)
     });
     money.into_iter().chain(tokens).collect()
 }
@@ -405,7 +408,7 @@ fn salvaged_text(salvaged: &[Salvaged], accounts: &Accounts) -> Option<String> {
     Some(format!("{count} {requests} counted whose records are lost; the session has cost {cost}"))
 }
 
-/// A limit that is another now.
+/// The note about a changed limit.
 fn other_budget(then: Budget, now: Budget) -> Vec<String> {
     let none = || "none".to_owned();
     let said = |then: Option<u64>, now: Option<u64>, shown: &dyn Fn(u64) -> String| {
@@ -431,7 +434,7 @@ fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
             continue;
         }
         std::fs::create_dir_all(&to)?;
-        // They are written once, so two names for one file are as good as two files.
+        // They are written once, so a hard link is as good as a copy.
         let (old, new) = (entry.path(), to.join(entry.file_name()));
         if std::fs::hard_link(&old, &new).is_err() {
             std::fs::copy(&old, &new)?;

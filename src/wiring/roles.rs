@@ -15,7 +15,7 @@ use crate::lists::Serving;
 use crate::provider::presets;
 use crate::wiring::{provider, subagents};
 
-/// Roles that are no agents.
+/// Roles that are not agents.
 pub(crate) const OWN: [&str; 2] = ["compact", "title"];
 
 /// Errors in `roles`: missing profiles.
@@ -52,7 +52,7 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
             None => String::new(),
         };
         let (role, place) = (printable(role), printable(&settings.place));
-        Some(format!("CFG040: roles.{role} serves nobody{meant} [{place}]"))
+        Some(format!("CFG040: roles.{role} matches no agent{meant} [{place}]"))
     };
     settings.roles.iter().filter_map(nobody).collect()
 }
@@ -96,7 +96,7 @@ pub(crate) fn served(
     Ok(Some(provider))
 }
 
-/// The settings under which the provider of a role is chosen. A model belongs to its profile.
+/// Settings for selecting the provider of a role. A model belongs to its profile.
 fn asked(wanted: &RoleSettings, settings: &Settings) -> Settings {
     let default_provider = wanted.profile.clone().or_else(|| settings.default_provider.clone());
     Settings { default_provider, model: wanted.model.clone(), ..settings.clone() }

@@ -1,4 +1,5 @@
-//! `posse run`: from arguments and settings to a session, and through it to an exit code.
+//! `posse run`: assembles a session from arguments and settings, runs it, and returns the exit
+//! code.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -47,7 +48,7 @@ use crate::wiring::{
     subagents, toolbox,
 };
 
-/// Names of variables whose values are secrets, in part.
+/// Parts of variable names whose values are secrets.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
 /// Truncated length of the system-prompt digest. Used for change detection, not security.
@@ -59,11 +60,11 @@ const SECRET_BYTES_MIN: usize = 8;
 /// Inputs for assembling a session.
 #[derive(Debug)]
 pub struct Setup<'a> {
-    /// The working directory, resolved.
+    /// Working directory, resolved.
     pub cwd: &'a Path,
-    /// Further roots.
+    /// Additional workspace roots.
     pub add_dirs: &'a [PathBuf],
-    /// Our folders.
+    /// Configuration and state directories.
     pub dirs: &'a Dirs,
     /// Effective settings.
     pub settings: &'a Settings,
@@ -86,11 +87,11 @@ pub struct Assembled {
     pub ports: Ports,
     /// Its settings.
     pub settings: SessionSettings,
-    /// Its folder.
+    /// Folder of the session.
     pub dir: PathBuf,
     /// Temporary folder for outputs of a session that is not stored.
     pub scratch: Option<TempDir>,
-    /// Lets others join it, if it is kept.
+    /// Accepts attach clients, if the session is stored.
     pub session_server: SessionServer,
 }
 
@@ -100,7 +101,7 @@ const LOG: &str = "run.log";
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
-    descriptors::enough().map_err(one)?;
+    descriptors::check_free().map_err(one)?;
     let resuming = Resuming::of(args, environment).map_err(one)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
@@ -108,18 +109,18 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     notices(&loaded);
     dirs.check_workspace(&cwd).map_err(one)?;
     let settings = &loaded.settings;
-    // Made first: its certificates load on a thread of their own.
+    // Created first: its certificates load on a separate thread.
     let model = provider::choose(settings, environment, &cwd).map_err(one)?;
     let tape = tape(args, &model.info(), &cwd, settings, environment).map_err(one)?;
     let driven = is_driven(args).map_err(one)?;
     if !args.images.is_empty()
-        && let Some(failure) = provider::blindness(settings, &model.info())
+        && let Some(failure) = provider::vision_error(settings, &model.info())
     {
         return Err(one(failure));
     }
     let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
     let load = || skills::load(&cwd, &dirs, settings, environment);
-    let prompt = skills::brought(prompt, &args.skills, load)?;
+    let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
     let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
     let is_there = driven || (headless::can_ask() && !args.unattended);
     let asking = match (args.yes, is_there) {
@@ -144,14 +145,14 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
-    introduce(&assembled, args, &loaded);
+    print_header(&assembled, args, &loaded);
     let manner = manner(args, &assembled, &loaded, environment);
     let ended = match task {
         task if driven => {
             hold(assembled, async |session| headless::drive(session, task, manner).await)
         }
         Some(task) => perform(assembled, task, manner),
-        // Without a driver there is something to do, or there was an error.
+        // A run without a driver has a task, or failed before.
         None => Ok(Exit::Usage),
     };
     ended.map_err(one)
@@ -201,7 +202,7 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
     })
 }
 
-/// Starts an assembled session, and hands it to a front end until that is done with it.
+/// Starts an assembled session and passes it to a front end until that returns.
 fn hold(
     assembled: Assembled,
     front: impl AsyncFnOnce(SessionHandle) -> Exit,
@@ -217,7 +218,7 @@ fn hold(
         attach_socket.close().await;
         Ok(exit)
     });
-    // A thread that hangs in a system call must not keep the process.
+    // A thread blocked in a system call must not keep the process alive.
     runtime.shutdown_background();
     drop(scratch);
     exit
@@ -233,15 +234,15 @@ pub(crate) struct JournalSettings {
     is_new: bool,
 }
 
-/// Puts a session together around `model`.
+/// Assembles a session with `model`.
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
     let kept = JournalSettings::new(setup).map_err(|error| vec![error])?;
-    let (ports, settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
+    let (ports, settings) = kept.or_remove(assemble_in(&kept, setup, model))?;
     let session_server = kept.session_server(setup.dirs);
     Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, session_server })
 }
 
-/// Puts a session together that is recorded in `kept`.
+/// Assembles a session that is recorded in `kept`.
 #[expect(
     clippy::too_many_lines,
     reason = "all that a session is made of, one part after the other"
@@ -321,7 +322,7 @@ pub(crate) fn assemble_in(
             sandbox: Arc::clone(&sandbox),
             masking: masking.clone(),
             policy: policy_settings.clone(),
-            prompts: prompts.elsewhere(&roster, &delegation.deputies),
+            prompts: prompts.elsewhere(&roster, &delegation.subagents),
         };
         delegation.workplaces = Some(isolated_workspaces::workplaces(worktrees, shared));
     }
@@ -419,18 +420,18 @@ impl Prompts {
     }
 
     /// Instructions for subagents with another working directory.
-    fn elsewhere(&self, roster: &Roster, deputies: &[Subagent]) -> BTreeMap<String, String> {
+    fn elsewhere(&self, roster: &Roster, subagents: &[Subagent]) -> BTreeMap<String, String> {
         let cwd = isolated_workspaces::ELSEWHERE.to_owned();
         let environment =
             EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
         let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
         let there = Prompts { environment, instructions, skills };
-        let named = deputies.iter().filter_map(|deputy| roster.find(&deputy.name));
+        let named = subagents.iter().filter_map(|subagent| roster.find(&subagent.name));
         // A subagent there cannot call agents.
         named.map(|agent| (agent.name.clone(), there.of(agent, roster, false))).collect()
     }
 
-    /// The list of skills that `agent` is shown; empty if there are none for it.
+    /// The list of skills that `agent` sees; empty if there are none for it.
     fn skills_of(&self, agent: &Agent) -> String {
         self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
     }
@@ -472,7 +473,7 @@ impl Prompts {
 }
 
 impl JournalSettings {
-    /// The place of a session that was there before.
+    /// Storage of an existing session.
     pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> JournalSettings {
         JournalSettings { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
     }
@@ -484,15 +485,15 @@ impl JournalSettings {
 
     /// Returns `made`. On failure removes a folder that was created for the session, which never
     /// started.
-    pub(crate) fn or_gone<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
+    pub(crate) fn or_remove<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
         if made.is_err() && self.is_new && !journal::has_begun(&self.dir) {
-            // One that stays is listed as empty, and `posse sessions rm` removes it.
+            // A folder that cannot be removed is listed as empty; `posse sessions rm` removes it.
             std::fs::remove_dir_all(&self.dir).ok();
         }
         made
     }
 
-    /// Lets others join it, if it can be found.
+    /// Accepts attach clients, if the session is stored in the state directory.
     pub(crate) fn session_server(&self, dirs: &Dirs) -> SessionServer {
         match self.scratch {
             None => attach::session_server(&self.dir, dirs),
@@ -505,7 +506,7 @@ impl JournalSettings {
         self.scratch
     }
 
-    /// A new place: in the state directory, or in memory if the session is not to be kept.
+    /// New storage: in the state directory, or in memory if the session is not to be stored.
     pub(crate) fn new(setup: &Setup<'_>) -> Result<JournalSettings, Failure> {
         let id = session_id();
         if setup.keep {
@@ -517,7 +518,7 @@ impl JournalSettings {
             return Ok(JournalSettings { id, journal, dir, scratch: None, is_new: true });
         }
         let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
-            Failure::new("JRN002", Exit::Session, "there is no temporary directory")
+            Failure::new("JRN002", Exit::Session, "cannot create a temporary directory")
                 .because(error.to_string())
         })?;
         let dir = scratch.path().to_owned();
@@ -605,7 +606,7 @@ fn policy_settings(
         invocations: subagents::invocations(roster, setup.settings),
         multi_agent: setup.settings.multi_agent,
         home: setup.environment.get("HOME").map(str::to_owned),
-        // From the flag or the user's own file: a project cannot say it.
+        // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach,
         relocated: None,
@@ -630,7 +631,7 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-/// `driven`: standard input is not part of the prompt, and there need not be one.
+/// Reads the prompt. `driven`: standard input is not part of it, and it is optional.
 fn read_prompt(
     args: &RunArgs,
     settings: &Settings,
@@ -661,11 +662,11 @@ fn read_prompt(
     }
 }
 
-/// Lines on standard error: which session this is, and what confines it.
-fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
+/// Prints the session and its sandbox to standard error.
+fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
-    let kept = if args.no_transcript { " (not kept, cannot be resumed)" } else { "" };
+    let kept = if args.no_transcript { " (not stored, cannot be resumed)" } else { "" };
     let mut text = format!(
         "session {}{kept} · {} · {} via {}\n",
         settings.session_id, settings.agent, info.model, info.profile
@@ -678,7 +679,7 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     }
     if let OnHangup::GoesOn(Some(log)) = hang_up(args, assembled) {
         let log = printable(&log.display().to_string());
-        let parts = ["unattended: without its terminal it goes on, and writes to ", &log, "\n"];
+        let parts = ["unattended: continues without its terminal and then writes to ", &log, "\n"];
         text.extend(parts);
     }
     io::stderr().write_all(text.as_bytes()).ok();
@@ -705,12 +706,12 @@ fn manner(
         dry_run: args.dry_run,
         again: (!args.no_transcript).then(|| resume::again(assembled, args, loaded, environment)),
         hang_up: hang_up(args, assembled),
-        worktrees: left_apart(assembled),
+        worktrees: left_worktrees(assembled),
     }
 }
 
 /// Worktrees of subagents that were running when the session was interrupted.
-fn left_apart(assembled: &Assembled) -> Vec<String> {
+fn left_worktrees(assembled: &Assembled) -> Vec<String> {
     let resumption = assembled.settings.resumption.as_ref();
     let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);
     let at_work = delegated.filter(|one| one.ended.is_none());
@@ -725,7 +726,7 @@ fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
     OnHangup::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
 }
 
-/// A log on standard error, if `-v` asks for one.
+/// Starts a log on standard error, if `-v` requests one.
 pub(crate) fn start_log(verbose: u8) {
     let level = match verbose {
         0 => return,

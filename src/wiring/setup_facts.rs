@@ -30,9 +30,9 @@ pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Setu
     }
     facts.extend(logins(environment));
     facts.extend(
-        local_servers()
-            .into_iter()
-            .map(|name| (true, format!("something listens where {name} does: /provider {name}"))),
+        local_servers().into_iter().map(|name| {
+            (true, format!("a server listens on the port of {name}: /provider {name}"))
+        }),
     );
     if facts.is_empty() {
         let none = "no key of a provider in the environment, no login, no server on this machine";
@@ -42,7 +42,7 @@ pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> Setu
     SetupFacts { facts }
 }
 
-/// Logins of other programs that can be used.
+/// Usable logins of other programs.
 fn logins(environment: &Environment) -> Vec<(bool, String)> {
     let mut facts = Vec::new();
     let variable = |name: &str| environment.get(name).map(str::to_owned);
@@ -72,7 +72,7 @@ fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String
     let sandbox = confinement::sandbox(&setup, vec![place.cwd.clone()], Vec::new());
     match sandbox.map(|sandbox| sandbox.tier()) {
         Ok("full") => (true, "commands run in a full sandbox".to_owned()),
-        Ok("reduced") => (true, "commands run in a reduced sandbox (/doctor says why)".to_owned()),
+        Ok("reduced") => (true, "commands run in a reduced sandbox (see /doctor)".to_owned()),
         Ok(_) => {
             (false, "there is no sandbox here: commands run with all of your rights".to_owned())
         }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_listens_counts() {
+    fn only_listening_sockets_count() {
         let table = "  sl  local_address rem_address   st\n\
             \x20  0: 0100007F:2CAA 00000000:0000 0A 0\n\
             \x20  1: 0100007F:04D2 0100007F:2CAB 01 0\n";

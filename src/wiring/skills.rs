@@ -18,7 +18,7 @@ use crate::trust::TrustStore;
 use crate::wiring::subagents::{remark, untrusted};
 use crate::wiring::{WorkspaceContext, notices, place};
 
-/// Loads every skill that counts in `cwd`.
+/// Loads all skills that apply to `cwd`.
 pub(crate) fn load(
     cwd: &Path,
     dirs: &Dirs,
@@ -65,7 +65,7 @@ fn user_folders(
     further.chain([dirs.config.join("skills")]).chain(common).map(hidden).collect()
 }
 
-/// The tool that activates them, if there are any.
+/// The tool that activates skills, if there are any.
 pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool>> {
     if skills.is_empty() {
         return None;
@@ -109,7 +109,7 @@ pub(crate) fn list(
 }
 
 /// Message of the user, preceded by the skills it activates; or the names of missing ones.
-pub(crate) fn bringing(
+pub(crate) fn with_skills(
     prompt: Prompt,
     names: &[String],
     skills: &Skills,
@@ -120,12 +120,13 @@ pub(crate) fn bringing(
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    let brought = found.into_iter().flatten().map(|skill| ContentPart::text(skill.content()));
-    Ok(Prompt { content: brought.chain(prompt.content).collect() })
+    let with_requested_skills =
+        found.into_iter().flatten().map(|skill| ContentPart::text(skill.content()));
+    Ok(Prompt { content: with_requested_skills.chain(prompt.content).collect() })
 }
 
 /// The prompt with the skills of `--skill`.
-pub(crate) fn brought(
+pub(crate) fn with_requested_skills(
     prompt: Option<Prompt>,
     names: &[String],
     load: impl FnOnce() -> Skills,
@@ -137,5 +138,5 @@ pub(crate) fn brought(
         let failure = Failure::new("CLI016", Exit::Usage, "--skill needs a prompt here");
         return Err(vec![failure.fix("say what is to be done with it")]);
     };
-    bringing(prompt, names, &load()).map(Some)
+    with_skills(prompt, names, &load()).map(Some)
 }

@@ -15,7 +15,7 @@ use crate::tools::stored_output::{HISTORY, Recall};
 
 use origins::Origins;
 
-/// Records that are read at once.
+/// Records per read.
 const RECORDS: u64 = 256;
 
 /// Maximum bytes of conversation per page; earlier parts have names of their own.
@@ -43,7 +43,7 @@ struct HistoryPage {
 }
 
 impl HistoryPage {
-    /// The part that `name` means; `None`: it is the name of a call.
+    /// The page of that name; `None`: it is the name of a call.
     fn named(name: &str) -> Option<HistoryPage> {
         let rest = name.strip_prefix(HISTORY)?;
         if rest.is_empty() {
@@ -67,7 +67,8 @@ impl HistoryPage {
     }
 }
 
-/// The number of the last record. Looked for: a journal has marks, and each look reads one record.
+/// Number of the last record, by binary search: a journal has an index, and each step reads one
+/// record.
 async fn last_record(journal: &dyn JournalStore) -> Result<u64, String> {
     let is_there = async |number: u64| -> Result<bool, String> {
         let read = journal.read(number, number).await;
@@ -89,8 +90,7 @@ async fn last_record(journal: &dyn JournalStore) -> Result<u64, String> {
     Ok(there)
 }
 
-/// Goes backwards through the records before `end`, in pieces that are in order, until `look` has
-/// seen enough.
+/// Walks backwards through the records before `end`, in ordered chunks, until `look` returns true.
 async fn walk_back(
     journal: &dyn JournalStore,
     end: u64,
@@ -194,7 +194,7 @@ async fn said(
         (true, origin) => {
             origin.is_some_and(|origin| origin.invocation_id == context.origin.invocation_id)
         }
-        (false, origin) => is_mains(origin),
+        (false, origin) => is_main(origin),
     };
     let (mut pieces, mut bytes, mut first) = (Vec::new(), 0, 1);
     let mut branch = None;
@@ -204,7 +204,7 @@ async fn said(
             if let Some((at, history)) = branched(&record.event) {
                 // The record contains the original messages, not the compacted ones.
                 for message in history {
-                    tell_message(message, &mut piece);
+                    write_message(message, &mut piece);
                 }
                 branch = Some((at, piece));
                 continue;
@@ -238,7 +238,7 @@ async fn said(
 }
 
 /// True for records of the main agent, or without an origin.
-fn is_mains(origin: Option<&Origin>) -> bool {
+fn is_main(origin: Option<&Origin>) -> bool {
     origin.is_none_or(|origin| origin.parent_invocation_id.is_none())
 }
 
@@ -248,7 +248,7 @@ fn tell(event: &Event, text: &mut String) {
     let _: std::fmt::Result = match event {
         Event::UserMessage { content, .. } => writeln!(text, "USER: {}", shown(content)),
         Event::ModelReply { message, .. } => {
-            tell_message(&Message::Assistant(message.clone()), text);
+            write_message(&Message::Assistant(message.clone()), text);
             Ok(())
         }
         Event::ToolCompleted { call_id, name, content, .. }
@@ -263,7 +263,7 @@ fn tell(event: &Event, text: &mut String) {
     };
 }
 
-fn tell_message(message: &Message, text: &mut String) {
+fn write_message(message: &Message, text: &mut String) {
     // Writing to a string cannot fail.
     let _: std::fmt::Result = match message {
         Message::System { .. } => Ok(()),
@@ -303,12 +303,12 @@ mod tests {
 
     /// Counts the records that are read.
     #[derive(Default)]
-    struct Counting {
+    struct CountingJournal {
         records: Vec<StoredRecord>,
         read: AtomicU64,
     }
 
-    impl JournalStore for Counting {
+    impl JournalStore for CountingJournal {
         fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>> {
             Box::pin(std::future::ready(Err(JournalError::Closed)))
         }
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    fn journal(texts: impl Iterator<Item = String>) -> Counting {
+    fn journal(texts: impl Iterator<Item = String>) -> CountingJournal {
         let record = |(number, text): (u64, String)| StoredRecord {
             v: posse_actors::event::FORMAT_VERSION,
             record: number,
@@ -341,7 +341,10 @@ mod tests {
                 }
             },
         };
-        Counting { records: (1..).zip(texts).map(record).collect(), read: AtomicU64::default() }
+        CountingJournal {
+            records: (1..).zip(texts).map(record).collect(),
+            read: AtomicU64::default(),
+        }
     }
 
     fn nowhere() -> Origins {
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_long_conversation_is_read_from_its_end() {
+    async fn last_page_of_a_long_conversation_is_read_from_the_end() {
         let long = journal((1..=40_000).map(|nth| format!("{nth} {}", "word ".repeat(50))));
         let mut end = u64::MAX;
         let (mut seen, mut pages) = (40_000_u64, 0);
@@ -371,7 +374,7 @@ mod tests {
                 .lines()
                 .filter_map(|line| line.split(": ").nth(1)?.split(' ').next()?.parse().ok())
                 .collect();
-            // Each page ends where the one that came later begins.
+            // Each page ends where the later one begins.
             assert_eq!(numbers.last(), Some(&seen));
             seen = numbers[0] - 1;
             pages += 1;
@@ -383,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_outcome_is_found_from_the_end_wherever_it_is() {
+    async fn call_result_is_found_by_searching_backwards() {
         for length in [0, 1, 2, 255, 256, 257, 1000] {
             let short = journal((1..=length).map(|nth| format!("text {nth}")));
             assert_eq!(last_record(&short).await, Ok(length));

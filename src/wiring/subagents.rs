@@ -26,11 +26,11 @@ use crate::wiring::model_price::price;
 use crate::wiring::roles;
 use crate::wiring::run::Prompts;
 
-/// Loads every agent of `cwd`; `tools` are the names that they may see.
+/// Loads all agents for `cwd`; `tools` are the tool names that they may see.
 pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[String]) -> Roster {
     let root = project::root_of(cwd);
     let folder = project_folder(&root);
-    // The files say nothing before they are believed, and most projects have none.
+    // Files are not read before they are trusted, and most projects have none.
     let trusted = folder.is_dir().then(|| {
         let identity = Identity::of(&root).ok()?;
         TrustStore::new(SignedStore::new(&dirs.state)).find(&identity).ok().flatten()
@@ -51,7 +51,7 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         .collect();
     // Always visible to agents that can delegate.
     let of_delegation = [DELEGATE, DIFF, MERGE, RESULT, STATUS].map(str::to_owned);
-    // There whether or not there are skills, so that a definition is right on every machine.
+    // Present with or without skills, so that a definition is valid on every machine.
     let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
     let tools: Vec<String> =
         tools.iter().filter(|name| *name != SKILL_TOOL).cloned().chain(always).collect();
@@ -72,7 +72,7 @@ pub(crate) fn project_folder(root: &Path) -> PathBuf {
     root.join(".posse").join("agents")
 }
 
-/// SHA-256 of each agent file of the project at `root`, by its name.
+/// SHA-256 of each agent file of the project at `root`, by name.
 pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
     let folder = project_folder(root);
     let files = agents::project_files(&folder, root);
@@ -168,7 +168,7 @@ pub(crate) fn delegation(
         return Ok(None);
     }
     let bounds = &settings.delegation;
-    let mut deputies = Vec::new();
+    let mut subagents = Vec::new();
     let mut ways: BTreeMap<String, Arc<dyn Provider>> = BTreeMap::new();
     for agent in roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
         let provider = match &agent.profile {
@@ -186,7 +186,7 @@ pub(crate) fn delegation(
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
         let skilled = prompts.sees_skills(agent).then_some(SKILL_TOOL);
         let tools = tools::NAMES.into_iter().filter(|name| agent.tools.sees(name)).chain(skilled);
-        deputies.push(Subagent {
+        subagents.push(Subagent {
             name: agent.name.clone(),
             system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
             tools: tools.map(str::to_owned).collect(),
@@ -203,7 +203,7 @@ pub(crate) fn delegation(
     let bytes = |tokens: u64| usize::try_from(tokens.saturating_mul(4)).unwrap_or(usize::MAX);
     Ok(Some(Delegation {
         main_calls,
-        deputies,
+        subagents,
         limits: GovernorLimits {
             depth_max: main.delegation.depth_max.unwrap_or(u32::MAX).min(bounds.depth_max),
             live_max: bounds.live_max,

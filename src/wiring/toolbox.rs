@@ -52,7 +52,7 @@ fn budgets(settings: &ToolSettings) -> Budgets {
     Budgets::new(turn_bytes_max, calls)
 }
 
-/// `model`, and what its tools may take counts from zero where a task or a turn begins.
+/// Wraps `model` so that the tool budgets are reset at the start of a task or a turn.
 pub(crate) fn counted(
     model: Arc<dyn Provider>,
     settings: &ToolSettings,

@@ -19,11 +19,11 @@ use crate::trust::{TrustStore, Trusted, difference};
 use crate::wiring::clock::now_ms;
 use crate::wiring::{authority, subagents};
 
-use contents::Contents;
+use contents::TrustContents;
 
 type TrustResult = Result<Exit, Vec<Failure>>;
 /// Filter of a heading.
-type Belongs = fn(&ProjectSetting) -> bool;
+type SettingFilter = fn(&ProjectSetting) -> bool;
 
 fn one(failure: Failure) -> Vec<Failure> {
     vec![failure]
@@ -54,16 +54,16 @@ struct ProjectTrust {
     root: PathBuf,
     identity: Identity,
     file: Option<ProjectFile>,
-    /// The project's agents: SHA-256 of each file, by its name.
+    /// The project's agents: SHA-256 of each file, by name.
     agents: BTreeMap<String, String>,
     /// Its skills: SHA-256 of each folder, by its path below the root.
     skills: BTreeMap<String, String>,
-    /// Skills that cannot be trusted, and why.
+    /// Skills that cannot be trusted, with the reason.
     unsealed: Vec<(String, String)>,
     before: Option<Trusted>,
     notices: Vec<config::Notice>,
     /// Its agents and skills.
-    contents: Contents,
+    contents: TrustContents,
 }
 
 impl ProjectTrust {
@@ -74,7 +74,7 @@ impl ProjectTrust {
         dirs: &Dirs,
     ) -> Result<ProjectTrust, Vec<Failure>> {
         let identity = Identity::of(&root).map_err(|error| {
-            one(Failure::new("TRU004", Exit::Usage, "the project's folder cannot be told")
+            one(Failure::new("TRU004", Exit::Usage, "cannot determine the project's folder")
                 .at(root.display().to_string())
                 .because(error.to_string()))
         })?;
@@ -86,7 +86,7 @@ impl ProjectTrust {
         let shown =
             |notice: &config::Notice| !matches!(notice.code, "CFG005" | "TRU001" | "CFG017");
         let file = loaded.project;
-        let contents = Contents::of(&root, dirs, &loaded.settings, file.as_ref());
+        let contents = TrustContents::of(&root, dirs, &loaded.settings, file.as_ref());
         let notices = loaded.notices.into_iter().filter(shown).collect();
         let agents = subagents::digests(&root);
         let (mut skills, mut unsealed) = (BTreeMap::new(), Vec::new());
@@ -119,7 +119,7 @@ impl ProjectTrust {
         self.waiting().map(|wanted| (wanted.key.clone(), wanted.value.clone())).collect()
     }
 
-    /// SHA-256 of the configuration file, or nothing.
+    /// SHA-256 of the configuration file; empty without one.
     fn config_digest(&self) -> &str {
         self.file.as_ref().map_or("", |file| file.digest.as_str())
     }
@@ -234,16 +234,16 @@ impl ProjectTrust {
         if self.state() == "changed"
             && let Some(before) = &self.before
         {
-            text.push_str("what changed since you trusted it:\n");
+            text.push_str("changes since you trusted it:\n");
             text.push_str(&difference(&before.settings, &self.settings(), shown));
         }
-        let groups: [(&str, Belongs); 4] = [
-            ("once trusted, this counts:", |wanted| wanted.fate == Fate::Waits && wanted.active),
-            ("once trusted, this is accepted, and has no effect in this version:", |wanted| {
+        let groups: [(&str, SettingFilter); 4] = [
+            ("takes effect once trusted:", |wanted| wanted.fate == Fate::Waits && wanted.active),
+            ("accepted once trusted, without effect in this version:", |wanted| {
                 wanted.fate == Fate::Waits && !wanted.active
             }),
-            ("this counts anyway:", |wanted| matches!(wanted.fate, Fate::Counts(_))),
-            ("this never counts:", |wanted| matches!(wanted.fate, Fate::Refused(_))),
+            ("takes effect without trust:", |wanted| matches!(wanted.fate, Fate::Counts(_))),
+            ("never takes effect:", |wanted| matches!(wanted.fate, Fate::Refused(_))),
         ];
         for (title, belongs) in groups {
             let all = self.file.iter().flat_map(|file| &file.wanted);
@@ -254,8 +254,8 @@ impl ProjectTrust {
             for wanted in rows {
                 let line = format!("{} = {}", wanted.key, shown(&wanted.key, &wanted.value));
                 let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
-                if let Some(meaning) = meaning(wanted) {
-                    let _: std::fmt::Result = writeln!(text, "      {meaning}");
+                if let Some(effect) = setting_effect(wanted) {
+                    let _: std::fmt::Result = writeln!(text, "      {effect}");
                 }
             }
         }
@@ -301,13 +301,13 @@ impl ProjectTrust {
 }
 
 /// Explanation of a setting that is not self-explanatory.
-fn meaning(wanted: &ProjectSetting) -> Option<&'static str> {
+fn setting_effect(wanted: &ProjectSetting) -> Option<&'static str> {
     if let Fate::Refused(why) = wanted.fate {
         return Some(why);
     }
     let field = wanted.key.strip_prefix("providers.")?.split('.').nth(1)?;
     Some(match field {
-        "baseURL" => "what you and the model say, and what tools read, is sent there",
+        "baseURL" => "prompts, replies and tool results are sent there",
         "apiKeyEnv" => "the value of this variable is sent to that provider",
         "headers" => "is sent with each request to that provider",
         "auth" => "how the key is sent to that provider",
@@ -326,24 +326,25 @@ fn add(
     as_json: bool,
 ) -> TrustResult {
     let Some(whole) = case.digest().filter(|_| case.wants_trust()) else {
-        let text = format!("{}there is nothing that needs trust here\n", case.text());
+        let text = format!("{}nothing here needs trust\n", case.text());
         return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { text }));
     };
     match accept {
         Some(digest) if digest.eq_ignore_ascii_case(&whole) => (),
         Some(_) => {
-            let what = "the file is not the one that was accepted";
+            let what = "the file differs from the accepted one";
             let name = case.file.as_ref().map(|file| file.name.clone());
             return Err(one(Failure::new("TRU005", Exit::Usage, what)
                 .at(name.unwrap_or_else(|| case.root.display().to_string()))
                 .because(format!("its SHA-256 is {whole}"))
-                .fix("look at it again with `posse trust show`")));
+                .fix("review it again with `posse trust show`")));
         }
         None if !io::stdin().is_terminal() || !io::stderr().is_terminal() => {
-            let what = "nobody is there to be asked whether this project is trusted";
+            let what =
+                "trusting a project needs a confirmation, and there is no terminal to ask on";
             return Err(one(Failure::new("TRU006", Exit::Permission, what)
                 .at(case.root.display().to_string())
-                .fix("look at `posse trust show`, then `posse trust add --accept SHA256`")));
+                .fix("review `posse trust show`, then run `posse trust add --accept SHA256`")));
         }
         None if !agreed(case) => return Ok(Exit::Failed),
         None => (),
@@ -375,7 +376,7 @@ fn agreed(case: &ProjectTrust) -> bool {
 }
 
 fn revoke(trust: &TrustStore, path: PathBuf, as_json: bool) -> TrustResult {
-    // A folder that is gone is still known by its name.
+    // A folder that no longer exists is identified by its path.
     let path = path.canonicalize().unwrap_or(path).display().to_string();
     let found = trust.revoke(&path).map_err(one)?;
     if as_json {

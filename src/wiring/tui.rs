@@ -19,7 +19,7 @@ use crate::wiring::plain::{self, PlainSessions};
 use crate::wiring::run::runtime;
 use crate::wiring::{config_edit, provider, setup_facts, toolbox};
 
-/// Opens the terminal UI, or line mode where there is nothing to draw on.
+/// Opens the terminal UI, or line mode if there is no terminal to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let variable = |name: &str| environment.get(name).map(str::to_owned);
     if let Err(why) = tui::usable(variable) {
@@ -50,12 +50,12 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let mut world = TuiServices { sessions };
     let runtime = runtime().map_err(|error| vec![error])?;
     let exit = runtime.block_on(tui::run(&mut world, options));
-    // A thread that waits for a key must not keep the process.
+    // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
     exit
 }
 
-/// A path as people write it.
+/// A path with `~` for the home directory.
 fn shown(path: &Path, home: Option<&str>) -> String {
     let in_home = home.and_then(|home| path.strip_prefix(home).ok());
     let text = match in_home {
@@ -99,9 +99,9 @@ impl frontend::Sessions for TuiServices<'_> {
     fn open(
         &mut self,
         choice: &SessionSelection,
-        goes_on: bool,
+        resumes: bool,
     ) -> Result<OpenedSession, Vec<Failure>> {
-        self.sessions.open(choice, goes_on)
+        self.sessions.open(choice, resumes)
     }
 
     fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
@@ -160,7 +160,7 @@ impl tui::TuiEnvironment for TuiServices<'_> {
         let PlainSessions { environment, found, .. } = &self.sessions;
         let settings = &found.loaded.settings;
         if let Ok(model) = provider::choose(settings, environment, &found.cwd)
-            && let Some(failure) = provider::blindness(settings, &model.info())
+            && let Some(failure) = provider::vision_error(settings, &model.info())
         {
             return Err(failure);
         }

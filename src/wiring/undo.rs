@@ -1,4 +1,4 @@
-//! `/undo`: finds the last change that still stands and builds the call that reverts it.
+//! `/undo`: finds the last change that is still in effect and builds the call that reverts it.
 //!
 //! The call belongs to the user and is judged and recorded like every other. The old content comes
 //! from the before-image; a file that differs from the result of the change is not touched.
@@ -17,7 +17,7 @@ use crate::hex::hex;
 use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
 
-/// Bytes of a file that is looked at.
+/// Most bytes of a compared file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A change of a file.
@@ -37,7 +37,7 @@ struct UndoableChange {
 /// content is gone.
 pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCall, Failure> {
     let (found, records) = journal::whole_session(state, session)?;
-    let mut changes = standing(&records);
+    let mut changes = effective_changes(&records);
     while let Some(change) = changes.pop() {
         let now = hash_of(&cwd.join(&change.path));
         if now == change.before {
@@ -45,20 +45,20 @@ pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCa
             continue;
         }
         if now != change.after {
-            let what = format!("{} is not as the change left it", printable(&change.path));
+            let what = format!("{} was modified after the change", printable(&change.path));
             return Err(Failure::new("UND002", Exit::Failed, what)
-                .because("it was changed since, and that would be lost")
+                .because("undoing the change would lose that modification")
                 .fix("look at it with /diff, and change it by hand"));
         }
         return call(&found.dir.join("blobs"), &change);
     }
-    Err(Failure::new("UND001", Exit::Failed, "there is no change to take back")
-        .because("only what file tools changed in this session is kept; commands are not"))
+    Err(Failure::new("UND001", Exit::Failed, "there is no change to undo")
+        .because("only changes of file tools in this session can be undone, not those of commands"))
 }
 
-/// Changes in their order, without those that were taken back.
-fn standing(records: &[StoredRecord]) -> Vec<UndoableChange> {
-    let mut standing: Vec<UndoableChange> = Vec::new();
+/// Changes in their order, without those that were reverted.
+fn effective_changes(records: &[StoredRecord]) -> Vec<UndoableChange> {
+    let mut effective_changes: Vec<UndoableChange> = Vec::new();
     for record in records {
         let Event::ToolCompleted { metadata, .. } = &record.event else { continue };
         // A merge changes several files.
@@ -68,15 +68,15 @@ fn standing(records: &[StoredRecord]) -> Vec<UndoableChange> {
             let takes_back =
                 |last: &UndoableChange| last.before == change.after && change.before == last.after;
             // Later changes of other files do not matter.
-            match standing.iter().rposition(|last| last.path == change.path) {
-                Some(at) if takes_back(&standing[at]) => {
-                    standing.remove(at);
+            match effective_changes.iter().rposition(|last| last.path == change.path) {
+                Some(at) if takes_back(&effective_changes[at]) => {
+                    effective_changes.remove(at);
                 }
-                _ => standing.push(change),
+                _ => effective_changes.push(change),
             }
         }
     }
-    standing
+    effective_changes
 }
 
 /// File change in the metadata of a tool.
@@ -94,23 +94,23 @@ fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
     let path = &change.path;
     let said = format!("I took back the last change of {path} myself. What came of it:");
     let Some(before) = &change.before else {
-        // There was no such file.
+        // The file did not exist before.
         let command = format!("rm -- {}", quoted(path));
         let mut arguments = json!({ "command": command });
         if is_protected(path) {
-            // Otherwise the check after the command would put it back.
+            // Otherwise the check after the command would restore it.
             arguments["unprotect"] = json!([path]);
         }
         let arguments = arguments.to_string();
         return Ok(UserCall { tool: "bash".to_owned(), arguments, said });
     };
     let unknown = |why: &str| {
-        let what = format!("what {} was before is not known", printable(path));
+        let what = format!("the earlier content of {} is not available", printable(path));
         Failure::new("UND003", Exit::Failed, what).because(why.to_owned())
     };
     let is_hash = before.len() == 64 && before.bytes().all(|b| b.is_ascii_hexdigit());
     let bytes = read(&blobs.join(before)).filter(|_| is_hash);
-    let bytes = bytes.ok_or_else(|| unknown("its before-image is not there any more"))?;
+    let bytes = bytes.ok_or_else(|| unknown("its before-image no longer exists"))?;
     if hash(&bytes) != *before {
         return Err(unknown("its before-image is damaged"));
     }
@@ -126,7 +126,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 }
 
 fn hash_of(path: &Path) -> Option<String> {
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
     read(path).map(|bytes| hash(&bytes))
 }
@@ -176,19 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_does_not_stand() {
+    fn reverted_changes_are_not_undone_again() {
         let paths = |records: &[StoredRecord]| {
-            let standing = standing(records);
-            standing.into_iter().map(|change| change.path).collect::<Vec<_>>()
+            let effective_changes = effective_changes(records);
+            effective_changes.into_iter().map(|change| change.path).collect::<Vec<_>>()
         };
         let (one, two) = (change("a", Some("1"), "2"), change("b", None, "3"));
         let back = change("a", Some("2"), "1");
         assert_eq!(paths(&[one.clone(), two.clone()]), ["a", "b"]);
         assert_eq!(paths(&[one.clone(), back.clone()]), Vec::<String>::new());
         assert_eq!(paths(&[one.clone(), back.clone(), one.clone()]), ["a"]);
-        // In between another file was changed.
+        // Another file was changed in between.
         assert_eq!(paths(&[one.clone(), two.clone(), back]), ["b"]);
-        // One call that took over what another agent had changed: the last file first.
+        // One merge of a subagent's changes: the last file first.
         let of = |record: &StoredRecord| match &record.event {
             Event::ToolCompleted { metadata, .. } => metadata.clone(),
             _ => panic!(),
@@ -199,7 +199,7 @@ mod tests {
         let merged = completed(json!({ "changes": [of(&one), of(&two), gone] }));
         let alone = std::slice::from_ref(&merged);
         assert_eq!(paths(alone), ["a", "b", "c"]);
-        assert_eq!(standing(alone).pop().unwrap().after, None);
+        assert_eq!(effective_changes(alone).pop().unwrap().after, None);
         let restored = change("c", None, "4");
         assert_eq!(paths(&[merged, restored]), ["a", "b"]);
         let other = completed(json!({ "exitCode": 0 }));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_call_puts_back_exactly_what_was_there() {
+    fn undo_restores_the_exact_content() {
         let dir = tempfile::tempdir().unwrap();
         let text = "one\r\ntwo\u{feff}";
         let stored = hash(text.as_bytes());

@@ -38,7 +38,7 @@ const EXPECTED: [(&str, &str, &str, &str); 31] = [
     ("provider", "/provider local", "local (/provider)", "local (/provider)"),
     ("agent", "/agent plan", "plan (/agent)", "plan (/agent)"),
     ("skill", "/skill deploy now", "Hello.", "Hello."),
-    ("fork", "/fork", "branches off session", "(a copy of the session"),
+    ("fork", "/fork", "fork of session", "(a copy of the session"),
     ("new", "/new", "session ", "(a new session"),
     ("resume", "/resume", "/resume ID goes on", "sessions here"),
     ("exit", "/exit", "", ""),
@@ -173,7 +173,7 @@ fn line_mode_resumes_a_stored_session() {
     let typed = format!("/resume {}\n!echo by hand\nand now?\n/resume no-such\n", &id[..12]);
     let ended = machine.posse_with_input(&["plain", "--yes", "--sandbox", "off"], typed.as_bytes());
     ended.assert_code(0);
-    assert!(ended.stderr.contains("goes on after"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("resumed after"), "{}", ended.stderr);
     assert!(ended.stderr.contains("  │ by hand"), "{}", ended.stderr);
     assert!(ended.stderr.contains("there is no session `no-such`"), "{}", ended.stderr);
     let asked = server.requests().pop().unwrap().to_string();

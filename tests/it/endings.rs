@@ -171,7 +171,7 @@ fn an_unattended_run_goes_on_without_its_terminal() {
         let machine = machine_of(&server);
         let mut terminal = Terminal::run(&machine, &["run", "--unattended", "-y", "go"], "xterm");
         let said = terminal.see("run.log");
-        assert!(said.contains("unattended: without its terminal it goes on"), "{said}");
+        assert!(said.contains("unattended: continues without its terminal"), "{said}");
         eventually("the request", || server.requests().len() == 1);
         if closed {
             terminal.vanish();

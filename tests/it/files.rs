@@ -150,7 +150,7 @@ fn a_model_without_eyes_is_sent_no_image() {
     let ended = machine.posse(&["run", "--image", "dot.png", "look"]);
     ended.assert_code(2);
     insta::assert_snapshot!(ended.stderr, @r#"
-    error[IMG007]: scripted-1 takes no images, and nothing was sent
+    error[IMG007]: scripted-1 does not accept images; nothing was sent
       where: --image
       why: scripted-1 takes no images; seer of local does
       fix: pass --model with one that does; or, if scripted-1 does, set models."scripted-1".vision to true

@@ -239,7 +239,7 @@ fn a_budget_goes_with_its_session_until_another_is_said() {
     // There was no room for another request, and there is none now.
     let (requests, cost, said) = go_on(&["-c", "look again"]);
     assert_eq!((requests, cost), (0, first));
-    assert!(said.contains("note: its budget of $0.06 counts on; $0.0"), "{said}");
+    assert!(said.contains("note: its budget of $0.06 still applies; $0.0"), "{said}");
     assert!(said.contains("the budget of $0.06 is too small"), "{said}");
     let (requests, cost, said) = go_on(&["-c", "look again", "--budget", "0.08"]);
     assert!(said.contains("note: the budget is $0.08; it was $0.06"), "{said}");
@@ -247,13 +247,13 @@ fn a_budget_goes_with_its_session_until_another_is_said() {
     // The later budget is stored, and a fork starts from zero.
     let (requests, _, said) = go_on(&["-c", "look again"]);
     assert_eq!(requests, 0);
-    assert!(said.contains("note: its budget of $0.08 counts on"), "{said}");
+    assert!(said.contains("note: its budget of $0.08 still applies"), "{said}");
     let format = ["--output-format", "stream-json"];
     let branch =
         machine.posse(&[&["-c", "--fork", "look again", "--max-turns", "2"], &format[..]].concat());
     branch.assert_code(6);
     let said = &branch.stderr;
-    assert!(said.contains("note: its budget of $0.08 counts on; $0.00 are spent"), "{said}");
+    assert!(said.contains("note: its budget of $0.08 still applies; $0.00 spent"), "{said}");
     assert!(said.contains("error[LIM001]"), "{said}");
     assert_eq!(spent(&branch.events()), 2 * 200_000);
     machine.verify();

@@ -376,8 +376,8 @@ fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
     );
     for (answer, code) in [("n\n", 1), ("y\n", 0)] {
         let mut person = Person::facing(machine.command(&["trust", "add"]));
-        person.sees("once trusted, this counts:\r\n  model = \"theirs\"\r\n");
-        person.sees("this never counts:\r\n  permissions = ");
+        person.sees("takes effect once trusted:\r\n  model = \"theirs\"\r\n");
+        person.sees("never takes effect:\r\n  permissions = ");
         person.sees("a repository can only deny, or ask");
         person.sees("trust these settings? [y/N] ");
         person.types(answer);

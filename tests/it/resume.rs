@@ -263,7 +263,7 @@ fn a_session_belongs_to_its_project() {
     // From within the project it continues in its original folder.
     let within = from("work/sub", &["-c", "second"]);
     within.assert_code(0);
-    assert!(within.stderr.contains("it goes on in"), "{}", within.stderr);
+    assert!(within.stderr.contains("resumed in"), "{}", within.stderr);
     // It continues in another folder only with `--cwd`.
     let moved = machine.path("other").display().to_string();
     let moved = from("work", &["resume", &id, "--cwd", &moved, "third"]);

@@ -125,7 +125,7 @@ fn a_budget_does_not_grow_because_the_journal_is_damaged() {
         again.assert_code(6);
         assert_eq!(server.requests().len(), asked, "{}", again.stderr);
         let said = &again.stderr;
-        assert!(said.contains("its budget of $0.06 counts on; "), "{said}");
+        assert!(said.contains("its budget of $0.06 still applies; "), "{said}");
         assert!(said.contains("the budget of $0.06 is too small"), "{said}");
         let last = again.events().pop().unwrap();
         assert_eq!(last["costNanoUsd"], spent);
@@ -234,7 +234,7 @@ fn an_unusable_newest_session_suggests_another_one() {
     again.assert_code(8);
     let said = &again.stderr;
     assert!(said.contains(&format!("`-c` means session `{}`", id_of(&dirs[0]))), "{said}");
-    let instead = format!("`posse resume {}` goes on with the one before it", id_of(&dirs[2]));
+    let instead = format!("`posse resume {}` resumes the one before it", id_of(&dirs[2]));
     assert!(said.contains(&instead) && said.contains("(task 2)"), "{said}");
     assert_eq!(server.requests().len(), asked, "nobody has said that another one will do");
     machine.posse(&["resume", &id_of(&dirs[2]), "more"]).assert_code(0);

@@ -275,5 +275,5 @@ fn a_role_serves_an_agent_with_a_model_of_its_own() {
     let machine =
         Machine::configured(&server, &json!({"roles": {"explroe": {"model": "m"}}}), &json!({}));
     let ended = machine.posse(&["agents"]);
-    assert!(ended.stderr.contains("roles.explroe serves nobody; did you mean \"explore\"?"));
+    assert!(ended.stderr.contains("roles.explroe matches no agent; did you mean \"explore\"?"));
 }

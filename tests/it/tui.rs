@@ -500,11 +500,7 @@ fn flags_open_the_ui_and_exit_names_the_resume_command() {
     let tmux = Tmux::open(&machine, &["tui", "-c", "--fork", "--config", &config]);
     tmux.says("second");
     tmux.wait_for("Otherwise.");
-    assert!(
-        !last().contains("goes on after") && last().contains("branches off session"),
-        "{}",
-        last()
-    );
+    assert!(!last().contains("resumed after") && last().contains("fork of session"), "{}", last());
     tmux.presses("C-d");
     tmux.assert_ended(0);
     let branch = last().lines().last().unwrap().rsplit(' ').next().unwrap().to_owned();

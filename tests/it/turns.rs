@@ -345,7 +345,7 @@ fn keeps_no_journal_when_told_so() {
     let machine = Machine::with(&server);
     let ended = machine.posse(&["run", "-y", "--no-transcript", "go"]);
     ended.assert_code(0);
-    assert!(ended.stderr.contains("not kept"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("not stored"), "{}", ended.stderr);
     assert!(!machine.path("posse/state/projects").exists());
     assert_eq!(std::fs::read_dir(machine.path("tmp")).unwrap().count(), 0);
 }

@@ -31,13 +31,13 @@ pub(super) struct RunningCall {
 
 impl RunningCall {
     /// Adds the effect of the call to the log, as its records would.
-    fn add_to(&self, deeds: &mut ActionLog) {
+    fn add_to(&self, actions: &mut ActionLog) {
         let RunningCall { call, progress, .. } = self;
         if progress.intended() {
-            deeds.began(&call.id, progress.begun().map(|begun| begun.summary.as_str()));
+            actions.began(&call.id, progress.begun().map(|begun| begun.summary.as_str()));
         }
         if let Some(well) = progress.ran() {
-            deeds.ended(&call.id, well);
+            actions.ended(&call.id, well);
         }
     }
 }
@@ -125,7 +125,7 @@ impl AgentInvocation {
             return None;
         }
         let running = state.calls.remove(&id)?;
-        running.add_to(&mut state.deeds);
+        running.add_to(&mut state.actions);
         // The child has reported; its parent does the stopping.
         if let Some(actor) = &running.actor {
             actor.stop(None);

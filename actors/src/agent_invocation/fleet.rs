@@ -215,7 +215,7 @@ impl Fleet {
             tier: "none".to_owned(),
             cwd: "/project".to_owned(),
             limits,
-            desk: None,
+            delegation_handle: None,
             fail: FailPoints::none(),
         };
         let (keeper, _) = Actor::spawn(None, Keeper, ()).await.unwrap();
@@ -248,7 +248,7 @@ impl Fleet {
             queued: Vec::new(),
             turns: 0,
             usage: Usage::default(),
-            deeds: ActionLog::default(),
+            actions: ActionLog::default(),
             time: None,
             tokens_max: None,
             fitter: ContextFitter {

@@ -8,17 +8,17 @@ use crate::conversation::CallId;
 use crate::delegation::handoff::one_line;
 use crate::event::Event;
 
-/// Changes that are kept; of the others only how many there were.
+/// Most changes listed; further ones are only counted.
 const CHANGES_MAX: usize = 12;
 
 /// Actions of a subagent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionLog {
-    /// Calls of it that began.
+    /// Calls that started.
     pub calls: u32,
     /// Calls that may have changed something.
     pub changing: u32,
-    /// The last of those, the last one last.
+    /// The most recent of those, newest last.
     pub changes: Vec<LoggedChange>,
 }
 
@@ -27,7 +27,7 @@ pub struct ActionLog {
 pub struct LoggedChange {
     /// Id of the call.
     pub call_id: CallId,
-    /// One line.
+    /// Summary in one line.
     pub summary: String,
     /// `Some(true)` if it succeeded, `Some(false)` if it failed, `None` if its end is unknown.
     pub ended_well: Option<bool>,
@@ -46,14 +46,14 @@ impl ActionLog {
         self.changes.push(LoggedChange { call_id, summary, ended_well: None });
     }
 
-    /// A call came to its end.
+    /// Records the end of a call.
     pub(crate) fn ended(&mut self, call_id: &CallId, well: bool) {
         if let Some(change) = self.changes.iter_mut().rev().find(|one| one.call_id == *call_id) {
             change.ended_well = Some(well);
         }
     }
 
-    /// Takes up the next record of the agent.
+    /// Applies the agent's next record.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only what calls did matters")]
     pub(crate) fn follow(&mut self, event: &Event) {
         match event {
@@ -61,7 +61,7 @@ impl ActionLog {
                 self.began(call_id, effect.then_some(summary));
             }
             Event::ToolCompleted { call_id, .. } => self.ended(call_id, true),
-            // One that was stopped while it ran has not come to its end.
+            // A call that was stopped while it ran did not finish.
             Event::ToolFailed { call_id, class, .. } if class != CANCELLED => {
                 self.ended(call_id, false);
             }
@@ -70,7 +70,7 @@ impl ActionLog {
     }
 }
 
-/// The class of a call that was stopped.
+/// Failure class of a call that was stopped.
 pub(crate) const CANCELLED: &str = "cancelled";
 
 impl fmt::Display for ActionLog {
@@ -106,28 +106,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_was_changed_and_of_what_nobody_knows_it() {
-        let mut deeds = ActionLog::default();
-        assert_eq!(deeds.to_string(), "It had made no call.");
-        deeds.began(&CallId::new("1"), None);
-        assert_eq!(deeds.to_string(), "It had made 1 call, none of which changes anything.");
+    fn lists_changes_and_calls_with_unknown_result() {
+        let mut actions = ActionLog::default();
+        assert_eq!(actions.to_string(), "It had made no call.");
+        actions.began(&CallId::new("1"), None);
+        assert_eq!(actions.to_string(), "It had made 1 call, none of which changes anything.");
         for (id, well) in [("2", Some(true)), ("3", Some(false)), ("4", None)] {
-            deeds.began(&CallId::new(id), Some(&format!("write\n {id}.txt")));
+            actions.began(&CallId::new(id), Some(&format!("write\n {id}.txt")));
             if let Some(well) = well {
-                deeds.ended(&CallId::new(id), well);
+                actions.ended(&CallId::new(id), well);
             }
         }
         assert_eq!(
-            deeds.to_string(),
+            actions.to_string(),
             "It had made 4 calls; 3 of them may have changed something:\n\
              - write 2.txt (done)\n\
              - write 3.txt (ended with an error)\n\
              - write 4.txt (cut off: whether it took effect is not known)"
         );
         for nth in 0..40 {
-            deeds.began(&CallId::new(format!("n{nth}")), Some("bash make"));
+            actions.began(&CallId::new(format!("n{nth}")), Some("bash make"));
         }
-        let text = deeds.to_string();
+        let text = actions.to_string();
         assert!(text.contains("43 of them may have changed something, the last 12 of"), "{text}");
         assert_eq!(text.matches("\n- ").count(), 12);
     }

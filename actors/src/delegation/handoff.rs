@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// Maximum sizes of task and answer, in bytes of text; about four are a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// The whole packet.
+    /// The whole handoff.
     pub handoff_bytes_max: usize,
     /// Part of the packet for the caller's knowledge.
     pub context_bytes_max: usize,
@@ -36,7 +36,7 @@ pub(crate) struct DelegateInput {
     pub(crate) isolation: Option<String>,
 }
 
-/// A packet that is ready.
+/// A complete handoff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Handoff {
     /// Text for the subagent.
@@ -45,9 +45,9 @@ pub(crate) struct Handoff {
     pub(crate) task: String,
 }
 
-/// Characters of a task in lists.
+/// Most characters of a task in lists.
 const TASK_CHARS_MAX: usize = 120;
-/// Bytes of the user's own words that go along.
+/// Most bytes of the user's own words in a handoff.
 const REQUEST_BYTES_MAX: usize = 1500;
 
 impl Handoff {
@@ -82,7 +82,7 @@ impl Handoff {
                 "What you have reported in this session before. Look before relying on it.\n{memory}"
             )
         };
-        // What binds the agent comes before what may help it: the last parts are cut first.
+        // Binding parts come before helpful ones: the last parts are cut first.
         let parts = [
             ("constraints", list(&input.constraints), usize::MAX),
             ("expected-output", expected.to_owned(), usize::MAX),
@@ -109,7 +109,7 @@ pub(super) fn part(label: &str, content: &str) -> String {
     format!("<{label}>\n{}\n</{label}>\n", content.trim_end())
 }
 
-/// Head and tail of `text`, and how much is missing between them.
+/// Keeps the head and the tail of `text`, with the number of bytes left out between them.
 pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_to_be_done_and_what_is_known() {
+    fn handoff_contains_task_and_context() {
         let input = DelegateInput {
             relevant_files: vec!["src/a.rs".to_owned()],
             constraints: vec!["change nothing".to_owned()],
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_never_cut() {
+    fn task_is_never_cut() {
         let caps = Caps { handoff_bytes_max: 400, ..Caps::default() };
         let room =
             Handoff::new(&input(&"x".repeat(500), ""), "b", "", ("/w", ""), &caps).unwrap_err();
@@ -193,7 +193,7 @@ mod tests {
         /// For any content, the packet stays within its limit, contains each label once, and the
         /// complete task.
         #[test]
-        fn stays_within_its_cap(
+        fn handoff_stays_within_its_limit(
             task in "[a-z</> é\\n]{0,200}",
             context in "[a-z</>é\\n]{0,9000}",
             request in "[a-z</>é]{0,4000}",

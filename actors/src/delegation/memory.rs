@@ -13,20 +13,20 @@ use crate::record::Replayed;
 
 /// Number of reports whose text is kept in part.
 const RESULTS_MAX: usize = 3;
-/// Older ones, of which a line is kept.
+/// Most older reports kept as a single line.
 const EARLIER_MAX: usize = 8;
-/// Findings, decisions and open questions, of each.
+/// Most findings, decisions and open questions, each.
 const POINTS_MAX: usize = 12;
-/// Files.
+/// Most files.
 const FILES_MAX: usize = 20;
-/// Characters of a point.
+/// Most characters of a finding, decision or question.
 const POINT_CHARS_MAX: usize = 200;
-/// Characters of a report.
+/// Most characters of a report's preview.
 const PREVIEW_CHARS_MAX: usize = 300;
-/// Characters of an older one.
+/// Most characters of an older report.
 const BRIEF_CHARS_MAX: usize = 80;
 
-/// The memories of all agents of a session.
+/// The memories of all subagents of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memories(Vec<Memory>);
 
@@ -34,15 +34,15 @@ pub struct Memories(Vec<Memory>);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
-    /// Its name.
+    /// Name of the subagent.
     pub agent: String,
-    /// The provider profile.
+    /// Provider profile.
     pub provider: String,
     /// Working directory.
     pub cwd: String,
-    /// Tasks that it has ended.
+    /// Number of finished tasks.
     pub tasks: u32,
-    /// Older tasks, a line each.
+    /// Older tasks, one line each.
     pub summary: Vec<String>,
     /// The last tasks with shortened answers.
     pub last_results: Vec<SubagentReport>,
@@ -52,7 +52,7 @@ pub struct Memory {
     pub decisions: Vec<String>,
     /// Open questions.
     pub open_questions: Vec<String>,
-    /// Files that it has looked at or changed, the last one last.
+    /// Files that it read or changed, newest last.
     pub relevant_files: Vec<String>,
 }
 
@@ -60,11 +60,11 @@ pub struct Memory {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubagentReport {
-    /// In one line.
+    /// The task in one line.
     pub task: String,
     /// Its outcome.
     pub outcome: String,
-    /// The beginning of the answer, in one line.
+    /// Beginning of the answer, in one line.
     pub preview: String,
 }
 
@@ -77,8 +77,8 @@ pub(crate) enum Forget {
     Everything,
 }
 
-/// An agent that has ended, as a memory takes it up.
-pub(crate) struct Learnt<'a> {
+/// The result of a subagent, as input of a memory.
+pub(crate) struct FinishedTask<'a> {
     pub(crate) agent: &'a str,
     pub(crate) provider: &'a str,
     pub(crate) cwd: &'a str,
@@ -95,7 +95,7 @@ impl Memories {
         let mut memories = inherited.clone();
         for one in delegated.iter().filter(|one| !one.forgotten) {
             if let Some(outcome) = &one.ended {
-                memories.learn(&Learnt {
+                memories.learn(&FinishedTask {
                     agent: &one.origin.agent,
                     provider: &one.provider,
                     cwd: &one.cwd,
@@ -119,9 +119,9 @@ impl Memories {
         &self.0
     }
 
-    /// Adds what an agent has reported; nothing, if it has not answered.
-    pub(crate) fn learn(&mut self, learnt: &Learnt<'_>) {
-        let Learnt { agent, provider, cwd, task, outcome, said, files } = *learnt;
+    /// Adds a subagent's report. Ignored if it did not answer.
+    pub(crate) fn learn(&mut self, learnt: &FinishedTask<'_>) {
+        let FinishedTask { agent, provider, cwd, task, outcome, said, files } = *learnt;
         if !matches!(outcome, SubagentOutcome::Done | SubagentOutcome::Partial { .. }) {
             return;
         }
@@ -217,7 +217,7 @@ fn keep_last(lines: &mut Vec<String>, max: usize) {
     lines.drain(..over);
 }
 
-/// The beginning of `text` in one line.
+/// Beginning of `text` in one line.
 fn chars(text: &str, max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(max) {
@@ -304,7 +304,7 @@ fn names_a_place(line: &str) -> bool {
     })
 }
 
-/// Adds the files that `calls` are about: the last one last, each once.
+/// Adds the files that `calls` refer to: newest last, each once.
 pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     for call in calls {
         let Ok(arguments) = serde_json::from_str::<serde_json::Value>(&call.arguments) else {
@@ -321,7 +321,7 @@ pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     keep_last(files, FILES_MAX);
 }
 
-/// The files that a whole history is about.
+/// The files that a whole history refers to.
 pub(crate) fn files_of(history: &[std::sync::Arc<Message>]) -> Vec<String> {
     let mut files = Vec::new();
     for message in history {
@@ -340,7 +340,7 @@ mod tests {
 
     fn learn(memories: &mut Memories, task: &str, said: &str, files: &[&str]) {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-        memories.learn(&Learnt {
+        memories.learn(&FinishedTask {
             agent: "explore",
             provider: "p",
             cwd: "/w",
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_points_places_files_and_the_last_answers() {
+    fn keeps_findings_locations_files_and_last_answers() {
         let mut memories = Memories::default();
         let said = "It is slow.\n\n## Findings\n- the index is missing\n- the pool is small\n\n\
                     **Open questions:**\n1. who owns the table?\n\nDecisions:\n* keep the pool\n\n\
@@ -385,14 +385,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_not_remembered() {
+    fn only_answers_enter_the_memory() {
         let mut memories = Memories::default();
         for outcome in [
             SubagentOutcome::Cancelled,
             SubagentOutcome::silent(),
             SubagentOutcome::Waiting { until_ms: None },
         ] {
-            memories.learn(&Learnt {
+            memories.learn(&FinishedTask {
                 agent: "explore",
                 provider: "p",
                 cwd: "/w",
@@ -406,7 +406,7 @@ mod tests {
     }
 
     proptest! {
-        /// However much is reported, a memory stays small, and the last answer is in it.
+        /// For any number of reports a memory stays small and contains the last answer.
         #[test]
         fn stays_bounded(said in proptest::collection::vec("(- |## Findings\n|a.rs:1 |é|[a-z ]{0,40}|\n){0,60}", 1..40)) {
             let mut memories = Memories::default();

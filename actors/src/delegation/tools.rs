@@ -13,7 +13,7 @@ use crate::conversation::{CallId, InvocationId};
 use crate::delegation::handoff::{DelegateInput, Handoff, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
-    DELEGATE, DelegationHandle, DelegationRequest, Leaving, NotStarted, RESULT, STATUS,
+    DELEGATE, DelegationHandle, DelegationRequest, DetachedSubagent, NotStarted, RESULT, STATUS,
     StartRequest, StartedSubagent, Subagent, SubagentInfo, SubagentOutcome, depth_of, spec,
 };
 use crate::event::Origin;
@@ -21,12 +21,12 @@ use crate::hex::hex;
 use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
-    Action, CallContext, Clock, IsolatedWorkspace, Operation, OutputDelta, PortFuture, Prepared,
-    RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox, Workplaces,
+    Action, CallContext, Clock, IsolatedWorkspace, IsolatedWorkspaces, Operation, OutputDelta,
+    PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use crate::tool_call::PermittedCall;
 
-/// Bytes of an answer that are read at once.
+/// Bytes of an answer in one page.
 const PAGE_BYTES: usize = 24 << 10;
 /// Maximum wait for an answer.
 const WAIT_SECONDS_MAX: u64 = 600;
@@ -36,19 +36,28 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Registers the delegation tools. An existing tool of the same name stays.
 pub(crate) fn register(
     toolbox: &mut Toolbox,
-    desk: &Arc<DelegationHandle>,
+    delegation_handle: &Arc<DelegationHandle>,
     clock: &Arc<dyn Clock>,
 ) {
-    let (desk, clock) = (Arc::clone(desk), Arc::clone(clock));
+    let (delegation_handle, clock) = (Arc::clone(delegation_handle), Arc::clone(clock));
     toolbox
-        .register(Arc::new(DelegateTool { spec: delegate_spec(&desk), desk: Arc::clone(&desk) }))
+        .register(Arc::new(DelegateTool {
+            spec: delegate_spec(&delegation_handle),
+            delegation_handle: Arc::clone(&delegation_handle),
+        }))
         .ok();
-    toolbox.register(Arc::new(StatusTool { spec: status_spec(), desk: Arc::clone(&desk) })).ok();
-    toolbox.register(Arc::new(ResultTool { spec: result_spec(), desk, clock })).ok();
+    toolbox
+        .register(Arc::new(StatusTool {
+            spec: status_spec(),
+            delegation_handle: Arc::clone(&delegation_handle),
+        }))
+        .ok();
+    toolbox.register(Arc::new(ResultTool { spec: result_spec(), delegation_handle, clock })).ok();
 }
 
-fn delegate_spec(desk: &DelegationHandle) -> ToolSpec {
-    let names: Vec<&str> = desk.delegation.deputies.iter().map(|one| one.name.as_str()).collect();
+fn delegate_spec(delegation_handle: &DelegationHandle) -> ToolSpec {
+    let names: Vec<&str> =
+        delegation_handle.delegation.subagents.iter().map(|one| one.name.as_str()).collect();
     let texts =
         |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
     let mut properties = json!({
@@ -65,7 +74,7 @@ fn delegate_spec(desk: &DelegationHandle) -> ToolSpec {
         "resume": {"type": "string", "description": "The id of an agent of yours that has ended, or was \
             stopped: it goes on with all it knows, and this task is the next thing it reads."},
     });
-    if desk.delegation.workplaces.is_some() {
+    if delegation_handle.delegation.workplaces.is_some() {
         properties["isolation"] = json!({
             "type": "string", "enum": [WORKTREE],
             "description": "It works in a copy of the workspace: agent_diff shows what it changed, and \
@@ -97,7 +106,7 @@ fn result_spec() -> ToolSpec {
 fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
-        // With its length, so that no two lists of parts read the same.
+        // The length goes first, so that different lists of parts have different hashes.
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
@@ -112,7 +121,7 @@ fn ready(prepared: Result<Prepared, ToolError>) -> PreparedFuture {
 
 struct DelegateTool {
     spec: ToolSpec,
-    desk: Arc<DelegationHandle>,
+    delegation_handle: Arc<DelegationHandle>,
 }
 
 /// A permitted delegation request.
@@ -121,7 +130,7 @@ struct DelegateRequest {
     /// True if it works in an isolated workspace.
     isolated: bool,
     origin: Arc<Origin>,
-    deputy: usize,
+    subagent: usize,
     handoff: Handoff,
     background: bool,
     turns_max: Option<u32>,
@@ -142,20 +151,21 @@ impl DelegateTool {
     fn prepared(&self, arguments: Value, context: &CallContext) -> Result<Prepared, ToolError> {
         let input = input_of(arguments)?;
         let origin = &context.origin;
-        let (nth, deputy) = self.may_call(origin, &input.agent)?;
-        let isolated = self.isolates(&input, deputy)?;
-        let (request, caps) = (self.desk.user_request(), &self.desk.delegation.caps);
-        let info = self.desk.info_of(deputy);
+        let (nth, subagent) = self.may_call(origin, &input.agent)?;
+        let isolated = self.wants_isolation(&input, subagent)?;
+        let (request, caps) =
+            (self.delegation_handle.user_request(), &self.delegation_handle.delegation.caps);
+        let info = self.delegation_handle.info_of(subagent);
         // A resumed subagent has it already.
         let memory = match input.resume.as_deref() {
-            None | Some("") => self.desk.memory_of(deputy, &info.profile),
+            None | Some("") => self.delegation_handle.memory_of(subagent, &info.profile),
             Some(_) => String::new(),
         };
-        let cwd = &self.desk.cwd;
-        let in_room = isolated || self.has_room(&input);
-        let cwd = match (isolated, in_room) {
-            (true, _) => own_place(&format!("a copy of {cwd} as it is now")),
-            (false, true) => self.place_again(&input, cwd),
+        let cwd = &self.delegation_handle.cwd;
+        let isolated_work = isolated || self.had_workspace(&input);
+        let cwd = match (isolated, isolated_work) {
+            (true, _) => workspace_text(&format!("a copy of {cwd} as it is now")),
+            (false, true) => self.resumed_workspace_text(&input, cwd),
             (false, false) => cwd.clone(),
         };
         let place = (cwd.as_str(), memory.as_str());
@@ -173,23 +183,23 @@ impl DelegateTool {
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
         let resume = input.resume.as_deref().filter(|id| !id.is_empty());
-        let goes_on =
-            resume.map(|id| format!("goes on with all it knows, as: {id}\n")).unwrap_or_default();
+        let resume_line =
+            resume.map(|id| format!("resumes with its history: {id}\n")).unwrap_or_default();
         let action = Action {
             tool: DELEGATE.to_owned(),
             operations: vec![Operation::Invoke {
-                agent: deputy.name.clone(),
+                agent: subagent.name.clone(),
                 provider: info.profile.clone(),
             }],
-            summary: format!("call {} via {}: {}", deputy.name, info.profile, handoff.task),
+            summary: format!("call {} via {}: {}", subagent.name, info.profile, handoff.task),
             detail: format!(
-                "agent: {}\nprovider: {place}\n{}{goes_on}it will receive:\n{}",
-                deputy.name,
-                if in_room { "works in: a worktree of its own\n" } else { "" },
+                "agent: {}\nprovider: {place}\n{}{resume_line}it will receive:\n{}",
+                subagent.name,
+                if isolated_work { "isolation: a worktree of its own\n" } else { "" },
                 handoff.text
             ),
             digest: digest(&[
-                &deputy.name,
+                &subagent.name,
                 &place,
                 &handoff.text,
                 &background.to_string(),
@@ -201,7 +211,7 @@ impl DelegateTool {
             call_id: context.call_id.clone(),
             isolated,
             origin: Arc::clone(origin),
-            deputy: nth,
+            subagent: nth,
             handoff,
             background,
             turns_max: input.max_turns,
@@ -211,7 +221,11 @@ impl DelegateTool {
     }
 
     /// True if it works in an isolated workspace. A resumed one stays where it was.
-    fn isolates(&self, input: &DelegateInput, deputy: &Subagent) -> Result<bool, ToolError> {
+    fn wants_isolation(
+        &self,
+        input: &DelegateInput,
+        subagent: &Subagent,
+    ) -> Result<bool, ToolError> {
         if input.resume.as_deref().is_some_and(|id| !id.is_empty()) {
             return Ok(false);
         }
@@ -222,35 +236,35 @@ impl DelegateTool {
                 return Err(ToolError::new("ARG001", "isolation: must be \"worktree\""));
             }
         };
-        let isolated = asked || deputy.isolated;
-        if isolated && self.desk.delegation.workplaces.is_none() {
-            return Err(no_place(deputy, "the workspace is in no git repository"));
+        let isolated = asked || subagent.isolated;
+        if isolated && self.delegation_handle.delegation.workplaces.is_none() {
+            return Err(workspace_error(subagent, "the workspace is in no git repository"));
         }
         Ok(isolated)
     }
 
     /// True if it is resumed and had an isolated workspace.
-    fn has_room(&self, input: &DelegateInput) -> bool {
+    fn had_workspace(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
-        id.is_some_and(|id| self.desk.rooms().contains(&id))
+        id.is_some_and(|id| self.delegation_handle.isolated().contains(&id))
     }
 
     /// Text for a resumed subagent about its workspace, which may be gone.
-    fn place_again(&self, input: &DelegateInput, cwd: &str) -> String {
+    fn resumed_workspace_text(&self, input: &DelegateInput, cwd: &str) -> String {
         let id = InvocationId::new(input.resume.as_deref().unwrap_or_default());
-        let workplaces = self.desk.delegation.workplaces.as_ref();
+        let workplaces = self.delegation_handle.delegation.workplaces.as_ref();
         if workplaces.is_some_and(|workplaces| workplaces.is_there(&id)) {
-            return own_place(&format!("your copy of {cwd}, with what you left in it"));
+            return workspace_text(&format!("your copy of {cwd}, with what you left in it"));
         }
-        own_place(&format!(
+        workspace_text(&format!(
             "a new copy of {cwd} as it is now. The one that you had is gone: what you changed there is \
              in this one only if it was taken over. It is a copy"
         ))
     }
 
-    /// The agent of that name, if `origin` may call it.
+    /// The subagent of that name, if `origin` may call it.
     fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Subagent), ToolError> {
-        let callable = self.desk.callable(origin);
+        let callable = self.delegation_handle.callable(origin);
         if origin.agent == name {
             let what = format!("{name} cannot call itself; do it yourself");
             return Err(ToolError::new("DLG002", what));
@@ -259,13 +273,16 @@ impl DelegateTool {
             let what = format!("{name} waits for you already: {} -> {name}", origin.agent_path);
             return Err(ToolError::new("DLG002", what));
         }
-        let depth_max = self.desk.delegation.limits.depth_max;
+        let depth_max = self.delegation_handle.delegation.limits.depth_max;
         if depth_of(origin) >= depth_max {
             let what =
                 format!("delegation.maxDepth ({depth_max}) is reached: 0 left; do it yourself");
             return Err(ToolError::new("DLG003", what));
         }
-        let known = self.desk.deputy(name).filter(|_| callable.iter().any(|one| one == name));
+        let known = self
+            .delegation_handle
+            .subagent(name)
+            .filter(|_| callable.iter().any(|one| one == name));
         known.ok_or_else(|| {
             let what =
                 format!("{name:?} cannot be called from here; callable: {}", callable.join(", "));
@@ -284,12 +301,16 @@ impl Tool for DelegateTool {
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let desk = Arc::clone(&self.desk);
+        let delegation_handle = Arc::clone(&self.delegation_handle);
         let wanted = call.into_payload().downcast::<DelegateRequest>();
         Box::pin(async move {
-            let Ok(wanted) = wanted else { return gone() };
-            let DelegateRequest { isolated, origin, deputy, .. } = &*wanted;
-            let place = if *isolated { Some(placed(&desk, *deputy, origin).await) } else { None };
+            let Ok(wanted) = wanted else { return session_ended() };
+            let DelegateRequest { isolated, origin, subagent, .. } = &*wanted;
+            let place = if *isolated {
+                Some(open_workspace(&delegation_handle, *subagent, origin).await)
+            } else {
+                None
+            };
             let (workplace, unused) = match place.transpose() {
                 Ok(place) => place.unzip(),
                 Err(refused) => return refused,
@@ -297,7 +318,7 @@ impl Tool for DelegateTool {
             let DelegateRequest {
                 call_id,
                 origin,
-                deputy,
+                subagent,
                 handoff,
                 background,
                 turns_max,
@@ -308,7 +329,7 @@ impl Tool for DelegateTool {
             let start = StartRequest {
                 call_id,
                 origin,
-                deputy,
+                subagent,
                 handoff,
                 background,
                 turns_max,
@@ -317,14 +338,15 @@ impl Tool for DelegateTool {
                 wanted: Arc::downgrade(&alive),
                 workplace,
             };
-            let answer = ask(&desk, |report| DelegationRequest::Start(Box::new(start), report));
+            let answer =
+                ask(&delegation_handle, |report| DelegationRequest::Start(Box::new(start), report));
             let mut answer = std::pin::pin!(answer);
             let answer = tokio::select! {
                 biased;
                 answer = &mut answer => answer,
                 Ok(places) = queued => {
                     let text = format!("{}\n", waiting_for(places));
-                    // Only for watching.
+                    // Live output only; the result does not depend on it.
                     context.output.try_send(OutputDelta { text }).ok();
                     answer.await
                 }
@@ -335,11 +357,11 @@ impl Tool for DelegateTool {
                     if let Some(unused) = unused {
                         unused.keep();
                     }
-                    awaited(&desk, started).await
+                    result_of(&delegation_handle, started).await
                 }
                 Some(Err(NotStarted::Limit(refused))) => refusal(&refused),
                 Some(Err(NotStarted::Cannot(why))) => ToolOutput::error(why),
-                None => gone(),
+                None => session_ended(),
             }
         })
     }
@@ -354,7 +376,7 @@ pub(crate) fn waiting_for(places: u32) -> String {
 const WORKTREE: &str = "worktree";
 
 /// Text for a subagent about its workspace. The path is in the instructions of its agent.
-fn own_place(copy: &str) -> String {
+fn workspace_text(copy: &str) -> String {
     format!(
         "{copy}, which is yours alone. What you change there is taken over by \
          whoever called you: do not commit, and change nothing elsewhere"
@@ -363,25 +385,25 @@ fn own_place(copy: &str) -> String {
 
 /// Error if no isolated workspace can be created. The session's own workspace is never used
 /// instead.
-fn no_place(deputy: &Subagent, why: &str) -> ToolError {
-    let way = if deputy.isolated {
-        format!("{} always works in one: call another agent, or do it yourself", deputy.name)
+fn workspace_error(subagent: &Subagent, why: &str) -> ToolError {
+    let way = if subagent.isolated {
+        format!("{} always works in one: call another agent, or do it yourself", subagent.name)
     } else {
         "leave isolation out, and it works in the workspace itself".to_owned()
     };
     ToolError::new("DLG005", format!("there is no worktree for it: {why}; {way}"))
 }
 
-/// A place that goes unless an agent begins in it.
-struct Unused(Option<(Arc<dyn Workplaces>, InvocationId)>);
+/// A workspace that is removed on drop unless a subagent starts in it.
+struct UnusedWorkspace(Option<(Arc<dyn IsolatedWorkspaces>, InvocationId)>);
 
-impl Unused {
+impl UnusedWorkspace {
     fn keep(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unused {
+impl Drop for UnusedWorkspace {
     fn drop(&mut self) {
         if let Some((workplaces, id)) = self.0.take() {
             workplaces.discard(&id);
@@ -390,30 +412,31 @@ impl Drop for Unused {
 }
 
 /// Creates a workspace for a subagent that is about to start.
-async fn placed(
-    desk: &DelegationHandle,
-    deputy: usize,
+async fn open_workspace(
+    delegation_handle: &DelegationHandle,
+    subagent: usize,
     caller: &Origin,
-) -> Result<((InvocationId, IsolatedWorkspace), Unused), ToolOutput> {
-    let deputy = desk.delegation.deputies.get(deputy).ok_or_else(gone)?;
+) -> Result<((InvocationId, IsolatedWorkspace), UnusedWorkspace), ToolOutput> {
+    let subagent =
+        delegation_handle.delegation.subagents.get(subagent).ok_or_else(session_ended)?;
     let refused = |why: &str| {
         let outcome = SubagentOutcome::Refused { limit: "isolation".to_owned() };
-        let text = format!("{outcome}: no agent was started. {}.", no_place(deputy, why));
+        let text = format!("{outcome}: no agent was started. {}.", workspace_error(subagent, why));
         let metadata = serde_json::to_value(&outcome).unwrap_or_default();
         ToolOutput::error(text).with_metadata(metadata)
     };
-    let workplaces = desk.delegation.workplaces.as_ref();
+    let workplaces = delegation_handle.delegation.workplaces.as_ref();
     let workplaces = workplaces.ok_or_else(|| refused("the workspace is in no git repository"))?;
-    let id = desk.ids.invocation();
-    // A stop at this moment leaves nothing behind.
-    let unused = Unused(Some((Arc::clone(workplaces), id.clone())));
-    let place = workplaces.open(&id, &deputy.name, caller).await;
+    let id = delegation_handle.ids.invocation();
+    // If the call is cancelled at this point, the drop guard removes the workspace.
+    let unused = UnusedWorkspace(Some((Arc::clone(workplaces), id.clone())));
+    let place = workplaces.open(&id, &subagent.name, caller).await;
     Ok(((id, place.map_err(|why| refused(&why))?), unused))
 }
 
 /// Text for the caller: at once if it does not wait, otherwise when the subagent has ended.
-async fn awaited(
-    desk: &DelegationHandle,
+async fn result_of(
+    delegation_handle: &DelegationHandle,
     StartedSubagent { id, background, ended }: StartedSubagent,
 ) -> ToolOutput {
     if background {
@@ -425,33 +448,40 @@ async fn awaited(
         return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
     }
     match ended.await {
-        Ok(ended) => ended.output(desk.delegation.caps.result_bytes_max),
-        Err(_) => gone(),
+        Ok(ended) => ended.output(delegation_handle.delegation.caps.result_bytes_max),
+        Err(_) => session_ended(),
     }
 }
 
 /// Result of a call whose earlier waiter is gone.
 pub(crate) async fn reattach(
-    desk: &DelegationHandle,
+    delegation_handle: &DelegationHandle,
     call: CallId,
     caller: Arc<Origin>,
 ) -> ToolOutput {
-    match ask(desk, |report| DelegationRequest::Attach(call, caller, report)).await.flatten() {
-        Some(started) => awaited(desk, started).await,
-        None => gone(),
+    match ask(delegation_handle, |report| DelegationRequest::Attach(call, caller, report))
+        .await
+        .flatten()
+    {
+        Some(started) => result_of(delegation_handle, started).await,
+        None => session_ended(),
     }
 }
 
-/// The result of a call that was stopped: what became of the agent that worked for it. `None`: none
-/// had been started.
-pub(crate) async fn left(
-    desk: &DelegationHandle,
+/// The result of a call that was stopped: the state of its subagent. `None` if none was started.
+pub(crate) async fn stopped_call_output(
+    delegation_handle: &DelegationHandle,
     call: CallId,
     caller: Arc<Origin>,
 ) -> Option<ToolOutput> {
-    match ask(desk, |report| DelegationRequest::Left(call, caller, report)).await.flatten()? {
-        Leaving::Ended(ended) => Some(ended.output(desk.delegation.caps.result_bytes_max)),
-        Leaving::AtWork(id, agent) => Some(ToolOutput::error(format!(
+    match ask(delegation_handle, |report| DelegationRequest::Detach(call, caller, report))
+        .await
+        .flatten()?
+    {
+        DetachedSubagent::Ended(ended) => {
+            Some(ended.output(delegation_handle.delegation.caps.result_bytes_max))
+        }
+        DetachedSubagent::Running(id, agent) => Some(ToolOutput::error(format!(
             "Cancelled while agent {agent} ({id}) worked on it: that one is stopped, too. What it did \
              until then comes as a message. Its effects may be partial; look before relying on them."
         ))),
@@ -459,30 +489,33 @@ pub(crate) async fn left(
 }
 
 /// Error of a session that has ended.
-fn gone() -> ToolOutput {
+fn session_ended() -> ToolOutput {
     ToolOutput::error("failed(session): the session is ending; no agent works for this call.")
 }
 
 async fn ask<T: Send + 'static>(
-    desk: &DelegationHandle,
+    delegation_handle: &DelegationHandle,
     request: impl FnOnce(Report<T>) -> DelegationRequest,
 ) -> Option<T> {
     let (heard, answer) = oneshot::channel();
     let report = Report::call(move |value| {
         heard.send(value).ok();
     });
-    desk.tell(request(report));
+    delegation_handle.tell(request(report));
     answer.await.ok()?.ok()
 }
 
-async fn look(desk: &DelegationHandle, origin: &Arc<Origin>) -> Vec<SubagentInfo> {
-    ask(desk, |report| DelegationRequest::Look(Arc::clone(origin), report))
+async fn query_status(
+    delegation_handle: &DelegationHandle,
+    origin: &Arc<Origin>,
+) -> Vec<SubagentInfo> {
+    ask(delegation_handle, |report| DelegationRequest::Query(Arc::clone(origin), report))
         .await
         .unwrap_or_default()
 }
 
 /// A query changes nothing and needs no permission.
-fn looking(tool: &str, summary: String, payload: Looking) -> Prepared {
+fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     let action = Action {
         tool: tool.to_owned(),
         operations: Vec::new(),
@@ -493,7 +526,7 @@ fn looking(tool: &str, summary: String, payload: Looking) -> Prepared {
     Prepared { action, payload: Box::new(payload) }
 }
 
-struct Looking {
+struct StatusQuery {
     origin: Arc<Origin>,
     wanted: ResultPage,
 }
@@ -508,7 +541,7 @@ struct ResultPage {
 
 struct StatusTool {
     spec: ToolSpec,
-    desk: Arc<DelegationHandle>,
+    delegation_handle: Arc<DelegationHandle>,
 }
 
 impl Tool for StatusTool {
@@ -517,16 +550,16 @@ impl Tool for StatusTool {
     }
 
     fn prepare(&self, _: Value, context: CallContext) -> PreparedFuture {
-        let looked = Looking { origin: context.origin, wanted: ResultPage::default() };
-        ready(Ok(looking(STATUS, "look at the agents".to_owned(), looked)))
+        let query = StatusQuery { origin: context.origin, wanted: ResultPage::default() };
+        ready(Ok(looking(STATUS, "look at the agents".to_owned(), query)))
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let desk = Arc::clone(&self.desk);
-        let looked = call.into_payload().downcast::<Looking>();
+        let delegation_handle = Arc::clone(&self.delegation_handle);
+        let query = call.into_payload().downcast::<StatusQuery>();
         Box::pin(async move {
-            let Ok(looked) = looked else { return gone() };
-            let all = look(&desk, &looked.origin).await;
+            let Ok(query) = query else { return session_ended() };
+            let all = query_status(&delegation_handle, &query.origin).await;
             if all.is_empty() {
                 return ToolOutput::text("You have started no agent.");
             }
@@ -545,7 +578,7 @@ impl Tool for StatusTool {
 
 struct ResultTool {
     spec: ToolSpec,
-    desk: Arc<DelegationHandle>,
+    delegation_handle: Arc<DelegationHandle>,
     clock: Arc<dyn Clock>,
 }
 
@@ -559,22 +592,23 @@ impl Tool for ResultTool {
         ready(match wanted {
             Ok(wanted) => {
                 let summary = format!("read what agent {} answered", wanted.id);
-                Ok(looking(RESULT, summary, Looking { origin: context.origin, wanted }))
+                Ok(looking(RESULT, summary, StatusQuery { origin: context.origin, wanted }))
             }
             Err(error) => Err(ToolError::new("ARG001", error.to_string())),
         })
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let (desk, clock) = (Arc::clone(&self.desk), Arc::clone(&self.clock));
-        let looked = call.into_payload().downcast::<Looking>();
+        let (delegation_handle, clock) =
+            (Arc::clone(&self.delegation_handle), Arc::clone(&self.clock));
+        let query = call.into_payload().downcast::<StatusQuery>();
         Box::pin(async move {
-            let Ok(looked) = looked else { return gone() };
-            let Looking { origin, wanted } = *looked;
+            let Ok(query) = query else { return session_ended() };
+            let StatusQuery { origin, wanted } = *query;
             let wait = wanted.wait_seconds.unwrap_or_default().min(WAIT_SECONDS_MAX);
             let until = clock.monotonic() + Duration::from_secs(wait);
             loop {
-                let all = look(&desk, &origin).await;
+                let all = query_status(&delegation_handle, &origin).await;
                 let Some(seen) = all.into_iter().find(|seen| seen.id.as_str() == wanted.id) else {
                     return ToolOutput::error(format!(
                         "You have started no agent {:?}; agent_status lists yours.",
@@ -593,7 +627,7 @@ impl Tool for ResultTool {
     }
 }
 
-/// A piece of a long answer.
+/// One page of a long answer.
 fn page(ended: &crate::delegation::SubagentEnd, from: u64) -> ToolOutput {
     let whole = &ended.said;
     let from = whole.ceil_char_boundary(usize::try_from(from).unwrap_or(usize::MAX));

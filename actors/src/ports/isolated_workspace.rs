@@ -10,7 +10,7 @@ use crate::event::Origin;
 use crate::ports::{Policy, PortFuture, Toolbox};
 
 /// Creates isolated workspaces.
-pub trait Workplaces: fmt::Debug + Send + Sync + 'static {
+pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
     /// Creates one for invocation `id` of agent `agent`, called by `caller`, from the current state
     /// of the session's workspace. Dropping the future cancels it. `Err`: reason in words.
     fn open(

@@ -53,11 +53,11 @@ pub struct Replayed {
     pub open_calls: Vec<OpenCall>,
     /// Open permission requests, oldest first.
     pub open_questions: Vec<OpenQuestion>,
-    /// Allowances that hold until the session ends.
+    /// Grants that hold until the session ends.
     pub grants: Vec<Grant>,
     /// Messages that wait for a safe point, oldest first.
     pub queued: Vec<QueuedMessage>,
-    /// Tokens: of the invocation, or of the whole session if none was named.
+    /// Tokens of the invocation, or of the whole session if none was named.
     pub usage: Usage,
     /// Spending of the whole session.
     pub accounts: Accounts,
@@ -71,46 +71,46 @@ pub struct Replayed {
     pub started: Option<StartedWith>,
     /// Original session, if this is a fork.
     pub forked_from: Option<Branch>,
-    /// The main invocation that began last.
+    /// The main invocation that started last.
     pub last: Option<LastInvocation>,
-    /// Why the session waits for its user or for a better time, if it does.
+    /// Reason why the session is parked, if it is.
     pub parked: Option<Parked>,
     /// Call of the user that the model does not know yet.
     #[serde(default)]
     pub own_call: Option<OpenOwnCall>,
     /// Background jobs that died with their process before their agent was informed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<LeftJob>,
-    /// Agents that worked for others, in the order in which they began. Not of one invocation.
+    pub jobs: Vec<LostJob>,
+    /// Subagents in the order of their start, of the whole session.
     pub delegated: Vec<Delegated>,
     /// Memory of subagents inherited by a fork.
     #[serde(default, skip_serializing_if = "Memories::is_empty")]
     pub inherited: Memories,
     /// Actions of the invocation's calls. For a single invocation only.
-    #[serde(default)]
-    pub deeds: ActionLog,
+    #[serde(default, rename = "deeds")]
+    pub actions: ActionLog,
     /// Title, if a model has written one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The messages begin where a compaction left them, and not where the invocation began.
+    /// The messages begin at a compaction instead of the start of the invocation.
     #[serde(default)]
     pub compacted: bool,
 }
 
-/// A command in the background that ended with its process.
+/// A background command that ended with its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LeftJob {
+pub struct LostJob {
     /// The call that started it.
     pub call_id: CallId,
     /// Its origin.
     pub origin: Option<Arc<Origin>>,
-    /// One line.
+    /// Summary in one line.
     pub summary: String,
     /// True if its end is recorded: it was stopped with the session.
     pub ended: bool,
 }
 
-/// The main invocation that began last.
+/// The main invocation that started last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastInvocation {
     /// Origin of the run.
@@ -121,13 +121,13 @@ pub struct LastInvocation {
     pub turns: u32,
     /// Their tokens.
     pub usage: Usage,
-    /// Names of the tools it sees. `None`: it was not recorded to have begun.
+    /// Names of the tools it sees. `None`: its start was not recorded.
     pub tools: Option<Vec<String>>,
     /// `completed`, `cancelled`, or the class of its failure. `None`: it did not end.
     pub ended: Option<String>,
 }
 
-/// Why a session waits.
+/// Reason why a session is parked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
     /// Cause.
@@ -139,7 +139,7 @@ pub struct Parked {
 /// Configuration of a start or resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedWith {
-    /// The agent of the main invocation.
+    /// Agent of the main invocation.
     pub agent: String,
     /// The provider profile.
     pub provider: String,
@@ -180,7 +180,7 @@ pub struct OpenCall {
 /// Permission request without an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenQuestion {
-    /// Its id: it is shown again under the same one.
+    /// Its id: it is shown again under the same id.
     pub request_id: QuestionId,
     /// Its origin.
     pub origin: Option<Arc<Origin>>,
@@ -188,11 +188,11 @@ pub struct OpenQuestion {
     pub call_id: CallId,
     /// The tool.
     pub tool: String,
-    /// One line.
+    /// Summary in one line.
     pub summary: String,
     /// The whole command or diff.
     pub detail: String,
-    /// Why it is asked.
+    /// Reason for asking.
     pub reason: String,
     /// Scopes that an answer may have.
     pub scopes: Vec<Scope>,
@@ -212,7 +212,7 @@ pub struct QueuedMessage {
 }
 
 impl StartedWith {
-    fn goes_on(&mut self, with: &GoesOnWith) {
+    fn resumed_with(&mut self, with: &GoesOnWith) {
         let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions, budget } = with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
@@ -231,7 +231,7 @@ impl Replayed {
     pub fn is_unfinished(&self) -> bool {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
-        let beside = self.delegated.iter().any(Delegated::is_beside);
+        let beside = self.delegated.iter().any(Delegated::runs_in_background);
         let asks = |queued: &QueuedMessage| {
             matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
         };
@@ -242,9 +242,9 @@ impl Replayed {
 
 impl Replayed {
     /// Adds the state of subagents to the results of their calls.
-    fn tell_of_agents(&mut self) {
+    fn describe_subagents(&mut self) {
         for open in self.open_calls.iter().filter(|open| open.started) {
-            let theirs = |one: &&Delegated| one.is_mains() && one.call_id == open.call.id;
+            let theirs = |one: &&Delegated| one.called_by_main() && one.call_id == open.call.id;
             let Some(agent) = self.delegated.iter().rev().find(theirs) else { continue };
             let text = agent.cut_off();
             let Some(place) = self.messages.get_mut(open.message) else { continue };
@@ -267,8 +267,7 @@ pub(crate) fn awaits_answer(message: &Message) -> bool {
     }
 }
 
-/// Folds `records`, oldest first, into the history of `invocation`; of the main one if it is
-/// `None`.
+/// Folds `records`, oldest first, into the history of `invocation`; of the main one if `None`.
 pub fn replay<'a>(
     records: impl IntoIterator<Item = &'a StoredRecord>,
     invocation: Option<&InvocationId>,
@@ -288,9 +287,9 @@ pub struct Replay {
     seen: HashSet<RecordId>,
     history: FoldedHistory,
     questions: BTreeMap<u64, OpenQuestion>,
-    /// Messages that entered the history, with or without having waited in the queue.
+    /// Messages that entered the history, queued before or not.
     delivered: HashSet<MessageId>,
-    /// The process and the time of the last record.
+    /// Process and time of the last record.
     written: Option<(u32, u64)>,
     replayed: Replayed,
 }
@@ -308,11 +307,11 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 }
 
 impl Replay {
-    /// Version of the serialised fold state. It changes whenever the same records lead to another
+    /// Version of the serialised fold state. It changes when the same records lead to another
     /// result.
     pub const VERSION: u32 = 3;
 
-    /// Starts with nothing, for `invocation` or the main one.
+    /// Creates an empty fold for `invocation` or the main one.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
         Replay { invocation, ..Replay::default() }
     }
@@ -322,7 +321,7 @@ impl Replay {
         &self.replayed.accounts
     }
 
-    /// Adds the next record. One whose id was there before is ignored.
+    /// Adds the next record. A record with a known id is ignored.
     pub fn push(&mut self, record: &StoredRecord) {
         self.replayed.last_record = self.replayed.last_record.max(record.record);
         if !self.seen.insert(record.id) {
@@ -364,7 +363,7 @@ impl Replay {
             self.message(&record.event);
             self.call(&record.event, record.ts);
             if self.invocation.is_some() {
-                self.replayed.deeds.follow(&record.event);
+                self.replayed.actions.follow(&record.event);
             }
         }
     }
@@ -414,7 +413,7 @@ impl Replay {
         if let Some((_, ts)) = self.written {
             delegated::break_off(&mut self.replayed.delegated, ts);
         }
-        self.replayed.tell_of_agents();
+        self.replayed.describe_subagents();
         self.replayed
     }
 
@@ -466,7 +465,7 @@ impl Replay {
             Event::SessionResumed { with, .. } => {
                 self.replayed.ended = None;
                 if let (Some(with), Some(started)) = (with, &mut self.replayed.started) {
-                    started.goes_on(with);
+                    started.resumed_with(with);
                 }
             }
             Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
@@ -535,7 +534,7 @@ impl Replay {
     fn job(&mut self, record: &StoredRecord) {
         let jobs = &mut self.replayed.jobs;
         match &record.event {
-            Event::JobStarted { call_id, summary } => jobs.push(LeftJob {
+            Event::JobStarted { call_id, summary } => jobs.push(LostJob {
                 call_id: call_id.clone(),
                 origin: record.origin.clone(),
                 summary: summary.clone(),

@@ -24,7 +24,7 @@ use crate::delegation::{
     ActionLog, BackgroundWork, DelegationRequest, StartRequest, SubagentEnd, SubagentInfo, depth_of,
 };
 use crate::event::{Event, Origin};
-use crate::governor::{BudgetLeft, Frees, Governor, Permit, SubagentRefusal, Wish};
+use crate::governor::{BudgetLeft, FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
 use crate::ledger::Budget;
 use crate::mailbox::{self, AliveToken, AllGone, Handled, Report};
 use crate::ports::ToolSpec;
@@ -34,23 +34,23 @@ use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, Resumed, RootSession, State};
 use crate::tool_call::Services;
 
-use isolated_workspaces::{Closed, Reopened, Room};
+use isolated_workspaces::{Closed, Reopened, SubagentWorkspace};
 use queue::QueuedSubagent;
-use stopping::Stopping;
+use stopping::StopInProgress;
 use subagent_config::SubagentConfig;
 
 pub(super) use stopping::Reach;
 
 /// Messages of the children to the session, besides their ends.
 pub(super) enum ChildMsg {
-    /// A tool wants something.
-    Asked(DelegationRequest),
+    /// A request of a delegation tool.
+    Request(DelegationRequest),
     /// A subagent has ended: a slot may be free for a queued one.
-    Room,
+    PlaceFreed,
     /// Stopped subagents should have ended by now.
     Overdue,
     /// A message arrived too late for its recipient.
-    Unheard(InvocationId, Queued),
+    Undelivered(InvocationId, Queued),
     /// Reopening an isolated workspace succeeded or failed.
     Reopened(InvocationId, Reopened),
     /// The workspace of an ended subagent was examined.
@@ -65,23 +65,23 @@ pub(super) struct Children {
     all: BTreeMap<u32, Child>,
     /// Subagents that wait for a slot, in order.
     waiting: VecDeque<QueuedSubagent>,
-    /// Messages for those that are being rebuilt.
+    /// Messages for subagents that are being rebuilt.
     pending: Vec<(InvocationId, Queued)>,
-    stopping: Option<Stopping>,
+    stopping: Option<StopInProgress>,
     /// Subagents of an earlier process that have not continued yet.
     returning: Vec<Delegated>,
-    /// Subagents that were stopped with the main agent: its next prompt tells that they can be
+    /// Subagents that were stopped with the main agent: its next prompt mentions that they can be
     /// resumed.
     stopped: Vec<InvocationId>,
 }
 
 /// Remaining budget of the session.
-struct SessionLeft {
+struct RemainingBudget {
     tokens: Option<BudgetLeft>,
     micro_usd: Option<BudgetLeft>,
 }
 
-/// Billionths of a dollar of millionths.
+/// Billionths per millionth of a dollar.
 const NANO_IN_MICRO: u64 = 1000;
 
 fn nano(micro_usd: u64) -> u64 {
@@ -90,36 +90,36 @@ fn nano(micro_usd: u64) -> u64 {
 
 struct Child {
     origin: Arc<Origin>,
-    /// The one that it works for.
+    /// Origin of its caller.
     caller: Arc<Origin>,
     kind: usize,
     call_id: CallId,
     task: String,
-    /// Its caller did not want to wait.
+    /// Its caller does not wait for it.
     background: bool,
-    /// Its caller is being rebuilt, and will ask for its end.
+    /// Its caller is being rebuilt and will ask for its end.
     expected: bool,
     /// An earlier process has started it.
     returned: bool,
     turns_max: Option<u32>,
     permit: Permit,
     /// Its isolated workspace, if it has one.
-    room: Option<Room>,
+    workspace: Option<SubagentWorkspace>,
     began: Duration,
-    /// Billionths of a dollar that it had cost in this run before this process, and in this process
-    /// before this run.
+    /// Cost in billionths of a dollar: of this run in earlier processes, and of earlier runs in
+    /// this process.
     cost: (u64, u64),
     /// Subjects of its calls, once it has ended.
     files: Vec<String>,
     /// Its actions, once it has ended, if known.
-    deeds: Option<ActionLog>,
+    actions: Option<ActionLog>,
     waiter: Option<oneshot::Sender<Arc<SubagentEnd>>>,
     /// `None` while it is rebuilt from the journal.
     actor: Option<ActorRef<agent_invocation::Msg>>,
     absence: Option<AllGone>,
     rereading: Option<mailbox::OwnedTask>,
     restarts: RestartBudget,
-    /// Ending that it was told to end with.
+    /// The ending that it was asked for.
     stopping: Option<Ending>,
     ended: Option<(Arc<SubagentEnd>, Duration)>,
 }
@@ -132,7 +132,7 @@ impl Child {
     /// Known cost of this run of the subagent, in billionths of a dollar.
     fn cost_so_far(&self, state: &State) -> Option<u64> {
         let (carried, before) = self.cost;
-        let here = state.till.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
+        let here = state.budget_keeper.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
         match (here, carried) {
             (None, 0) => None,
             (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
@@ -140,7 +140,7 @@ impl Child {
     }
 
     /// Description as background work, if its caller does not wait.
-    fn beside(&self) -> Option<BackgroundWork> {
+    fn background_work(&self) -> Option<BackgroundWork> {
         let Child { caller, origin, task, .. } = self;
         let (caller, agent) = (Arc::clone(caller), origin.agent.clone());
         self.background.then(|| BackgroundWork { caller, agent, task: task.clone() })
@@ -151,7 +151,7 @@ impl Child {
     }
 
     /// True if the main agent called it.
-    fn is_mains(&self) -> bool {
+    fn called_by_main(&self) -> bool {
         self.caller.parent_invocation_id.is_none()
     }
 
@@ -162,12 +162,14 @@ impl Child {
     /// Services for its calls.
     fn services(&self, kind: &SubagentConfig) -> Arc<Services> {
         let services = kind.services(self.turns_max);
-        self.room.as_ref().map_or_else(|| Arc::clone(&services), |room| room.services(&services))
+        self.workspace
+            .as_ref()
+            .map_or_else(|| Arc::clone(&services), |workspace| workspace.services(&services))
     }
 
     /// Its system message.
     fn system(&self, kind: &SubagentConfig) -> Arc<Message> {
-        match self.room.as_ref().and_then(Room::system_prompt) {
+        match self.workspace.as_ref().and_then(SubagentWorkspace::system_prompt) {
             Some(prompt) => Arc::new(Message::System { content: prompt.to_owned() }),
             None => Arc::clone(&kind.system),
         }
@@ -175,7 +177,7 @@ impl Child {
 
     /// Its tools. A subagent in an isolated workspace cannot call agents.
     fn specs(&self, kind: &SubagentConfig) -> Arc<[ToolSpec]> {
-        if self.room.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
+        if self.workspace.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
     }
 
     /// Record of its start.
@@ -192,7 +194,7 @@ impl Child {
             provider: kind.info.profile.clone(),
             task: self.task.clone(),
             background: self.background,
-            workplace: self.room.as_ref().map(|room| room.cwd.clone()),
+            workplace: self.workspace.as_ref().map(|workspace| workspace.cwd.clone()),
         }
     }
 }
@@ -210,7 +212,7 @@ impl Children {
         self.all.values().rev().any(|child| child.id() == id)
     }
 
-    /// The one that `caller` has started with `call`.
+    /// The subagent that `caller` started with `call`.
     fn by_call(&mut self, call: &CallId, caller: &Origin) -> Option<&mut Child> {
         let theirs = |child: &&mut Child| {
             child.call_id == *call && child.caller.invocation_id == caller.invocation_id
@@ -241,48 +243,50 @@ impl Children {
 }
 
 impl RootSession {
-    /// Ready for the first of them; nothing, where agents work alone.
+    /// The empty set of subagents, prepared for delegation if the session has it.
     pub(super) fn children(&self, me: &ActorRef<Msg>, clients: &Clients) -> Children {
-        let Some(desk) = &self.desk else { return Children::default() };
+        let Some(delegation_handle) = &self.delegation_handle else { return Children::default() };
         let session = me.clone();
-        desk.open(move |request| {
-            mailbox::tell(&session, Msg::Children(ChildMsg::Asked(request)));
+        delegation_handle.open(move |request| {
+            mailbox::tell(&session, Msg::Children(ChildMsg::Request(request)));
         });
         Children {
-            governor: Some(Governor::new(desk.delegation.limits.clone())),
-            kinds: self.kinds(desk, clients),
+            governor: Some(Governor::new(delegation_handle.delegation.limits.clone())),
+            kinds: self.kinds(delegation_handle, clients),
             ..Children::default()
         }
     }
 
-    pub(super) async fn child_said(
+    pub(super) async fn handle_child_msg(
         &self,
         me: &ActorRef<Msg>,
         msg: ChildMsg,
         state: &mut State,
     ) -> Handled {
         match msg {
-            ChildMsg::Asked(DelegationRequest::Start(start, report)) => {
+            ChildMsg::Request(DelegationRequest::Start(start, report)) => {
                 let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
                 let id = start.resume.clone().or_else(placed);
                 let id = id.unwrap_or_else(|| self.ports.ids.invocation());
                 let waiting = QueuedSubagent { id, start: *start, report };
                 self.delegate(me, waiting, state).await?;
             }
-            ChildMsg::Asked(DelegationRequest::Attach(call, caller, report)) => {
+            ChildMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
                 report.send(Self::attach(&call, &caller, state));
             }
-            ChildMsg::Asked(DelegationRequest::Left(call, caller, report)) => {
-                report.send(Self::left_by(&call, &caller, state));
+            ChildMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
+                report.send(Self::detach(&call, &caller, state));
             }
-            ChildMsg::Asked(DelegationRequest::Look(origin, report)) => {
-                report.send(self.look(&origin, state));
+            ChildMsg::Request(DelegationRequest::Query(origin, report)) => {
+                report.send(self.status_below(&origin, state));
             }
-            ChildMsg::Room => self.let_in(me, state).await?,
+            ChildMsg::PlaceFreed => self.start_queued(me, state).await?,
             ChildMsg::Overdue => self.stop_overdue(me, state),
-            ChildMsg::Unheard(parent, queued) => Self::unheard(&parent, queued, state),
+            ChildMsg::Undelivered(parent, queued) => {
+                Self::requeue_undelivered(&parent, queued, state)
+            }
             ChildMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
-            ChildMsg::Closed(id, left) => self.room_closed(me, &id, left, state),
+            ChildMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
         }
         Ok(())
     }
@@ -298,26 +302,27 @@ impl RootSession {
         let StartRequest {
             call_id,
             origin: caller,
-            deputy,
+            subagent,
             handoff,
             background,
             turns_max,
             workplace,
             ..
         } = start;
-        let room = workplace.map(|(_, place)| Room::open(place, &self.services.tools));
+        let workspace =
+            workplace.map(|(_, place)| SubagentWorkspace::open(place, &self.services.tools));
         let origin = Arc::new(Origin {
             invocation_id: id,
             parent_invocation_id: Some(caller.invocation_id.clone()),
             agent: kind.name.clone(),
             agent_path: format!("{}/{}", caller.agent_path, kind.name),
         });
-        let idle = self.idle((origin, caller), deputy, call_id, permit);
-        let child = Child { task: handoff.task, background, turns_max, room, ..idle };
+        let idle = self.idle((origin, caller), subagent, call_id, permit);
+        let child = Child { task: handoff.task, background, turns_max, workspace, ..idle };
         (child, vec![ContentPart::text(handoff.text)])
     }
 
-    /// An agent that has done nothing yet: itself, and who called it.
+    /// Creates the entry of a subagent that has not started.
     fn idle(
         &self,
         (origin, caller): (Arc<Origin>, Arc<Origin>),
@@ -337,11 +342,11 @@ impl RootSession {
             returned: false,
             turns_max: None,
             permit,
-            room: None,
+            workspace: None,
             began: self.ports.clock.monotonic(),
             cost: (0, 0),
             files: Vec::new(),
-            deeds: None,
+            actions: None,
             waiter: None,
             actor: None,
             absence: None,
@@ -359,11 +364,11 @@ impl RootSession {
         children: &mut Children,
     ) -> Result<u32, String> {
         let is_main = start.origin.parent_invocation_id.is_none();
-        // A main agent is another invocation with each prompt.
+        // The main agent has a new invocation id with each prompt.
         let theirs = |child: &Child| {
             child.id() == id
                 && (child.caller.invocation_id == start.origin.invocation_id
-                    || (is_main && child.is_mains()))
+                    || (is_main && child.called_by_main()))
         };
         let found = children.all.iter().rev().find(|(_, child)| theirs(child));
         let Some((nth, child)) = found else {
@@ -372,13 +377,13 @@ impl RootSession {
         if child.is_live() {
             return Err(format!("{id} is still at work: agent_result waits for its answer."));
         }
-        if child.kind != start.deputy {
+        if child.kind != start.subagent {
             return Err(format!("{id} is {}: name that agent.", child.origin.agent));
         }
         Ok(*nth)
     }
 
-    /// `ahead` of it so many wait.
+    /// Requests a permit. `ahead` is the number of starts queued before it.
     fn admit_child(
         &self,
         id: &InvocationId,
@@ -388,14 +393,14 @@ impl RootSession {
     ) -> Result<Permit, SubagentRefusal> {
         let now = self.ports.clock.monotonic();
         self.own_depth(start)?;
-        // The task as a whole may have a limit, which its parts share.
+        // The task as a whole may have a limit, which its subagents share.
         let left = state.main.as_ref().and_then(|main| {
             let max = self.settings.limits.duration_max?;
             Some(max.saturating_sub(now.saturating_sub(main.began)))
         });
-        let kind = state.children.kinds.get(start.deputy);
+        let kind = state.children.kinds.get(start.subagent);
         let own = kind.and_then(|kind| kind.duration_max);
-        let wish = Wish {
+        let request = PermitRequest {
             parent: start
                 .origin
                 .parent_invocation_id
@@ -406,43 +411,46 @@ impl RootSession {
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
             tokens_left: self.left(state).tokens,
             micro_usd_left: self.left(state).micro_usd,
-            ..Wish::default()
+            ..PermitRequest::default()
         };
         match &mut state.children.governor {
-            Some(governor) => governor.admit(id, &wish, now),
-            None => Err(SubagentRefusal::alone()),
+            Some(governor) => governor.admit(id, &request, now),
+            None => Err(SubagentRefusal::single_agent()),
         }
     }
 
     /// Remaining budget of the session.
-    fn left(&self, state: &State) -> SessionLeft {
+    fn left(&self, state: &State) -> RemainingBudget {
         let Budget { nano_usd, tokens } = self.settings.budget;
-        let gone = state.till.gone();
+        let gone = state.budget_keeper.gone();
         let left = |max: Option<u64>, gone: u64, unit: u64| {
             let max = max?;
             Some(BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit })
         };
-        SessionLeft {
+        RemainingBudget {
             tokens: left(tokens, gone.tokens, 1),
             micro_usd: left(nano_usd, gone.nano_usd, NANO_IN_MICRO),
         }
     }
 
     /// Lists a running subagent for a caller whose history no longer contains its start.
-    fn known_beside(&self, child: &Child) {
-        if let (Some(desk), Some(beside)) = (&self.desk, child.beside()) {
-            desk.in_background().insert(child.id().clone(), beside);
+    fn register_background(&self, child: &Child) {
+        if let (Some(delegation_handle), Some(background_work)) =
+            (&self.delegation_handle, child.background_work())
+        {
+            delegation_handle.in_background().insert(child.id().clone(), background_work);
         }
     }
 
-    /// An agent may say itself how deep others may go below it.
+    /// A subagent's definition may limit the delegation depth below it.
     fn own_depth(&self, start: &StartRequest) -> Result<(), SubagentRefusal> {
         let depth = depth_of(&start.origin) + 1;
-        let Some(desk) = &self.desk else { return Ok(()) };
+        let Some(delegation_handle) = &self.delegation_handle else { return Ok(()) };
         for (above, name) in (0..).zip(start.origin.agent_path.split('/')).skip(1) {
-            let limit = desk.deputy(name).and_then(|(_, deputy)| deputy.depth_max);
+            let limit =
+                delegation_handle.subagent(name).and_then(|(_, subagent)| subagent.depth_max);
             if let Some(max) = limit.filter(|max| depth - above > *max) {
-                let frees = Frees::OwnWork;
+                let frees = FreedBy::CallersOwnWork;
                 return Err(SubagentRefusal {
                     limit: "delegation.maxDepth",
                     value: max.into(),
@@ -462,7 +470,7 @@ impl RootSession {
         messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
-        let Resumed { pending, queued, turns, usage, deeds } = resumed;
+        let Resumed { pending, queued, turns, usage, actions } = resumed;
         let mut history = Vec::with_capacity(messages.len() + 1);
         history.push(child.system(kind));
         history.extend(messages);
@@ -482,7 +490,7 @@ impl RootSession {
             queued,
             turns,
             usage,
-            deeds,
+            actions,
             time: child.permit.until.map(|until| TimeLimit {
                 whole: until.saturating_sub(child.began),
                 left: until.saturating_sub(now),
@@ -498,7 +506,7 @@ impl RootSession {
     }
 
     /// Subagents that `origin` may query: all below it.
-    fn look(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
+    fn status_below(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let children = &state.children;
         let now = self.ports.clock.monotonic();
         let is_main = origin.parent_invocation_id.is_none();
@@ -508,7 +516,9 @@ impl RootSession {
             path: child.origin.agent_path.clone(),
             state: match (&child.ended, &child.stopping, &child.actor) {
                 (Some((ended, _)), ..) => ended.outcome.to_string(),
-                _ if child.room.as_ref().is_some_and(Room::is_closing) => "ending".to_owned(),
+                _ if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) => {
+                    "ending".to_owned()
+                }
                 (None, Some(_), _) => "stopping".to_owned(),
                 (None, None, None) => "restarting".to_owned(),
                 (None, None, Some(_)) => "running".to_owned(),
@@ -522,7 +532,7 @@ impl RootSession {
             ended: child.ended.as_ref().map(|(ended, _)| Arc::clone(ended)),
         };
         let all = children.all.values().filter(below).map(seen);
-        all.chain(Self::look_at_waiting(origin, state)).collect()
+        all.chain(Self::queued_status(origin, state)).collect()
     }
 
     /// True if the caller is being stopped.

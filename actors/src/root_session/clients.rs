@@ -1,4 +1,4 @@
-//! The clients of the providers that a session may ask: one for each account.
+//! Provider clients of a session: one per account.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::restarts::RestartBudget;
 use crate::root_session::supervised::Supervised;
 use crate::root_session::{Msg, RootSession, State};
 
-/// The clients, in the order in which their accounts come in the user's chain.
+/// The clients, in the order of their accounts in the configured fallback order.
 pub(super) struct Clients(Vec<SupervisedClient>);
 
 struct SupervisedClient {
@@ -103,7 +103,7 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 impl RootSession {
     pub(super) async fn start_clients(&self, me: &ActorRef<Msg>, state: &mut State) -> Started<()> {
         for client in &state.clients.0 {
-            self.start_client(me, client, state.till.purse(), false).await?;
+            self.start_client(me, client, state.budget_keeper.purse(), false).await?;
         }
         Ok(())
     }
@@ -143,10 +143,10 @@ impl RootSession {
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.spend(name, budget, cause) {
-            return self.start_client(me, client, state.till.purse(), true).await;
+            return self.start_client(me, client, state.budget_keeper.purse(), true).await;
         }
         client.supervised.give_up();
-        // Where there are others, they are asked from now on.
+        // If fallbacks are configured, they are used from now on.
         if alone {
             self.park(me, name, cause, state);
         }

@@ -20,11 +20,11 @@ use crate::root_session::{Msg, PromptError, RootSession, State};
 /// Reply channel for the result of a compaction.
 pub(super) type CompactReply = RpcReplyPort<Result<Option<Compacted>, PromptError>>;
 
-/// A summary that is being written, between prompts.
-pub(super) struct Compacting {
+/// A summary being written between prompts.
+pub(super) struct PendingCompaction {
     goal: Goal,
     reply: CompactReply,
-    /// Under whose name the model is asked.
+    /// Invocation id of the model request.
     id: InvocationId,
     _work: OwnedTask,
 }
@@ -83,7 +83,7 @@ impl RootSession {
         let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
         let id = summary.id();
         let work = spawn_task(me, summary.of(gone), Msg::Summarised);
-        state.compacting = Some(Compacting { goal, reply, id, _work: work });
+        state.compacting = Some(PendingCompaction { goal, reply, id, _work: work });
     }
 
     /// Continues with the summary, or without one.
@@ -92,8 +92,10 @@ impl RootSession {
         summary: Result<Result<String, String>, JoinError>,
         state: &mut State,
     ) {
-        // One that was stopped is over.
-        let Some(Compacting { mut goal, reply, .. }) = state.compacting.take() else { return };
+        // The compaction was cancelled.
+        let Some(PendingCompaction { mut goal, reply, .. }) = state.compacting.take() else {
+            return;
+        };
         let by = state.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
         match summary.unwrap_or_else(|died| Err(panic_text(died))) {
             Ok(text) => goal.summary = Some(text),
@@ -109,7 +111,7 @@ impl RootSession {
 
     /// Cancels the summary request; the rules alone decide.
     pub(super) fn give_up_summary(&self, state: &mut State) {
-        let Some(Compacting { id, .. }) = &state.compacting else { return };
+        let Some(PendingCompaction { id, .. }) = &state.compacting else { return };
         let id = id.clone();
         if let Some(summariser) = &state.summariser {
             summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
@@ -117,7 +119,7 @@ impl RootSession {
         self.summarised(Ok(Err("it was stopped".to_owned())), state);
     }
 
-    /// Records it first; from then on it is the history.
+    /// Records the compaction first; afterwards it is the history.
     fn apply(&self, compacted: Compacted, by: Option<String>, state: &mut State) -> Compacted {
         self.drop_unfinished(state);
         let before = self.reading(state).total;

@@ -42,40 +42,40 @@ pub struct SessionHandle {
     first: Arc<Mutex<Option<Subscription>>>,
 }
 
-/// Why a session did not start.
+/// Reason why a session did not start.
 #[derive(Debug, thiserror::Error)]
 #[error("the session did not start: {0}")]
 pub struct StartError(String);
 
-/// Why a prompt was not accepted.
+/// Reason why a prompt was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
-    /// One prompt is being worked on: steer it, or wait.
+    /// A prompt is running: steer it, or wait.
     #[error("the session is busy with another prompt")]
     Busy,
     /// An actor crashed too often, and the session waits for its user.
     #[error("the session is parked: {0}")]
     Parked(String),
     /// Nothing is unfinished.
-    #[error("there is nothing unfinished to go on with: say what to do next")]
+    #[error("there is no unfinished work to resume: send a prompt")]
     NothingUnfinished,
     /// The session has ended.
     #[error("the session has ended")]
     Ended,
 }
 
-/// Why a message was not queued.
+/// Reason why a message was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeliverError {
     /// Nothing runs: send a prompt instead.
-    #[error("nothing runs that could take a message")]
+    #[error("no task is running that could receive a message")]
     Idle,
-    /// Too many messages wait.
-    #[error("too many messages wait already")]
+    /// The queue is full.
+    #[error("the message queue is full")]
     Full,
 }
 
-/// A prompt that is being worked on.
+/// A running prompt.
 #[derive(Debug)]
 pub struct RunningPrompt {
     invocation: InvocationId,
@@ -83,7 +83,7 @@ pub struct RunningPrompt {
 }
 
 impl RunningPrompt {
-    /// The invocation that works on it.
+    /// Id of its invocation.
     pub fn invocation(&self) -> &InvocationId {
         &self.invocation
     }
@@ -94,24 +94,24 @@ impl RunningPrompt {
     }
 }
 
-/// The sending ends of the lines to the supervised actors.
+/// Senders to the supervised actors.
 pub(super) struct ChildActors {
     pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
 }
 
 impl SessionHandle {
-    /// Starts a session: returns as soon as its actors run. Nothing is asked of a model yet.
+    /// Starts a session and returns as soon as its actors run. No model request is sent yet.
     pub async fn start(
         ports: Ports,
         settings: SessionSettings,
     ) -> Result<SessionHandle, StartError> {
         let info = ports.provider.info();
-        let desk = settings.delegation.clone().map(|delegation| {
+        let delegation_handle = settings.delegation.clone().map(|delegation| {
             let ids = Arc::clone(&ports.ids);
             Arc::new(DelegationHandle::new(delegation, info.clone(), settings.cwd.clone(), ids))
         });
-        let ports = with_desk(ports, desk.as_ref());
+        let ports = with_delegation(ports, delegation_handle.as_ref());
         let tree =
             ChildActors { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
         let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
@@ -123,13 +123,14 @@ impl SessionHandle {
         );
         let permissions = SupervisedRef::new(tree.coordinator.subscribe());
         let services = Services {
-            desk: desk.clone(),
+            delegation_handle: delegation_handle.clone(),
             ..services(&ports, &settings, transcript.clone(), permissions.clone())
         };
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
-        let of_desk =
-            desk.iter().flat_map(|desk| desk.specs(&ports.tools, &desk.delegation.main_calls, 0));
-        let specs = visible.map(|tool| tool.spec().clone()).chain(of_desk).collect();
+        let delegation_specs = delegation_handle.iter().flat_map(|delegation_handle| {
+            delegation_handle.specs(&ports.tools, &delegation_handle.delegation.main_calls, 0)
+        });
+        let specs = visible.map(|tool| tool.spec().clone()).chain(delegation_specs).collect();
         let feed = Feed::new();
         let handle_parts = (
             settings.session_id.clone(),
@@ -140,7 +141,7 @@ impl SessionHandle {
         );
         let root = RootSession {
             provider_info: info,
-            desk,
+            delegation_handle,
             specs,
             services: Arc::new(services),
             transcript,
@@ -167,7 +168,7 @@ impl SessionHandle {
         })
     }
 
-    /// The session's id.
+    /// Id of the session.
     pub fn id(&self) -> &SessionId {
         &self.session_id
     }
@@ -186,7 +187,7 @@ impl SessionHandle {
         self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
     }
 
-    /// The number of the last record so far.
+    /// Number of the last record so far.
     pub fn last_record(&self) -> u64 {
         self.feed.last_record()
     }
@@ -205,7 +206,7 @@ impl SessionHandle {
     /// that the model has not received. Calls that had not started run; started ones do not run
     /// again.
     pub async fn resume(&self) -> Result<RunningPrompt, PromptError> {
-        self.begin(Msg::GoOn).await
+        self.begin(Msg::Continue).await
     }
 
     async fn begin(
@@ -266,7 +267,7 @@ impl SessionHandle {
         keep: Option<String>,
     ) -> Result<Option<Compacted>, PromptError> {
         let compact = |reply| Msg::Compact(keep, reply);
-        // A model may take its time, and has its own limits.
+        // A model may need long, and has its own limits.
         let compacted = ask(&self.session, SUMMARY_MAX, compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
     }
@@ -323,7 +324,7 @@ impl SessionHandle {
         tell(&self.session, Msg::Release(Release::Call(call)));
     }
 
-    /// Answers an open question, and returns when the answer is on the disk and has acted. The
+    /// Answers a permission request, and returns when the answer is on the disk and applied. The
     /// first answer counts.
     pub async fn answer(&self, id: QuestionId, decision: HumanDecision) -> Result<(), AnswerError> {
         self.answer_by(id, decision, None).await
@@ -359,11 +360,11 @@ impl SessionHandle {
     }
 }
 
-/// The ports, with the tools of delegation if agents may call others.
-fn with_desk(ports: Ports, desk: Option<&Arc<DelegationHandle>>) -> Ports {
-    let Some(desk) = desk else { return ports };
+/// Adds the delegation tools to the ports, if agents may delegate.
+fn with_delegation(ports: Ports, delegation_handle: Option<&Arc<DelegationHandle>>) -> Ports {
+    let Some(delegation_handle) = delegation_handle else { return ports };
     let mut tools = (*ports.tools).clone();
-    delegation::register(&mut tools, desk, &ports.clock);
+    delegation::register(&mut tools, delegation_handle, &ports.clock);
     Ports { tools: Arc::new(tools), ..ports }
 }
 
@@ -397,7 +398,7 @@ fn services(
         asking: settings.asking,
         tier: settings.tier.clone(),
         limits: Arc::new(settings.limits.clone()),
-        desk: None,
+        delegation_handle: None,
         fail: settings.fail.clone(),
     }
 }

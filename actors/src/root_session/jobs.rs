@@ -11,18 +11,18 @@ use crate::conversation::ContentPart;
 use crate::event::{Event, JobEnd, MessageKind, Origin};
 use crate::mailbox::tell;
 use crate::ports::Release;
-use crate::record::{LeftJob, Replayed};
+use crate::record::{LostJob, Replayed};
 use crate::root_session::{Msg, RootSession, State};
 
 impl RootSession {
-    pub(super) fn hear_notices(&self, me: &ActorRef<Msg>) {
+    pub(super) fn subscribe_notices(&self, me: &ActorRef<Msg>) {
         let session = me.clone();
         self.services
             .notices
             .open(move |origin, content| tell(&session, Msg::Notice(origin, content)));
     }
 
-    /// Passes on what something has to say that outlived its call.
+    /// Delivers a message of background work to its agent.
     pub(super) fn notified(
         &self,
         me: &ActorRef<Msg>,
@@ -38,14 +38,17 @@ impl RootSession {
     }
 
     /// Stops background work of calls without waiting.
-    pub(super) fn let_go(&self, what: &Release) {
-        let released = self.released(what);
+    pub(super) fn release(&self, what: &Release) {
+        let released = self.release_and_wait(what);
         // Each tool stops its own work; an error cannot be handled here.
         tokio::spawn(released);
     }
 
     /// Stops background work and waits.
-    pub(super) fn released(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
+    pub(super) fn release_and_wait(
+        &self,
+        what: &Release,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let tools: Vec<_> =
             self.ports.tools.iter().map(|tool| tool.stop_background(what)).collect();
         async move {
@@ -55,9 +58,9 @@ impl RootSession {
 
     /// Records the end of jobs that died with the earlier process, and queues a message for the
     /// agent.
-    pub(super) fn tell_of_lost_jobs(&self, replayed: &Replayed, state: &mut State) {
+    pub(super) fn report_lost_jobs(&self, replayed: &Replayed, state: &mut State) {
         for job in &replayed.jobs {
-            let LeftJob { call_id, origin, summary, ended } = job;
+            let LostJob { call_id, origin, summary, ended } = job;
             if !ended {
                 let event = Event::JobEnded {
                     call_id: call_id.clone(),
@@ -82,12 +85,12 @@ impl RootSession {
     }
 
     /// Message for a forked session, whose jobs belong to the original one.
-    pub(super) fn tell_of_left_jobs(&self, replayed: &Replayed, state: &mut State) {
+    pub(super) fn report_fork_jobs(&self, replayed: &Replayed, state: &mut State) {
         state.queued.extend(replayed.jobs.iter().map(|job| self.lost(job, "")));
     }
 
-    fn lost(&self, job: &LeftJob, output: &str) -> Queued {
-        let LeftJob { call_id, summary, .. } = job;
+    fn lost(&self, job: &LostJob, output: &str) -> Queued {
+        let LostJob { call_id, summary, .. } = job;
         let text = format!(
             "(from posse, not from the user) Background job {call_id} ({summary}) does not run any \
              more: it ended with the process that this conversation goes on from.{output} Start it \

@@ -1,4 +1,4 @@
-//! Messages of the user on their way to a run, and back.
+//! User messages: delivery to a run, and withdrawal.
 
 use ractor::{ActorRef, RpcReplyPort};
 use tokio::sync::oneshot;
@@ -10,14 +10,14 @@ use crate::mailbox::{answer, tell};
 use crate::root_session::{DeliverError, Msg, RootSession, State};
 
 /// Content of a message that was taken back. `None`: it was no longer queued.
-pub(super) type TakenBack = Option<Vec<ContentPart>>;
+pub(super) type WithdrawnContent = Option<Vec<ContentPart>>;
 
-/// A message that is to be taken back.
+/// A message that is to be withdrawn.
 pub(super) struct Withdrawal {
     pub(super) id: MessageId,
     /// A run was asked and ended meanwhile; its queue is here.
     pub(super) again: bool,
-    pub(super) reply: RpcReplyPort<TakenBack>,
+    pub(super) reply: RpcReplyPort<WithdrawnContent>,
 }
 
 pub(super) fn deliver(
@@ -45,7 +45,7 @@ pub(super) fn deliver(
 }
 
 impl RootSession {
-    /// Takes back a message that waits: with the run, or here if nothing runs.
+    /// Withdraws a queued message: from the run, or from the session if nothing runs.
     pub(super) fn withdraw_message(
         &self,
         me: &ActorRef<Msg>,
@@ -74,7 +74,7 @@ impl RootSession {
     }
 
     /// Adds the user's actions outside the conversation to the history.
-    pub(super) fn tell_asides(&self, state: &mut State) {
+    pub(super) fn append_own_calls(&self, state: &mut State) {
         let asides = state.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
         for Queued { id, kind: _, content } in asides {
             state.history.push(Message::User { content: content.clone() }.into());

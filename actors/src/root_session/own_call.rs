@@ -12,7 +12,7 @@ use crate::event::{Event, MessageKind, Origin};
 use crate::mailbox::{AliveToken, Lost, Report, tell};
 use crate::ports::ToolOutput;
 use crate::record::OpenOwnCall;
-use crate::root_session::admission::Opening;
+use crate::root_session::admission::StartHooks;
 use crate::root_session::{Msg, PromptAdmission, PromptError, RootSession, State, TurnOutcome};
 use crate::tool_call::{self, IntentProgress, ToolCallRun};
 
@@ -21,18 +21,18 @@ const BROKE_OFF: &str = "posse ended while it ran. Whether it took effect is not
 /// Text for the model about a user call that had not started.
 const NOT_RUN: &str = "It was not run: posse ended before it started.";
 
-/// A call that the user makes.
+/// A tool call made by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCall {
     /// The tool.
     pub tool: String,
-    /// Its arguments, as JSON text.
+    /// Arguments as JSON text.
     pub arguments: String,
     /// Beginning of the message for the model; the tool's output follows.
     pub said: String,
 }
 
-/// A call of the user that is under way.
+/// A user's call in progress.
 pub(super) struct OwnCall {
     origin: Arc<Origin>,
     call: ToolCall,
@@ -40,7 +40,7 @@ pub(super) struct OwnCall {
     said: String,
     progress: Arc<IntentProgress>,
     actor: Option<ActorRef<tool_call::Msg>>,
-    /// It was told to stop.
+    /// A stop was requested.
     stopped: bool,
     outcome: oneshot::Sender<TurnOutcome>,
 }
@@ -59,7 +59,7 @@ impl OwnCall {
 }
 
 impl RootSession {
-    /// Begins a call of the user, while nothing else runs.
+    /// Starts a user's call, while nothing else runs.
     pub(super) async fn own_call(
         &self,
         me: &ActorRef<Msg>,
@@ -70,9 +70,9 @@ impl RootSession {
             return Ok(Err(error));
         }
         match &state.opening {
-            Opening::Open => (),
-            Opening::Asking(_) => return Ok(Err(PromptError::Busy)),
-            Opening::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
+            StartHooks::Open => (),
+            StartHooks::Asking(_) => return Ok(Err(PromptError::Busy)),
+            StartHooks::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
         }
         let UserCall { tool, arguments, said } = wanted;
         let (origin, message_id) = (self.new_origin(), self.ports.ids.message());
@@ -127,7 +127,7 @@ impl RootSession {
         let output = output.unwrap_or_else(|Lost| {
             lost_output(&own.call, &own.progress, &self.services.transcript, &own.origin)
         });
-        self.queue_aside(own.message_id, own.said, output.content, state);
+        self.queue_own_call_message(own.message_id, own.said, output.content, state);
         let ending =
             if own.stopped { Ending::Interrupted } else { Ending::Answered(String::new()) };
         let unanswered = self.services.book.unanswered();
@@ -156,11 +156,11 @@ impl RootSession {
             self.transcript.note(Some(&origin), event);
             content
         });
-        self.queue_aside(message_id, said, output, state);
+        self.queue_own_call_message(message_id, said, output, state);
     }
 
     /// Message for the model with its next request.
-    fn queue_aside(
+    fn queue_own_call_message(
         &self,
         id: MessageId,
         said: String,

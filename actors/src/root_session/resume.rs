@@ -18,10 +18,10 @@ use crate::ports::ToolOutput;
 use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::admission::RunTask;
 use crate::root_session::{
-    Main, Msg, PromptAdmission, PromptError, Resumed, RootSession, SessionSettings, State,
+    MainRun, Msg, PromptAdmission, PromptError, Resumed, RootSession, SessionSettings, State,
 };
 
-/// Why a question is withdrawn whose call does not run again.
+/// Reason of a withdrawn permission request whose call does not run again.
 const BROKE_OFF: &str = "the session broke off";
 
 /// Text for the model about lost records.
@@ -34,14 +34,13 @@ const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal 
 pub struct Resumption {
     /// Folded journal.
     pub replayed: Replayed,
-    /// The place in another session from which this one branches off. `None`: it is the session of
-    /// that journal.
+    /// Branch point in another session, for a fork. `None`: it is the session of that journal.
     pub branch: Option<Branch>,
     /// Differences to the earlier configuration, in words.
     pub changed: Vec<String>,
     /// Damage of the journal, in one line.
     pub damage: Option<String>,
-    /// Records that followed those of `replayed` are lost: see [`Replayed::doubt`].
+    /// Records after those of `replayed` are lost: see [`Replayed::doubt`].
     pub lost: bool,
     /// Spending in lost records.
     pub salvaged: Vec<Salvaged>,
@@ -83,7 +82,7 @@ pub(super) struct Unfinished {
     last: LastInvocation,
     /// Calls that had not started.
     waiting: Vec<OpenCall>,
-    /// Calls that had started agents, whose ends are waited for again.
+    /// Calls that had started subagents, which are waited for again.
     attached: Vec<OpenCall>,
     /// Open permission requests about them.
     questions: Vec<OpenQuestion>,
@@ -98,7 +97,7 @@ impl Unfinished {
 
 /// Open calls of an invocation: some have not started, some wait for their subagents.
 #[derive(Default)]
-pub(super) struct LeftOpen {
+pub(super) struct OpenCalls {
     pub(super) waiting: Vec<OpenCall>,
     pub(super) attached: Vec<OpenCall>,
     pub(super) questions: Vec<OpenQuestion>,
@@ -114,10 +113,10 @@ impl RootSession {
         state.history.clone_from(&replayed.messages);
         state.queued = replayed.queued.iter().map(queued).collect();
         if resumption.lost {
-            self.tell_of_lost_records(resumption.branch.is_some(), state);
+            self.queue_lost_records_message(resumption.branch.is_some(), state);
         }
         if resumption.branch.is_some() {
-            self.tell_of_left_jobs(replayed, state);
+            self.report_fork_jobs(replayed, state);
         }
         if let Some(branch) = &resumption.branch {
             self.branch_off(branch, Memories::of(replayed), state);
@@ -130,18 +129,18 @@ impl RootSession {
                 self.transcript.note(origin.as_ref(), event.clone());
             }
             state.turns = replayed.turns;
-            state.turns += Self::turns_of_delegated(replayed);
-            if let (Some(desk), Some(last)) = (&self.desk, &replayed.last)
+            state.turns += Self::uncounted_subagent_turns(replayed);
+            if let (Some(delegation_handle), Some(last)) = (&self.delegation_handle, &replayed.last)
                 && let Some(Message::User { content }) =
                     replayed.messages.get(last.base).map(|first| &**first)
             {
-                desk.user_asked(&text_of(content));
+                delegation_handle.set_user_request(&text_of(content));
             }
-            state.unfinished = self.take_up(replayed);
-            self.tell_of_lost_jobs(replayed, state);
-            self.take_up_delegated(replayed, state);
+            state.unfinished = self.close_started(replayed);
+            self.report_lost_jobs(replayed, state);
+            self.restore_subagents(replayed, state);
         }
-        // That of a session from which this one branches off may still run there.
+        // A call of the forked session may still run there.
         if let Some(open) = replayed.own_call.clone().filter(|_| resumption.branch.is_none()) {
             self.close_own_call(open, state);
         }
@@ -151,7 +150,7 @@ impl RootSession {
     }
 
     /// Informs the model about lost records. A fork records its queue anyway.
-    fn tell_of_lost_records(&self, is_branch: bool, state: &mut State) {
+    fn queue_lost_records_message(&self, is_branch: bool, state: &mut State) {
         let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
         state.queued.push(queued);
     }
@@ -183,8 +182,8 @@ impl RootSession {
     }
 
     fn branch_off(&self, branch: &Branch, memories: Memories, state: &State) {
-        if let Some(desk) = &self.desk {
-            desk.memories().clone_from(&memories);
+        if let Some(delegation_handle) = &self.delegation_handle {
+            delegation_handle.memories().clone_from(&memories);
         }
         self.transcript.note(None, self.started(Some(branch.clone())));
         let forked = Event::SessionForked {
@@ -216,14 +215,14 @@ impl RootSession {
     }
 
     /// Closes unfinished work in the journal. Calls that had not started are kept for the next run.
-    fn take_up(&self, replayed: &Replayed) -> Option<Unfinished> {
+    fn close_started(&self, replayed: &Replayed) -> Option<Unfinished> {
         let last = replayed.last.clone()?;
-        let goes_on = last.ended.is_none() && !replayed.messages.is_empty();
+        let can_resume = last.ended.is_none() && !replayed.messages.is_empty();
         let (mut waiting, mut attached) = (Vec::new(), Vec::new());
         for open in &replayed.open_calls {
-            if goes_on && !open.started {
+            if can_resume && !open.started {
                 waiting.push(open.clone());
-            } else if goes_on && self.has_started_one(&last.origin, open, replayed) {
+            } else if can_resume && self.has_started_subagent(&last.origin, open, replayed) {
                 attached.push(open.clone());
             } else {
                 let event = closed_event(open, &replayed.messages);
@@ -236,7 +235,7 @@ impl RootSession {
             .cloned()
             .partition(|asked| waiting.iter().any(|open| open.call.id == asked.call_id));
         self.withdraw(moot);
-        goes_on.then_some(Unfinished { last, waiting, attached, questions })
+        can_resume.then_some(Unfinished { last, waiting, attached, questions })
     }
 
     pub(super) fn withdraw(&self, questions: Vec<OpenQuestion>) {
@@ -247,7 +246,7 @@ impl RootSession {
     }
 
     /// Starts to continue without a new prompt.
-    pub(super) async fn go_on(
+    pub(super) async fn resume_run(
         &self,
         me: &ActorRef<Msg>,
         state: &mut State,
@@ -257,24 +256,24 @@ impl RootSession {
         }
         let (origin, base) = match &state.unfinished {
             Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
-            None if state.awaits_model() || state.children.owes_something() => {
+            None if state.awaits_model() || state.children.has_unresumed() => {
                 (self.new_origin(), state.history.len())
             }
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
         state.contacts.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
-        self.admit_as(me, origin, base, RunTask::GoOn, state).await
+        self.admit_as(me, origin, base, RunTask::Continue, state).await
     }
 
     /// Continues an interrupted run, or sends undelivered messages to the model.
-    pub(super) async fn go_on_now(
+    pub(super) async fn resume_now(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut Main,
+        main: &mut MainRun,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         let unfinished = state.unfinished.take();
-        self.bring_back(me, unfinished.as_ref(), state);
+        self.resume_subagents(me, unfinished.as_ref(), state);
         let mut resumed =
             Resumed { queued: std::mem::take(&mut state.queued), ..Resumed::default() };
         let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
@@ -284,7 +283,7 @@ impl RootSession {
         if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
             (resumed.turns, resumed.usage) = (last.turns, last.usage);
             main.counted = last.turns;
-            resumed.pending = pending(&state.history, &LeftOpen { waiting, attached, questions });
+            resumed.pending = pending(&state.history, &OpenCalls { waiting, attached, questions });
         }
         self.start_invocation(me, main, resumed, state).await
     }
@@ -295,7 +294,7 @@ impl RootSession {
         let Unfinished { last, waiting, attached, questions } = unfinished;
         self.withdraw(questions);
         for open in &attached {
-            self.give_up_waiting(&last.origin, open, state);
+            self.abandon_wait(&last.origin, open, state);
             let event = closed_event(open, &state.history);
             self.transcript.note(Some(&last.origin), event);
         }
@@ -324,7 +323,7 @@ impl RootSession {
     }
 }
 
-impl Main {
+impl MainRun {
     /// Replies of the invocation that the session has not counted yet.
     pub(super) fn uncounted(&self, turns: u32) -> u32 {
         turns.saturating_sub(self.counted)
@@ -353,8 +352,8 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
 
 /// Calls of the last reply of `messages`, if some of them still have to start or wait for
 /// subagents: all results are at the end, real or synthetic.
-pub(super) fn pending(messages: &[Arc<Message>], left: &LeftOpen) -> Vec<Pending> {
-    let LeftOpen { waiting, attached, questions } = left;
+pub(super) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<Pending> {
+    let OpenCalls { waiting, attached, questions } = left;
     if waiting.is_empty() && attached.is_empty() {
         return Vec::new();
     }

@@ -15,15 +15,15 @@ use crate::root_session::{FailPoints, Resumption};
 /// Settings of a session besides its ports.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
-    /// Its id.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// Version of posse, for the record.
+    /// Version of posse, for the journal.
     pub posse: String,
-    /// The working directory, for the record.
+    /// Working directory, for the journal.
     pub cwd: String,
-    /// The main agent.
+    /// Name of the main agent.
     pub agent: String,
-    /// Its instructions.
+    /// System prompt of the main agent.
     pub system_prompt: String,
     /// Names of the tools it sees.
     pub tools: Vec<String>,
@@ -33,7 +33,7 @@ pub struct SessionSettings {
     pub asking: Asking,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: String,
-    /// Every bound.
+    /// Upper bounds.
     pub limits: Limits,
     /// Earlier messages, valid and without system messages. Exclusive with `resumption`.
     pub history: Vec<Arc<Message>>,
@@ -53,7 +53,7 @@ pub struct SessionSettings {
     pub accounts: Accounts,
     /// Events from before the start that belong into the journal.
     pub noted: Vec<Event>,
-    /// Agents that may work for others; none where one works alone.
+    /// Subagents; `None` in single-agent mode.
     pub delegation: Option<Delegation>,
     /// Context settings besides budgets, which are among the limits.
     pub context: ContextSettings,
@@ -66,7 +66,7 @@ pub struct SessionSettings {
 pub struct SessionEnding {
     /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
     pub reason: String,
-    /// The exit code of a headless run.
+    /// Exit code of a headless run.
     pub exit_code: i32,
     /// The last answer.
     pub result: Option<String>,

@@ -15,14 +15,14 @@ use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
 use crate::record::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::resume::{self, LeftOpen, closed_event};
-use crate::root_session::{Main, Msg, Reach, Resumed, RootSession, State};
+use crate::root_session::resume::{self, OpenCalls, closed_event};
+use crate::root_session::{MainRun, Msg, Reach, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
-/// Records read at a time when an invocation is rebuilt.
+/// Records per read when an invocation is rebuilt.
 const RECORDS_AT_A_TIME: u64 = 1024;
 
-/// A child that is replaced when it crashes. Others reach it by its line.
+/// A child that is replaced when it crashes. Others reach it through its `SupervisedRef`.
 pub(super) struct Supervised<M> {
     pub(super) name: &'static str,
     incarnations: watch::Sender<Option<ActorRef<M>>>,
@@ -131,7 +131,7 @@ impl RootSession {
             let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_owned());
             self.transcript.note(None, Event::ActorCrashed { actor, cause });
         } else if let Some(id) = state.children.running(child) {
-            self.one_crashed(me, &id, cause, state);
+            self.recover_subagent(me, &id, cause, state);
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl RootSession {
         restarts.is_some()
     }
 
-    /// Stops work until the user looks: something crashed too often.
+    /// Parks the session until the user acts: an actor crashed too often.
     pub(super) fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
         let is_writer = actor == "TranscriptWriter";
         let why = cause.to_owned();
@@ -172,7 +172,7 @@ impl RootSession {
             Ending::Failed { class: "parked".to_owned(), cause }
         };
         match state.main.take_if(|main| main.actor.is_none() && main.admitting.is_none()) {
-            // It is not there to end by itself.
+            // Its actor does not exist, so the session ends it.
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
             None => self.stop(me, Reach::All, ending, state),
         }
@@ -182,7 +182,7 @@ impl RootSession {
     fn conclude_for(
         &self,
         me: &ActorRef<Msg>,
-        main: Main,
+        main: MainRun,
         ending: Ending,
         resumed: Resumed,
         state: &mut State,
@@ -226,7 +226,7 @@ impl RootSession {
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
     ) -> Handled {
-        let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.actor.is_none();
+        let theirs = |main: &mut MainRun| main.origin.invocation_id == *id && main.actor.is_none();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
         let replayed = match replayed {
@@ -243,10 +243,10 @@ impl RootSession {
             }
         };
         let left = match main.stopping {
-            None => Self::left_open(&main.origin, &replayed, false, state),
-            Some(_) => LeftOpen::default(),
+            None => Self::open_calls_of(&main.origin, &replayed, false, state),
+            Some(_) => OpenCalls::default(),
         };
-        self.account_for_open_calls(&main.origin, &replayed, &left);
+        self.close_open_calls(&main.origin, &replayed, &left);
         let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
         let pending = resume::pending(&messages, &left);
         // The history of a run after a compaction is complete.
@@ -267,20 +267,20 @@ impl RootSession {
     }
 
     /// Closes calls that the crash left open in the journal, as in the history.
-    pub(super) fn account_for_open_calls(
+    pub(super) fn close_open_calls(
         &self,
         origin: &Arc<Origin>,
         replayed: &Replayed,
-        left: &LeftOpen,
+        left: &OpenCalls,
     ) {
-        let goes_on = |open: &OpenCall| {
+        let stays_open = |open: &OpenCall| {
             let mut left = left.waiting.iter().chain(&left.attached);
             left.any(|one| one.call.id == open.call.id)
         };
-        for open in replayed.open_calls.iter().filter(|open| !goes_on(open)) {
+        for open in replayed.open_calls.iter().filter(|open| !stays_open(open)) {
             self.transcript.note(Some(origin), closed_event(open, &replayed.messages));
         }
-        // Those that were shown are withdrawn by who showed them.
+        // Requests that were shown are withdrawn by the actor that showed them.
         let ours = |asked: &&OpenQuestion| {
             let id = |theirs: &Arc<Origin>| theirs.invocation_id == origin.invocation_id;
             asked.origin.as_ref().is_some_and(id)
@@ -310,7 +310,7 @@ pub(super) async fn read_back(
     }
 }
 
-impl Main {
+impl MainRun {
     fn is(&self, id: ActorId) -> bool {
         self.actor.as_ref().is_some_and(|actor| actor.get_id() == id)
     }

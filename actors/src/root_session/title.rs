@@ -15,9 +15,9 @@ use crate::provider_client;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, RootSession, State};
 
-/// Bytes of the prompt, and of the answer, that its model reads.
+/// Bytes of the prompt, and of the answer, in the request.
 const READ_BYTES_MAX: usize = 2000;
-/// Tokens of the reply: also for a model that thinks first.
+/// Most tokens of the reply: enough for a model that thinks first.
 const TOKENS_MAX: u64 = 512;
 const CHARS_MAX: usize = 80;
 /// Maximum wait for the request.
@@ -39,7 +39,7 @@ pub(super) struct Title {
     asked: bool,
     /// The request in flight, with its invocation id.
     asking: Option<(InvocationId, OwnedTask)>,
-    /// The session is over but for it.
+    /// Timer of an ended session that only waits for its title.
     last_moment: Option<OwnedTask>,
 }
 
@@ -67,7 +67,7 @@ impl RootSession {
         ending: &Ending,
         state: &mut State,
     ) {
-        self.repeat_title(state);
+        self.record_title(state);
         let (Some(namer), Ending::Answered(answer)) = (&state.title.namer, ending) else { return };
         if state.title.known.is_some() || state.title.asked {
             return;
@@ -95,7 +95,7 @@ impl RootSession {
         state.title.asking = Some((id, spawn_task(me, asked, Msg::Titled)));
     }
 
-    /// Its model has answered, or has not.
+    /// The request has ended.
     pub(super) fn titled(
         &self,
         me: &ActorRef<Msg>,
@@ -107,11 +107,11 @@ impl RootSession {
         match title.and_then(|said| clean(&said).ok_or_else(|| "it said nothing".to_owned())) {
             Ok(title) => {
                 state.title.known = Some(title);
-                self.repeat_title(state);
+                self.record_title(state);
             }
             Err(why) => {
-                silence(&id, state);
-                let message = format!("the model for titles gave none ({why})");
+                cancel_request(&id, state);
+                let message = format!("no session title was generated ({why})");
                 self.transcript.note(None, Event::Warning { message });
             }
         }
@@ -128,7 +128,7 @@ impl RootSession {
         let Some((id, work)) = state.title.asking.take() else { return false };
         if reason != "completed" {
             drop(work);
-            silence(&id, state);
+            cancel_request(&id, state);
             return false;
         }
         state.title.asking = Some((id, work));
@@ -140,21 +140,21 @@ impl RootSession {
     /// The title did not arrive in time.
     pub(super) fn untitled(&self, me: &ActorRef<Msg>, state: &mut State) {
         if let Some((id, _)) = state.title.asking.take() {
-            silence(&id, state);
+            cancel_request(&id, state);
         }
         if state.title.last_moment.take().is_some() {
             self.close(me, state);
         }
     }
 
-    fn repeat_title(&self, state: &State) {
+    fn record_title(&self, state: &State) {
         if let Some(title) = &state.title.known {
             self.transcript.note(None, Event::SessionTitled { title: title.clone() });
         }
     }
 }
 
-fn silence(id: &InvocationId, state: &State) {
+fn cancel_request(id: &InvocationId, state: &State) {
     if let Some(namer) = &state.title.namer {
         namer.tell(|| provider_client::Msg::Cancel(id.clone()));
     }
@@ -163,7 +163,7 @@ fn silence(id: &InvocationId, state: &State) {
 /// One line, safe for display.
 fn clean(said: &str) -> Option<String> {
     let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
-    // Also what turns text around, or has no width.
+    // Bidirectional controls and zero-width characters are removed, too.
     let shown = |c: &char| {
         (c.is_whitespace() || !c.is_control())
             && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_title_is_one_bounded_line_without_tricks() {
+    fn title_is_one_bounded_line_without_control_characters() {
         let table = [
             ("Mend the login", Some("Mend the login")),
             ("\n\n  \"Mend\tthe  login.\"\nand more", Some("Mend the login")),

@@ -10,7 +10,10 @@ const LINES_MAX: usize = 32;
 impl Services {
     /// Background work below `origin`, one line each.
     pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
-        let agents = self.desk.iter().flat_map(|desk| desk.background_work(origin));
+        let agents = self
+            .delegation_handle
+            .iter()
+            .flat_map(|delegation_handle| delegation_handle.background_work(origin));
         let work = self.tools.iter().flat_map(|tool| tool.background_work(origin));
         let open = self.book.open_below(origin);
         agents.chain(work).chain(open).take(LINES_MAX).collect()

@@ -53,7 +53,7 @@ pub(crate) struct Services {
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
     /// Delegation, if permitted.
-    pub(crate) desk: Option<Arc<DelegationHandle>>,
+    pub(crate) delegation_handle: Option<Arc<DelegationHandle>>,
     pub(crate) fail: FailPoints,
 }
 
@@ -136,11 +136,13 @@ impl Pipeline {
     /// Waits for the agent that this call had started: its start is recorded, and it is not started
     /// twice.
     async fn wait_again(self) -> CallEnd {
-        let Services { desk, clock, limits, .. } = &*self.services;
+        let Services { delegation_handle, clock, limits, .. } = &*self.services;
         let began = clock.monotonic();
         let (call_id, origin) = (self.call.id.clone(), Arc::clone(&self.origin));
-        let mut output = match desk {
-            Some(desk) => delegation::reattach(desk, call_id, origin).await,
+        let mut output = match delegation_handle {
+            Some(delegation_handle) => {
+                delegation::reattach(delegation_handle, call_id, origin).await
+            }
             None => ToolOutput::error("No agent works for others any more."),
         };
         let took = clock.monotonic().saturating_sub(began);

@@ -1,4 +1,4 @@
-//! Histories that become too large: for their budget, and for a provider that says so.
+//! Compaction of histories that exceed their budget, or that a provider refuses as too large.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use posse_actors::testing::{ModelStep, ScriptedModel, SessionBuilder};
 
 use crate::support::{end, quick};
 
-/// A context of that many tokens, of which the last two turns stay whole.
+/// Limits with a context of that many tokens, of which the last two turns stay whole.
 fn small(tokens: u64) -> Limits {
     let budget = ContextBudget {
         tokens_max: Some(tokens),
@@ -47,7 +47,7 @@ fn text(history: &[Arc<Message>]) -> String {
     history.iter().map(of).collect::<Vec<_>>().join("\n")
 }
 
-/// What was said of each compaction: why, tokens before and after.
+/// Reason, tokens before and tokens after of each compaction.
 fn compactions(bench: &SessionBuilder) -> Vec<(String, u64, u64)> {
     let records = bench.journal.records();
     let of = |record: &posse_actors::event::StoredRecord| match &record.event {
@@ -60,7 +60,7 @@ fn compactions(bench: &SessionBuilder) -> Vec<(String, u64, u64)> {
 }
 
 #[tokio::test]
-async fn a_long_run_stays_within_its_budget_and_the_prefix_only_changes_when_it_must() {
+async fn long_run_stays_within_budget_with_a_stable_prefix() {
     let mut steps: Vec<ModelStep> =
         (0..60).map(|nth| echo(&format!("{nth} {}", "word ".repeat(400)))).collect();
     steps.push(ModelStep::say("done"));
@@ -86,13 +86,13 @@ async fn a_long_run_stays_within_its_budget_and_the_prefix_only_changes_when_it_
     }
     assert_eq!(changed, seen.len(), "between compactions a request only grows at its end");
     assert!(text(&requests[60]).contains("Never stop. Go."));
-    // What was recorded comes to what the model saw last.
+    // The records give what the model saw last.
     let replayed = replay(&bench.journal.records(), None);
     assert_eq!(replayed.messages[..requests[60].len() - 1], requests[60][1..]);
 }
 
 #[tokio::test]
-async fn what_is_refused_for_its_size_is_asked_once_more_and_smaller() {
+async fn request_refused_as_too_large_is_retried_once_compacted() {
     let big = "word ".repeat(400);
     let steps = vec![echo(&big), echo(&big), echo(&big), full(), ModelStep::say("done")];
     let mut bench = SessionBuilder::new(steps);
@@ -110,7 +110,7 @@ async fn what_is_refused_for_its_size_is_asked_once_more_and_smaller() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_smaller_is_not_asked_again_and_the_session_lives() {
+async fn incompressible_request_is_not_retried_and_the_session_survives() {
     let mut bench = SessionBuilder::new(vec![full(), ModelStep::say("fine")]);
     bench.limits = small(1_000_000);
     let mut stage = bench.start().await;
@@ -125,7 +125,7 @@ async fn what_cannot_be_made_smaller_is_not_asked_again_and_the_session_lives() 
 }
 
 #[tokio::test]
-async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
+async fn content_refused_as_too_large_stays_out_of_later_requests() {
     let bounded = |messages: &[Arc<Message>]| match text(messages).len() {
         ..8000 => ModelStep::say("fine"),
         _ => full(),
@@ -145,7 +145,7 @@ async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
     for kept in ["hi\nfine\n", "They begin: What is wrong here?", "output:history", "and now?"] {
         assert!(asked.contains(kept), "{kept}: {asked}");
     }
-    // What was said last stays when somebody asks for a compaction; what is said next is answered.
+    // The last message stays when the user requests a compaction; the next prompt is answered.
     assert!(matches!(stage.play(&log).await.ending, Ending::Failed { .. }));
     assert!(stage.session.compact().await.unwrap().is_none(), "what was said last stays");
     assert_eq!(stage.play("again").await.ending, fine);
@@ -156,7 +156,7 @@ async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
 }
 
 #[tokio::test]
-async fn a_provider_that_always_refuses_is_asked_twice_for_each_prompt() {
+async fn provider_that_always_refuses_gets_two_requests_per_prompt() {
     let big = "word ".repeat(400);
     let mut steps = vec![echo(&big), echo(&big), echo(&big)];
     steps.extend((0..20).map(|_| full()));
@@ -200,7 +200,7 @@ async fn a_known_window_bounds_what_is_sent() {
 }
 
 #[tokio::test]
-async fn where_nothing_may_be_left_out_nothing_is() {
+async fn disabled_compaction_drops_nothing() {
     let big = "word ".repeat(400);
     let mut steps: Vec<ModelStep> = (0..10).map(|_| echo(&big)).collect();
     steps.push(full());
@@ -215,7 +215,7 @@ async fn where_nothing_may_be_left_out_nothing_is() {
     end(&bench, stage).await;
 }
 
-/// A model that does what `steps` say whenever it is asked to summarise.
+/// A model that follows `steps` when it is asked for summaries.
 fn summariser(steps: Vec<ModelStep>) -> (Arc<ScriptedModel>, ContextSettings) {
     let model = Arc::new(ScriptedModel::new(steps).named("small"));
     let provider = Arc::clone(&model) as Arc<dyn posse_actors::ports::Provider>;
@@ -224,7 +224,7 @@ fn summariser(steps: Vec<ModelStep>) -> (Arc<ScriptedModel>, ContextSettings) {
 }
 
 #[tokio::test]
-async fn a_model_may_write_the_summary_and_pays_for_it_on_its_own_line() {
+async fn summary_model_has_its_own_line_in_the_costs() {
     let prompts = 8;
     let steps =
         (0..prompts).map(|nth| ModelStep::say(&format!("answer {nth}: {}", "so ".repeat(500))));
@@ -257,7 +257,7 @@ async fn a_model_may_write_the_summary_and_pays_for_it_on_its_own_line() {
 }
 
 #[tokio::test]
-async fn a_summariser_that_fails_costs_a_line_and_nothing_else() {
+async fn failed_summary_model_only_adds_a_warning() {
     let prompts = 6;
     let steps =
         (0..prompts).map(|nth| ModelStep::say(&format!("answer {nth}: {}", "so ".repeat(500))));
@@ -326,13 +326,13 @@ async fn interrupting_a_summary_ends_the_run_and_the_next_prompt_works() {
 }
 
 #[tokio::test]
-async fn a_crash_after_a_compaction_goes_on_with_what_it_left() {
+async fn crash_after_a_compaction_resumes_from_the_compacted_history() {
     let word = |nth: usize| echo(&format!("{nth} {}", "word ".repeat(400)));
     let mut steps = vec![ModelStep::say("hello")];
     steps.extend((0..30).map(word));
     let fail = FailPoints::default();
     let armed = fail.clone();
-    // The invocation crashes when it hears a reply long after the history was made smaller.
+    // The invocation crashes on a reply long after the compaction.
     steps.push(ModelStep::Told(Box::new(move |_: &[Arc<Message>]| {
         armed.arm("AgentInvocation", "Replied", 1);
         echo("lost")
@@ -357,7 +357,7 @@ async fn a_crash_after_a_compaction_goes_on_with_what_it_left() {
     assert_eq!(systems.count(), 1);
 }
 
-/// Facts in answers, prompts and outputs; rules in prompts; and five times it becomes too much.
+/// Facts in answers, prompts and outputs, rules in prompts, and five compactions.
 #[tokio::test]
 async fn facts_and_rules_survive_five_compactions() {
     let facts: Vec<String> = (0..20).map(|nth| format!("fact-{nth}-{}", nth * 7919)).collect();
@@ -373,7 +373,7 @@ async fn facts_and_rules_survive_five_compactions() {
     let mut prompts = Vec::new();
     for (nth, fact) in facts.iter().enumerate() {
         let rule = rules.get(nth / 4).filter(|_| nth % 4 == 0).copied().unwrap_or_default();
-        // In what a tool returned, in what the user said, in what the model said.
+        // In a tool output, a user message, and a model reply.
         let (output, said, answer) = match nth % 3 {
             0 => (fact.as_str(), "", ""),
             1 => ("", fact.as_str(), ""),
@@ -397,7 +397,7 @@ async fn facts_and_rules_survive_five_compactions() {
     for rule in rules {
         assert!(context.contains(rule), "{rule}: {context}");
     }
-    // Whoever reads can follow the ids that the context names.
+    // The ids in the context can be followed.
     let records = bench.journal.records();
     let readable = |id: &str| -> String {
         let said = |content: &[ContentPart]| text_of(content);
@@ -425,7 +425,7 @@ async fn facts_and_rules_survive_five_compactions() {
 
 #[tokio::test]
 async fn reported_usage_moves_the_threshold() {
-    // A tokenizer that makes twice as many tokens of the same bytes.
+    // A tokenizer with twice as many tokens per byte.
     let step = |nth: usize| {
         ModelStep::Told(Box::new(move |messages: &[Arc<Message>]| {
             let bytes: u64 = messages.iter().map(|m| posse_actors::context::tokens_of(m)).sum();
@@ -457,12 +457,12 @@ async fn reported_usage_moves_the_threshold() {
     let seen = compactions(&bench);
     assert!(!seen.is_empty());
     let most = bench.model.requests().iter().map(|r| text(r).len()).max().unwrap();
-    // 11,200 of its tokens are 22,400 bytes; one more turn was on its way.
+    // 11,200 of its tokens are 22,400 bytes, plus one more turn.
     assert!(most < 32_000, "{most}");
 }
 
 #[test]
-fn two_thousand_messages_fit_after_one_look() {
+fn two_thousand_messages_fit_after_one_compaction() {
     let user = |text: String| Message::User { content: vec![ContentPart::text(text)] };
     let mut history = Vec::new();
     for nth in 0..500 {
@@ -487,12 +487,12 @@ fn two_thousand_messages_fit_after_one_look() {
     }
     let mut goal = Goal::quarter(&history, 6, 3000);
     goal.tokens_max = 10_000;
-    // How long it takes is measured by `benches/compaction.rs`.
+    // `benches/compaction.rs` measures the time.
     assert!(compact(&history, &goal).unwrap().tokens_after <= 10_000);
 }
 
 #[tokio::test]
-async fn who_has_little_room_hears_it_once_and_what_to_do() {
+async fn low_context_warning_is_shown_once_with_advice() {
     let mut steps: Vec<ModelStep> =
         (0..12).map(|nth| echo(&format!("{nth} {}", "word ".repeat(200)))).collect();
     steps.push(ModelStep::say("done"));

@@ -1,14 +1,13 @@
-//! Agents that work for others: what they are given, what comes back, and what becomes of them when
-//! somebody stops, crashes or reaches a limit.
+//! Subagents: their handoff, their results, and their behaviour on stops, crashes and limits.
 
 mod contexts;
 mod faults;
+mod isolated_workspaces;
 mod limits;
 mod memory;
-mod returning;
-mod rooms;
+mod results;
+mod resume;
 mod stops;
-mod words;
 
 use std::sync::Arc;
 
@@ -27,8 +26,8 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{count, end, play, quick, soon};
 
-/// An agent with a model of its own, which sees `tools` and may call `calls`.
-fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]) -> Subagent {
+/// A subagent with its own model, which sees `tools` and may call `calls`.
+fn subagent(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]) -> Subagent {
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Subagent {
         name: name.to_owned(),
@@ -49,17 +48,17 @@ fn model(name: &str, steps: Vec<ModelStep>) -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::new(steps).named(name))
 }
 
-fn delegation(deputies: Vec<Subagent>) -> Delegation {
+fn delegation(subagents: Vec<Subagent>) -> Delegation {
     Delegation {
-        main_calls: deputies.iter().map(|deputy| deputy.name.clone()).collect(),
-        deputies,
+        main_calls: subagents.iter().map(|subagent| subagent.name.clone()).collect(),
+        subagents,
         limits: GovernorLimits::default(),
         turns_max: 10,
         ..Delegation::default()
     }
 }
 
-/// One call of an agent.
+/// One call of a subagent.
 fn call(agent: &str, more: &str) -> (String, String) {
     (DELEGATE.to_owned(), format!(r#"{{"agent":"{agent}","task":"look"{more}}}"#))
 }
@@ -68,7 +67,7 @@ fn calls(agents: &[&str]) -> ModelStep {
     ModelStep::Call(agents.iter().map(|agent| call(agent, "")).collect())
 }
 
-/// Reads what the agent answered that the model was told of.
+/// Reads the answer of the subagent that the last message named.
 fn reads(more: &'static str) -> ModelStep {
     ModelStep::Told(Box::new(move |messages| {
         let text = format!("{messages:?}");
@@ -85,7 +84,7 @@ fn reads(more: &'static str) -> ModelStep {
     }))
 }
 
-/// What the model read last of its tools, in the order of the calls.
+/// The results of the model's last calls, in the order of the calls.
 fn results(model: &ScriptedModel) -> Vec<String> {
     let last = model.requests().pop().unwrap();
     let result = |message: &Arc<Message>| match &**message {
@@ -111,7 +110,7 @@ fn outcomes(seen: &[Arc<Announcement>]) -> Vec<SubagentOutcome> {
 }
 
 #[tokio::test]
-async fn gives_a_task_away_and_reads_the_answer() {
+async fn delegates_a_task_and_reads_the_answer() {
     let scout = model(
         "scout",
         vec![ModelStep::calls("echo", &["a"]), ModelStep::say("It is in src/a.rs:3.")],
@@ -121,7 +120,7 @@ async fn gives_a_task_away_and_reads_the_answer() {
         ModelStep::Call(vec![call("scout", with)]),
         ModelStep::say("Mended."),
     ]);
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["echo"], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &["echo"], &[])]));
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "Mend it", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("Mended.".to_owned()));
@@ -164,7 +163,7 @@ async fn gives_a_task_away_and_reads_the_answer() {
 }
 
 #[tokio::test]
-async fn several_of_one_turn_work_side_by_side() {
+async fn delegations_of_one_turn_run_in_parallel() {
     let gate = Arc::new(Semaphore::new(0));
     let journaled = Journaled::default();
     let scouts: Vec<_> = ["a", "b", "c"]
@@ -173,9 +172,9 @@ async fn several_of_one_turn_work_side_by_side() {
         .collect();
     let mut bench = SessionBuilder::new(vec![calls(&["a", "b", "c"]), ModelStep::say("all")])
         .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
-    let deputies = ["a", "b", "c"].iter().zip(&scouts);
-    let deputies = deputies.map(|(name, model)| deputy(name, model, &["gated"], &[]));
-    bench.delegation = Some(delegation(deputies.collect()));
+    let subagents = ["a", "b", "c"].iter().zip(&scouts);
+    let subagents = subagents.map(|(name, model)| subagent(name, model, &["gated"], &[]));
+    bench.delegation = Some(delegation(subagents.collect()));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     for _ in 0..3 {
@@ -198,7 +197,7 @@ async fn several_of_one_turn_work_side_by_side() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_wait_is_told_at_the_next_safe_point() {
+async fn background_result_arrives_at_the_next_safe_point() {
     let (gate, scout_gate) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
     let journaled = Journaled::default();
     let scout = model("scout", vec![ModelStep::after(&scout_gate, ModelStep::say("found"))]);
@@ -210,7 +209,7 @@ async fn whoever_does_not_wait_is_told_at_the_next_safe_point() {
     ])
     .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
     bench.limits.parallel_calls_max = 1;
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let gated = |event: &Event| matches!(event, Event::ToolStarted { name, .. } if name == "gated");
@@ -234,7 +233,7 @@ async fn whoever_does_not_wait_is_told_at_the_next_safe_point() {
 }
 
 #[tokio::test]
-async fn a_result_can_be_waited_for_and_read_in_pieces() {
+async fn result_can_be_awaited_and_read_in_pages() {
     let gate = Arc::new(Notify::new());
     let long = format!("begin {} end", "x".repeat(60_000));
     let scout = model("scout", vec![ModelStep::after(&gate, ModelStep::Say(vec![long]))]);
@@ -246,7 +245,7 @@ async fn a_result_can_be_waited_for_and_read_in_pieces() {
         ModelStep::call("agent_result", r#"{"id":"inv-99"}"#),
         ModelStep::say("done"),
     ]);
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let waits = |event: &Event| matches!(event, Event::ToolRequested { arguments, .. } if arguments.contains("waitSeconds"));
@@ -271,8 +270,8 @@ async fn a_result_can_be_waited_for_and_read_in_pieces() {
     assert!(texts[4].starts_with("You have started no agent"), "{}", texts[4]);
 }
 
-/// Waits until the scout was asked for the `turn`th time, lets the next `times` replies crash who
-/// hears them, and lets the scout go on.
+/// Waits for the scout's `turn`th request, crashes the receiver of its next `times` replies, and
+/// lets the scout continue.
 async fn crash_the_scout(
     bench: &SessionBuilder,
     stage: &mut RunningSession,
@@ -287,7 +286,7 @@ async fn crash_the_scout(
 }
 
 #[tokio::test]
-async fn a_child_that_crashes_is_rebuilt_and_answers() {
+async fn crashed_subagent_is_rebuilt_and_answers() {
     let gate = Arc::new(Notify::new());
     let scout = model(
         "scout",
@@ -299,7 +298,7 @@ async fn a_child_that_crashes_is_rebuilt_and_answers() {
     );
     let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("done")]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["echo"], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &["echo"], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     crash_the_scout(&bench, &mut stage, 2, 1, &gate).await;
@@ -314,14 +313,14 @@ async fn a_child_that_crashes_is_rebuilt_and_answers() {
 }
 
 #[tokio::test]
-async fn a_child_that_always_crashes_is_a_failure_and_nothing_more() {
+async fn subagent_that_always_crashes_only_fails_itself() {
     let gate = Arc::new(Notify::new());
     let first = ModelStep::after(&gate, ModelStep::say("never heard"));
     let steps = std::iter::once(first).chain((0..9).map(|_| ModelStep::say("never heard")));
     let scout = model("scout", steps.collect());
     let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("done")]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     crash_the_scout(&bench, &mut stage, 1, 4, &gate).await;
@@ -335,7 +334,7 @@ async fn a_child_that_always_crashes_is_a_failure_and_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_caller_that_crashes_waits_again_for_those_that_work_for_it() {
+async fn rebuilt_caller_waits_again_for_its_subagents() {
     let gate = Arc::new(Notify::new());
     let scout = model("scout", vec![ModelStep::after(&gate, ModelStep::say("found"))]);
     let mut bench = SessionBuilder::new(vec![
@@ -343,7 +342,7 @@ async fn a_caller_that_crashes_waits_again_for_those_that_work_for_it() {
         ModelStep::say("done"),
     ]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     bench.fail.arm("AgentInvocation", "Deliver", 1);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -380,20 +379,20 @@ fn asks_about_writing(action: &Action, _: &Situation<'_>) -> Verdict {
 }
 
 #[tokio::test]
-async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
+async fn permission_request_of_any_depth_reaches_the_user_with_its_path() {
     // Its main agent waits for it, or has ended.
     for (depth, waits) in (1..=6_usize).flat_map(|depth| [(depth, true), (depth, false)]) {
         let gate = Arc::new(Notify::new());
         let journaled = Journaled::default();
         let names: Vec<String> = (1..=depth).map(|nth| format!("a{nth}")).collect();
-        let deputies = names.iter().enumerate().map(|(nth, name)| {
+        let subagents = names.iter().enumerate().map(|(nth, name)| {
             let next = names.get(nth + 1).map(String::as_str);
             let first = match next {
                 Some(next) => calls(&[next]),
                 None => ModelStep::after(&gate, ModelStep::calls("write", &["x"])),
             };
             let own = model(name, vec![first, ModelStep::say("so")]);
-            deputy(name, &own, &["write"], next.as_slice())
+            subagent(name, &own, &["write"], next.as_slice())
         });
         let more = if waits { "" } else { r#","wait":false"# };
         let mut bench = SessionBuilder::new(vec![
@@ -407,7 +406,7 @@ async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
         bench.delegation = Some(Delegation {
             main_calls: vec!["a1".to_owned()],
             limits,
-            ..delegation(deputies.collect())
+            ..delegation(subagents.collect())
         });
         let mut stage = bench.start().await;
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tools that the user runs themselves: judged and recorded like calls of the agent.
+//! Tool calls made by the user: judged and recorded like calls of the agent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ fn users(history: &[Arc<Message>]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
+async fn user_call_is_confirmed_and_reported_with_the_next_prompt() {
     for allowed in [true, false] {
         let journaled = Journaled::default();
         let mut bench = SessionBuilder::new(vec![ModelStep::say("fine")])
@@ -65,7 +65,7 @@ async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
 }
 
 #[tokio::test]
-async fn it_is_stopped_like_everything_else() {
+async fn user_call_can_be_stopped() {
     let journaled = Journaled::default();
     let bench = SessionBuilder::new(Vec::new()).tool(HangingTool::new(journaled.clone()));
     let mut stage = bench.start().await;
@@ -76,14 +76,14 @@ async fn it_is_stopped_like_everything_else() {
     assert_eq!(outcome.ending, Ending::Interrupted);
     let running = stage.session.call(call("hang")).await.unwrap();
     stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
-    // The end of the session is the end of it, too.
+    // The end of the session stops the call, too.
     let seen = soon("the end", stage.end()).await;
     assert_eq!(soon("the call", running.outcome()).await.unwrap().ending, Ending::Interrupted);
     assert_eq!(count(&seen, "tool.failed"), 2);
 }
 
 #[tokio::test]
-async fn a_process_that_ends_meanwhile_leaves_nothing_untold() {
+async fn user_call_cut_off_by_process_end_is_reported() {
     let bench = SessionBuilder::new(Vec::new()).tool(WritingTool::new(Journaled::default()));
     let mut stage = bench.start().await;
     let running = stage.session.call(call("write")).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_process_that_ends_meanwhile_leaves_nothing_untold() {
         }
         let unknown = usize::from(started && !ended);
         assert_eq!(count(&seen, "tool.outcome_unknown"), unknown, "{cut} records");
-        // And a third process knows that it was told.
+        // A third process knows that the model was informed.
         let again = replay(&second.journal.records(), None);
         assert_eq!((again.own_call, again.queued), (None, Vec::new()));
         assert_eq!(users(&again.messages), said);

@@ -1,5 +1,4 @@
-//! Sessions that go on from their journal: whatever prefix of it is there, nothing is lost and
-//! nothing happens twice.
+//! Sessions resumed from any prefix of their journal: nothing is lost and nothing happens twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,10 +18,10 @@ use tokio::sync::Notify;
 
 use crate::support::{check_pairs, soon};
 
-/// How often each call with effects ran, in all processes.
-pub(crate) type Runs = Arc<Mutex<BTreeMap<CallId, u32>>>;
+/// Number of executions of each call with side effects, in all processes.
+pub(crate) type RunCounts = Arc<Mutex<BTreeMap<CallId, u32>>>;
 
-/// Asks about what has effects, unless a grant covers it.
+/// A policy that asks about side effects, unless a grant covers them.
 pub(crate) fn careful() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|action: &Action, situation: &Situation<'_>| {
         let covered = situation.grants.iter().any(|grant| grant.operation == action.tool);
@@ -44,7 +43,7 @@ pub(crate) fn careful() -> Arc<dyn Policy> {
     }))
 }
 
-fn bench(steps: Vec<ModelStep>, runs: &Runs) -> SessionBuilder {
+fn bench(steps: Vec<ModelStep>, runs: &RunCounts) -> SessionBuilder {
     let runs = Arc::clone(runs);
     let count = move |id: &CallId| *runs.lock().unwrap().entry(id.clone()).or_default() += 1;
     let mut bench = SessionBuilder::new(steps).tool(GuardedTool::with_effect(count));
@@ -53,7 +52,7 @@ fn bench(steps: Vec<ModelStep>, runs: &Runs) -> SessionBuilder {
 }
 
 /// A second process on the journal of `records`.
-fn second(records: &[StoredRecord], steps: Vec<ModelStep>, runs: &Runs) -> SessionBuilder {
+fn second(records: &[StoredRecord], steps: Vec<ModelStep>, runs: &RunCounts) -> SessionBuilder {
     let mut bench = bench(steps, runs);
     bench.journal = Arc::new(MemoryStore::of(records.to_vec()));
     bench.process = 2;
@@ -71,7 +70,7 @@ fn say(text: &str) -> Vec<ContentPart> {
     vec![ContentPart::text(text)]
 }
 
-/// Waits for the outcome, and says yes to whatever is asked meanwhile.
+/// Waits for the outcome, and allows every permission request meanwhile.
 pub(crate) async fn agree(
     stage: &mut RunningSession,
     outcome: impl Future<Output = Option<TurnOutcome>>,
@@ -97,9 +96,9 @@ pub(crate) async fn agree(
     .await
 }
 
-/// Text, two parallel reads, a call with effects that is asked about, steering, a second prompt
-/// after a compaction, and a grant.
-async fn story(runs: &Runs) -> Vec<StoredRecord> {
+/// Text, two parallel reads, a confirmed call with a side effect, steering, a second prompt after a
+/// compaction, and a grant.
+async fn story(runs: &RunCounts) -> Vec<StoredRecord> {
     let gate = Arc::new(Notify::new());
     let steps = vec![
         ModelStep::calls("echo", &["a", "b"]),
@@ -141,7 +140,7 @@ async fn story(runs: &Runs) -> Vec<StoredRecord> {
     bench.journal.records()
 }
 
-/// Texts of users in a history.
+/// Texts of user messages in a history.
 pub(crate) fn users(history: &[Arc<Message>]) -> Vec<String> {
     let text = |message: &Arc<Message>| match &**message {
         Message::User { content } => Some(text_of(content)),
@@ -150,7 +149,7 @@ pub(crate) fn users(history: &[Arc<Message>]) -> Vec<String> {
     history.iter().filter_map(text).collect()
 }
 
-/// What users said in `records`, as far as it was recorded.
+/// Recorded texts of users in `records`.
 fn acknowledged(records: &[StoredRecord]) -> Vec<String> {
     let text = |record: &StoredRecord| match &record.event {
         Event::UserMessage { content, message_id: None } | Event::MessageQueued { content, .. } => {
@@ -161,7 +160,7 @@ fn acknowledged(records: &[StoredRecord]) -> Vec<String> {
     records.iter().filter_map(text).collect()
 }
 
-/// Calls whose intent is in `records`, and those of them that have no end there.
+/// Calls whose intent is in `records`, and those of them without an end.
 pub(crate) fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
     let (mut started, mut open) = (Vec::new(), Vec::new());
     for record in records {
@@ -180,12 +179,12 @@ pub(crate) fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
 }
 
 #[tokio::test]
-async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
-    let whole = story(&Runs::default()).await;
+async fn resumes_from_every_prefix_without_loss_or_repetition() {
+    let whole = story(&RunCounts::default()).await;
     for length in 0..=whole.len() {
         let prefix = &whole[..length];
         let (ran_before, open) = started(prefix);
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let bench = second(prefix, done(), &runs);
         let unfinished = bench.resumption.as_ref().unwrap().is_unfinished();
         let mut stage = bench.start().await;
@@ -218,7 +217,7 @@ async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
             (&[][..], &[][..]),
             "{length}"
         );
-        // What had started never starts again, and what is not known is said, once.
+        // A started call never starts again, and an unknown result is reported once.
         for (id, count) in runs.lock().unwrap().iter() {
             assert!(!ran_before.contains(id) && *count == 1, "{length}: {id} ran {count} times");
         }
@@ -228,7 +227,7 @@ async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
             });
             assert_eq!(told.count(), 1, "{length}: {id}");
         }
-        // What the user said is there, each once, unless a compaction removed it.
+        // Each user message is there once, unless a compaction removed it.
         let compacted = records.iter().any(|r| matches!(r.event, Event::ContextCompacted { .. }));
         let mut said = acknowledged(&records);
         let mut heard = users(&after.messages);
@@ -241,13 +240,13 @@ async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
     }
 }
 
-/// The same with a second break: the records of a resumed run are cut, and it is resumed again.
+/// A second break: the records of a resumed run are cut, and it is resumed again.
 #[tokio::test]
-async fn goes_on_from_every_prefix_of_a_run_that_had_gone_on() {
-    let whole = story(&Runs::default()).await;
+async fn resumes_from_every_prefix_of_a_resumed_run() {
+    let whole = story(&RunCounts::default()).await;
     let asked = |record: &StoredRecord| matches!(record.event, Event::PermissionRequested { .. });
     let cut = whole.iter().position(asked).unwrap() + 1;
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let bench = second(
         &whole[..cut],
         vec![ModelStep::calls("echo", &["x"]), ModelStep::say("done")],
@@ -261,7 +260,7 @@ async fn goes_on_from_every_prefix_of_a_run_that_had_gone_on() {
     for length in cut..=resumed.len() {
         let prefix = &resumed[..length];
         let (ran_before, _) = started(prefix);
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let mut bench = second(prefix, done(), &runs);
         bench.process = 3;
         let mut stage = bench.start().await;
@@ -287,12 +286,12 @@ fn position(records: &[StoredRecord], wanted: impl Fn(&Event) -> bool) -> usize 
 
 #[tokio::test]
 async fn asks_again_under_the_same_id() {
-    let whole = story(&Runs::default()).await;
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
     let Event::PermissionRequested { request_id: before, .. } = &whole[cut - 1].event else {
         unreachable!()
     };
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
     let running = stage.session.resume().await.unwrap();
@@ -309,10 +308,10 @@ async fn asks_again_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn withdraws_the_question_of_a_call_that_need_not_ask_any_more() {
-    let whole = story(&Runs::default()).await;
+async fn withdraws_the_request_of_a_call_that_is_allowed_now() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let mut bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     bench.policy = posse_actors::testing::allow_all();
     let mut stage = bench.start().await;
@@ -324,10 +323,10 @@ async fn withdraws_the_question_of_a_call_that_need_not_ask_any_more() {
 }
 
 #[tokio::test]
-async fn drops_what_broke_off_when_the_user_says_something_else() {
-    let whole = story(&Runs::default()).await;
+async fn new_prompt_drops_the_unfinished_run() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let bench = second(&whole[..cut], vec![ModelStep::say("as you like")], &runs);
     let mut stage = bench.start().await;
     let outcome = stage.play("do something else").await;
@@ -340,10 +339,10 @@ async fn drops_what_broke_off_when_the_user_says_something_else() {
 }
 
 #[tokio::test]
-async fn tells_model_and_user_that_an_outcome_is_unknown() {
-    let whole = story(&Runs::default()).await;
+async fn unknown_outcome_is_reported_to_model_and_user() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let bench = second(&whole[..cut], vec![ModelStep::say("I shall look")], &runs);
     let mut stage = bench.start().await;
     let unknown = stage.until(|event| matches!(event, Event::ToolOutcomeUnknown { .. })).await;
@@ -358,7 +357,7 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     assert_eq!(unknown.record(), Some(cut as u64 + 2), "right after session.resumed");
     let running = stage.session.resume().await.unwrap();
     let outcome = agree(&mut stage, running.outcome(), Scope::Once).await;
-    // The turns of the run before count on.
+    // The turns of the earlier run count.
     assert_eq!((outcome.ending, outcome.turns), (Ending::Answered("I shall look".to_owned()), 3));
     stage.end().await;
     let told = bench.model.requests()[0].iter().any(|message| {
@@ -370,11 +369,11 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
 }
 
 #[tokio::test]
-async fn keeps_what_was_allowed_only_in_the_same_place() {
-    let whole = story(&Runs::default()).await;
+async fn session_grants_hold_only_in_the_same_directory() {
+    let whole = story(&RunCounts::default()).await;
     let ended = whole.len();
     for (cwd, asked) in [("/project", false), ("/elsewhere", true)] {
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let steps = vec![ModelStep::calls("guarded", &["again"]), ModelStep::say("done")];
         let mut bench = second(&whole[..ended], steps, &runs);
         bench.cwd = cwd.to_owned();
@@ -388,10 +387,10 @@ async fn keeps_what_was_allowed_only_in_the_same_place() {
 }
 
 #[tokio::test]
-async fn branches_off_without_touching_what_was() {
-    let whole = story(&Runs::default()).await;
+async fn fork_leaves_the_original_unchanged() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let mut bench = bench(vec![ModelStep::say("another way")], &runs);
     bench.process = 2;
     let branch = Branch { session: SessionId::new("parent"), record: cut as u64 };
@@ -429,10 +428,10 @@ fn whole_usage(records: &[StoredRecord]) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn counts_what_was_used_before_and_counts_it_once() {
-    let whole = story(&Runs::default()).await;
+async fn earlier_usage_is_counted_once() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
     let running = stage.session.resume().await.unwrap();
@@ -446,9 +445,9 @@ async fn counts_what_was_used_before_and_counts_it_once() {
     assert_eq!((usage.input_tokens, turns), (whole_usage(&records), 3));
 }
 
-/// A run that was parked or interrupted has ended: another one goes on with its history.
+/// A run that was parked or interrupted has ended: another one continues with its history.
 #[tokio::test]
-async fn goes_on_after_an_interruption_in_the_same_process() {
+async fn continues_after_an_interruption_in_the_same_process() {
     let gate = Arc::new(Notify::new());
     let bench = SessionBuilder::new(vec![
         ModelStep::after(&gate, ModelStep::say("never")),
@@ -469,12 +468,12 @@ async fn goes_on_after_an_interruption_in_the_same_process() {
     check_pairs(&bench.journal.records());
 }
 
-/// What the rebuilt invocation crashes over is rebuilt again, with what it was before.
+/// An invocation that crashes after a rebuild is rebuilt again, with its earlier state.
 #[tokio::test]
-async fn a_resumed_run_that_crashes_is_rebuilt() {
-    let whole = story(&Runs::default()).await;
+async fn resumed_run_that_crashes_is_rebuilt() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let mut bench =
         second(&whole[..cut], vec![ModelStep::say("one"), ModelStep::say("two")], &runs);
     bench.asking = Asking::Yes;

@@ -1,5 +1,5 @@
-//! The title of a session: asked of the model that has the role, once, after the first answer, and
-//! in nobody's way.
+//! The session title: requested once from the model with the role, after the first answer, without
+//! delaying anything.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::support::{count, end, play, quick, soon};
 
-/// A session that answers, and a model for titles that does `steps`.
+/// A session that answers, and a title model that follows `steps`.
 fn bench(steps: Vec<ModelStep>) -> (SessionBuilder, Arc<ScriptedModel>) {
     let mut bench = SessionBuilder::new(vec![
         ModelStep::calls("echo", &["a"]),
@@ -39,7 +39,7 @@ fn titles(seen: &[Arc<Announcement>]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_session_is_named_once_and_keeps_its_name() {
+async fn title_is_requested_once_and_kept() {
     let (first, namer) = bench(vec![ModelStep::say("\"Mend the\u{7} login.\"\nand more")]);
     let mut stage = first.start().await;
     play(&mut stage, "Please mend the login", &[]).await.unwrap();
@@ -62,7 +62,7 @@ async fn a_session_is_named_once_and_keeps_its_name() {
         "and is part of the whole"
     );
 
-    // Another process goes on with it, and asks nobody.
+    // Another process resumes it and requests no title.
     let records = first.journal.records();
     let replayed = replay(&records, None);
     assert_eq!(replayed.title.as_deref(), Some("Mend the login"));
@@ -77,7 +77,7 @@ async fn a_session_is_named_once_and_keeps_its_name() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_over_waits_for_its_title_and_an_interrupted_one_does_not() {
+async fn ended_run_waits_for_its_title_unless_interrupted() {
     for interrupted in [false, true] {
         let gate = Arc::new(Notify::new());
         let (bench, namer) = bench(vec![ModelStep::after(&gate, ModelStep::say("Mend it"))]);
@@ -108,7 +108,7 @@ async fn a_run_that_is_over_waits_for_its_title_and_an_interrupted_one_does_not(
 }
 
 #[tokio::test]
-async fn a_model_that_fails_or_hangs_costs_a_line_and_nothing_else() {
+async fn failed_or_hanging_title_model_only_adds_a_warning() {
     let source = "no such model".into();
     let (bench, namer) =
         bench(vec![ModelStep::Fail(String::new(), ProviderError::Rejected { source })]);
@@ -125,7 +125,7 @@ async fn a_model_that_fails_or_hangs_costs_a_line_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn without_the_role_nobody_is_asked() {
+async fn no_title_is_requested_without_the_role() {
     let (mut bench, namer) = bench(vec![ModelStep::say("never")]);
     bench.context = ContextSettings::default();
     let mut stage = bench.start().await;

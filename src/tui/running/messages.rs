@@ -16,7 +16,7 @@ type StyledLines = Vec<(Role, String)>;
 
 /// Introduction of a session.
 pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
-    let kept = if options.kept { "" } else { " (not kept, cannot be resumed)" };
+    let kept = if options.kept { "" } else { " (not stored, cannot be resumed)" };
     let mut lines = vec![(
         Role::Dim,
         format!("posse {} · session {}{kept}", env!("CARGO_PKG_VERSION"), app.session),

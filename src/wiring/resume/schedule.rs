@@ -30,8 +30,8 @@ const SAID: [&str; 11] = [
     "timeout",
 ];
 
-/// Variables of the world that a run needs and a timer does not have, besides those of the network.
-/// They are passed by name: some have secrets in them.
+/// Variables that a run needs and a timer does not have, except those of the network. They are
+/// passed by name: some contain secrets.
 const NEEDED: [&str; 6] =
     ["HOME", "PATH", "POSSE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME"];
 
@@ -68,7 +68,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         provider,
         model,
         thinking,
-        // As settings, below.
+        // Passed as settings, below.
         max_turns: _,
         timeout: _,
         budget_micro_usd: _,
@@ -86,7 +86,7 @@ fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec
         output_format: _,
         input_format: _,
         verbose: _,
-        // A cassette is of one process.
+        // A cassette belongs to one process.
         record: _,
         sandbox,
         network,
@@ -167,8 +167,8 @@ fn variables(settings: &Settings, profile: &str, environment: &Environment) -> V
     names
 }
 
-/// Variables that are settings without a flag, with their values: the shell into which the line is
-/// put may not have them.
+/// Variables for settings without a flag, with their values: the shell that runs the command may
+/// not have them.
 fn values(layers: &Layers, environment: &Environment) -> Vec<(String, String)> {
     let leaves = layers.iter().filter(|(key, _)| !SAID.contains(key));
     let set = leaves.filter_map(|(_, leaf)| match leaf.origin {
@@ -222,11 +222,11 @@ mod tests {
         (flags.join(" "), values(&loaded.layers, &environment))
     }
 
-    /// Flags of the run, its variables, and the flags of the line.
+    /// Flags of the run, its variables, and the expected flags of the command.
     type ScheduleCase<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], String);
 
     #[test]
-    fn the_line_for_a_timer_may_do_no_more_than_the_run() {
+    fn timer_command_permits_no_more_than_the_run() {
         let usual = "--sandbox workspace-write --network deny";
         let table: [ScheduleCase<'_>; 15] = [
             (&[], &[], usual.into()),
@@ -252,7 +252,7 @@ mod tests {
                 ],
                 format!("{usual} --max-turns 4 --timeout 120000ms --budget 1.250000"),
             ),
-            // A flag comes before a variable.
+            // A flag takes precedence over a variable.
             (
                 &["--sandbox", "read-only"],
                 &[("POSSE_SANDBOX", "off")],
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_whoever_takes_over_and_proxies_are_passed_by_name() {
+    fn keys_of_fallbacks_and_proxies_are_passed_by_name() {
         let fallback = vec!["anthropic".to_owned()];
         let settings = crate::config::ProviderSettings { fallback, ..Default::default() };
         let dir = tempfile::tempdir().unwrap();

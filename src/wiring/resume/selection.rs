@@ -20,10 +20,10 @@ use crate::wiring::run::runtime;
 /// Maximum characters of a prompt in the list.
 const PROMPT_MAX: usize = 60;
 
-/// Sessions that an error offers.
+/// Sessions listed in an error.
 const OFFERED_MAX: usize = 5;
 
-/// The session that `resume` means, seen from `cwd`.
+/// The session that `resume` selects, seen from `cwd`.
 pub(super) fn find(
     resume: &Resume,
     state: &StateDir,
@@ -47,22 +47,22 @@ pub(super) fn find(
             }
             let ids: Vec<String> =
                 sessions.iter().take(OFFERED_MAX).map(|s| format!("`{}`", s.id)).collect();
-            let what = "which session should go on?";
+            let what = "resume which session?";
             Err(Failure::new("CLI012", Exit::Usage, what)
-                .because("without a terminal nobody can choose one")
+                .because("selecting a session needs a terminal")
                 .fix(format!("give one of {}, or --last for the newest", ids.join(", "))))
         }
     }
 }
 
-/// The session of the project that was worked on last.
+/// The most recently used session of the project.
 fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<StoredSession, Failure> {
     for found in state.by_use(Within::Project(cwd))? {
         if journal::has_begun(&found.dir) {
             return Ok(found);
         }
-        // It broke off before its first record, or something has emptied it.
-        notes.push(format!("session {} has no record and is left out", found.id));
+        // It broke off before its first record, or the file was emptied.
+        notes.push(format!("session {} has no records and is skipped", found.id));
     }
     let none = || match &notes[..] {
         [] => none_here(),
@@ -77,8 +77,8 @@ fn none_here() -> Failure {
         .fix("`posse sessions list --all` shows every session")
 }
 
-/// Sessions with records of the directory, or, if it has none, of its project; those that were
-/// worked on last come first.
+/// Sessions with records of the directory, or, if it has none, of its project; most recently used
+/// first.
 pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
     let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
     let mut here = state.summaries(Within::Project(cwd))?;
@@ -110,17 +110,17 @@ pub(super) fn instead(
     };
     let earlier = sessions.into_iter().skip_while(|other| other.id != found.id).skip(1).find(sound);
     let what = format!("{} (`-c` means session `{}`, which was used last)", failure.what, found.id);
-    let aside = format!("`posse sessions verify {}` says what is wrong with it", found.id);
+    let aside = format!("`posse sessions verify {}` shows the damage", found.id);
     let fix = match earlier {
         Some(other) => {
             let summary = SessionSummary::of(other);
             let prompt = summary.prompt.unwrap_or_default();
             let prompt: String = printable(&prompt).chars().take(PROMPT_MAX).collect();
             let id = summary.id;
-            format!("`posse resume {id}` goes on with the one before it ({prompt}); {aside}")
+            format!("`posse resume {id}` resumes the one before it ({prompt}); {aside}")
         }
         None => {
-            format!("no other session here is sound: begin a new one with `posse run`; {aside}")
+            format!("no other session here is undamaged: start a new one with `posse run`; {aside}")
         }
     };
     Failure { what, ..failure }.fix(fix)
@@ -134,7 +134,7 @@ pub(crate) fn pick(
     let rows: Vec<SessionRow> = sessions.iter().map(row).collect();
     let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
-    // Some terminals do not know how large they are.
+    // Some terminals report no size.
     let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
     let size = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
     let picked = runtime()?.block_on(picker::pick(&rows, dumb, size));

@@ -9,10 +9,10 @@ use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, StateDir};
 
 use super::{
-    BYTES_MAX, HistoryPage, branched, copied_outcome, is_mains, outcome, tell, tell_message,
+    BYTES_MAX, HistoryPage, branched, copied_outcome, is_main, outcome, tell, write_message,
 };
 
-/// Sessions that branched off from one another, one behind the other.
+/// Most sessions in a chain of forks.
 const ORIGINS_MAX: usize = 32;
 
 /// State directory.
@@ -36,7 +36,7 @@ impl Origins {
 
     /// Messages before `branch`, about `room` bytes.
     pub(super) async fn said(&self, branch: Branch, room: usize) -> Result<String, String> {
-        self.blocking(move |origins| origins.said_before(branch, room)).await
+        self.blocking(move |origins| origins.messages_before(branch, room)).await
     }
 
     /// Messages in `session` before record `end`, if it is an ancestor.
@@ -93,7 +93,7 @@ impl Origins {
         Err(too_many())
     }
 
-    fn said_before(&self, branch: Branch, room: usize) -> Result<String, String> {
+    fn messages_before(&self, branch: Branch, room: usize) -> Result<String, String> {
         let mut text = String::new();
         let mut next = Some((branch, room));
         for _ in 0..ORIGINS_MAX {
@@ -120,7 +120,7 @@ impl Origins {
                 let end = end.min(branch.record.saturating_add(1));
                 let told = self.tell(&branch, end, BYTES_MAX)?;
                 let rest = BYTES_MAX.saturating_sub(told.text.len());
-                let before = told.before.map(|before| self.said_before(before, rest));
+                let before = told.before.map(|before| self.messages_before(before, rest));
                 let before = before.map(|before| before.unwrap_or_else(|why| format!("({why})\n")));
                 return Ok(before.unwrap_or_default() + &told.text);
             }
@@ -146,14 +146,14 @@ impl Origins {
         let (mut before, mut copied) = (None, String::new());
         let last = end.saturating_sub(1).min(branch.record);
         let read = journal::until(&found, last, &|_| true, &mut |record| {
-            if !is_mains(record.origin.as_deref()) {
+            if !is_main(record.origin.as_deref()) {
                 return;
             }
             let mut piece = String::new();
             if let Some((at, history)) = branched(&record.event) {
                 before = Some(at);
                 for message in history {
-                    tell_message(message, &mut copied);
+                    write_message(message, &mut copied);
                 }
                 return;
             }

@@ -12,16 +12,16 @@ use crate::failure::{Failure, printable};
 use crate::tools;
 use crate::wiring::subagents;
 
-/// Lines of a text that are shown, and bytes of them.
+/// Lines of a text that are shown.
 const LINES_MAX: usize = 8;
 const BYTES_MAX: usize = 600;
 /// Rules of an agent that are shown.
 const RULES_MAX: usize = 8;
-/// Characters of one of them.
+/// Characters of one rule.
 const RULE_CHARS_MAX: usize = 200;
 
 /// All of them, evaluated as trusted.
-pub(super) struct Contents {
+pub(super) struct TrustContents {
     root: PathBuf,
     roster: Roster,
     skills: Skills,
@@ -29,14 +29,14 @@ pub(super) struct Contents {
     brings_providers: bool,
 }
 
-impl Contents {
-    /// Reads them. `settings` are those that count without the project.
+impl TrustContents {
+    /// Loads them. `settings` are those without the project.
     pub(super) fn of(
         root: &Path,
         dirs: &Dirs,
         settings: &Settings,
         file: Option<&ProjectFile>,
-    ) -> Contents {
+    ) -> TrustContents {
         let settings = Settings { trust_project: true, ..settings.clone() };
         let roster = subagents::roster(root, dirs, &settings, &tools::NAMES.map(str::to_owned));
         let project = Some(root.to_owned());
@@ -45,7 +45,7 @@ impl Contents {
         let mut wanted = file.iter().flat_map(|file| &file.wanted);
         let brings_providers =
             wanted.any(|wanted| wanted.fate == Fate::Waits && wanted.key.starts_with("providers."));
-        Contents { root: root.to_owned(), roster, skills, brings_providers }
+        TrustContents { root: root.to_owned(), roster, skills, brings_providers }
     }
 
     /// Lines about the agent of that file.
@@ -144,7 +144,7 @@ impl Contents {
     }
 
     fn agent_flaws(&self, place: &str) -> Vec<String> {
-        // Which providers there are is known when the project is trusted.
+        // The providers are known when the project is trusted.
         let known = |failure: &&Failure| !(self.brings_providers && failure.code == "AGN006");
         let refused = self.roster.refused().filter(known).map(|flaw| (flaw, "left out: "));
         let odd = self.roster.remarks().iter().map(|flaw| (flaw, ""));
@@ -185,11 +185,11 @@ fn facts(agent: &Agent) -> Vec<String> {
     }
     if agent.delegation.can_delegate {
         let whom = agent.delegation.allowed.as_ref();
-        let whom = whom.map_or_else(|| "whoever can be called".to_owned(), |all| all.join(", "));
+        let whom = whom.map_or_else(|| "every callable agent".to_owned(), |all| all.join(", "));
         facts.push(format!("it may call {whom}"));
     }
     if let Some(profile) = &agent.profile {
-        facts.push(format!("what it reads is sent to provider {profile}"));
+        facts.push(format!("its context is sent to provider {profile}"));
     }
     facts
 }

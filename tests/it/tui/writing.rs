@@ -267,14 +267,14 @@ fn undo_reverts_the_last_change_unless_the_file_changed_since() {
     tmux.wait_for("❯ a task");
     machine.write("a.txt", "mine\n");
     tmux.says("/undo");
-    tmux.wait_for("is not as the change left it");
+    tmux.wait_for("was modified after the change");
     assert_eq!(machine.read("a.txt"), "mine\n");
     machine.write("a.txt", "new\r\n");
     tmux.says("/undo");
     tmux.wait_until("the old file", |_| machine.read("a.txt") == "old\r\n");
     tmux.wait_for("❯ a task");
     tmux.says("/undo");
-    tmux.wait_for("there is no change to take back");
+    tmux.wait_for("there is no change to undo");
 }
 
 #[test]

@@ -9,15 +9,15 @@ use crate::delegation::{ActionLog, Caps, SubagentEnd, SubagentOutcome, follow_fi
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
 use crate::ports::WorktreeSummary;
 
-/// An agent that was started to work for another.
+/// A subagent that was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that come one by one, as records do")]
 pub struct Delegated {
-    /// Its own.
+    /// Its own origin.
     pub origin: Arc<Origin>,
-    /// The one that it works for.
+    /// Origin of its caller.
     pub caller: Arc<Origin>,
-    /// The call that asked for it last.
+    /// The call that started or resumed it last.
     pub call_id: CallId,
     /// The provider profile.
     pub provider: String,
@@ -33,15 +33,15 @@ pub struct Delegated {
     pub briefed: bool,
     /// True if its start is recorded.
     pub began: bool,
-    /// The files that its calls were about, the last one last.
+    /// Files that its calls referred to, newest last.
     pub files: Vec<String>,
     /// Actions of all its calls.
-    #[serde(default)]
-    pub deeds: ActionLog,
+    #[serde(default, rename = "deeds")]
+    pub actions: ActionLog,
     /// Running time since its last start, in milliseconds, without downtime between processes.
     #[serde(default)]
     pub worked_ms: u64,
-    /// Since when it is counted in this process (milliseconds since 1970).
+    /// Start of the current measurement in this process (milliseconds since 1970).
     #[serde(default)]
     since_ms: Option<u64>,
     /// True if its report was deleted from the memory.
@@ -50,11 +50,11 @@ pub struct Delegated {
     pub said: String,
     /// Total number of turns.
     pub replies: u32,
-    /// Its replies since it was started last.
+    /// Number of replies since its last start.
     pub turns: u32,
-    /// Their tokens.
+    /// Tokens of those replies.
     pub usage: Usage,
-    /// Tokens of all of its replies.
+    /// Tokens of all its replies.
     pub used: Usage,
     /// Known cost of all replies, in billionths of a dollar.
     pub nano_usd: u64,
@@ -77,9 +77,9 @@ pub struct Delegated {
 impl Delegated {
     /// A new start, with the known state of earlier ones.
     fn after(known: Option<Delegated>, origin: Arc<Origin>, caller: Arc<Origin>) -> Delegated {
-        let (starts, replies, nano_usd, used, files, deeds) = match known {
-            Some(Delegated { starts, replies, nano_usd, used, files, deeds, .. }) => {
-                (starts, replies, nano_usd, used, files, deeds)
+        let (starts, replies, nano_usd, used, files, actions) = match known {
+            Some(Delegated { starts, replies, nano_usd, used, files, actions, .. }) => {
+                (starts, replies, nano_usd, used, files, actions)
             }
             None => (0, 0, 0, Usage::default(), Vec::new(), ActionLog::default()),
         };
@@ -95,7 +95,7 @@ impl Delegated {
             briefed: false,
             began: false,
             files,
-            deeds,
+            actions,
             worked_ms: 0,
             since_ms: None,
             forgotten: false,
@@ -120,13 +120,13 @@ impl Delegated {
     }
 
     /// True if the main agent called it.
-    pub fn is_mains(&self) -> bool {
+    pub fn called_by_main(&self) -> bool {
         self.caller.parent_invocation_id.is_none()
     }
 
     /// True if it runs in the background of the main agent.
-    pub(crate) fn is_beside(&self) -> bool {
-        self.background && self.is_mains() && self.ended.is_none()
+    pub(crate) fn runs_in_background(&self) -> bool {
+        self.background && self.called_by_main() && self.ended.is_none()
     }
 
     /// Its end, for a reader.
@@ -139,12 +139,12 @@ impl Delegated {
             turns: self.turns,
             usage: self.usage,
             cost_nano_usd: (self.run_nano_usd > 0).then_some(self.run_nano_usd),
-            deeds: Some(self.deeds.clone()),
+            actions: Some(self.actions.clone()),
             workplace: self
                 .remains
                 .clone()
                 .or_else(|| self.workplace.clone().map(WorktreeSummary::unknown)),
-            left_below: Vec::new(),
+            unmerged_below: Vec::new(),
         }
     }
 
@@ -157,14 +157,14 @@ impl Delegated {
                  not known. {}\n{}Look at how things are before it is done again.",
                 self.origin.agent,
                 self.id(),
-                self.deeds,
-                self.apart()
+                self.actions,
+                self.workspace_clause()
             ),
         }
     }
 
     /// Location of its changes, if not in the workspace.
-    fn apart(&self) -> String {
+    fn workspace_clause(&self) -> String {
         self.workplace.as_ref().map_or_else(String::new, |cwd| {
             format!(
                 "All of that was in a worktree of its own, and none of it is in the workspace: {}\n",
@@ -181,10 +181,10 @@ impl Delegated {
     }
 
     /// True if the main agent did not wait for it and was not informed of its end.
-    pub(crate) fn is_owed(&self) -> bool {
+    pub(crate) fn is_unreported(&self) -> bool {
         // The agent that stopped it is informed.
         let quiet = self.noticed || matches!(self.ended, Some(SubagentOutcome::Cancelled));
-        self.background && self.is_mains() && !quiet
+        self.background && self.called_by_main() && !quiet
     }
 }
 
@@ -285,7 +285,7 @@ fn is_notice_of(id: &MessageId, one: &Delegated) -> bool {
 impl Delegated {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings, replies and ends matter")]
     fn lives(&mut self, event: &Event) {
-        self.deeds.follow(event);
+        self.actions.follow(event);
         match event {
             Event::UserMessage { .. } => self.briefed = true,
             Event::InvocationStarted { .. } => self.began = true,

@@ -1,4 +1,4 @@
-//! Messages in an order that is always valid. Each reply reserves the places of its results.
+//! Messages in an order that is always valid. Each reply reserves the positions of its results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ struct FoldedCall {
     /// True if it has side effects; known once it has started.
     started: Option<bool>,
     begun: Option<Begun>,
-    /// An agent was started for it.
+    /// A subagent was started for it.
     agent: bool,
     approved: Option<String>,
     end: Option<(Vec<ContentPart>, bool)>,
 }
 
 impl FoldedHistory {
-    /// Messages so far.
+    /// Number of messages.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -101,7 +101,7 @@ impl FoldedHistory {
         }
     }
 
-    /// An agent begins to work for a call.
+    /// Records that a subagent started for a call.
     pub(super) fn delegate(&mut self, id: &CallId) {
         if let Some(call) = self.call(id) {
             call.agent = true;
@@ -114,7 +114,7 @@ impl FoldedHistory {
         }
     }
 
-    /// Notes how a call ended.
+    /// Records the end of a call.
     pub(super) fn end(&mut self, id: &CallId, content: Vec<ContentPart>, is_error: bool) {
         if let Some(call) = self.call(id) {
             call.end = Some((content, is_error));
@@ -146,7 +146,7 @@ impl FoldedHistory {
                             call: call.asked.clone(),
                             requested: call.requested,
                             started: call.started.is_some(),
-                            // What an agent did for it is not undone.
+                            // The effects of its subagent are not undone.
                             effect: call.started == Some(true) || call.agent,
                             begun: call.begun.clone(),
                             approved: call.approved.clone(),

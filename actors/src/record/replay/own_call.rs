@@ -28,8 +28,8 @@ pub struct OpenOwnCall {
 }
 
 impl Replay {
-    /// Follows a call that the user makes: it is no part of any invocation. `false`: the record is
-    /// not about one.
+    /// Follows a call made by the user, which belongs to no invocation. `false`: the record is not
+    /// part of one.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only its beginning and its end matter")]
     pub(super) fn own_call(&mut self, record: &StoredRecord) -> bool {
         let Some(origin) = record.origin.as_ref().filter(|_| self.invocation.is_none()) else {

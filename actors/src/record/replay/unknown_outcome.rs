@@ -10,7 +10,7 @@ pub const LOST: &str = "Records of this session were lost to damage, and with th
                         this call. It may have run. Look before you do it again.";
 
 impl Replayed {
-    /// The records that followed these are lost: every open call may have run, and none runs again.
+    /// Records after this point are lost: every open call may have run, and none runs again.
     pub fn doubt(&mut self) {
         for open in &mut self.open_calls {
             if open.started && open.effect {

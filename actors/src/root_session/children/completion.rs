@@ -8,14 +8,16 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{self, Ending, InvocationOutcome as Left, Queued, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
-use crate::delegation::{Learnt, NO_PLACE, SubagentEnd, SubagentOutcome, files_of, notice_id};
+use crate::delegation::{
+    FinishedTask, SubagentEnd, SubagentOutcome, WORKSPACE_GONE, files_of, notice_id,
+};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::SubagentUsage;
 use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
 use crate::ports::{JournalError, Release, WorktreeSummary};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
-use crate::root_session::children::isolated_workspaces::Room;
+use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::children::subagent_config::SubagentConfig;
 use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
 use crate::root_session::resume::pending;
@@ -31,23 +33,23 @@ impl RootSession {
         state: &mut State,
     ) {
         // Supervision reports a crash as well, and restarts it.
-        let Ok(Left { ending, history, turns, usage, deeds, .. }) = left else { return };
+        let Ok(Left { ending, history, turns, usage, actions, .. }) = left else { return };
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         if let Some(actor) = child.actor.take() {
             actor.stop(None);
         }
         child.files = files_of(&history);
-        child.deeds = Some(deeds);
-        self.child_over(me, id, &ending, (turns, usage), state);
+        child.actions = Some(actions);
+        self.finish_child(me, id, &ending, (turns, usage), state);
     }
 
     /// Stores its report in the memory for the next subagent of its name.
     fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
-        let Some(desk) = &self.desk else { return };
-        desk.memories().learn(&Learnt {
+        let Some(delegation_handle) = &self.delegation_handle else { return };
+        delegation_handle.memories().learn(&FinishedTask {
             agent: &ended.agent,
             provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
-            cwd: &desk.cwd,
+            cwd: &delegation_handle.cwd,
             task: &child.task,
             outcome: &ended.outcome,
             said: &ended.said,
@@ -55,7 +57,7 @@ impl RootSession {
         });
     }
 
-    /// Ends one that cannot say so itself.
+    /// Ends a subagent that cannot report its own end.
     pub(super) fn conclude_child(
         &self,
         me: &ActorRef<Msg>,
@@ -65,16 +67,16 @@ impl RootSession {
         state: &mut State,
     ) {
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
-        if child.room.as_ref().is_some_and(Room::is_closing) {
+        if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) {
             // It has ended already; reported once its workspace was examined.
             return;
         }
         child.rereading = None;
         self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
-        self.child_over(me, id, ending, (turns, usage), state);
+        self.finish_child(me, id, ending, (turns, usage), state);
     }
 
-    pub(super) fn child_over(
+    pub(super) fn finish_child(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
@@ -82,28 +84,28 @@ impl RootSession {
         (turns, usage): (u32, Usage),
         state: &mut State,
     ) {
-        if self.looks_after(me, id, (ending, (turns, usage)), state) {
+        if self.inspect_workspace(me, id, (ending, (turns, usage)), state) {
             return;
         }
         let now = self.ports.clock.monotonic();
         let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
         let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
-        let left_below = self.left_below(id, &state.children);
-        state.till.give_share(id, None);
-        if let Some(desk) = &self.desk {
-            desk.in_background().remove(id);
+        let unmerged_below = self.unmerged_below(id, &state.children);
+        state.budget_keeper.give_share(id, None);
+        if let Some(delegation_handle) = &self.delegation_handle {
+            delegation_handle.in_background().remove(id);
         }
         let Some(child) = state.children.find(id) else { return };
         let (outcome, said) = SubagentOutcome::of(ending, turns);
         let agent = child.origin.agent.clone();
-        let room = child.room.as_ref();
+        let workspace = child.workspace.as_ref();
         // Nothing is known about a subagent that is gone.
-        let is_gone = matches!(ending, Ending::Failed { class, .. } if class == NO_PLACE);
-        let room = room.filter(|_| !is_gone);
-        let workplace = room.map(|room| {
-            room.remains().unwrap_or_else(|| WorktreeSummary::unknown(room.cwd.clone()))
+        let is_gone = matches!(ending, Ending::Failed { class, .. } if class == WORKSPACE_GONE);
+        let workspace = workspace.filter(|_| !is_gone);
+        let workplace = workspace.map(|workspace| {
+            workspace.remains().unwrap_or_else(|| WorktreeSummary::unknown(workspace.cwd.clone()))
         });
-        let (id, deeds) = (id.clone(), child.deeds.clone());
+        let (id, actions) = (id.clone(), child.actions.clone());
         let ended = SubagentEnd {
             id,
             agent,
@@ -112,9 +114,9 @@ impl RootSession {
             turns,
             usage,
             cost_nano_usd,
-            deeds,
+            actions,
             workplace,
-            left_below,
+            unmerged_below,
         };
         let id = &ended.id.clone();
         let ended = Arc::new(ended);
@@ -134,14 +136,14 @@ impl RootSession {
             governor.end(id, SubagentUsage { tokens, micro_usd });
         }
         if !state.children.waiting.is_empty() {
-            tell(me, Msg::Children(ChildMsg::Room));
+            tell(me, Msg::Children(ChildMsg::PlaceFreed));
         }
         state.turns += turns;
-        self.let_go(&Release::Invocation(id.clone()));
-        self.hand_over(me, id, &ended, state);
+        self.release(&Release::Invocation(id.clone()));
+        self.report_end(me, id, &ended, state);
         // The answers of its own subagents would have no reader.
         self.stop_below(me, id, state);
-        self.go_on_stopping(me, state);
+        self.continue_stop(me, state);
         if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
             self.close(me, state);
         }
@@ -149,7 +151,7 @@ impl RootSession {
 
     /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
     /// or crashed meanwhile.
-    fn hand_over(
+    fn report_end(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
@@ -157,9 +159,9 @@ impl RootSession {
         state: &mut State,
     ) {
         // The caller is about to be stopped, and the result must not restart it. Its next prompt
-        // tells that this subagent can be resumed.
+        // mentions that this subagent can be resumed.
         if state.children.stops_main() {
-            if state.children.find(id).is_some_and(|child| child.is_mains()) {
+            if state.children.find(id).is_some_and(|child| child.called_by_main()) {
                 state.children.stopped.push(id.clone());
             }
             return;
@@ -171,11 +173,11 @@ impl RootSession {
         if let Some(waiter) = child.waiter.take() {
             let heard = waiter.send(Arc::clone(ended)).is_ok();
             if heard || Self::is_rebuilding(&child.caller.invocation_id.clone(), state) {
-                // One that is rebuilt finds the answer when it looks for its call.
+                // A caller that is being rebuilt finds the answer when it looks for its call.
                 return;
             }
         }
-        self.give_notice(me, id, ended, state);
+        self.send_end_notice(me, id, ended, state);
     }
 
     fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
@@ -187,12 +189,15 @@ impl RootSession {
 
     /// Message about the end.
     pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &SubagentEnd) -> Queued {
-        let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
+        let bytes_max = self
+            .delegation_handle
+            .as_ref()
+            .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
         let content = ended.notice(bytes_max);
         Queued { id: notice_id(id, call), kind: MessageKind::Notice, content }
     }
 
-    pub(super) fn give_notice(
+    pub(super) fn send_end_notice(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
@@ -205,7 +210,7 @@ impl RootSession {
         self.notify(me, &caller, queued, state);
     }
 
-    /// Gives `caller` a message from posse, if it can still read one.
+    /// Delivers a message from posse to `caller`, if it can still read one.
     pub(in crate::root_session) fn notify(
         &self,
         me: &ActorRef<Msg>,
@@ -225,7 +230,7 @@ impl RootSession {
             let (id, actor) = (above.id().clone(), above.actor.clone());
             return Self::send_notice(me, id, actor.as_ref(), queued, state);
         }
-        // The main agent may work on another prompt by now, or on none.
+        // The main agent may have another prompt by now, or none.
         let Some(main) = &state.main else {
             note(caller);
             state.queued.push(queued);
@@ -250,7 +255,7 @@ impl RootSession {
         let (session, unheard) = (me.clone(), queued.clone());
         let report = Report::call(move |heard| {
             if heard == Err(Lost) {
-                tell(&session, Msg::Children(ChildMsg::Unheard(id, unheard)));
+                tell(&session, Msg::Children(ChildMsg::Undelivered(id, unheard)));
             }
         });
         tell(actor, agent_invocation::Msg::Notice(queued, report));
@@ -258,7 +263,7 @@ impl RootSession {
 
     /// The subagent ended before it could read the message: the message waits for the next prompt.
     /// A crashed one finds it in the journal.
-    pub(super) fn unheard(id: &InvocationId, queued: Queued, state: &mut State) {
+    pub(super) fn requeue_undelivered(id: &InvocationId, queued: Queued, state: &mut State) {
         let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
             || state.children.has(id);
         let known = state.queued.iter().any(|waiting| waiting.id == queued.id);
@@ -281,7 +286,7 @@ impl RootSession {
         }
     }
 
-    pub(in crate::root_session) fn one_crashed(
+    pub(in crate::root_session) fn recover_subagent(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
@@ -293,12 +298,12 @@ impl RootSession {
         // Its request would continue to cost money without a receiver.
         let contacts = child.kind;
         let absence = child.absence.take();
-        let goes_on =
+        let restarts =
             child.stopping.is_none() && self.spend("AgentInvocation", &mut child.restarts, cause);
         if let Some(kind) = state.children.kinds.get(contacts) {
             kind.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));
         }
-        if !goes_on {
+        if !restarts {
             let stopped = state.children.find(id).and_then(|child| child.stopping.clone());
             let ending = stopped.unwrap_or_else(|| Ending::Failed {
                 class: "crashed".to_owned(),
@@ -347,9 +352,9 @@ impl RootSession {
         if lost {
             replayed.doubt();
         }
-        let left = Self::left_open(&child.origin, &replayed, child.returned, state);
-        self.account_for_open_calls(&child.origin, &replayed, &left);
-        let Replayed { messages, queued, last, deeds, .. } = replayed;
+        let left = Self::open_calls_of(&child.origin, &replayed, child.returned, state);
+        self.close_open_calls(&child.origin, &replayed, &left);
+        let Replayed { messages, queued, last, actions, .. } = replayed;
         // A resumed subagent has the full number of turns.
         let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
         let mut queued: Vec<Queued> = queued
@@ -362,7 +367,7 @@ impl RootSession {
         }
         if let Some(kind) = state.children.kinds.get(child.kind) {
             let resumed =
-                Resumed { pending: pending(&messages, &left), queued, turns, usage, deeds };
+                Resumed { pending: pending(&messages, &left), queued, turns, usage, actions };
             child.returned = false;
             self.start_child(me, &mut child, kind, messages, resumed).await?;
         }

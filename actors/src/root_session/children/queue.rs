@@ -13,13 +13,13 @@ use crate::delegation::{NotStarted, StartRequest, StartedSubagent, SubagentInfo,
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
-use crate::root_session::children::isolated_workspaces::Room;
+use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::children::{Children, nano};
 use crate::root_session::{Msg, Resumed, RootSession, State};
 
 /// Subagent that waits for its start.
 pub(super) struct QueuedSubagent {
-    /// Its id, when it does.
+    /// The id that it will have.
     pub(super) id: InvocationId,
     pub(super) start: StartRequest,
     pub(super) report: Report<Result<StartedSubagent, NotStarted>>,
@@ -52,17 +52,17 @@ impl RootSession {
         {
             return Ok(());
         }
-        if state.children.is_in_room(&one.start.origin) {
+        if state.children.is_isolated(&one.start.origin) {
             let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
             one.report.send(Err(NotStarted::Cannot(why)));
             return Ok(());
         }
         state.children.waiting.push_back(one);
-        self.let_in(me, state).await
+        self.start_queued(me, state).await
     }
 
     /// Starts queued subagents, as long as there are slots.
-    pub(super) async fn let_in(
+    pub(super) async fn start_queued(
         &self,
         me: &ActorRef<Msg>,
         state: &mut State,
@@ -91,7 +91,7 @@ impl RootSession {
         mut one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        let goes_on = match &one.start.resume {
+        let resumed_entry = match &one.start.resume {
             None => None,
             Some(id) => match Self::resumable(id, &one.start, &mut state.children) {
                 Ok(nth) => Some(nth),
@@ -103,8 +103,8 @@ impl RootSession {
         };
         let ahead = state.children.waiting.len();
         match self.admit_child(&one.id, &one.start, ahead, state) {
-            Ok(permit) => self.begin_child(me, one, goes_on, permit, state).await?,
-            Err(refused) if refused.is_for_a_place() && !one.start.background => {
+            Ok(permit) => self.begin_child(me, one, resumed_entry, permit, state).await?,
+            Err(refused) if refused.is_place_limit() && !one.start.background => {
                 if let Some(queued) = one.start.queued.take() {
                     queued.send(state.children.places()).ok();
                 }
@@ -115,40 +115,41 @@ impl RootSession {
         Ok(())
     }
 
-    /// Starts it with its permit. `goes_on`: state of the earlier run, if it is resumed.
+    /// Starts it with its permit. `resumed_entry`: index of the earlier run, if it is resumed.
     async fn begin_child(
         &self,
         me: &ActorRef<Msg>,
         one: QueuedSubagent,
-        goes_on: Option<u32>,
+        resumed_entry: Option<u32>,
         permit: Permit,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         let QueuedSubagent { id, start, report } = one;
-        let Some(kind) = state.children.kinds.get(start.deputy) else { return Ok(()) };
-        let cost_before = state.till.cost_of(&id).unwrap_or_default();
-        state.till.give_share(&id, permit.micro_usd.map(nano));
+        let Some(kind) = state.children.kinds.get(start.subagent) else { return Ok(()) };
+        let cost_before = state.budget_keeper.cost_of(&id).unwrap_or_default();
+        state.budget_keeper.give_share(&id, permit.micro_usd.map(nano));
         let (waiter, ended) = oneshot::channel();
         let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
         child.cost.1 = cost_before;
         child.waiter = (!child.background).then_some(waiter);
-        if let Some(nth) = &goes_on {
-            let before = state.children.all.get(nth).and_then(|before| before.room.as_ref());
-            child.room = before.map(|room| Room::known(room.cwd.clone()));
+        if let Some(nth) = &resumed_entry {
+            let before = state.children.all.get(nth).and_then(|before| before.workspace.as_ref());
+            child.workspace =
+                before.map(|workspace| SubagentWorkspace::known(workspace.cwd.clone()));
         }
-        self.knows_room(&child);
+        self.register_workspace(&child);
         self.transcript.note(Some(&child.caller), child.requested(kind));
         let message = Event::UserMessage { content: content.clone(), message_id: None };
         self.transcript.note(Some(&child.origin), message);
         self.transcript.note(Some(&child.origin), child.started(kind));
-        if let Some(nth) = goes_on {
+        if let Some(nth) = resumed_entry {
             state.children.all.remove(&nth);
-            child.rereading = Some(self.wake(me, &child, true));
+            child.rereading = Some(self.resume_from_records(me, &child, true));
         } else {
             let messages = vec![Message::User { content }.into()];
             self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
         }
-        self.known_beside(&child);
+        self.register_background(&child);
         let background = child.background;
         let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
         state.children.all.insert(nth, child);
@@ -157,7 +158,7 @@ impl RootSession {
     }
 
     /// Queued subagents below `origin`.
-    pub(super) fn look_at_waiting(origin: &Origin, state: &State) -> Vec<SubagentInfo> {
+    pub(super) fn queued_status(origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |one: &&QueuedSubagent| {
             let caller = &one.start.origin.invocation_id;
@@ -166,7 +167,7 @@ impl RootSession {
             is_main || *caller == origin.invocation_id || above.is_some_and(is_below)
         };
         let seen = |one: &QueuedSubagent| {
-            let kind = state.children.kinds.get(one.start.deputy);
+            let kind = state.children.kinds.get(one.start.subagent);
             let name = kind.map_or("", |kind| kind.name.as_str());
             SubagentInfo {
                 id: one.id.clone(),

@@ -11,28 +11,28 @@ use ractor::ActorRef;
 use crate::agent_invocation::Queued;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
 use crate::delegation::{
-    DELEGATE, Leaving, Memories, StartedSubagent, SubagentEnd, SubagentOutcome,
+    DELEGATE, DetachedSubagent, Memories, StartedSubagent, SubagentEnd, SubagentOutcome,
 };
 use crate::event::{Event, MessageKind, Origin};
-use crate::governor::{Permit, SubagentRefusal, SubagentUsage, Wish};
+use crate::governor::{Permit, PermitRequest, SubagentRefusal, SubagentUsage};
 use crate::ledger::tokens;
 use crate::mailbox::OwnedTask;
 use crate::record::{Delegated, OpenCall, Replayed};
-use crate::root_session::children::isolated_workspaces::Room;
+use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
-use crate::root_session::resume::{LeftOpen, Unfinished};
+use crate::root_session::resume::{OpenCalls, Unfinished};
 use crate::root_session::{Msg, RootSession, State};
 
 /// Decision about a subagent that was running.
-enum Fate {
+enum ResumeDecision {
     /// It continues, with this permit.
-    GoesOn(Permit),
+    Resume(Permit),
     /// It ends with this outcome.
-    Ends(SubagentOutcome),
+    End(SubagentOutcome),
 }
 
 /// True if the result of the call that started it reports its end.
-fn is_told(one: &Delegated, messages: &[Arc<Message>]) -> bool {
+fn is_end_reported(one: &Delegated, messages: &[Arc<Message>]) -> bool {
     let head = format!("({}): ", one.id());
     messages.iter().any(|message| match &**message {
         Message::Tool { tool_call_id, content, .. } => {
@@ -44,8 +44,8 @@ fn is_told(one: &Delegated, messages: &[Arc<Message>]) -> bool {
 
 impl Children {
     /// True if a subagent of the main agent has not continued yet.
-    pub(in crate::root_session) fn owes_something(&self) -> bool {
-        self.returning.iter().any(Delegated::is_beside)
+    pub(in crate::root_session) fn has_unresumed(&self) -> bool {
+        self.returning.iter().any(Delegated::runs_in_background)
     }
 
     fn insert(&mut self, child: Child) {
@@ -56,7 +56,7 @@ impl Children {
 
 impl RootSession {
     /// Turns of subagents that no run counts any more.
-    pub(in crate::root_session) fn turns_of_delegated(replayed: &Replayed) -> u32 {
+    pub(in crate::root_session) fn uncounted_subagent_turns(replayed: &Replayed) -> u32 {
         let counted = |one: &Delegated| match &one.ended {
             Some(_) => one.replies,
             // Turns of the continuing run are counted at its end.
@@ -66,7 +66,7 @@ impl RootSession {
     }
 
     /// True if `open` is a call of `caller` that had started a subagent.
-    pub(in crate::root_session) fn has_started_one(
+    pub(in crate::root_session) fn has_started_subagent(
         &self,
         caller: &Origin,
         open: &OpenCall,
@@ -75,7 +75,7 @@ impl RootSession {
         let theirs = |one: &Delegated| {
             one.call_id == open.call.id && one.caller.invocation_id == caller.invocation_id
         };
-        self.desk.is_some()
+        self.delegation_handle.is_some()
             && open.started
             && open.call.name == DELEGATE
             && replayed.delegated.iter().any(theirs)
@@ -83,13 +83,13 @@ impl RootSession {
 
     /// Restores all subagents from the journal. Callers that were not informed of an end are
     /// informed now.
-    pub(in crate::root_session) fn take_up_delegated(
+    pub(in crate::root_session) fn restore_subagents(
         &self,
         replayed: &Replayed,
         state: &mut State,
     ) {
-        let Some(desk) = &self.desk else { return };
-        *desk.memories() = Memories::of(replayed);
+        let Some(delegation_handle) = &self.delegation_handle else { return };
+        *delegation_handle.memories() = Memories::of(replayed);
         let (mut total, mut spent, mut spent_nano) = (0_u32, SubagentUsage::default(), 0_u64);
         for one in &replayed.delegated {
             total = total.saturating_add(one.starts);
@@ -105,18 +105,18 @@ impl RootSession {
                 state.children.returning.push(one.clone());
                 continue;
             };
-            let ended = self.know(one, outcome, state);
+            let ended = self.register_ended(one, outcome, state);
             let cancelled = ended.outcome == SubagentOutcome::Cancelled;
-            let unheard = || !one.noticed && !is_told(one, &replayed.messages);
-            if one.is_owed() {
+            let unheard = || !one.noticed && !is_end_reported(one, &replayed.messages);
+            if one.is_unreported() {
                 let queued = self.queue_notice(one, &ended);
                 state.queued.push(queued);
-            } else if one.is_mains() && cancelled && unheard() {
+            } else if one.called_by_main() && cancelled && unheard() {
                 state.children.stopped.push(one.id().clone());
-            } else if one.background && !one.is_mains() && !one.noticed {
+            } else if one.background && !one.called_by_main() && !one.noticed {
                 // If it continues, it reads this in the journal.
-                let goes_on = |above: &Delegated| above.id() == &one.caller.invocation_id;
-                if state.children.returning.iter().any(goes_on) {
+                let is_caller = |above: &Delegated| above.id() == &one.caller.invocation_id;
+                if state.children.returning.iter().any(is_caller) {
                     self.queue_notice(one, &ended);
                 }
             }
@@ -129,7 +129,7 @@ impl RootSession {
 
     /// Continues every subagent that was running, or ends it with a recorded reason. Runs before
     /// the main agent continues.
-    pub(in crate::root_session) fn bring_back(
+    pub(in crate::root_session) fn resume_subagents(
         &self,
         me: &ActorRef<Msg>,
         unfinished: Option<&Unfinished>,
@@ -137,9 +137,9 @@ impl RootSession {
     ) {
         let mut at_work = Vec::new();
         for one in std::mem::take(&mut state.children.returning) {
-            match self.fate(&one, unfinished, state) {
-                Fate::GoesOn(permit) => {
-                    if one.background && one.is_mains() {
+            match self.decide_resume(&one, unfinished, state) {
+                ResumeDecision::Resume(permit) => {
+                    if one.background && one.called_by_main() {
                         at_work.push(format!(
                             "- {} ({}): {}",
                             one.origin.agent,
@@ -147,15 +147,15 @@ impl RootSession {
                             one.task
                         ));
                     }
-                    self.take_back(me, &one, permit, state);
+                    self.resume_subagent(me, &one, permit, state);
                 }
-                Fate::Ends(outcome) => self.put_away(me, &one, outcome, state),
+                ResumeDecision::End(outcome) => self.end_unresumed(me, &one, outcome, state),
             }
         }
         for id in std::mem::take(&mut state.children.stopped) {
             let ended = state.children.find(&id).and_then(|child| child.ended.clone());
             if let Some((ended, _)) = ended {
-                self.give_notice(me, &id, &ended, state);
+                self.send_end_notice(me, &id, &ended, state);
             }
         }
         if !at_work.is_empty() {
@@ -173,28 +173,33 @@ impl RootSession {
         }
     }
 
-    fn fate(&self, one: &Delegated, unfinished: Option<&Unfinished>, state: &mut State) -> Fate {
+    fn decide_resume(
+        &self,
+        one: &Delegated,
+        unfinished: Option<&Unfinished>,
+        state: &mut State,
+    ) -> ResumeDecision {
         let failed = |class: &str, cause: String| {
-            Fate::Ends(SubagentOutcome::Failed { class: class.to_owned(), cause })
+            ResumeDecision::End(SubagentOutcome::Failed { class: class.to_owned(), cause })
         };
         if !one.briefed {
             let cause = "the session broke off before it was told its task; nothing was done";
             return failed("broke_off", cause.to_owned());
         }
         let waited_for = || unfinished.is_some_and(|run| run.waits_for(&one.call_id));
-        let wanted = if one.is_mains() {
+        let wanted = if one.called_by_main() {
             one.background || waited_for()
         } else {
             state.children.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
         };
         if !wanted {
-            return Fate::Ends(SubagentOutcome::Cancelled);
+            return ResumeDecision::End(SubagentOutcome::Cancelled);
         }
         if !state.children.kinds.iter().any(|kind| kind.name == one.origin.agent) {
             return failed("agent", format!("there is no agent {} any more", one.origin.agent));
         }
         match self.readmit(one, state) {
-            Ok(permit) => Fate::GoesOn(permit),
+            Ok(permit) => ResumeDecision::Resume(permit),
             Err(refused) => failed("limit", refused.to_string()),
         }
     }
@@ -202,56 +207,62 @@ impl RootSession {
     fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, SubagentRefusal> {
         let now = self.ports.clock.monotonic();
         let own = state.children.kinds.iter().find(|kind| kind.name == one.origin.agent);
-        let wish = Wish {
-            parent: (!one.is_mains()).then(|| one.caller.invocation_id.clone()),
+        let request = PermitRequest {
+            parent: (!one.called_by_main()).then(|| one.caller.invocation_id.clone()),
             duration_max: own.and_then(|kind| kind.duration_max),
             worked: Duration::from_millis(one.worked_ms),
             again: true,
             waits: !one.background,
             tokens_left: self.left(state).tokens,
             micro_usd_left: self.left(state).micro_usd,
-            ..Wish::default()
+            ..PermitRequest::default()
         };
         match &mut state.children.governor {
-            Some(governor) => governor.admit(one.id(), &wish, now),
-            None => Err(SubagentRefusal::alone()),
+            Some(governor) => governor.admit(one.id(), &request, now),
+            None => Err(SubagentRefusal::single_agent()),
         }
     }
 
     /// Resumes it from its own records.
-    fn take_back(&self, me: &ActorRef<Msg>, one: &Delegated, permit: Permit, state: &mut State) {
+    fn resume_subagent(
+        &self,
+        me: &ActorRef<Msg>,
+        one: &Delegated,
+        permit: Permit,
+        state: &mut State,
+    ) {
         let mut child = self.child_of(one, permit, state);
         if !one.began
             && let Some(kind) = state.children.kinds.get(child.kind)
         {
             self.transcript.note(Some(&child.origin), child.started(kind));
         }
-        child.rereading = Some(self.wake(me, &child, false));
+        child.rereading = Some(self.resume_from_records(me, &child, false));
         child.returned = true;
         child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
         child.cost = (one.run_nano_usd, 0);
         // Earlier usage counts against its current limits.
         child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
-        state.till.give_share(one.id(), permit.micro_usd.map(nano));
+        state.budget_keeper.give_share(one.id(), permit.micro_usd.map(nano));
         child.expected = !one.background;
-        self.known_beside(&child);
+        self.register_background(&child);
         state.children.insert(child);
     }
 
     fn child_of(&self, one: &Delegated, permit: Permit, state: &State) -> Child {
         let kind = state.children.kinds.iter().position(|kind| kind.name == one.origin.agent);
-        // Who is not there any more starts nothing.
+        // A subagent that is no longer configured starts nothing.
         let kind = kind.unwrap_or(usize::MAX);
         let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
         let idle = self.idle(whose, kind, one.call_id.clone(), permit);
-        let room = one.workplace.clone().map(Room::known);
-        let child = Child { task: one.task.clone(), background: one.background, room, ..idle };
-        self.knows_room(&child);
+        let workspace = one.workplace.clone().map(SubagentWorkspace::known);
+        let child = Child { task: one.task.clone(), background: one.background, workspace, ..idle };
+        self.register_workspace(&child);
         child
     }
 
     /// Restores an ended subagent, so that its result can be read and it can be resumed.
-    fn know(
+    fn register_ended(
         &self,
         one: &Delegated,
         outcome: SubagentOutcome,
@@ -268,7 +279,7 @@ impl RootSession {
     }
 
     /// Ends one that does not continue.
-    fn put_away(
+    fn end_unresumed(
         &self,
         me: &ActorRef<Msg>,
         one: &Delegated,
@@ -280,7 +291,7 @@ impl RootSession {
         if one.background
             && let Some((ended, _)) = child
         {
-            self.give_notice(me, one.id(), &ended, state);
+            self.send_end_notice(me, one.id(), &ended, state);
         }
     }
 
@@ -300,7 +311,7 @@ impl RootSession {
         if one.began {
             self.transcript.note(Some(&one.origin), event);
         }
-        self.know(one, outcome, state);
+        self.register_ended(one, outcome, state);
         if let Some(governor) = &mut state.children.governor {
             let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
             governor.count(SubagentUsage { tokens: tokens(&usage), micro_usd });
@@ -309,7 +320,7 @@ impl RootSession {
 
     /// The run that waited with `open` does not continue: the subagent ends as well, and its end is
     /// the result of the call.
-    pub(in crate::root_session) fn give_up_waiting(
+    pub(in crate::root_session) fn abandon_wait(
         &self,
         caller: &Origin,
         open: &OpenCall,
@@ -320,7 +331,10 @@ impl RootSession {
         for one in returning {
             self.close_delegated(&one, SubagentOutcome::Cancelled, state);
         }
-        let bytes_max = self.desk.as_ref().map_or(0, |desk| desk.delegation.caps.result_bytes_max);
+        let bytes_max = self
+            .delegation_handle
+            .as_ref()
+            .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
         let child = state.children.by_call(&open.call.id, caller);
         let ended = child.and_then(|child| child.ended.as_ref());
         if let (Some((ended, _)), Some(message)) = (ended, state.history.get_mut(open.message)) {
@@ -365,13 +379,13 @@ impl RootSession {
     /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
     /// again, and none is started twice. Calls that had not started run if an earlier process left
     /// them (`returned`); after a crash in this process, the model decides again.
-    pub(in crate::root_session) fn left_open(
+    pub(in crate::root_session) fn open_calls_of(
         caller: &Origin,
         replayed: &Replayed,
         returned: bool,
         state: &mut State,
-    ) -> LeftOpen {
-        let mut left = LeftOpen::default();
+    ) -> OpenCalls {
+        let mut left = OpenCalls::default();
         for open in &replayed.open_calls {
             let child = if open.started && open.call.name == DELEGATE {
                 state.children.by_call(&open.call.id, caller)
@@ -400,22 +414,22 @@ impl RootSession {
     }
 
     /// State of the stopped subagent of `call`, for its result; no separate message is needed.
-    pub(super) fn left_by(
+    pub(super) fn detach(
         call: &crate::conversation::CallId,
         caller: &Origin,
         state: &mut State,
-    ) -> Option<Leaving> {
+    ) -> Option<DetachedSubagent> {
         let child = state.children.by_call(call, caller)?;
         let id = child.id().clone();
         let Some((ended, _)) = &child.ended else {
-            return Some(Leaving::AtWork(id, child.origin.agent.clone()));
+            return Some(DetachedSubagent::Running(id, child.origin.agent.clone()));
         };
         let ended = Arc::clone(ended);
         state.children.stopped.retain(|stopped| *stopped != id);
-        Some(Leaving::Ended(ended))
+        Some(DetachedSubagent::Ended(ended))
     }
 
-    /// The line to the agent that a call has started before.
+    /// A new wait for the subagent that a call has started before.
     pub(super) fn attach(
         call: &crate::conversation::CallId,
         caller: &Origin,

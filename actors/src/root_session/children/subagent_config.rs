@@ -70,47 +70,51 @@ impl SubagentConfig {
 impl RootSession {
     pub(super) fn kinds(
         &self,
-        desk: &Arc<DelegationHandle>,
+        delegation_handle: &Arc<DelegationHandle>,
         clients: &Clients,
     ) -> Vec<SubagentConfig> {
         let inherited = clients.contacts(&self.ports);
-        let kind = |deputy: &Subagent| {
-            let contact = deputy.provider.as_ref().and_then(|provider| clients.contact(provider));
-            let turns_max = desk.delegation.turns_max.max(1);
+        let kind = |subagent: &Subagent| {
+            let contact = subagent.provider.as_ref().and_then(|provider| clients.contact(provider));
+            let turns_max = delegation_handle.delegation.turns_max.max(1);
             let limits = Limits {
-                turns_max: deputy.turns_max.map_or(turns_max, |max| max.min(turns_max)),
+                turns_max: subagent.turns_max.map_or(turns_max, |max| max.min(turns_max)),
                 // The time limit is part of the permit.
                 duration_max: None,
                 ..self.settings.limits.clone()
             };
             SubagentConfig {
-                name: deputy.name.clone(),
-                info: desk.info_of(deputy),
+                name: subagent.name.clone(),
+                info: delegation_handle.info_of(subagent),
                 contacts: match contact {
                     Some(contact) => ModelRoutes::new(vec![contact]),
                     None => inherited.clone(),
                 },
-                system: Arc::new(Message::System { content: deputy.system_prompt.clone() }),
-                duration_max: deputy.duration_max,
-                thinking: deputy.thinking,
+                system: Arc::new(Message::System { content: subagent.system_prompt.clone() }),
+                duration_max: subagent.duration_max,
+                thinking: subagent.thinking,
                 services: Arc::new(Services {
                     limits: Arc::new(limits),
                     ..(*self.services).clone()
                 }),
                 fitter: self.child_fitter(clients),
-                specs: self.specs_by_depth(desk, deputy),
+                specs: self.specs_by_depth(delegation_handle, subagent),
             }
         };
-        desk.delegation.deputies.iter().map(kind).collect()
+        delegation_handle.delegation.subagents.iter().map(kind).collect()
     }
 
-    fn specs_by_depth(&self, desk: &DelegationHandle, deputy: &Subagent) -> Vec<Arc<[ToolSpec]>> {
+    fn specs_by_depth(
+        &self,
+        delegation_handle: &DelegationHandle,
+        subagent: &Subagent,
+    ) -> Vec<Arc<[ToolSpec]>> {
         let tools = &self.services.tools;
-        let own = || deputy.tools.iter().filter_map(|name| tools.get(name));
+        let own = || subagent.tools.iter().filter_map(|name| tools.get(name));
         let at = |depth: u32| {
             let own = own().map(|tool| tool.spec().clone());
-            own.chain(desk.specs(tools, &deputy.calls, depth)).collect()
+            own.chain(delegation_handle.specs(tools, &subagent.calls, depth)).collect()
         };
-        (0..=desk.delegation.limits.depth_max).map(at).collect()
+        (0..=delegation_handle.delegation.limits.depth_max).map(at).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! Agents and histories that become too large: what an agent is to do stays with it, and what works
-//! beside a conversation is not forgotten with the turn that began it.
+//! Subagents with histories that exceed the context: the task stays, and background work is not
+//! forgotten with the turn that started it.
 
 use posse_actors::context::{ContextBudget, ContextSettings};
 use posse_actors::permission_coordinator::HumanDecision;
@@ -23,7 +23,7 @@ fn words(nth: usize) -> String {
     format!("{nth} {}", "word ".repeat(200))
 }
 
-/// All of a request in one text.
+/// A whole request as one text.
 fn whole(messages: &[Arc<Message>]) -> String {
     let of = |message: &Arc<Message>| match &**message {
         Message::System { content } => content.clone(),
@@ -41,7 +41,7 @@ fn compacted(path: &'static str) -> impl Fn(&Arc<Announcement>) -> bool {
 }
 
 #[tokio::test]
-async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
+async fn subagent_keeps_rules_task_and_memory_through_compactions() {
     let findings = "Done.\n\n## Findings\n- the pool is small\n";
     let mut steps = vec![ModelStep::say(findings)];
     for nth in 0..40 {
@@ -49,7 +49,7 @@ async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
     }
     steps.push(ModelStep::say("It was the pool."));
     let scout = model("scout", steps);
-    // Longer than what is kept of a prompt, and with something beside it that ends meanwhile.
+    // Longer than the part of a prompt that is kept, and with background work that ends meanwhile.
     let helper = model("helper", vec![ModelStep::say("helped")]);
     let more = format!(
         r#","context":"{}","constraints":["never touch Cargo.lock"]"#,
@@ -67,8 +67,8 @@ async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
         remembers: true,
         turns_max: 60,
         ..delegation(vec![
-            deputy("scout", &scout, &["echo"], &[]),
-            deputy("helper", &helper, &[], &[]),
+            subagent("scout", &scout, &["echo"], &[]),
+            subagent("helper", &helper, &[], &[]),
         ])
     });
     let mut stage = bench.start().await;
@@ -95,9 +95,9 @@ async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
     assert!(results(&bench.model)[0].contains("It was the pool."));
 }
 
-/// Its caller reads something in between: a message is no reason to forget the task.
+/// Its caller reads a message in between, which must not displace the task.
 #[tokio::test]
-async fn a_message_to_a_child_does_not_take_the_place_of_its_task() {
+async fn message_to_a_subagent_does_not_replace_its_task() {
     let helper = model("helper", vec![ModelStep::say("helped")]);
     let mut steps = vec![ModelStep::Call(vec![call("helper", r#","wait":false"#)])];
     steps.extend((0..30).map(|nth| ModelStep::calls("echo", &[&words(nth)])));
@@ -116,8 +116,8 @@ async fn a_message_to_a_child_does_not_take_the_place_of_its_task() {
         turns_max: 60,
         limits,
         ..delegation(vec![
-            deputy("scout", &scout, &["echo"], &["helper"]),
-            deputy("helper", &helper, &[], &[]),
+            subagent("scout", &scout, &["echo"], &["helper"]),
+            subagent("helper", &helper, &[], &[]),
         ])
     });
     let mut stage = bench.start().await;
@@ -132,7 +132,7 @@ async fn a_message_to_a_child_does_not_take_the_place_of_its_task() {
 }
 
 #[tokio::test]
-async fn what_goes_on_beside_is_said_again_when_the_turn_that_began_it_goes() {
+async fn compaction_keeps_a_line_about_running_background_work() {
     let gate = Arc::new(Notify::new());
     let hangs = vec![ModelStep::after(&gate, ModelStep::say("found"))];
     let scout = model("scout", hangs);
@@ -151,10 +151,10 @@ async fn what_goes_on_beside_is_said_again_when_the_turn_that_began_it_goes() {
     bench.limits.context_main = tiny(4000);
     bench.policy = Arc::new(PolicyFn(asks_about_writing));
     bench.delegation = Some(delegation(vec![
-        deputy("scout", &scout, &[], &[]),
-        deputy("writer", &writer, &["write"], &[]),
+        subagent("scout", &scout, &[], &[]),
+        subagent("writer", &writer, &["write"], &[]),
     ]));
-    // The first compaction comes when the question is open.
+    // The first compaction happens while the permission request is open.
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let asks = |event: &Event| matches!(event, Event::PermissionRequested { .. });
@@ -203,7 +203,7 @@ fn talk() -> Vec<ModelStep> {
 }
 
 #[tokio::test]
-async fn the_model_for_summaries_writes_also_the_one_that_is_asked_for() {
+async fn summary_model_also_writes_a_requested_compaction() {
     let gate = Arc::new(Notify::new());
     let mut bench = SessionBuilder::new(talk());
     let (helper, context) =
@@ -236,7 +236,7 @@ async fn the_model_for_summaries_writes_also_the_one_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_summary_that_fails_or_is_stopped_leaves_the_rules() {
+async fn failed_or_stopped_summary_falls_back_to_the_rules() {
     let fails = || {
         let source = "no such model".into();
         ModelStep::Fail(String::new(), posse_actors::ports::ProviderError::Rejected { source })

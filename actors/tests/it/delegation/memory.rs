@@ -1,5 +1,5 @@
-//! What agents have reported: handed to the next of their name, also after a resume, until it is
-//! forgotten.
+//! Reports of subagents: handed to the next one of the same name, also after a resume, until they
+//! are removed.
 
 use posse_actors::conversation::SessionId;
 use posse_actors::delegation::Memories;
@@ -10,7 +10,7 @@ use posse_actors::testing::MemoryStore;
 
 use super::*;
 
-/// The packets that an agent was given.
+/// The handoffs that a subagent received.
 fn packets(model: &ScriptedModel) -> Vec<String> {
     let packet = |request: Vec<Arc<Message>>| match &*request[1] {
         Message::User { content } => text_of(content),
@@ -30,13 +30,14 @@ fn bench(
     let (scout, other) = (model("scout", scout), model("other", vec![ModelStep::say("so")]));
     let mut bench = SessionBuilder::new(main);
     bench.limits = quick();
-    let deputies = vec![deputy("scout", &scout, &["echo"], &[]), deputy("other", &other, &[], &[])];
-    bench.delegation = Some(Delegation { remembers: true, ..delegation(deputies) });
+    let subagents =
+        vec![subagent("scout", &scout, &["echo"], &[]), subagent("other", &other, &[], &[])];
+    bench.delegation = Some(Delegation { remembers: true, ..delegation(subagents) });
     (bench, scout, other)
 }
 
 #[tokio::test]
-async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
+async fn memory_reaches_the_next_subagent_of_the_same_name_only() {
     let report = "Findings:\n- it is in src/a.rs:3\n\nOpen questions:\n- who calls it?";
     let scout = vec![
         reads("src/a.rs"),
@@ -56,7 +57,7 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
         assert!(second.contains(part), "{part}: {second}");
     }
     assert!(!packets(&other)[0].contains("<memory>"), "each has its own");
-    // What is followed and what is read back are the same.
+    // Live memories and those from the journal are the same.
     let live = stage.session.memories().await;
     assert_eq!(live.all().len(), 2);
     let records = bench.journal.records();
@@ -87,7 +88,7 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
 }
 
 #[tokio::test]
-async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
+async fn fork_inherits_memories_and_forgets_independently() {
     let (trunk, _, _) = bench(
         vec![calls(&["scout", "other"]), ModelStep::say("done")],
         vec![ModelStep::say("Findings:\n- it is in src/a.rs:3")],
@@ -108,7 +109,7 @@ async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
     assert_eq!(stage.session.memories().await, known);
     play(&mut stage, "and now", &[]).await.unwrap();
     assert!(packets(&scout)[0].contains("- it is in src/a.rs:3"), "{:?}", packets(&scout));
-    // It is in the branch's own journal: the trunk may be gone.
+    // It is in the fork's own journal: the original may be gone.
     let live = stage.session.memories().await;
     assert_eq!(live.all().iter().map(|one| one.tasks).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(Memories::of(&replay(&branch.journal.records(), None)), live);
@@ -120,7 +121,7 @@ async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_to_be_remembered_nothing_is_handed_on() {
+async fn disabled_memory_hands_nothing_on() {
     let main = vec![calls(&["scout"]), calls(&["scout"]), ModelStep::say("done")];
     let (mut bench, scout, _) =
         bench(main, vec![ModelStep::say("src/a.rs:3"), ModelStep::say("so")]);

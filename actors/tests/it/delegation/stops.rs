@@ -1,9 +1,9 @@
-//! Stopping: the turn with those it waits for, or everybody, the deepest first, and nothing wakes
-//! whoever was stopped.
+//! Stopping: the run with the subagents it waits for, or all agents, the deepest first; a later
+//! result does not wake a stopped agent.
 
 use super::*;
 
-/// A chain `a` → `b` whose last one hangs, and `side`, which works beside them.
+/// A chain `a` → `b` whose last subagent hangs, and `side` in the background.
 fn chained() -> (SessionBuilder, Arc<Notify>, Arc<ScriptedModel>) {
     let gate = Arc::new(Notify::new());
     let a = model("a", vec![calls(&["b"]), ModelStep::say("a is done")]);
@@ -13,13 +13,13 @@ fn chained() -> (SessionBuilder, Arc<Notify>, Arc<ScriptedModel>) {
     let mut bench =
         SessionBuilder::new(vec![first, ModelStep::say("fine"), ModelStep::say("still fine")]);
     bench.limits = quick();
-    let deputies = vec![
-        deputy("a", &a, &[], &["b"]),
-        deputy("b", &b, &[], &[]),
-        deputy("side", &side, &[], &[]),
+    let subagents = vec![
+        subagent("a", &a, &[], &["b"]),
+        subagent("b", &b, &[], &[]),
+        subagent("side", &side, &[], &[]),
     ];
     let limits = GovernorLimits { depth_max: 2, ..GovernorLimits::default() };
-    bench.delegation = Some(Delegation { limits, ..delegation(deputies) });
+    bench.delegation = Some(Delegation { limits, ..delegation(subagents) });
     (bench, gate, side)
 }
 
@@ -28,7 +28,7 @@ fn cancelled(event: &Event) -> bool {
 }
 
 #[tokio::test]
-async fn stops_the_turn_from_the_deepest_and_leaves_the_rest() {
+async fn foreground_stop_goes_deepest_first_and_leaves_the_background() {
     let (bench, gate, side) = chained();
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -39,7 +39,7 @@ async fn stops_the_turn_from_the_deepest_and_leaves_the_rest() {
     assert_eq!(outcome.ending, Ending::Interrupted);
     assert_eq!(bench.model.requests().len(), 1);
 
-    // What ends now wakes nobody.
+    // A result that arrives now starts no run.
     gate.notify_one();
     let queued =
         |event: &Event| matches!(event, Event::MessageQueued { kind: MessageKind::Notice, .. });
@@ -61,13 +61,13 @@ async fn stops_the_turn_from_the_deepest_and_leaves_the_rest() {
     assert_eq!(said[0], "again");
     assert!(said[1].contains("side is done"), "it is said before the next prompt: {said:?}");
     assert_eq!(said.len(), 2);
-    // Who was stopped can go on: the call says so.
+    // A stopped subagent can be resumed: the result of the call mentions it.
     let stopped = format!("{second:?}");
     assert!(stopped.contains("agent a (") && stopped.contains("): cancelled"), "{stopped}");
 }
 
 #[tokio::test]
-async fn stops_everybody_and_lets_nothing_happen_after_it() {
+async fn stop_all_stops_every_agent_and_starts_nothing_after() {
     let (bench, gate, _) = chained();
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -88,14 +88,14 @@ async fn stops_everybody_and_lets_nothing_happen_after_it() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_ends_who_works_in_the_background() {
+async fn session_end_stops_background_subagents() {
     let scout = model("scout", vec![ModelStep::Hang("half".to_owned())]);
     let mut bench = SessionBuilder::new(vec![
         ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
         ModelStep::say("done"),
     ]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     let seen = end(&bench, stage).await;
@@ -104,7 +104,7 @@ async fn the_end_of_a_session_ends_who_works_in_the_background() {
 }
 
 #[tokio::test]
-async fn twenty_ends_after_a_stop_ask_no_model() {
+async fn twenty_ends_after_a_stop_send_no_model_request() {
     let gate = Arc::new(Semaphore::new(0));
     let scout = model(
         "scout",
@@ -123,7 +123,7 @@ async fn twenty_ends_after_a_stop_ask_no_model() {
     bench.limits = quick();
     let limits = GovernorLimits { live_max: 20, ..GovernorLimits::default() };
     bench.delegation =
-        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &["gated"], &[])]) });
+        Some(Delegation { limits, ..delegation(vec![subagent("scout", &scout, &["gated"], &[])]) });
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let second = |event: &Event| matches!(event, Event::ModelRequest { turn: 2, provider, .. } if provider == "scripted");
@@ -141,14 +141,14 @@ async fn twenty_ends_after_a_stop_ask_no_model() {
 }
 
 #[tokio::test]
-async fn a_question_of_a_stopped_child_is_withdrawn() {
+async fn permission_request_of_a_stopped_subagent_is_withdrawn() {
     let scout = model("scout", vec![ModelStep::calls("write", &["x"])]);
     let journaled = Journaled::default();
     let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("late")])
         .tool(WritingTool::new(journaled.clone()));
     bench.limits = quick();
     bench.policy = posse_actors::testing::ask_all();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["write"], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &["write"], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let asks = |event: &Event| matches!(event, Event::PermissionRequested { .. });

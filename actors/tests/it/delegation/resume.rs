@@ -1,5 +1,5 @@
-//! Sessions that break off with agents at work: they go on from whatever prefix of the journal there
-//! is, nobody is started twice, and every answer is heard once.
+//! Sessions that break off with running subagents: they resume from any prefix of the journal, no
+//! subagent is started twice, and every answer is delivered once.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use posse_actors::record::{Delegated, replay};
 use posse_actors::root_session::Resumption;
 use posse_actors::testing::{GuardedTool, MemoryStore};
 
-use crate::resuming::{Runs, agree, careful, started, users};
+use crate::resuming::{RunCounts, agree, careful, started, users};
 use crate::support::check_pairs;
 
 use super::*;
 
 const NAMES: [&str; 5] = ["explore", "review", "worker", "helper", "scout"];
 
-/// A main agent with five others: two side by side, one that has another work for it, and one in
+/// A main agent with five subagents: two in parallel, one with a subagent of its own, and one in
 /// the background. `scripts` in the order of [`NAMES`].
 fn bench(
     main: Vec<ModelStep>,
     scripts: [Vec<ModelStep>; 5],
-    runs: &Runs,
+    runs: &RunCounts,
 ) -> (SessionBuilder, Vec<Arc<ScriptedModel>>) {
     let runs = Arc::clone(runs);
     let counted = move |id: &_| {
@@ -31,16 +31,16 @@ fn bench(
     bench.limits = quick();
     let models: Vec<_> =
         NAMES.iter().zip(scripts).map(|(name, steps)| model(name, steps)).collect();
-    let deputies = NAMES.iter().zip(&models).map(|(name, model)| {
+    let subagents = NAMES.iter().zip(&models).map(|(name, model)| {
         let calls: &[&str] = if *name == "worker" { &["helper"] } else { &[] };
-        deputy(name, model, &["echo", "guarded"], calls)
+        subagent(name, model, &["echo", "guarded"], calls)
     });
     let limits = GovernorLimits { depth_max: 2, live_max: 6, ..GovernorLimits::default() };
     let main_calls = NAMES.iter().filter(|name| **name != "helper").map(ToString::to_string);
     bench.delegation = Some(Delegation {
         main_calls: main_calls.collect(),
         limits,
-        ..delegation(deputies.collect())
+        ..delegation(subagents.collect())
     });
     (bench, models)
 }
@@ -62,7 +62,7 @@ async fn story() -> Vec<StoredRecord> {
         vec![ModelStep::calls("guarded", &["y"]), ModelStep::say("helped")],
         vec![ModelStep::calls("echo", &["b"]), ModelStep::say("scouted")],
     ];
-    let (bench, _) = bench(main, scripts, &Runs::default());
+    let (bench, _) = bench(main, scripts, &RunCounts::default());
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
@@ -74,7 +74,7 @@ async fn story() -> Vec<StoredRecord> {
 fn second(
     records: &[StoredRecord],
     process: u32,
-    runs: &Runs,
+    runs: &RunCounts,
 ) -> (SessionBuilder, Vec<Arc<ScriptedModel>>) {
     let (mut bench, models) = bench(Vec::new(), Default::default(), runs);
     bench.journal = Arc::new(MemoryStore::of(records.to_vec()));
@@ -88,7 +88,7 @@ fn delegated(records: &[StoredRecord]) -> Vec<Delegated> {
     replay(records, None).delegated
 }
 
-/// Goes on; or says something, if nothing is unfinished. Until everybody has ended.
+/// Resumes, or sends a prompt if nothing is unfinished. Returns when all agents have ended.
 async fn goes_on(bench: &SessionBuilder) -> RunningSession {
     let mut stage = bench.start().await;
     let begun = match stage.session.resume().await {
@@ -111,8 +111,8 @@ async fn goes_on(bench: &SessionBuilder) -> RunningSession {
     stage
 }
 
-/// What must hold of all records of a session that broke off after `prefix`.
-fn check_whole(prefix: &[StoredRecord], records: &[StoredRecord], runs: &Runs) {
+/// Invariants of all records of a session that broke off after `prefix`.
+fn check_whole(prefix: &[StoredRecord], records: &[StoredRecord], runs: &RunCounts) {
     let at = prefix.len();
     assert!(records.starts_with(prefix), "{at}: what was written stays");
     let mut requested: BTreeMap<String, u32> = BTreeMap::new();
@@ -141,7 +141,7 @@ fn check_whole(prefix: &[StoredRecord], records: &[StoredRecord], runs: &Runs) {
         });
         assert_eq!(told.count(), 1, "{at}: {id}");
     }
-    // What somebody had answered is read once: as the result of the call, or as a message.
+    // Each answer is read once: as the result of the call, or as a message.
     let after = replay(records, None);
     assert_eq!(flaw(&after.messages), None, "{at}");
     let texts: Vec<String> = after
@@ -154,7 +154,7 @@ fn check_whole(prefix: &[StoredRecord], records: &[StoredRecord], runs: &Runs) {
         .chain(users(&after.messages))
         .chain(after.queued.iter().map(|queued| text_of(&queued.content)))
         .collect();
-    for one in after.delegated.iter().filter(|one| one.is_mains()) {
+    for one in after.delegated.iter().filter(|one| one.called_by_main()) {
         let head =
             format!("agent {} ({}): {}", one.origin.agent, one.id(), one.ended.as_ref().unwrap());
         let times = texts.iter().filter(|text| text.contains(&head)).count();
@@ -164,12 +164,12 @@ fn check_whole(prefix: &[StoredRecord], records: &[StoredRecord], runs: &Runs) {
 }
 
 #[tokio::test]
-async fn goes_on_from_every_prefix_and_starts_nobody_twice() {
+async fn resumes_delegations_from_every_prefix_and_starts_none_twice() {
     let whole = story().await;
     assert_eq!(delegated(&whole).len(), 5);
     for length in 0..=whole.len() {
         let prefix = &whole[..length];
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let (bench, models) = second(prefix, 2, &runs);
         let stage = goes_on(&bench).await;
         stage.end().await;
@@ -180,14 +180,14 @@ async fn goes_on_from_every_prefix_and_starts_nobody_twice() {
                 assert_eq!(flaw(&request), None, "{length}");
             }
         }
-        // Who was at work goes on with what it knew, and is told its task once.
+        // A subagent that was running resumes with its history, and receives its task once.
         for (one, model) in delegated(prefix).iter().filter_map(|one| {
             let nth = NAMES.iter().position(|name| *name == one.origin.agent)?;
             (one.ended.is_none() && one.briefed).then(|| (one, &models[nth]))
         }) {
             let requests = model.requests();
             let Some(first) = requests.first() else {
-                // It had answered, and only that it ends was not recorded.
+                // It had answered, and only its end was not recorded.
                 let after = delegated(&records);
                 let after = after.iter().find(|after| after.id() == one.id()).unwrap();
                 assert_eq!(
@@ -208,23 +208,23 @@ async fn goes_on_from_every_prefix_and_starts_nobody_twice() {
 
 /// The records of a resumed run are cut, and it is resumed again.
 #[tokio::test]
-async fn goes_on_from_every_prefix_of_a_session_that_had_gone_on() {
+async fn resumes_delegations_from_every_prefix_of_a_resumed_session() {
     let whole = story().await;
     let wanted = |record: &StoredRecord| matches!(&record.event, Event::InvocationRequested { target, .. } if target == "helper");
     let cut = whole.iter().position(wanted).unwrap() + 4;
-    let (first, _) = second(&whole[..cut], 2, &Runs::default());
+    let (first, _) = second(&whole[..cut], 2, &RunCounts::default());
     goes_on(&first).await.end().await;
     let resumed = first.journal.records();
     for length in cut..=resumed.len() {
         let prefix = &resumed[..length];
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let (bench, _) = second(prefix, 3, &runs);
         goes_on(&bench).await.end().await;
         check_whole(prefix, &bench.journal.records(), &runs);
     }
 }
 
-/// Where the record stands that `wanted` accepts.
+/// Index after the record that `wanted` accepts.
 fn after(records: &[StoredRecord], wanted: impl Fn(&StoredRecord) -> bool) -> usize {
     records.iter().position(wanted).unwrap() + 1
 }
@@ -237,10 +237,10 @@ fn said_by(agent: &'static str) -> impl Fn(&StoredRecord) -> bool {
 }
 
 #[tokio::test]
-async fn who_says_something_else_stops_those_that_were_waited_for() {
+async fn new_prompt_stops_awaited_subagents() {
     let whole = story().await;
     let cut = after(&whole, said_by("worker"));
-    let (bench, models) = second(&whole[..cut], 2, &Runs::default());
+    let (bench, models) = second(&whole[..cut], 2, &RunCounts::default());
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("never mind")).await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
@@ -256,7 +256,7 @@ async fn who_says_something_else_stops_those_that_were_waited_for() {
 }
 
 #[tokio::test]
-async fn only_the_background_is_unfinished_and_goes_on() {
+async fn unfinished_background_subagents_resume_alone() {
     let gate = Arc::new(Notify::new());
     let scripts = || {
         let scout = vec![ModelStep::after(&gate, ModelStep::say("scouted"))];
@@ -264,29 +264,29 @@ async fn only_the_background_is_unfinished_and_goes_on() {
     };
     let main =
         vec![ModelStep::Call(vec![call("scout", r#","wait":false"#)]), ModelStep::say("so long")];
-    let (first, _) = bench(main, scripts(), &Runs::default());
+    let (first, _) = bench(main, scripts(), &RunCounts::default());
     let mut stage = first.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     // As a kill leaves it.
     let prefix = first.journal.records();
     assert!(replay(&prefix, None).is_unfinished());
-    let (bench, models) = second(&prefix, 2, &Runs::default());
+    let (bench, models) = second(&prefix, 2, &RunCounts::default());
     let stage = goes_on(&bench).await;
     stage.end().await;
     assert_eq!(models[4].requests().len(), 1);
     let told = users(&bench.model.requests()[0]);
     assert!(told[1].contains("go on where they were") && told[1].contains("scout"), "{told:?}");
-    check_whole(&prefix, &bench.journal.records(), &Runs::default());
+    check_whole(&prefix, &bench.journal.records(), &RunCounts::default());
     stage_end(first).await;
 }
 
-/// Lets the first process go.
+/// Ends the first process.
 async fn stage_end(bench: SessionBuilder) {
     drop(bench);
     tokio::task::yield_now().await;
 }
 
-/// Goes on with the agent whose id the model was told last.
+/// Resumes the subagent whose id the model read last.
 fn resumes(agent: &'static str) -> ModelStep {
     ModelStep::Told(Box::new(move |messages| {
         let text = format!("{messages:?}");
@@ -297,8 +297,8 @@ fn resumes(agent: &'static str) -> ModelStep {
 }
 
 #[tokio::test]
-async fn one_that_was_stopped_goes_on_with_what_it_knows() {
-    let runs = Runs::default();
+async fn stopped_subagent_resumes_with_its_history() {
+    let runs = RunCounts::default();
     let worker = vec![
         ModelStep::calls("echo", &["a"]),
         ModelStep::Hang("half".to_owned()),
@@ -343,7 +343,7 @@ async fn one_that_was_stopped_goes_on_with_what_it_knows() {
 }
 
 #[tokio::test]
-async fn one_that_is_at_work_or_of_somebody_else_does_not_go_on() {
+async fn running_or_foreign_subagent_cannot_be_resumed() {
     let gate = Arc::new(Notify::new());
     let scout = vec![ModelStep::after(&gate, ModelStep::say("scouted"))];
     let scripts = [Vec::new(), Vec::new(), Vec::new(), Vec::new(), scout];
@@ -359,7 +359,7 @@ async fn one_that_is_at_work_or_of_somebody_else_does_not_go_on() {
         })),
         ModelStep::say("good"),
     ];
-    let (bench, models) = bench(main, scripts, &Runs::default());
+    let (bench, models) = bench(main, scripts, &RunCounts::default());
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     gate.notify_one();

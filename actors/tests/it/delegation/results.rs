@@ -1,5 +1,5 @@
-//! What a model is told of agents that did not come to their end: how far they got, and never that
-//! nothing happened.
+//! Results of subagents that did not finish: they report the progress, and never that nothing
+//! happened.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::check_pairs;
 
 use super::*;
 
-/// A main agent whose worker does `steps`.
+/// A main agent with a subagent that follows `steps`.
 fn with_worker(
     main: Vec<ModelStep>,
     steps: Vec<ModelStep>,
@@ -23,7 +23,7 @@ fn with_worker(
         .tool(HangingTool::new(Journaled::default()));
     bench.limits = quick();
     let tools = ["echo", "write", "hang"];
-    bench.delegation = Some(delegation(vec![deputy("worker", &worker, &tools, &[])]));
+    bench.delegation = Some(delegation(vec![subagent("worker", &worker, &tools, &[])]));
     (bench, worker)
 }
 
@@ -45,7 +45,7 @@ fn of_worker(record: &StoredRecord) -> bool {
     record.origin.as_ref().is_some_and(|origin| origin.agent == "worker")
 }
 
-/// All results of calls in the last request.
+/// The results of all calls in the last request.
 fn told(model: &ScriptedModel) -> Vec<String> {
     let last = model.requests().pop().unwrap();
     let result = |message: &Arc<Message>| match &**message {
@@ -56,7 +56,7 @@ fn told(model: &ScriptedModel) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_stopped_call_says_what_its_agent_had_done_and_that_it_can_go_on() {
+async fn stopped_call_reports_progress_and_how_to_resume() {
     let steps = vec![
         ModelStep::calls("write", &["a.txt"]),
         ModelStep::calls("echo", &["x"]),
@@ -93,9 +93,9 @@ async fn a_stopped_call_says_what_its_agent_had_done_and_that_it_can_go_on() {
     assert!(recorded);
 }
 
-/// The time of the main agent is up while its worker is at work.
+/// The time limit of the main agent expires while its subagent runs.
 #[tokio::test]
-async fn a_caller_whose_time_is_up_does_not_say_that_nothing_ran() {
+async fn caller_timeout_does_not_claim_that_nothing_ran() {
     let clock = Arc::new(ManualClock::default());
     let steps = vec![ModelStep::calls("write", &["a.txt"]), ModelStep::Hang("half".to_owned())];
     let (mut bench, _) = with_worker(vec![calls(&["worker"]), ModelStep::say("fine")], steps);
@@ -108,7 +108,7 @@ async fn a_caller_whose_time_is_up_does_not_say_that_nothing_ran() {
     clock.advance(Duration::from_mins(1));
     let outcome = soon("the end", running.outcome()).await.unwrap();
     assert!(matches!(outcome.ending, Ending::Limited { limit: "timeout", .. }));
-    // The worker has no more time than its caller, and ends by itself or is stopped.
+    // The subagent has no more time than its caller: it ends by itself or is stopped.
     if outcomes(&stage.seen).is_empty() {
         let ended = |event: &Event| matches!(event, Event::DelegationEnded { .. });
         soon("the end of the worker", stage.until(ended)).await;
@@ -121,10 +121,10 @@ async fn a_caller_whose_time_is_up_does_not_say_that_nothing_ran() {
     assert!(request.contains("- write a.txt (done)"), "{request}");
 }
 
-/// From every record on at which posse can be killed, in a mode without agents: what the model
-/// reads of a call for which one was at work.
+/// For a kill after any record, resumed in single-agent mode: the result of a call whose subagent
+/// was running.
 #[tokio::test]
-async fn without_agents_a_broken_delegation_is_never_said_to_have_changed_nothing() {
+async fn single_agent_mode_never_claims_that_a_broken_delegation_changed_nothing() {
     let steps = vec![
         ModelStep::calls("write", &["a.txt"]),
         ModelStep::calls("echo", &["x"]),
@@ -171,7 +171,7 @@ async fn without_agents_a_broken_delegation_is_never_said_to_have_changed_nothin
     assert!(wrote > 3);
 }
 
-/// The agent itself stays as it was left: nobody lets it go on here.
+/// The subagent keeps its state: it is not resumed here.
 fn check_main_pairs(records: &[StoredRecord]) {
     let main: Vec<StoredRecord> =
         records.iter().filter(|record| !of_worker(record)).cloned().collect();
@@ -179,7 +179,7 @@ fn check_main_pairs(records: &[StoredRecord]) {
 }
 
 #[tokio::test]
-async fn an_agent_that_has_ended_meanwhile_wakes_nobody_also_in_another_process() {
+async fn result_after_a_stop_starts_no_run_in_any_process() {
     let (gate, background) = (Arc::new(Notify::new()), r#","wait":false"#);
     let main = vec![ModelStep::Call(vec![call("worker", background)]), ModelStep::say("so long")];
     let (bench, _) = with_worker(main, vec![ModelStep::after(&gate, ModelStep::say("found"))]);
@@ -206,16 +206,16 @@ async fn an_agent_that_has_ended_meanwhile_wakes_nobody_also_in_another_process(
     }
 }
 
-/// What an agent has used of its time counts in the next process, and the time between does not.
+/// The run time of a subagent counts in the next process, without the time between the processes.
 #[tokio::test]
-async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
+async fn run_time_of_a_subagent_carries_over_to_the_next_process() {
     let minute = Duration::from_mins(1);
     let clock = Arc::new(ManualClock::default());
     let steps = vec![ModelStep::calls("echo", &["x"]), ModelStep::Hang("half".to_owned())];
     let (mut bench, _) = with_worker(vec![calls(&["worker"])], steps);
     let hour = |bench: &mut SessionBuilder| {
         let delegation = bench.delegation.as_mut().unwrap();
-        delegation.deputies[0].duration_max = Some(60 * minute);
+        delegation.subagents[0].duration_max = Some(60 * minute);
     };
     hour(&mut bench);
     bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
@@ -224,7 +224,7 @@ async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
     let asked = |event: &Event| matches!(event, Event::ModelRequest { provider, turn: 2, .. } if provider == "worker");
     soon("the worker", stage.until(asked)).await;
     clock.advance(40 * minute);
-    // Something is recorded then: until here it was at work.
+    // Writes a record here: the subagent has run until now.
     stage.session.warn("here".to_owned());
     let warned = |event: &Event| matches!(event, Event::Warning { .. });
     soon("the record", stage.until(warned)).await;
@@ -254,9 +254,9 @@ async fn the_time_of_an_agent_does_not_begin_anew_in_another_process() {
     assert!(told(&next.model)[0].contains("the limit timeout"), "{:?}", told(&next.model));
 }
 
-/// Records behind those that are left are lost: nobody knows whether what is open there ran.
+/// Records after the remaining ones are lost: it is unknown if the open calls ran.
 #[tokio::test]
-async fn after_damage_no_open_call_of_an_agent_runs_again() {
+async fn open_calls_of_a_subagent_do_not_run_again_after_damage() {
     let (bench, _) = with_worker(
         vec![calls(&["worker"]), ModelStep::say("fine")],
         vec![ModelStep::calls("write", &["a.txt"]), ModelStep::say("done")],

@@ -1,13 +1,13 @@
-//! Agents in places of their own: they work there and nowhere else, what they left is known before
-//! anybody hears that they have ended, and without a place nobody begins.
+//! Subagents in isolated workspaces: they work only there, the changes are known before the end is
+//! reported, and without a workspace no subagent starts.
 
 use std::sync::Mutex;
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Origin, StoredRecord};
 use posse_actors::ports::{
-    CallContext, FileLeft, IsolatedWorkspace, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec, Toolbox, WorkLeft, Workplaces, WorktreeSummary,
+    CallContext, FileLeft, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Prepared, RunContext,
+    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox, WorkLeft, WorktreeSummary,
 };
 use posse_actors::record::replay;
 use posse_actors::root_session::Resumption;
@@ -17,18 +17,18 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Places that are no more than their names, and what was done with them.
+/// Workspaces that exist only as names, with a log of the operations.
 #[derive(Debug, Default)]
-struct Rooms {
+struct FakeWorkspaces {
     said: Mutex<Vec<String>>,
     left: Option<WorkLeft>,
-    /// Why there is none.
-    wanting: Option<&'static str>,
-    /// Nothing is there any more of those that there were.
+    /// Reason why none can be created.
+    failure: Option<&'static str>,
+    /// All earlier workspaces are gone.
     gone: bool,
 }
 
-impl Rooms {
+impl FakeWorkspaces {
     fn say(&self, what: &str, id: &InvocationId) {
         self.said.lock().unwrap().push(format!("{what} {id}"));
     }
@@ -40,7 +40,7 @@ impl Rooms {
 
     fn place(&self, id: &InvocationId) -> PortFuture<Result<IsolatedWorkspace, String>> {
         let mut tools = Toolbox::default();
-        tools.register(Arc::new(Here(Here::spec()))).ok();
+        tools.register(Arc::new(BoundEcho(BoundEcho::spec()))).ok();
         let place = IsolatedWorkspace {
             cwd: format!("/copies/{id}"),
             system_prompt: "You are elsewhere.".to_owned(),
@@ -53,12 +53,12 @@ impl Rooms {
                 Verdict::Allow(test_confinement())
             })),
         };
-        let place = self.wanting.map_or(Ok(place), |why| Err(why.to_owned()));
+        let place = self.failure.map_or(Ok(place), |why| Err(why.to_owned()));
         Box::pin(std::future::ready(place))
     }
 }
 
-impl Workplaces for Rooms {
+impl IsolatedWorkspaces for FakeWorkspaces {
     fn open(
         &self,
         id: &InvocationId,
@@ -90,10 +90,10 @@ impl Workplaces for Rooms {
     }
 }
 
-/// `echo`, as it is in such a place.
-struct Here(ToolSpec);
+/// `echo`, bound to such a workspace.
+struct BoundEcho(ToolSpec);
 
-impl Here {
+impl BoundEcho {
     fn spec() -> ToolSpec {
         ToolSpec {
             name: "echo".to_owned(),
@@ -107,7 +107,7 @@ impl Here {
     }
 }
 
-impl Tool for Here {
+impl Tool for BoundEcho {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -134,17 +134,21 @@ fn left() -> WorkLeft {
     WorkLeft { count: 3, files: vec![file("a"), file("b\nmine")], ..WorkLeft::default() }
 }
 
-/// A main agent that gives a task away, and how that is asked for.
-fn bench(main: Vec<ModelStep>, scout: &Arc<ScriptedModel>, rooms: &Arc<Rooms>) -> SessionBuilder {
+/// A main agent that delegates a task with these arguments.
+fn bench(
+    main: Vec<ModelStep>,
+    scout: &Arc<ScriptedModel>,
+    workspaces: &Arc<FakeWorkspaces>,
+) -> SessionBuilder {
     let mut bench = SessionBuilder::new(main);
     bench.policy = allow_all();
     bench.limits = quick();
-    let deputies =
-        vec![deputy("scout", scout, &["echo"], &["other"]), deputy("other", scout, &[], &[])];
+    let subagents =
+        vec![subagent("scout", scout, &["echo"], &["other"]), subagent("other", scout, &[], &[])];
     bench.delegation = Some(Delegation {
-        workplaces: Some(Arc::clone(rooms) as Arc<dyn Workplaces>),
+        workplaces: Some(Arc::clone(workspaces) as Arc<dyn IsolatedWorkspaces>),
         limits: GovernorLimits { depth_max: 2, ..GovernorLimits::default() },
-        ..delegation(deputies)
+        ..delegation(subagents)
     });
     bench
 }
@@ -154,8 +158,8 @@ fn isolated() -> ModelStep {
 }
 
 #[tokio::test]
-async fn works_in_its_own_place_and_says_what_it_left() {
-    let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
+async fn isolated_subagent_works_in_its_worktree_and_reports_changes() {
+    let workspaces = Arc::new(FakeWorkspaces { left: Some(left()), ..FakeWorkspaces::default() });
     let scout = model(
         "scout",
         vec![
@@ -164,7 +168,7 @@ async fn works_in_its_own_place_and_says_what_it_left() {
             ModelStep::say("made"),
         ],
     );
-    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
+    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &workspaces);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     let seen = end(&bench, stage).await;
@@ -188,7 +192,7 @@ async fn works_in_its_own_place_and_says_what_it_left() {
     ] {
         assert!(result.contains(part), "{part}: {result}");
     }
-    assert_eq!(rooms.said(), ["open", "close"]);
+    assert_eq!(workspaces.said(), ["open", "close"]);
     let cwd = format!("/copies/{id}");
     let recorded: Vec<Option<WorktreeSummary>> = seen
         .iter()
@@ -205,10 +209,10 @@ async fn works_in_its_own_place_and_says_what_it_left() {
 }
 
 #[tokio::test]
-async fn what_left_nothing_says_so() {
-    let rooms = Arc::new(Rooms::default());
+async fn unchanged_worktree_is_reported_and_removed() {
+    let workspaces = Arc::new(FakeWorkspaces::default());
     let scout = model("scout", vec![ModelStep::say("seen")]);
-    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
+    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &workspaces);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     end(&bench, stage).await;
@@ -218,19 +222,19 @@ async fn what_left_nothing_says_so() {
 }
 
 #[tokio::test]
-async fn without_a_place_nobody_begins() {
-    // There can be none; there is one too many; there are none at all.
-    for (wanting, live_max, has_rooms, expected) in [
+async fn subagent_without_a_workspace_does_not_start() {
+    // None can be created; one too many; none are available at all.
+    for (failure, live_max, available, expected) in [
         (Some("no repository"), 3, true, "refused(isolation): no agent was started. DLG005"),
         (None, 0, true, "refused(delegation.maxConcurrent)"),
         (None, 3, false, "ARG001 unknown field \"isolation\""),
     ] {
-        let rooms = Arc::new(Rooms { wanting, ..Rooms::default() });
+        let workspaces = Arc::new(FakeWorkspaces { failure, ..FakeWorkspaces::default() });
         let scout = model("scout", vec![]);
-        let mut bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
+        let mut bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &workspaces);
         let delegation = bench.delegation.as_mut().unwrap();
         delegation.limits.live_max = live_max;
-        if !has_rooms {
+        if !available {
             delegation.workplaces = None;
         }
         let mut stage = bench.start().await;
@@ -239,18 +243,18 @@ async fn without_a_place_nobody_begins() {
         let [result] = results(&bench.model).try_into().unwrap();
         assert!(result.starts_with(expected), "{result}");
         assert!(outcomes(&seen).is_empty(), "{expected}");
-        // What was made for it goes.
-        let expected: &[&str] = if has_rooms { &["open", "discard"] } else { &[] };
-        assert_eq!(rooms.said(), expected);
+        // The workspace created for it is removed.
+        let expected: &[&str] = if available { &["open", "discard"] } else { &[] };
+        assert_eq!(workspaces.said(), expected);
     }
 }
 
 #[tokio::test]
-async fn whoever_always_works_apart_never_works_in_the_workspace() {
+async fn always_isolated_agent_never_uses_the_workspace() {
     let scout = model("scout", vec![]);
     let mut bench =
         SessionBuilder::new(vec![ModelStep::Call(vec![call("scout", "")]), ModelStep::say("done")]);
-    let apart = Subagent { isolated: true, ..deputy("scout", &scout, &["echo"], &[]) };
+    let apart = Subagent { isolated: true, ..subagent("scout", &scout, &["echo"], &[]) };
     bench.delegation = Some(delegation(vec![apart]));
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -261,11 +265,11 @@ async fn whoever_always_works_apart_never_works_in_the_workspace() {
     assert_eq!(scout.requests().len(), 0);
 }
 
-/// The records of a run, up to the first reply of the agent that works apart.
+/// The records of a run, up to the first reply of the isolated subagent.
 async fn broken_off() -> Vec<StoredRecord> {
-    let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
+    let workspaces = Arc::new(FakeWorkspaces { left: Some(left()), ..FakeWorkspaces::default() });
     let scout = model("scout", vec![ModelStep::calls("echo", &["a"]), ModelStep::say("made")]);
-    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &rooms);
+    let bench = bench(vec![isolated(), ModelStep::say("done")], &scout, &workspaces);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     end(&bench, stage).await;
@@ -279,15 +283,16 @@ async fn broken_off() -> Vec<StoredRecord> {
 }
 
 #[tokio::test]
-async fn goes_on_where_it_was_or_ends_with_the_reason() {
+async fn isolated_subagent_resumes_in_its_worktree_or_fails_with_the_reason() {
     let records = broken_off().await;
-    for (wanting, expected) in [
+    for (failure, expected) in [
         (None, "): done\n<agent-answer>\nmade there"),
         (Some("gone"), "): failed(worktree): it cannot go on in its worktree: gone"),
     ] {
-        let rooms = Arc::new(Rooms { left: Some(left()), wanting, ..Rooms::default() });
+        let workspaces =
+            Arc::new(FakeWorkspaces { left: Some(left()), failure, ..FakeWorkspaces::default() });
         let scout = model("scout", vec![ModelStep::say("made there")]);
-        let mut bench = bench(vec![ModelStep::say("done")], &scout, &rooms);
+        let mut bench = bench(vec![ModelStep::say("done")], &scout, &workspaces);
         bench.journal = Arc::new(MemoryStore::of(records.clone()));
         bench.process = 2;
         bench.resumption =
@@ -298,12 +303,12 @@ async fn goes_on_where_it_was_or_ends_with_the_reason() {
         stage.end().await;
         let [result] = results(&bench.model).try_into().unwrap();
         assert!(result.contains(expected), "{result}");
-        if wanting.is_none() {
+        if failure.is_none() {
             let system = &scout.requests()[0][0];
             assert!(format!("{system:?}").contains("You are elsewhere."), "{system:?}");
-            assert_eq!(rooms.said(), ["reopen", "close"]);
+            assert_eq!(workspaces.said(), ["reopen", "close"]);
         } else {
-            assert_eq!((rooms.said().len(), scout.requests().len()), (1, 0));
+            assert_eq!((workspaces.said().len(), scout.requests().len()), (1, 0));
             assert!(result.contains("cannot go on: give the task to a new agent"), "{result}");
             for untrue in ["agent_diff", "by force", "\"resume\"", "is kept"] {
                 assert!(!result.contains(untrue), "{untrue}: {result}");
@@ -312,9 +317,10 @@ async fn goes_on_where_it_was_or_ends_with_the_reason() {
     }
 }
 
-/// An agent that has ended is asked to go on: what it was told of its place, and what was done.
+/// Resumes an ended subagent: the text about its workspace, and the operations.
 async fn asked_again(gone: bool) -> (String, Vec<String>, Vec<String>) {
-    let rooms = Arc::new(Rooms { left: Some(left()), gone, ..Rooms::default() });
+    let workspaces =
+        Arc::new(FakeWorkspaces { left: Some(left()), gone, ..FakeWorkspaces::default() });
     let scout = model("scout", vec![ModelStep::say("made"), ModelStep::say("made again")]);
     let again = |request: &[Arc<Message>]| {
         let result = request.iter().rev().find_map(|message| match &**message {
@@ -327,7 +333,7 @@ async fn asked_again(gone: bool) -> (String, Vec<String>, Vec<String>) {
     let bench = bench(
         vec![isolated(), ModelStep::Told(Box::new(again)), ModelStep::say("done")],
         &scout,
-        &rooms,
+        &workspaces,
     );
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -337,11 +343,11 @@ async fn asked_again(gone: bool) -> (String, Vec<String>, Vec<String>) {
         Message::User { content } => Some(text_of(content)),
         _ => None,
     });
-    (told.unwrap(), rooms.said(), results(&bench.model))
+    (told.unwrap(), workspaces.said(), results(&bench.model))
 }
 
 #[tokio::test]
-async fn one_that_goes_on_is_told_of_its_own_place_and_gets_a_new_one_for_one_that_is_gone() {
+async fn resumed_subagent_learns_of_its_worktree_and_gets_a_new_one_if_it_is_gone() {
     let (told, said, results) = asked_again(false).await;
     assert!(
         told.contains("Working directory: your copy of /project, with what you left"),
@@ -357,15 +363,15 @@ async fn one_that_goes_on_is_told_of_its_own_place_and_gets_a_new_one_for_one_th
 }
 
 #[tokio::test]
-async fn what_a_deeper_one_left_is_named_to_whoever_hears_of_the_end() {
-    let rooms = Arc::new(Rooms { left: Some(left()), ..Rooms::default() });
+async fn unmerged_worktrees_of_nested_subagents_are_reported() {
+    let workspaces = Arc::new(FakeWorkspaces { left: Some(left()), ..FakeWorkspaces::default() });
     let deeper = ModelStep::Call(vec![call("other", r#","isolation":"worktree""#)]);
-    // Both are played by one model: the lead calls, the other answers, the lead answers.
+    // One model plays both: the lead calls, the other answers, the lead answers.
     let scout = model("scout", vec![deeper, ModelStep::say("made"), ModelStep::say("led")]);
     let bench = bench(
         vec![ModelStep::Call(vec![call("scout", "")]), ModelStep::say("done")],
         &scout,
-        &rooms,
+        &workspaces,
     );
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
