@@ -283,7 +283,7 @@ impl RootSession {
             ChildMsg::PlaceFreed => self.start_queued(me, state).await?,
             ChildMsg::Overdue => self.stop_overdue(me, state),
             ChildMsg::Undelivered(parent, queued) => {
-                Self::requeue_undelivered(&parent, queued, state)
+                Self::requeue_undelivered(&parent, queued, state);
             }
             ChildMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
             ChildMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
