@@ -445,6 +445,8 @@ fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_ag
     let mut running = machine.start(&["-y", "--sandbox", "off", "check a.txt"]);
     others.wait_for_request();
     others.wait_for_request();
+    // The result of the first call is on disk before it is announced.
+    running.wait_for("tool.completed");
     running.signal(Signal::SIGKILL);
     running.wait();
 

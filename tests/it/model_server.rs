@@ -194,6 +194,13 @@ impl ModelServer {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
+    /// Gives `answer` to every request from now on.
+    pub(crate) fn repeat_from_now(&self, answer: ModelAnswer) {
+        let mut script = self.shared.script();
+        script.answers = Vec::new().into_iter();
+        script.afterwards = Some(answer);
+    }
+
     /// Returns when another request has arrived.
     pub(crate) fn wait_for_request(&self) {
         self.arrivals.recv_timeout(Duration::from_secs(20)).expect("no request came");

@@ -436,6 +436,15 @@ fn one_writer(request: &Value) -> ModelAnswer {
     }
 }
 
+/// As [`one_writer`], but the reply after the merge never comes, so the session cannot end before it is
+/// killed.
+fn one_writer_until_the_merge(request: &Value) -> ModelAnswer {
+    match (task(request).as_str(), texts(request, "tool").len()) {
+        ("go", 2..) => ModelAnswer::Hold(Vec::new()),
+        _ => one_writer(request),
+    }
+}
+
 fn kill_when(machine: &Machine, reached: impl Fn(&Value) -> bool) {
     let mut run = machine.start(&["--yes", "go"]);
     while let Some(line) = run.next_line() {
@@ -447,19 +456,21 @@ fn kill_when(machine: &Machine, reached: impl Fn(&Value) -> bool) {
     run.end();
 }
 
-/// The same with one writer, from the beginning until it is killed `in_time`: on a busy machine the
-/// next thing may have happened before the signal comes.
+/// Runs one writer and kills posse `in_time`: on a busy machine the next step may have happened before
+/// the signal arrives. The session never ends by itself, because the last reply is held.
 fn killed_in_time(
     prepare: impl Fn(&Machine),
     reached: impl Fn(&Value) -> bool,
     in_time: impl Fn(&Machine) -> bool,
 ) -> (ModelServer, Machine) {
     for _ in 0..20 {
-        let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(one_writer)]);
+        let server =
+            ModelServer::start_and_repeat(vec![ModelAnswer::By(one_writer_until_the_merge)]);
         let machine = machine(&server);
         prepare(&machine);
         kill_when(&machine, &reached);
         if in_time(&machine) {
+            server.repeat_from_now(ModelAnswer::By(one_writer));
             return (server, machine);
         }
     }
@@ -582,10 +593,7 @@ fn a_merge_that_was_killed_comes_to_the_same() {
         let (_server, machine) = killed_in_time(
             |machine| machine.write("f", "one\nmiddle\ntwo and mine\n"),
             |event| event["type"] == moment && event["name"] == "agent_merge",
-            |machine| {
-                let journal = machine.session_dir().join("session.jsonl");
-                !fs::read_to_string(journal).unwrap().contains("\"session.ended\"")
-            },
+            |_| true,
         );
         resumed(&machine).assert_code(0);
         assert_eq!(machine.read("f"), "one!\nmiddle\ntwo and mine\n", "{moment}");
