@@ -233,6 +233,8 @@ fn a_session_that_goes_on_is_told_what_was_lost() {
     let machine = Machine::with(&server);
     let mut running = machine.start(&ARGS);
     running.wait_for("job.started");
+    // The result of the call is on disk before it is announced.
+    running.wait_for("tool.completed");
     server.wait_for_request();
     server.wait_for_request();
     running.signal(Signal::SIGKILL);

@@ -319,3 +319,117 @@ fn every_fault_has_a_test_or_a_reason() {
     let bare: Vec<String> = bare.map(|(number, _)| format!("row {number}")).collect();
     assert_none(&bare, "A row of docs/FAULTS.md names a test, or says why there is none yet.");
 }
+
+/// Rust files with their comment blocks: kind of the comment and joined text.
+fn comment_blocks(text: &str) -> Vec<(&'static str, String)> {
+    let mut blocks: Vec<(&'static str, String)> = Vec::new();
+    let mut open = None;
+    for line in text.lines().map(str::trim) {
+        let kind = ["//!", "///", "//"].into_iter().find(|kind| line.starts_with(kind));
+        if let Some(kind) = kind {
+            if open != Some(kind) {
+                blocks.push((kind, String::new()));
+            }
+            let last = blocks.last_mut().expect("it was just pushed");
+            last.1.push_str(line[kind.len()..].trim());
+            last.1.push(' ');
+        }
+        open = kind;
+    }
+    blocks
+}
+
+/// docs/STYLE.md: a doc comment defines, and names its subject.
+#[test]
+fn doc_comments_define_and_name_their_subject() {
+    const QUESTIONS: [&str; 8] =
+        ["What", "Whether", "Who", "Whose", "How", "Where", "When", "Which"];
+    const NO_SUBJECT: [&str; 4] = [
+        concat!("who", "ever"),
+        concat!("some", "body"),
+        concat!("no", "body"),
+        concat!("any", "body"),
+    ];
+    let (mut docs, mut questions, mut no_subject) = (0, Vec::new(), Vec::new());
+    for (path, text) in all_files() {
+        for (kind, block) in comment_blocks(&text) {
+            let first = block.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            if kind != "//" {
+                docs += 1;
+                if QUESTIONS.contains(&first) {
+                    questions.push(format!("{path}: {block}"));
+                }
+            }
+            let lower = block.to_lowercase();
+            let mut words = lower.split(|c: char| !c.is_alphanumeric());
+            if words.any(|word| NO_SUBJECT.contains(&word)) {
+                no_subject.push(format!("{path}: {block}"));
+            }
+        }
+    }
+    assert!(docs > 5_000, "only {docs} doc comments were found");
+    let rule =
+        "A doc comment defines its item and does not begin with a question word (5 % at most).";
+    assert!(questions.len() * 20 <= docs, "{rule}\n{}", questions.join("\n"));
+    let rule = "A comment names the client, user or actor instead (30 exceptions at most).";
+    assert!(no_subject.len() <= 30, "{rule}\n{}", no_subject.join("\n"));
+}
+
+/// Names of types that are idiomatic within one module, however many modules have one.
+const MODULE_TYPES: [&str; 4] = ["Args", "Arguments", "Msg", "State"];
+
+#[test]
+fn a_type_name_stands_for_few_things() {
+    let mut places: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+    for (path, text) in all_files() {
+        for (at, line) in code(&text) {
+            // Associated types repeat the name that their trait gives.
+            if line.starts_with("    type ") {
+                continue;
+            }
+            let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+            let keyword = words.next().unwrap_or_default();
+            if !["struct", "enum", "trait", "type", "union"].contains(&keyword) {
+                continue;
+            }
+            let name = words.next().unwrap_or_default();
+            let end = name.find(|c: char| !c.is_alphanumeric()).unwrap_or(name.len());
+            if name[..end].starts_with(char::is_uppercase) {
+                places.entry(name[..end].to_owned()).or_default().push(format!("{path}:{at}"));
+            }
+        }
+    }
+    assert!(places.len() > 1_000, "only {} types were found", places.len());
+    let offences: Vec<_> = places
+        .into_iter()
+        .filter(|(name, places)| places.len() > 2 && !MODULE_TYPES.contains(&name.as_str()))
+        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .collect();
+    assert_none(&offences, "A type name is defined three times: say what each of them is.");
+}
+
+#[test]
+fn the_glossary_names_identifiers_that_exist() {
+    let glossary = read("docs/GLOSSARY.md");
+    let code: String = all_files().into_iter().map(|(_, text)| text).collect();
+    let words: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let mut checked = 0;
+    let mut offences = Vec::new();
+    for row in glossary.lines().filter(|line| line.ends_with("` |")) {
+        let identifier = row.rsplit('`').nth(1).unwrap_or_default();
+        checked += 1;
+        let is_there = if identifier.contains('/') {
+            root().join(identifier).exists()
+        } else {
+            words.contains(identifier)
+        };
+        if !is_there {
+            offences.push(identifier.to_owned());
+        }
+    }
+    assert!(checked >= 60, "docs/GLOSSARY.md has {checked} terms only");
+    assert_none(
+        &offences,
+        "docs/GLOSSARY.md names identifiers that do not exist: correct the page.",
+    );
+}

@@ -259,7 +259,7 @@ async fn a_request_waits_for_room_in_the_journal_also_after_a_crash() {
     }
 }
 
-/// An actor that crashes each time parks the session: it says why, ends the run, and hangs nobody.
+/// An actor that crashes each time parks the session: the cause is reported, the run ends, and no caller hangs.
 async fn parks(actor: &str, kind: &str) {
     let journaled = Journaled::default();
     let mut bench = work(&journaled);

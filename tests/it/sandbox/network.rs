@@ -1,4 +1,4 @@
-//! Reaching anybody.
+//! Network access of commands.
 
 use super::{Proof, SandboxCase, Tiers, Twin};
 
