@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    CallContext, Operation, PortFuture, Prepared, Release, RunContext, Tool, ToolError, ToolOutput,
+    CallContext, Operation, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput,
     ToolSpec, Toolbox,
 };
 use posse_actors::tool_call::PermittedCall;
@@ -71,17 +71,13 @@ impl Tool for Noticing {
         self.tool.spec()
     }
 
-    fn if_denied(&self) -> Option<&str> {
-        self.tool.if_denied()
+    fn inner(&self) -> Option<&dyn Tool> {
+        Some(&*self.tool)
     }
 
     fn history_shortened(&self) {
         self.notes.seen.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.tool.history_shortened();
-    }
-
-    fn stop_background(&self, what: &Release) -> PortFuture<()> {
-        self.tool.stop_background(what)
     }
 
     fn prepare(

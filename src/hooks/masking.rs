@@ -9,7 +9,7 @@ use futures_util::future::join;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
     CallContext, Completion, Delta, DeltaSender, PortFuture, Prepared, Provider, ProviderError,
-    ProviderInfo, Release, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::tool_call::PermittedCall;
 use secrecy::SecretString;
@@ -70,8 +70,8 @@ impl Provider for MaskedModel {
         self.model.info()
     }
 
-    fn account(&self) -> String {
-        self.model.account()
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.model)
     }
 
     fn complete(
@@ -183,8 +183,8 @@ impl Tool for MaskedTool {
         self.tool.spec()
     }
 
-    fn if_denied(&self) -> Option<&str> {
-        self.tool.if_denied()
+    fn inner(&self) -> Option<&dyn Tool> {
+        Some(&*self.tool)
     }
 
     fn prepare(
@@ -209,13 +209,5 @@ impl Tool for MaskedTool {
             mask.value(&mut output.metadata);
             output
         })
-    }
-
-    fn history_shortened(&self) {
-        self.tool.history_shortened();
-    }
-
-    fn stop_background(&self, what: &Release) -> PortFuture<()> {
-        self.tool.stop_background(what)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    CallContext, PortFuture, Prepared, Release, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+    CallContext, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
 use serde_json::Value;
@@ -131,8 +131,8 @@ impl Tool for Budgeted {
         self.tool.spec()
     }
 
-    fn if_denied(&self) -> Option<&str> {
-        self.tool.if_denied()
+    fn inner(&self) -> Option<&dyn Tool> {
+        Some(&*self.tool)
     }
 
     fn prepare(
@@ -157,14 +157,6 @@ impl Tool for Budgeted {
             }
             output
         })
-    }
-
-    fn history_shortened(&self) {
-        self.tool.history_shortened();
-    }
-
-    fn stop_background(&self, what: &Release) -> PortFuture<()> {
-        self.tool.stop_background(what)
     }
 }
 

@@ -251,7 +251,7 @@ fn a_client_that_reconnects_continues_after_its_last_record() {
         let ended = again.end();
         assert_eq!(ended.code, Some(143));
     }
-    let late = RunningPosse::start(machine.command(&[
+    let mut late = RunningPosse::start(machine.command(&[
         "attach",
         "--observe",
         "--output-format",
@@ -259,6 +259,7 @@ fn a_client_that_reconnects_continues_after_its_last_record() {
         "--after",
         "5",
     ]));
+    late.wait_for("attach.accepted");
     go(&machine);
     run.end().assert_code(0);
     assert_whole(&machine, &events(&late.end()), 6);

@@ -96,6 +96,8 @@ impl Machine {
             .env("HOME", self.path("home"))
             .env("POSSE_HOME", self.path("posse"))
             .env("TMPDIR", self.path("tmp"))
+            // A value to redact, as on most machines: tools and models are wrapped because of it.
+            .env("UNUSED_SERVICE_TOKEN", "unused-token-5f0c9a7e41")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

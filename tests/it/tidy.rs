@@ -1,6 +1,6 @@
 //! Rules about the source that no compiler checks, each with the required action.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -380,7 +380,7 @@ const MODULE_TYPES: [&str; 4] = ["Args", "Arguments", "Msg", "State"];
 
 #[test]
 fn a_type_name_stands_for_few_things() {
-    let mut places: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, text) in all_files() {
         for (at, line) in code(&text) {
             // Associated types repeat the name that their trait gives.

@@ -15,9 +15,18 @@ pub trait Provider: Send + Sync + 'static {
     /// Name, model and endpoint.
     fn info(&self) -> ProviderInfo;
 
+    /// The provider that this one wraps, if any. The defaults of the other methods forward to it, so
+    /// a wrapper overrides only the methods that it changes.
+    fn inner(&self) -> Option<&dyn Provider> {
+        None
+    }
+
     /// Identity of the quota that its requests use: endpoint and credential, in a form that reveals
     /// neither. Providers of one account share one client.
     fn account(&self) -> String {
+        if let Some(inner) = self.inner() {
+            return inner.account();
+        }
         let ProviderInfo { profile, endpoint, model: _ } = self.info();
         format!("{profile} {endpoint}")
     }
@@ -32,6 +41,9 @@ pub trait Provider: Send + Sync + 'static {
     /// Number of tokens of `request`: counted by the server if that is free, otherwise estimated.
     /// Errors are the server's.
     fn count_tokens(&self, request: Request) -> PortFuture<Result<TokenCount, ProviderError>> {
+        if let Some(inner) = self.inner() {
+            return inner.count_tokens(request);
+        }
         let counted = TokenCount::estimate(&request);
         Box::pin(std::future::ready(Ok(counted)))
     }

@@ -25,10 +25,16 @@ pub trait Tool: Send + Sync + 'static {
     /// Name, description and schema, as the model sees them.
     fn spec(&self) -> &ToolSpec;
 
+    /// The tool that this one wraps, if any. The defaults of the other methods forward to it, so a
+    /// wrapper overrides only the methods that it changes.
+    fn inner(&self) -> Option<&dyn Tool> {
+        None
+    }
+
     /// Background work of calls of `origin`, one line each with the way to query it. Shown to an
     /// agent whose history no longer contains its start.
-    fn background_work(&self, _origin: &Origin) -> Vec<String> {
-        Vec::new()
+    fn background_work(&self, origin: &Origin) -> Vec<String> {
+        self.inner().map_or_else(Vec::new, |inner| inner.background_work(origin))
     }
 
     /// Computes the effect of a call without performing it. `arguments` match the schema.
@@ -43,15 +49,22 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Advice for the model after a denial, if any.
     fn if_denied(&self) -> Option<&str> {
-        None
+        self.inner().and_then(|inner| inner.if_denied())
     }
 
     /// The history was compacted: the model may no longer see earlier output.
-    fn history_shortened(&self) {}
+    fn history_shortened(&self) {
+        if let Some(inner) = self.inner() {
+            inner.history_shortened();
+        }
+    }
 
     /// Stops background work of calls. Completes when no process of it is left.
-    fn stop_background(&self, _: &Release) -> PortFuture<()> {
-        Box::pin(std::future::ready(()))
+    fn stop_background(&self, what: &Release) -> PortFuture<()> {
+        match self.inner() {
+            Some(inner) => inner.stop_background(what),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 }
 

@@ -85,8 +85,8 @@ impl Provider for Recorder {
         self.inner.info()
     }
 
-    fn account(&self) -> String {
-        self.inner.account()
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.inner)
     }
 
     fn complete(
