@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::conversation::Usage;
-use posse_actors::event::{Announcement, Begun, Event, Subscription};
+use posse_actors::event::{Announcement, Event, StartedCall, Subscription};
 use posse_actors::ledger::dollars;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
@@ -146,7 +146,7 @@ struct UnknownEnd {
     tool: String,
     /// Description and start time, if recorded.
     #[serde(flatten)]
-    begun: Option<Begun>,
+    begun: Option<StartedCall>,
 }
 
 /// Output of `json`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posse_actors::ports::{Confinement, HookReport, HookSays, Occasion};
+use posse_actors::ports::{Confinement, HookInvocation, HookReport, HookResult};
 use serde_json::Value;
 
 use crate::hooks::answer::{HookAnswer, HookExit, HookInput, read, shown};
@@ -43,7 +43,7 @@ impl Runner {
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
-        occasion: &Occasion,
+        occasion: &HookInvocation,
         timeout: Duration,
     ) -> Vec<HookReport> {
         let begin = std::time::Instant::now();
@@ -68,7 +68,7 @@ impl Runner {
                 changed.join(", ")
             );
             // First, so that a no stays the last word.
-            reports.insert(0, report(HookSays::Warn, Some(shown(&text)), Value::Null));
+            reports.insert(0, report(HookResult::Warn, Some(shown(&text)), Value::Null));
         }
         reports
     }
@@ -76,7 +76,7 @@ impl Runner {
     async fn answer(
         &self,
         hook: &CommandHook,
-        occasion: &Occasion,
+        occasion: &HookInvocation,
         timeout: Duration,
     ) -> HookAnswer {
         let Some(program) = self.program(&hook.program) else {
@@ -106,7 +106,7 @@ impl Runner {
     fn spawn(
         &self,
         hook: &CommandHook,
-        occasion: &Occasion,
+        occasion: &HookInvocation,
         program: PathBuf,
         timeout: Duration,
     ) -> Spawn {

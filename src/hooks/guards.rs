@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Action, Asking, HookReport, HookSays, Operation, Policy, Situation, Used, Verdict,
+    Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation, Verdict,
 };
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(super) struct Guards {
 
 impl Guards {
     /// A no, if there is one to say.
-    pub(super) fn judge(&self, used: &Used, agent: &str) -> Option<HookReport> {
+    pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
         if used.tool == COMMAND_TOOL {
             let command = used.input["command"].as_str().unwrap_or_default();
             return self.dangerous(command, agent).map(|why| report("block-dangerous-bash", why));
@@ -50,7 +50,7 @@ impl Guards {
         let situation = Situation {
             agent,
             grants: &[],
-            asking: Asking::Nobody,
+            asking: AnswerSource::Nobody,
             now_ms: 0,
             uptime: Duration::ZERO,
             tier: &self.tier,
@@ -65,7 +65,7 @@ impl Guards {
 pub(super) fn report(hook: &str, message: String) -> HookReport {
     HookReport {
         hook: hook.to_owned(),
-        says: HookSays::Block,
+        says: HookResult::Block,
         message: Some(message),
         metadata: Value::Null,
         duration: Duration::ZERO,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    Action, CallContext, Operation, OutputDelta, PortFuture, Prepared, Release, RunContext,
+    Action, BackgroundScope, CallContext, Operation, OutputDelta, PortFuture, Prepared, RunContext,
     SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
@@ -113,7 +113,7 @@ impl Tool for Bash {
         Box::pin(std::future::ready(prepared))
     }
 
-    fn stop_background(&self, what: &Release) -> PortFuture<()> {
+    fn stop_background(&self, what: &BackgroundScope) -> PortFuture<()> {
         Box::pin(self.env.jobs.release(what))
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, ContentPart};
 use posse_actors::event::{Event, JobEnd, Origin};
-use posse_actors::ports::{After, CallContext, PostCallSink, Release};
+use posse_actors::ports::{BackgroundScope, CallContext, PostCallMessage, PostCallSink};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -58,7 +58,7 @@ pub(crate) struct Job {
     told: AtomicBool,
     /// Number of calls that wait for its end and will report it.
     waiting: AtomicUsize,
-    aftermath: PostCallSink,
+    post_call: PostCallSink,
 }
 
 /// End of a job.
@@ -95,7 +95,7 @@ impl Jobs {
         call: &CallContext,
         summary: String,
         output: PathBuf,
-        aftermath: PostCallSink,
+        post_call: PostCallSink,
     ) -> Result<(Arc<Job>, oneshot::Receiver<()>), String> {
         let mut all = self.lock();
         let live: Vec<&str> =
@@ -123,7 +123,7 @@ impl Jobs {
             read_to: AtomicU64::new(0),
             told: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            aftermath,
+            post_call,
         });
         let ended = all.iter().filter(|job| !job.is_live()).count();
         if ended >= ENDED_MAX
@@ -148,14 +148,17 @@ impl Jobs {
     }
 
     /// Stops the jobs in the scope of `what`; the future resolves when they are gone.
-    pub(crate) fn release(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn release(
+        &self,
+        what: &BackgroundScope,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let (of_agent, why) = match what {
-            Release::Session => (None, JobEnd::SessionEnded),
-            Release::Invocation(id) => (Some(id), JobEnd::Stopped),
-            Release::Call(_) | Release::All => (None, JobEnd::Stopped),
+            BackgroundScope::Session => (None, JobEnd::SessionEnded),
+            BackgroundScope::Invocation(id) => (Some(id), JobEnd::Stopped),
+            BackgroundScope::Call(_) | BackgroundScope::All => (None, JobEnd::Stopped),
         };
         let reached = |job: &&Arc<Job>| {
-            let is_this = !matches!(what, Release::Call(id) if *id != job.id);
+            let is_this = !matches!(what, BackgroundScope::Call(id) if *id != job.id);
             job.is_live() && is_this && of_agent.is_none_or(|id| job.owner.invocation_id == *id)
         };
         let jobs: Vec<Arc<Job>> = self.lock().iter().filter(reached).cloned().collect();
@@ -211,7 +214,7 @@ impl Job {
     pub(crate) fn begun(&self) {
         let (call_id, summary) = (self.id.clone(), self.summary.clone());
         let begun = Event::JobStarted { call_id, summary };
-        self.aftermath.say(After::Fact(Box::new(begun)));
+        self.post_call.send(PostCallMessage::Fact(Box::new(begun)));
     }
 
     /// Stops its command. The first reason counts.
@@ -233,7 +236,7 @@ impl Job {
     /// Its command has ended: records it, then informs waiting calls or its agent.
     pub(crate) fn end(&self, ended: JobExit) {
         let JobExit { end, detail, exit_code, bytes, duration, notes } = ended.clone();
-        self.aftermath.say(After::Fact(Box::new(Event::JobEnded {
+        self.post_call.send(PostCallMessage::Fact(Box::new(Event::JobEnded {
             call_id: self.id.clone(),
             summary: self.summary.clone(),
             end,
@@ -267,7 +270,7 @@ impl Job {
         for note in &ended.notes {
             text.extend(["\n(", note, ")"]);
         }
-        self.aftermath.say(After::Notice(vec![ContentPart::text(text)]));
+        self.post_call.send(PostCallMessage::Notice(vec![ContentPart::text(text)]));
     }
 
     /// Its agent knows how it ended.

@@ -104,7 +104,7 @@ impl ToolFixture {
             call: context,
             output,
             facts,
-            aftermath: PostCallSink::unheard(),
+            post_call: PostCallSink::discarding(),
             output_bytes_max: 32 << 10,
         };
         let permitted = permit_for_test(call, prepared, confinement);

@@ -466,7 +466,7 @@ mod tool {
                 call,
                 output: output_tx,
                 facts: facts_tx,
-                aftermath: PostCallSink::unheard(),
+                post_call: PostCallSink::discarding(),
                 output_bytes_max: 32 << 10,
             };
             Shell { folder, env, output, facts, context }

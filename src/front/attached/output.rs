@@ -268,7 +268,7 @@ mod tests {
     use posse_actors::conversation::{
         AssistantMessage, CallId, ContentPart, SessionId, StopReason, ToolCall, Usage,
     };
-    use posse_actors::event::{Fact, Scope, StoredRecord};
+    use posse_actors::event::{AnnouncedEvent, Scope, StoredRecord};
     use posse_actors::record::RecordId;
 
     use super::*;
@@ -278,7 +278,7 @@ mod tests {
         let (ts, session_id) = (1, SessionId::new("s"));
         let id = RecordId { process: 0, count: 0 };
         let stored = StoredRecord { v: 1, record, ts, id, session_id, event, origin: None };
-        Arc::new(Announcement { seq: record, fact: Fact::Stored(Arc::new(stored)) })
+        Arc::new(Announcement { seq: record, fact: AnnouncedEvent::Stored(Arc::new(stored)) })
     }
 
     fn delta(text: &str) -> Arc<Announcement> {
@@ -286,7 +286,7 @@ mod tests {
         let session_id = SessionId::new("s");
         Arc::new(Announcement {
             seq: 0,
-            fact: Fact::Passing { ts: 1, session_id, origin: None, event },
+            fact: AnnouncedEvent::Ephemeral { ts: 1, session_id, origin: None, event },
         })
     }
 
@@ -446,7 +446,7 @@ mod tests {
             let (session_id, origin) = (SessionId::new("s"), None);
             Arc::new(Announcement {
                 seq: 0,
-                fact: Fact::Passing { ts: 1, session_id, origin, event },
+                fact: AnnouncedEvent::Ephemeral { ts: 1, session_id, origin, event },
             })
         };
         assert_eq!(shown.follow(&used()).text, "");
