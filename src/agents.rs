@@ -1,11 +1,11 @@
-//! Who does the work: agents as policy capsules, and the system prompt each of them gets.
+//! Agents: their definitions, and the system prompt of each.
 //!
-//! An agent is data: what it is told, what it sees, what it may do at most, and whom it may call.
-//! Some are built in; the rest comes from the configuration and from Markdown files, is checked when
-//! it is loaded, and is left out with a reason where it makes no sense.
+//! An agent is data: prompt, visible tools, permission limits, and agents that it may call. Some
+//! are built in; the others come from the configuration and from Markdown files. Definitions are
+//! validated when they are loaded, and invalid ones are left out with an error.
 //!
-//! The prompt is the same bytes for the same place and day, so that providers can cache it. What
-//! comes from a repository is in it as labelled data and never as a rule of ours.
+//! The prompt has the same bytes for the same place and day, so that providers can cache it. Text
+//! from a repository is included as labelled data, never as a rule of posse.
 
 mod catalog;
 mod definition;
@@ -35,55 +35,55 @@ pub use skills::{
 };
 pub use surroundings::{EnvironmentBlock, git_branch, repository_root};
 
-/// The tools of agents that only look.
+/// Tools of read-only agents.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
-/// An agent: what it is for, what it sees, what it may do, and what it is told.
+/// An agent: purpose, visible tools, permission limits and prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agent {
-    /// How it is called on the command line, by other agents and in events.
+    /// Name on the command line, for other agents and in events.
     pub name: String,
-    /// How it is shown, if not by its name.
+    /// Display name, if it differs from the name.
     pub display_name: Option<String>,
     /// One line for lists, and for agents that may call it.
     pub description: String,
-    /// Who brought it.
+    /// Origin of the definition.
     pub source: Source,
-    /// Who it works for.
+    /// Callers that the agent works for.
     pub mode: Mode,
     /// Neither listed nor callable.
     pub hidden: bool,
-    /// The provider profile it is asked through; `None`: that of the session.
+    /// Provider profile; `None`: the session's.
     pub profile: Option<String>,
-    /// How much its model thinks, if it says so.
+    /// Thinking level, if set.
     pub thinking: Option<Thinking>,
-    /// Which tools it sees.
+    /// Visible tools.
     pub tools: ToolSelection,
-    /// The skills that it sees; `None`: all.
+    /// Visible skills; `None`: all.
     pub skills: Option<Vec<String>>,
-    /// Whether it may only read, whatever it sees.
+    /// If true, it may only read, regardless of its visible tools.
     pub read_only: bool,
     /// Its own permission rules as JSON, in the shape of `permissions`.
     pub rules: Vec<Value>,
-    /// What counts where nothing else does, if it is not to be the built-in answer.
+    /// Decision if no rule matches; `None`: the built-in default.
     pub default_decision: Option<Decision>,
-    /// Who may call it, and whom it may call.
+    /// Permissions to call and to be called.
     pub delegation: Delegation,
-    /// What others are told of it.
+    /// Entry in the catalog for other agents.
     pub catalog: CatalogEntry,
-    /// Its own bounds.
+    /// Its own limits.
     pub limits: Limits,
-    /// Whether it works in a worktree of its own, whoever calls it.
+    /// If true, it always works in an isolated worktree.
     pub isolated: bool,
     prompt: String,
 }
 
-/// Who brought an agent.
+/// Origin of an agent definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// It is always there.
+    /// Built in.
     BuiltIn,
-    /// `agents` in the configuration: where.
+    /// `agents` in the configuration: the location.
     Config(String),
     /// A file of the user's: its path, printable.
     User(String),
@@ -102,7 +102,7 @@ impl Source {
         }
     }
 
-    /// Where it is written, if it is written anywhere.
+    /// Location of the definition; `None` if built in.
     pub fn place(&self) -> Option<&str> {
         match self {
             Source::BuiltIn => None,
@@ -111,7 +111,7 @@ impl Source {
     }
 }
 
-/// Who an agent works for.
+/// Callers that an agent works for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// The user.
@@ -132,20 +132,20 @@ impl Mode {
         }
     }
 
-    /// Whether it can be the main agent.
+    /// True if it can be the main agent.
     pub fn is_primary(self) -> bool {
         self != Mode::Subagent
     }
 }
 
-/// What to do about a call, or about starting an agent.
+/// Decision about a call, or about starting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Do it.
+    /// Run without asking.
     Allow,
     /// Ask the user.
     Ask,
-    /// Do not.
+    /// Refuse.
     Deny,
 }
 
@@ -160,48 +160,48 @@ impl Decision {
     }
 }
 
-/// Who may call an agent, and whom it may call.
+/// Permissions of an agent to call others and to be called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delegation {
-    /// Whether others may call it.
+    /// If true, others may call it.
     pub callable: bool,
-    /// Whether it may call others.
+    /// If true, it may call others.
     pub can_delegate: bool,
-    /// The only ones it may call; `None`: everyone who is callable.
+    /// Agents that it may call; `None`: all callable ones.
     pub allowed: Option<Vec<String>>,
-    /// Those it may not call.
+    /// Agents that it may not call.
     pub denied: Vec<String>,
-    /// How deep it may delegate, below what the session allows.
+    /// Maximum depth of its delegations, below the session's limit.
     pub depth_max: Option<u32>,
-    /// Whether calling it is asked for, if it says so.
+    /// Decision about calling it, if set.
     pub invocation: Option<Decision>,
 }
 
-/// What others are told of an agent.
+/// Catalog entry of an agent, for its callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogEntry {
     /// `builder`, `planner`, `reviewer`, `researcher`, `utility`, …
     pub category: Option<String>,
-    /// What it costs.
+    /// Cost level.
     pub cost: Option<Cost>,
-    /// When to call it.
+    /// Situations in which to call it.
     pub use_when: Vec<String>,
-    /// When not to.
+    /// Situations in which not to call it.
     pub avoid_when: Vec<String>,
-    /// Words that hint at it. Not part of any prompt.
+    /// Keywords. Not part of any prompt.
     pub triggers: Vec<String>,
 }
 
-/// What an agent costs, roughly.
+/// Rough cost level of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
-    /// Nothing.
+    /// No cost.
     Free,
-    /// Little.
+    /// Low cost.
     Cheap,
-    /// What the session's own model costs.
+    /// Cost of the session's own model.
     Standard,
-    /// Much: it is asked about.
+    /// High cost: calling it requires permission.
     Expensive,
 }
 
@@ -217,31 +217,31 @@ impl Cost {
     }
 }
 
-/// Bounds of one agent, below those of the session.
+/// Limits of one agent, below those of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Model replies.
+    /// Maximum number of model replies.
     pub turns_max: Option<u32>,
-    /// Wall time.
+    /// Maximum wall time.
     pub duration_max: Option<Duration>,
 }
 
-/// Which tools an agent sees.
+/// Tools visible to an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolSelection {
-    /// Every tool there is.
+    /// All tools.
     All,
-    /// These, and none if there are none.
+    /// Only these; an empty list means none.
     Only(Vec<String>),
 }
 
-/// Tools that come with `bash`, and only with it.
+/// Tools that are visible only together with `bash`.
 const OF_BASH: [&str; 2] = ["job_output", "job_stop"];
 
 impl ToolSelection {
-    /// Whether a tool of that name is among them.
+    /// True if a tool of that name is visible.
     pub fn sees(&self, tool: &str) -> bool {
-        // Whoever starts commands in the background looks after them, and nobody else has any.
+        // An agent that can start background commands can manage them.
         let tool = if OF_BASH.contains(&tool) { "bash" } else { tool };
         match self {
             ToolSelection::All => true,
@@ -261,19 +261,19 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
-    /// What it is told before anything else; hidden characters are visible escapes.
+    /// Prompt of the agent; hidden characters are visible escapes.
     pub fn told(&self) -> &str {
         &self.prompt
     }
 
-    /// Whether it may activate the skill of that name.
+    /// True if it may activate the skill of that name.
     pub fn sees_skill(&self, name: &str) -> bool {
         let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");
         self.tools.sees(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
     }
 
-    /// Whether it may call `other`, which it knows by its definition alone: depth and cycles are
-    /// the session's business.
+    /// True if the definitions permit it to call `other`. Depth and cycles are checked by the
+    /// session.
     pub fn may_call(&self, other: &Agent) -> bool {
         let Delegation { can_delegate, allowed, denied, .. } = &self.delegation;
         *can_delegate
@@ -285,8 +285,8 @@ impl Agent {
             && !denied.contains(&other.name)
     }
 
-    /// Whether starting it is asked for: what it says itself, else `default`; and an expensive or a
-    /// project's one is asked for unless it is denied.
+    /// Decision about calling it: its own setting, else `default`; calling an expensive agent or
+    /// one of the project is asked unless it is denied.
     pub fn invocation(&self, default: Decision) -> Decision {
         let said = self.delegation.invocation.unwrap_or(match self.source {
             Source::BuiltIn if self.read_only => Decision::Allow,
@@ -301,13 +301,13 @@ impl Agent {
     }
 }
 
-/// Name and bytes of each agent file of a project, whether or not it makes sense.
+/// Name and content of each agent file of a project, valid or not.
 pub fn project_files(folder: &Path, project: &Path) -> impl Iterator<Item = (String, Vec<u8>)> {
     let (files, _) = folder::read(folder, Some(project));
     files.into_iter().map(|file| (file.name, file.bytes))
 }
 
-/// The agents that are always there, the default first.
+/// The built-in agents, the default first.
 pub fn built_in() -> Vec<Agent> {
     let agent = |name: &str, description: &str, prompt: &str| Agent {
         name: name.to_owned(),
@@ -377,7 +377,7 @@ pub fn built_in() -> Vec<Agent> {
     ]
 }
 
-/// Everything `agent` is told before the conversation begins.
+/// Builds the system prompt of `agent`.
 pub fn system_prompt(
     agent: &Agent,
     environment: &EnvironmentBlock,

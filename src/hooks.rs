@@ -1,7 +1,7 @@
-//! Hooks: guards of our own, and the user's programs, asked one after the other.
+//! Hooks: built-in guards and the user's programs, called in order.
 //!
-//! A guard that crashes says no. A command that cannot answer is a warning, or a no where its
-//! configuration says so. Nothing here can allow what the policy denies.
+//! A guard that crashes blocks. A command that fails causes a warning, or blocks if so configured.
+//! A hook cannot permit a call that the policy denies.
 
 mod answer;
 mod command;
@@ -32,31 +32,31 @@ use settings::CommandHook;
 
 pub use masking::Masking;
 
-/// How long all hooks at the end of a session may take: somebody waits for the prompt.
+/// Time limit for all hooks at the end of a session: the user waits for the prompt.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// What hooks are made of.
+/// Input for building the hooks of a session.
 #[derive(Debug)]
 pub struct HookSettings<'a> {
-    /// `hooks` of the configuration, as JSON: the user's, and those of a trusted project.
+    /// `hooks` of the configuration as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
-    /// For `~/`.
+    /// Replaces `~/`.
     pub home: Option<&'a Path>,
-    /// Where programs are looked for.
+    /// Search path for programs.
     pub path: OsString,
-    /// Where they run.
+    /// Working directory of hooks.
     pub cwd: PathBuf,
-    /// The session's own folder.
+    /// Session folder.
     pub session_dir: PathBuf,
-    /// What commands are confined to.
+    /// Sandbox settings of commands.
     pub confinement: Confinement,
-    /// `none`, `reduced` or `full`.
+    /// Sandbox tier: `none`, `reduced` or `full`.
     pub tier: String,
-    /// Files that decide what posse does.
+    /// Configuration files of posse.
     pub watched: Vec<PathBuf>,
 }
 
-/// Every hook of a session. Says everything that is wrong with the configured ones.
+/// Creates the hooks of a session. Fails with all errors of the configured ones.
 pub fn hooks(
     settings: HookSettings<'_>,
     sandbox: Arc<Sandbox>,
@@ -139,7 +139,7 @@ impl Inner {
     }
 }
 
-/// What the next hook sees.
+/// Applies a change by one hook to the input of the next one.
 fn take_over(moment: &mut Moment, says: &HookSays) {
     match (moment, says) {
         (Moment::PreToolUse(used), HookSays::Input(input)) => used.input = input.clone(),

@@ -1,8 +1,8 @@
-//! Images as models get them: checked, small enough, and without what a camera wrote into them.
+//! Prepares images for models: validated, small enough, and without camera metadata.
 //!
-//! The bytes come from anywhere, so they are decoded on a thread of their own, within bounds of
-//! memory and time, one at a time; what is sent is always encoded anew from the pixels. Nothing
-//! of this runs, or takes memory, before there is an image.
+//! The bytes are not trusted. They are decoded on a separate thread, within limits of memory and
+//! time, one image at a time; the image sent is always re-encoded from the pixels. Nothing of this
+//! runs, or uses memory, before there is an image.
 
 mod format;
 
@@ -28,25 +28,25 @@ use crate::failure::{Exit, Failure};
 
 pub use format::{Format, other};
 
-/// How good a JPEG is made, from the first try to the last.
+/// JPEG qualities that are tried, in order.
 const QUALITIES: [u8; 3] = [85, 70, 50];
-/// How often an image that is still too large is halved.
+/// Maximum number of times that an image that is still too large is halved.
 const HALVINGS_MAX: u32 = 4;
-/// How long an image waits for those before it.
+/// Maximum wait of an image for earlier ones.
 const TURN_MAX: Duration = Duration::from_secs(20);
 
-/// What an image may cost.
+/// Limits for an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageLimits {
-    /// Bytes of the file.
+    /// Maximum size of the file in bytes.
     pub file_bytes_max: u64,
-    /// Pixels of its longer side when it is sent; a larger one is made smaller.
+    /// Maximum length of the longer side in pixels; a larger image is scaled down.
     pub side_pixels_max: u32,
-    /// Bytes of the text it is sent as.
+    /// Maximum size of the encoded text in bytes.
     pub sent_bytes_max: usize,
-    /// Bytes that decoding may take.
+    /// Maximum memory for decoding, in bytes.
     pub memory_bytes_max: u64,
-    /// How long it may take.
+    /// Maximum processing time.
     pub time_max: Duration,
 }
 
@@ -65,22 +65,22 @@ impl Default for ImageLimits {
 /// An image that can be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedImage {
-    /// What it was.
+    /// Original format.
     pub format: Format,
-    /// Pixels it had: width and height.
+    /// Original width and height in pixels.
     pub original: (u32, u32),
-    /// Pixels it has now.
+    /// Current width and height in pixels.
     pub size: (u32, u32),
-    /// Whether it had more pictures than the first, which is all that is left.
+    /// True if it was animated; only the first picture is left.
     pub animated: bool,
-    /// What `bytes` are: `image/png` or `image/jpeg`.
+    /// Type of `bytes`: `image/png` or `image/jpeg`.
     pub mime: &'static str,
-    /// The image, encoded anew.
+    /// The re-encoded image.
     pub bytes: Vec<u8>,
 }
 
 impl LoadedImage {
-    /// The image as a URL that contains it.
+    /// The image as a data URL.
     pub fn data_url(&self) -> String {
         format!("data:{};base64,{}", self.mime, STANDARD.encode(&self.bytes))
     }
@@ -130,11 +130,11 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     from_bytes(bytes, limits).map_err(|failure| failure.at(place))
 }
 
-/// Makes the image in `bytes` fit to be sent. Blocks, for not much longer than `limits` allow.
+/// Converts the image in `bytes` for sending. Blocks, for not much longer than `limits` allow.
 ///
-/// Fails with `IMG002` if it is too large, `IMG003` if it is none of the known formats, `IMG004`
-/// if it is damaged, `IMG005` if decoding would take too much memory or time, and `IMG006` if
-/// it cannot be made small enough.
+/// Fails with `IMG002` if it is too large, `IMG003` if the format is not supported, `IMG004` if it
+/// is damaged, `IMG005` if decoding would take too much memory or time, and `IMG006` if it cannot
+/// be made small enough.
 pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     if bytes.len() as u64 > limits.file_bytes_max {
         return Err(too_large(bytes.len() as u64, limits));
@@ -156,8 +156,8 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
     bounded(limits, move |deadline| convert(&bytes, format, limits, deadline))
 }
 
-/// Does `work` on a thread of its own, after whatever is at work already, and gives up waiting
-/// when its time is over. The thread then ends by itself: its memory is bounded too.
+/// Runs `work` on a separate thread, after any earlier work, and stops waiting at its deadline. The
+/// thread then ends by itself: its memory is bounded, too.
 fn bounded(
     limits: ImageLimits,
     work: impl FnOnce(Instant) -> Result<LoadedImage, Failure> + Send + 'static,
@@ -167,7 +167,7 @@ fn bounded(
     let (done_tx, done) = sync_channel(1);
     let spawned = thread::Builder::new().name("image".to_owned()).spawn(move || {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has given up hears nothing of it.
+        // Fails if the caller has stopped waiting.
         if begun_tx.send(()).is_ok() {
             drop(done_tx.send(work(Instant::now() + limits.time_max)));
         }
@@ -186,7 +186,7 @@ fn bounded(
     }
 }
 
-/// Decodes, turns upright, makes smaller, encodes.
+/// Decodes, rotates upright, scales down and encodes.
 fn convert(
     bytes: &[u8],
     format: Format,
@@ -213,7 +213,7 @@ fn convert(
     Err(wrong("IMG006", what).fix("cut out the part that matters"))
 }
 
-/// The pixels, upright, with eight bits for each colour.
+/// The pixels, upright, with eight bits per colour.
 fn decode(
     bytes: &[u8],
     format: Format,
@@ -227,7 +227,7 @@ fn decode(
     reader.limits(bounds.clone());
     let mut decoder = reader.into_decoder().map_err(|error| undecodable(error, deadline))?;
     let (width, height) = decoder.dimensions();
-    // Four bytes are what a pixel takes once it is decoded, whatever it took in the file.
+    // A decoded pixel takes four bytes.
     let pixels_max = limits.memory_bytes_max / 4;
     if u64::from(width) * u64::from(height) > pixels_max {
         return Err(wrong(
@@ -251,8 +251,8 @@ fn decode(
     })
 }
 
-/// The image as a file that is small enough to be sent. Photos stay JPEG, the rest becomes PNG
-/// if that is small enough.
+/// Encodes the image small enough for sending. Photos stay JPEG, others become PNG if that is small
+/// enough.
 fn encode(
     picture: &DynamicImage,
     format: Format,
@@ -285,7 +285,7 @@ fn encode(
     Ok(None)
 }
 
-/// Bytes that cannot be read any more when the time is over.
+/// A reader that fails after the deadline.
 struct Hurried<'a> {
     bytes: Cursor<&'a [u8]>,
     deadline: Instant,

@@ -1,6 +1,7 @@
-//! The tools that come with posse.
+//! Built-in tools.
 //!
-//! Each says exactly what a call would do before it does it. None of them decides whether it may.
+//! Each tool states exactly what a call would do before the call runs. Permission is decided
+//! elsewhere.
 
 pub mod edit_file;
 pub mod list_dir;
@@ -48,48 +49,48 @@ use crate::tools::jobs::Jobs;
 use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
 
-/// Files up to this size are read where the call runs; for larger ones a thread is worth it.
+/// Largest file, in bytes, that is read on the calling task. Larger files go to a blocking thread.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
-/// Commands in the background at the same time, where nobody says how many.
+/// Default limit of concurrent background commands.
 const JOBS_MAX: usize = 8;
 
-/// What all tools of a session share.
+/// State and settings that all tools of a session share.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct ToolEnvironment {
-    /// Where they may reach.
+    /// Folders that tools may access.
     pub workspace: Workspace,
-    /// The session's own folder: spilled outputs go below `outputs/`, before-images below
-    /// `blobs/`.
+    /// Session folder: spilled outputs go below `outputs/`, before-images below `blobs/`.
     pub session_dir: PathBuf,
-    /// Whether tools only say what they would change.
+    /// If true, tools report changes without making them.
     pub dry_run: bool,
-    /// Whether an edit may match a text that differs in trailing blanks, quotes, dashes or kinds
-    /// of spaces, if there is only one such text.
+    /// If true, an edit may match a text that differs in trailing blanks, quotes, dashes or kinds
+    /// of spaces, provided that there is only one such text.
     pub fuzzy_edit: bool,
-    /// Whether a file has to be read before it is changed.
+    /// If true, a file must be read before it is changed.
     pub require_read: bool,
-    /// Whether a file that was shown already and has not changed is only named.
+    /// If true, a repeated read of an unchanged file returns a reference to the earlier call.
     pub dedup_reads: bool,
-    /// Absolute paths that may be read although they look like secrets.
+    /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// What an image may cost.
+    /// Limits for images.
     pub images: ImageLimits,
-    /// What was read and written so far.
+    /// Record of reads and writes, per agent and file.
     pub reads: ReadTable,
-    /// What the tools may take of a run.
+    /// Output budgets of the run.
     pub budgets: Arc<Budgets>,
-    /// Commands in the background.
+    /// Background commands.
     pub jobs: Arc<Jobs>,
-    /// What the session remembers of its own calls.
+    /// Lookup of earlier tool results and of the conversation.
     pub recall: recall::Recall,
-    /// Where every change of a file is said, for those who check what commands did meanwhile.
+    /// Log of all file changes by tools. The protected-file check reads it to tell them from
+    /// changes by commands.
     pub written: Written,
 }
 
 impl ToolEnvironment {
-    /// Everything else as it is unless somebody asks for something else.
+    /// Creates an environment with default settings.
     pub fn new(workspace: Workspace, session_dir: PathBuf) -> ToolEnvironment {
         ToolEnvironment {
             workspace,
@@ -123,18 +124,18 @@ pub const NAMES: [&str; 10] = [
     "write_file",
 ];
 
-/// Every built-in tool, ready to be called. Commands run in `sandbox`.
+/// All built-in tools. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);
     let of_jobs = if env.jobs.is_closed() { Vec::new() } else { jobs::tools(&env) };
     let tools = [
-        // Files.
+        // File tools.
         read_file::tool(Arc::clone(&env)),
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
         edit_file::tool(Arc::clone(&env)),
         multi_edit::tool(Arc::clone(&env)),
-        // Searching and running.
+        // Search and command tools.
         grep::tool(Arc::clone(&env)),
         glob::tool(Arc::clone(&env)),
         bash::tool(env, sandbox),
@@ -147,7 +148,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     toolbox
 }
 
-/// How the model sees a built-in tool.
+/// Builds the specification of a built-in tool for the model.
 pub(crate) fn spec(
     name: &str,
     description: &str,
@@ -164,30 +165,30 @@ pub(crate) fn spec(
     }
 }
 
-/// Arguments that fit their schema, as the tool wants them.
+/// Deserializes arguments that already match their schema.
 pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }
 
-/// The tool's own half of a call, which its `prepare` made.
+/// The payload that the tool's `prepare` attached to the call.
 #[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
 pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
     *call.into_payload().downcast().expect("the payload is of the tool that prepared it")
 }
 
-/// Does `work` on a thread where waiting for a disk is no harm. A panic goes on in the caller.
+/// Runs `work` on a blocking thread. A panic is resumed in the caller.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going down; nobody waits for this any more.
+            // The runtime is shutting down; the caller is dropped, too.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// Does `work` on files of `size` bytes: at once if that is quick, else like [`blocking`].
+/// Runs `work` on files of `size` bytes: inline if they are small, else like [`blocking`].
 pub(crate) async fn sized<T: Send + 'static>(
     size: u64,
     work: impl FnOnce() -> T + Send + 'static,
@@ -195,7 +196,7 @@ pub(crate) async fn sized<T: Send + 'static>(
     if size <= SMALL_BYTES { work() } else { blocking(work).await }
 }
 
-/// Runs `work` and notes how long it took.
+/// Runs `work` and records its duration.
 pub(crate) fn timed(work: impl FnOnce() -> ToolOutput) -> ToolOutput {
     let start = Instant::now();
     let output = work();

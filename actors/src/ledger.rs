@@ -6,14 +6,14 @@
 
 mod accounts;
 mod book;
+mod budget_handle;
+mod budget_keeper;
 mod estimate;
 mod meter;
 mod price;
-mod budget_handle;
 mod report;
 mod salvage;
 mod stranger;
-mod budget_keeper;
 
 pub(crate) use accounts::tokens;
 pub use accounts::{Account, Accounts, Billing, Counted};
@@ -22,7 +22,7 @@ pub use price::{Price, Rates, Tariff, dollars, usd};
 pub use report::aligned;
 pub use salvage::{Doubted, LOST_REPLY, Salvaged, Unproved};
 
+pub(crate) use budget_handle::BudgetHandle;
+pub(crate) use budget_keeper::{BudgetKeeper, BudgetMsg};
 pub(crate) use estimate::Gauge;
 pub(crate) use meter::{Answered, Meter, MeterArgs};
-pub(crate) use budget_handle::BudgetHandle;
-pub(crate) use budget_keeper::{BudgetMsg, BudgetKeeper};

@@ -19,7 +19,7 @@ use tokio::task::JoinError;
 
 use crate::conversation::InvocationId;
 use crate::event::{Event, Origin};
-use crate::ledger::{Answered, Gauge, Meter, MeterArgs, Price, BudgetHandle};
+use crate::ledger::{Answered, BudgetHandle, Gauge, Meter, MeterArgs, Price};
 use crate::limits::Limits;
 use crate::mailbox::{Beside, Handled, Report, Started, beside, tell};
 use crate::ports::{Clock, Provider, ProviderError, Request};

@@ -32,7 +32,7 @@ use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
 use crate::delegation::{Deeds, Desk, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
 use crate::hooking::Hooked;
-use crate::ledger::{BudgetMsg, BudgetHandle, BudgetKeeper, usd};
+use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg, usd};
 use crate::mailbox::{
     Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
 };

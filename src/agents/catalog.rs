@@ -1,12 +1,12 @@
-//! What an agent that may call others is told of them, within a budget.
+//! Catalog of callable agents in a system prompt, within a size limit.
 
 use crate::agents::{Agent, Roster};
 
-/// Bytes of the catalog: about 2,000 tokens.
+/// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
 
-/// The part of the system prompt of `caller` that lists whom it may call; empty if there is nobody.
-/// What does not fit is left out: first when to call whom, then descriptions, never a name.
+/// Section of the system prompt of `caller` that lists the agents it may call; empty if there are
+/// none. To fit `bytes_max`, first the usage hints are omitted, then descriptions, never a name.
 pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
     let callable: Vec<&Agent> = roster.callable_by(caller).collect();
     if callable.is_empty() {

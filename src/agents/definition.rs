@@ -1,5 +1,5 @@
-//! One definition, field by field: what is wrong with it is said with its place, and nothing of it
-//! counts then.
+//! Validates one agent definition. Each error names its location, and a definition with errors is
+//! left out as a whole.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::agents::{
 };
 use crate::failure::{Exit, Failure, nearest, printable, printable_lines};
 
-/// Characters of a name.
+/// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 40;
-/// Bytes of what an agent is told.
+/// Maximum size of a prompt in bytes.
 const PROMPT_BYTES_MAX: usize = 32 << 10;
-/// Bytes of a line for lists.
+/// Maximum size of a line in lists in bytes.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// What belongs to a provider and not to an agent, which only names one.
+/// Fields of a provider profile. An agent only names a profile.
 const OF_PROVIDERS: [&str; 11] = [
     "apiKey",
     "apiKeyEnv",
@@ -34,18 +34,18 @@ const OF_PROVIDERS: [&str; 11] = [
     "url",
 ];
 
-/// A definition as it was written.
+/// A definition before validation.
 pub(super) struct Written<'a> {
     pub(super) name: &'a str,
     pub(super) fields: &'a Map<String, Value>,
-    /// What stands below the front matter.
+    /// Text below the front matter.
     pub(super) body: Option<&'a str>,
     pub(super) source: Source,
-    /// Where the field of that path stands.
+    /// Returns the location of the field with that path.
     pub(super) place: &'a dyn Fn(&str) -> String,
 }
 
-/// Whether agents may be called so: a word that is safe in events, paths and tables.
+/// True if `name` is a valid agent name: safe in events, paths and tables.
 pub(super) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_lowercase())
@@ -53,7 +53,7 @@ pub(super) fn is_name(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
 }
 
-/// The agent that was meant, or everything that is wrong with it.
+/// Converts the definition to an agent. Fails with all errors.
 pub(super) fn define(written: &Written<'_>, known: &Known<'_>) -> Result<Agent, Vec<Failure>> {
     let mut reader = Reader { written, flaws: Vec::new() };
     let agent = reader.agent(known);
@@ -65,7 +65,7 @@ struct Reader<'a> {
     flaws: Vec<Failure>,
 }
 
-/// The fields below `path`, which is empty at the top.
+/// The fields below `path`, which is empty at the top level.
 struct Group<'a> {
     path: &'a str,
     fields: Option<&'a Map<String, Value>>,
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         agent
     }
 
-    /// A repository may describe who works, and only narrow what they may do.
+    /// Restricts a project's agent: it may only narrow the user's permissions.
     fn no_wider_than_the_user(&mut self, agent: &Agent) {
         const FIX: &str = "leave it out: a repository can only deny, or ask";
         if !matches!(agent.source, Source::Project(_)) {
@@ -331,7 +331,7 @@ impl<'a> Reader<'a> {
             let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
             self.flaw("AGN003", "prompt", what, "make it shorter");
         }
-        // What a person does not see when reading it, a model does not get unseen.
+        // Hidden characters are escaped, so that the model gets nothing that a person does not see.
         printable_lines(&prompt)
     }
 

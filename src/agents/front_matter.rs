@@ -1,36 +1,36 @@
-//! Markdown with YAML above it: the values, the line each of them stands in, and the text below.
+//! Parses Markdown with YAML front matter: values, their line numbers, and the text below.
 //!
-//! Values are what JSON can say. Anchors, aliases, tags and second documents are refused: a file
-//! that describes an agent needs none, and each is a way to make a small file large.
+//! Values are limited to those of JSON. Anchors, aliases, tags and second documents are refused: an
+//! agent file does not need them, and each can expand a small file to a large one.
 
 use std::collections::BTreeMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Value};
 
-/// Values within values.
+/// Maximum nesting depth.
 const DEPTH_MAX: usize = 16;
-/// Values of one file.
+/// Maximum number of values per file.
 const VALUES_MAX: usize = 2000;
 
-/// A file taken apart.
+/// A parsed file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parsed {
     pub(crate) fields: Map<String, Value>,
-    /// The line of each value, from 1, by its dotted path.
+    /// Line of each value, from 1, by its dotted path.
     pub(crate) lines: BTreeMap<String, usize>,
-    /// What stands below, without white space around it.
+    /// Text below the front matter, trimmed.
     pub(crate) body: String,
 }
 
-/// What is wrong with a file, and in which line.
+/// Error of a file, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) line: usize,
     pub(crate) what: String,
 }
 
-/// Takes `text` apart, which begins with a line of three dashes.
+/// Parses `text`, which begins with a line of three dashes.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     let flaw = |line: usize, what: &str| Flaw { line, what: what.to_owned() };
     let Some((first, rest)) = text.split_once('\n') else {
@@ -51,14 +51,14 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     Err(flaw(1, "the front matter has no end: close it with a line ---"))
 }
 
-/// The line of each value, by its path.
+/// Line of each value, by its path.
 type Lines = BTreeMap<String, usize>;
 
 struct Reader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
     values: usize,
-    /// The line that is being read.
+    /// Current line.
     line: usize,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         match self.parser.next() {
             None => Ok(Event::StreamEnd),
             Some(Ok((event, Span { start, .. }))) => {
-                // One more: the line of dashes.
+                // Plus one for the line of dashes.
                 self.line = start.line() + 1;
                 Ok(event)
             }
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a word means that stands without quotes.
+/// Value of an unquoted word.
 fn scalar(text: &str, style: ScalarStyle) -> Value {
     if style != ScalarStyle::Plain {
         return Value::String(text.to_owned());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written there, the answer is a value or a line.
+        /// Any input results in a value or in an error with a line.
         #[test]
         fn never_falls_over(text in "[-\\n a:\\[\\]{}'\"|>&*!#,0-9\\t\\u{1}é]{0,120}") {
             let lines = text.lines().count() + 2;

@@ -1,7 +1,7 @@
-//! AGENTS.md: what the user and the project want agents to know.
+//! Instruction files (AGENTS.md) of the user and the project.
 //!
-//! The user's own comes first, then those of the repository from its root down to the working
-//! directory. They are read as text, bounded, and only from where they seem to be.
+//! The user's file comes first, then those of the repository from its root down to the working
+//! directory. They are read as text, with size limits, and only from within their folder.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{printable, printable_lines};
 
-/// Bytes of all instructions together.
+/// Maximum total size of all instructions in bytes.
 const BYTES_MAX: usize = 32 << 10;
-/// Bytes of those that are found while the work goes on, of one call.
+/// Maximum size of the nested instructions that one call adds, in bytes.
 const NESTED_BYTES_MAX: usize = 16 << 10;
 const FOLDERS_MAX: usize = 64;
-/// What they are called; the first that a folder has counts.
+/// File names; the first that exists in a folder is used.
 const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", "AGENT.md"];
-/// Positions of hidden characters that are named for one file.
+/// Maximum number of positions of hidden characters reported per file.
 const POSITIONS_MAX: usize = 5;
 
-/// What was found.
+/// Instructions that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instructions {
-    /// In the order in which they count, the closest last.
+    /// In order of precedence, the closest folder last.
     pub blocks: Vec<Instruction>,
-    /// What was skipped, cut or looks odd; each is one line for standard error.
+    /// Notices about skipped, truncated or suspicious files; each is one line for standard error.
     pub notices: Vec<String>,
 }
 
-/// One file of instructions.
+/// One instruction file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
     /// Its path, short and printable.
@@ -43,7 +43,7 @@ impl Instruction {
     /// Appends it as labelled data.
     pub(crate) fn write_to(&self, prompt: &mut String) {
         let Instruction { source, text } = self;
-        // The label must not be closed by what it labels.
+        // The text must not contain the end of its own label.
         let text = text.replace("</instructions", "<\\/instructions");
         let ending = if text.ends_with('\n') { "" } else { "\n" };
         // Writing to a string cannot fail.
@@ -52,15 +52,15 @@ impl Instruction {
     }
 }
 
-/// Bytes that are left of those that some files may have together.
+/// Remaining part of a shared size limit, in bytes.
 struct Space {
     left: usize,
     max: usize,
 }
 
 impl Instructions {
-    /// Reads those of `folders`, which lie below `root`, in this order; but none that is `touched`
-    /// itself. What is skipped or cut is said in their place.
+    /// Reads the instructions of `folders`, which lie below `root`, in this order, except the file
+    /// `touched` itself. Skipped or truncated files are reported.
     pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };
@@ -70,7 +70,7 @@ impl Instructions {
         instructions
     }
 
-    /// Reads the user's file, if there is one, and those of the folders from `root` down to `cwd`.
+    /// Reads the user's file, if it exists, and those of the folders from `root` down to `cwd`.
     /// Both are resolved; without a repository, `root` is `cwd`.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
@@ -89,7 +89,7 @@ impl Instructions {
         instructions
     }
 
-    /// Adds the first that there is in a folder, unless it is `touched`.
+    /// Adds the first instruction file in a folder, unless it is `touched`.
     fn folder(&mut self, root: &Path, folder: &Path, touched: Option<&Path>, space: &mut Space) {
         for name in NAMES {
             let path = folder.join(name);
@@ -103,7 +103,7 @@ impl Instructions {
         }
     }
 
-    /// Adds a file; `false` if there is none. One that is skipped is one.
+    /// Adds a file. Returns `false` if it does not exist; a skipped file counts as existing.
     fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, space: &mut Space) -> bool {
         if path.symlink_metadata().is_err() {
             return false;
@@ -127,7 +127,7 @@ impl Instructions {
                 space.max
             ));
         }
-        // After a cut nothing more is read: the beginning of a sentence helps nobody.
+        // After a truncation nothing more is read: partial instructions are of no use.
         space.left = if cut { 0 } else { space.left.saturating_sub(text.len()) };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         if let Some(found) = hidden(&text) {
@@ -141,7 +141,7 @@ impl Instructions {
     }
 }
 
-/// Up to one byte more than `limit`, without waiting and without leaving `within`.
+/// Reads up to `limit` + 1 bytes, without blocking and without leaving `within`.
 fn open(path: &Path, within: Option<&Path>, limit: usize) -> Result<Vec<u8>, String> {
     let resolved = path.canonicalize().map_err(|error| error.to_string())?;
     if within.is_some_and(|root| !resolved.starts_with(root)) {
@@ -159,13 +159,13 @@ fn open(path: &Path, within: Option<&Path>, limit: usize) -> Result<Vec<u8>, Str
     Ok(bytes)
 }
 
-/// The text of at most `limit` bytes, without a character that was cut in two.
+/// Text of at most `limit` bytes, without a partial character at the end.
 fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     let cut = bytes.len() > limit;
     let bytes = &bytes[..bytes.len().min(limit)];
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        // Only the end may be incomplete, and only if it was cut.
+        // Only the end may be incomplete, and only if the text was truncated.
         Err(error) if cut && error.error_len().is_none() => {
             std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?
         }
@@ -174,14 +174,14 @@ fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// Where characters hide or reorder text: `2:5 U+202E, …`.
+/// Positions of characters that hide or reorder text: `2:5 U+202E, …`.
 pub(super) fn hidden(text: &str) -> Option<String> {
     let mut positions = Vec::new();
     let mut count = 0;
     for (line, content) in text.lines().enumerate() {
         let mut before = ' ';
         for (column, c) in content.chars().enumerate() {
-            // Joined emoji are no secret.
+            // Joined emoji are legitimate.
             let joins = c == '\u{200d}' && before >= '\u{2190}';
             if is_hidden(c) && !joins {
                 count += 1;

@@ -1,7 +1,7 @@
-//! AGENTS.md below the working directory: read when a file beside or below it is first touched.
+//! Nested AGENTS.md files: read when a tool first touches a file in or below their folder.
 //!
-//! What is found is added to the result of the call, as labelled data, once for each conversation;
-//! when a history was made shorter, it is added again.
+//! Their text is added to the result of the call, as labelled data, once per conversation; after a
+//! compaction it is added again.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use serde_json::Value;
 
 use crate::agents::instructions::Instructions;
 
-/// Tools that touch one file after the other.
+/// Tools that touch one file.
 const TOUCHING: [&str; 4] = ["read_file", "edit_file", "multi_edit", "write_file"];
-/// Folders between the root and a file that are looked at.
+/// Maximum number of folders between the root and a file.
 const FOLDERS_MAX: usize = 64;
-/// Folders that are remembered; beyond that, nothing more is looked for.
+/// Maximum number of remembered folders; beyond it no more files are read.
 const SEEN_MAX: usize = 10_000;
 
-/// `tools`, which tell what AGENTS.md says in folders that they touch below `cwd`. What stands
-/// between `root` and `cwd` is known from the beginning. Both are resolved.
+/// Wraps `tools` so that they add the AGENTS.md of the folders that they touch below `cwd`. Files
+/// between `root` and `cwd` are part of the system prompt. Both are resolved.
 pub fn noticing(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
     let notes = Arc::new(Notes::new(root.to_owned(), cwd.to_owned()));
     let mut noticing = Toolbox::default();
@@ -50,18 +50,18 @@ struct Noticing {
 struct Notes {
     root: PathBuf,
     cwd: PathBuf,
-    /// Whose conversation has seen what is in which folder.
+    /// Conversations and the folders whose instructions they have.
     seen: Mutex<HashSet<(String, PathBuf)>>,
-    /// What people were told is wrong: once, however often a history is made shorter.
+    /// Warnings that were shown: each only once, even after a compaction.
     warned: Mutex<HashSet<String>>,
 }
 
-/// What is found in the folders of one path.
+/// Instructions found in the folders of one path.
 #[derive(Default)]
 struct Found {
-    /// For the model.
+    /// Text for the model.
     text: Option<String>,
-    /// For people, a line each: what was skipped, cut or looks odd.
+    /// Warnings for the user, one line each: skipped, truncated or suspicious files.
     warnings: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ impl Tool for Noticing {
                     let Found { text, warnings } = notes.about(path, &reader);
                     output.content.extend(text.map(ContentPart::text));
                     for message in warnings {
-                        // Whoever is gone needs no warning.
+                        // The receiver may be dropped; the warning is optional.
                         facts.send(Event::Warning { message }).await.ok();
                     }
                 }
@@ -125,7 +125,7 @@ impl Notes {
         Notes { root, cwd, seen: Mutex::default(), warned: Mutex::default() }
     }
 
-    /// What is noted in the folders of `path` that `reader` has not seen.
+    /// Instructions in the folders of `path` that `reader` has not seen.
     fn about(&self, path: &Path, reader: &str) -> Found {
         let below =
             |folder: &&Path| folder.starts_with(&self.root) && !self.cwd.starts_with(folder);

@@ -1,7 +1,7 @@
-//! Every agent there is: the built-in ones, the configured ones, and those of the folders.
+//! All agents: built-in, from the configuration, and from the agent folders.
 //!
-//! Whoever comes first keeps a name: built in, configuration, the user's files, the project's. What
-//! is refused is kept as a reason; the others still load.
+//! Names are unique; the precedence is built-in, configuration, the user's files, the project's
+//! files. A refused definition is kept as an error; the others still load.
 
 use std::path::{Path, PathBuf};
 
@@ -14,59 +14,59 @@ use crate::agents::instructions::hidden;
 use crate::agents::{Agent, Source, built_in};
 use crate::failure::{Exit, Failure, nearest, printable};
 
-/// One of `agents` in the configuration.
+/// One entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configured {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it says.
+    /// Definition.
     pub definition: Value,
-    /// Where that stands.
+    /// Location in the configuration.
     pub place: String,
-    /// Whether a project says it.
+    /// True if it comes from the project's configuration.
     pub project: bool,
 }
 
-/// Where agent files lie. A folder need not exist.
+/// Folders of agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Folders {
-    /// The user's.
+    /// The user's folder.
     pub user: Option<PathBuf>,
-    /// The project's, and the project.
+    /// The project's folder, and the project root.
     pub project: Option<(PathBuf, PathBuf)>,
 }
 
-/// What definitions are checked against.
+/// Facts that definitions are validated against.
 #[expect(missing_debug_implementations, reason = "it is made of functions")]
 pub struct Known<'a> {
     /// Names of tools.
     pub tools: &'a [String],
-    /// Whether there is a provider profile of that name.
+    /// True if a provider profile of that name exists.
     pub has_profile: &'a dyn Fn(&str) -> bool,
-    /// What is wrong with permission rules.
+    /// Returns the errors of permission rules.
     pub check_rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
-    /// Whether the user trusts the project's file of that name with exactly these bytes.
+    /// True if the user trusts the project's file of that name with exactly this content.
     pub believes: &'a dyn Fn(&str, &[u8]) -> bool,
 }
 
-/// Every agent that can be used, and what was refused.
+/// All usable agents, and the errors of the others.
 #[derive(Debug, Clone)]
 pub struct Roster {
     agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
-    /// What is odd and keeps nobody from being used.
+    /// Warnings about usable agents.
     remarks: Vec<Failure>,
-    /// Files of a project that nobody trusts.
+    /// Untrusted agent files of the project.
     inert: Vec<String>,
 }
 
 impl Roster {
-    /// The agents that are always there.
+    /// The built-in agents.
     pub fn built_in() -> Roster {
         Roster { agents: built_in(), refused: Vec::new(), remarks: Vec::new(), inert: Vec::new() }
     }
 
-    /// Loads everything there is.
+    /// Loads all agents.
     pub fn load(configured: &[Configured], folders: &Folders, known: &Known<'_>) -> Roster {
         let mut roster = Roster::built_in();
         for agent in configured {
@@ -92,7 +92,7 @@ impl Roster {
         roster
     }
 
-    /// Whoever names agents that there are not has mistyped them, or they are left out.
+    /// Warns about names of unknown agents: they are misspelled or were left out.
     fn look_for_strangers(&mut self) {
         let mut remarks = Vec::new();
         for agent in &self.agents {
@@ -127,7 +127,7 @@ impl Roster {
         }
     }
 
-    /// Says where characters hide in what an agent is told.
+    /// Warns about hidden characters in a prompt.
     fn remark_hidden(&mut self, name: &str, place: String, text: &str) {
         if let Some(found) = hidden(text) {
             let name = printable(name);
@@ -193,7 +193,7 @@ impl Roster {
             }
         };
         let at = |path: &str| {
-            // The line of what is not there is that of what it should stand in.
+            // A missing field is reported at the line of its parent.
             let mut path = path;
             loop {
                 if let Some(line) = parsed.lines.get(path) {
@@ -211,7 +211,7 @@ impl Roster {
         }
     }
 
-    /// Whether there is a new agent.
+    /// Adds the agent. Returns true if it was added.
     fn add(&mut self, written: &Written<'_>, known: &Known<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
             let whose = match &taken.source {
@@ -238,22 +238,22 @@ impl Roster {
         }
     }
 
-    /// Every agent, the default first.
+    /// All agents, the default first.
     pub fn all(&self) -> &[Agent] {
         &self.agents
     }
 
-    /// What was refused, and why.
+    /// Errors of the agents that were left out.
     pub fn refused(&self) -> impl Iterator<Item = &Failure> {
         self.refused.iter().map(|(_, failure)| failure)
     }
 
-    /// What is odd and keeps nobody from being used.
+    /// Warnings about usable agents.
     pub fn remarks(&self) -> &[Failure] {
         &self.remarks
     }
 
-    /// Agents of the project that nobody trusts.
+    /// Untrusted agents of the project.
     pub fn inert(&self) -> &[String] {
         &self.inert
     }
@@ -263,17 +263,17 @@ impl Roster {
         self.agents.iter().find(|agent| agent.name == name)
     }
 
-    /// Those that `caller` may call.
+    /// Agents that `caller` may call.
     pub fn callable_by<'a>(&'a self, caller: &'a Agent) -> impl Iterator<Item = &'a Agent> {
         self.agents.iter().filter(|agent| caller.may_call(agent))
     }
 
-    /// Those that can be the main agent.
+    /// Agents that can be the main agent.
     pub fn primaries(&self) -> impl Iterator<Item = &Agent> {
         self.agents.iter().filter(|agent| agent.mode.is_primary() && !agent.hidden)
     }
 
-    /// The main agent that the user named, or why there is none.
+    /// The main agent of that name. Fails with the reason if there is none.
     pub fn choose(&self, name: &str) -> Result<&Agent, Failure> {
         if let Some(agent) = self.find(name) {
             if agent.mode.is_primary() {

@@ -1,8 +1,8 @@
-//! Skills: folders with a `SKILL.md` that say how a certain kind of task is done.
+//! Skills: folders with a `SKILL.md` that contains instructions for a kind of task.
 //!
-//! A skill is text and files to read, never authority: what it says is allowed nowhere because it
-//! says so, and its scripts run only as commands that are judged like all others. Those of the user
-//! come first; those of a project are inert until the user trusts exactly what is in their folders.
+//! A skill is text and files to read. It grants no permission, and its scripts run only as commands
+//! that are judged like all others. The user's skills come first; those of a project are inactive
+//! until the user trusts exactly the content of their folders.
 
 mod definition;
 mod folder;
@@ -20,87 +20,87 @@ use folder::{MAIN, MAIN_BYTES_MAX};
 
 pub use tool::{Rights, tool};
 
-/// The tool that activates skills, and reads what belongs to them.
+/// Name of the tool that activates skills and reads their files.
 pub const TOOL: &str = posse_actors::skills::TOOL;
 
-/// Bytes of the catalog: about 2,000 tokens.
+/// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const SKILL_CATALOG_BYTES_MAX: usize = 8000;
 
-/// Skills of one place.
+/// Maximum number of skills per place.
 const SKILLS_MAX: usize = 200;
 
-/// Where projects keep skills, as posse and others do.
+/// Folders in which projects keep skills, for posse and other agents.
 const PROJECT_FOLDERS: [&str; 3] = [".posse/skills", ".agents/skills", ".claude/skills"];
 
-/// A skill that can be used.
+/// A usable skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
     /// Its folder, without links.
     folder: PathBuf,
-    /// The same, printable.
+    /// The folder, printable.
     pub place: String,
-    /// Whether a project brought it.
+    /// True if it comes from the project.
     pub from_project: bool,
-    /// Whether commands are kept from its folder.
+    /// True if the sandbox denies commands access to its folder.
     pub out_of_reach: bool,
-    /// SHA-256 of each file, in hex, where exactly these are trusted.
+    /// SHA-256 of each file in hex, if the skill is trusted with exactly this content.
     sealed: Option<BTreeMap<String, String>>,
     head: Head,
 }
 
 impl Skill {
-    /// How it is called.
+    /// Name.
     pub fn name(&self) -> &str {
         &self.head.name
     }
 
-    /// What it is for, in one line.
+    /// Purpose, in one line.
     pub fn description(&self) -> &str {
         &self.head.description
     }
 
-    /// Its license, if it names one.
+    /// License, if stated.
     pub fn license(&self) -> Option<&str> {
         self.head.license.as_deref()
     }
 
-    /// What it needs, if it says so.
+    /// Requirements, if stated.
     pub fn compatibility(&self) -> Option<&str> {
         self.head.compatibility.as_deref()
     }
 
-    /// What else it says of itself.
+    /// Additional metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.head.metadata
     }
 
-    /// The tools that it expects. They are no permission.
+    /// Tools that the skill expects. They are no permission.
     pub fn allowed_tools(&self) -> &[String] {
         &self.head.allowed_tools
     }
 
-    /// Whether only the user activates it.
+    /// True if only the user can activate it.
     pub fn only_user(&self) -> bool {
         self.head.only_user
     }
 
-    /// What it says; hidden characters are visible escapes.
+    /// Instructions; hidden characters are visible escapes.
     pub fn body(&self) -> &str {
         &self.head.body
     }
 
-    /// Files of its folder besides the `SKILL.md`, with their bytes.
+    /// Files of its folder except `SKILL.md`, with their sizes in bytes.
     pub fn files(&self) -> Vec<(String, u64)> {
         let listing = folder::list(&self.folder, false).unwrap_or_default();
         let theirs = |(path, _): &(String, u64)| path != MAIN && !is_secret(path);
         listing.files.into_iter().filter(theirs).collect()
     }
 
-    /// All that somebody needs who follows it: what a model is given. It begins with the mark by
-    /// which it is found again in a history.
+    /// Text for the model: instructions, file list and notes. It begins with the label by which it
+    /// is found in a history.
     pub fn content(&self) -> String {
         let mut text = posse_actors::skills::begin(self.name());
-        // The label must not be closed by what it labels.
+        // The text must not contain the end of its own label.
         text.push_str(&self.body().replace("</skill_content", "<\\/skill_content"));
         text.push_str("\n</skill_content>\n");
         let mut line = |line: String| text.push_str(&(line + "\n"));
@@ -131,8 +131,8 @@ impl Skill {
         text
     }
 
-    /// The text of one of its files: what is no text, a secret, or not what was trusted is refused
-    /// with the reason.
+    /// Text of one of its files. Fails with the reason for binary files, secrets, and files that
+    /// differ from the trusted content.
     fn file(&self, path: &str) -> Result<String, String> {
         if is_secret(path) {
             return Err("it holds secrets".to_owned());
@@ -151,21 +151,21 @@ impl Skill {
     }
 }
 
-/// Bytes of one file of a skill that can be read.
+/// Maximum size of a readable skill file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where skills lie. A folder need not exist.
+/// Locations of skills. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct SkillPlaces {
-    /// The user's, the first one first; and whether commands are kept from it.
+    /// The user's folders in order of precedence; the flag is true if commands have no access.
     pub user: Vec<(PathBuf, bool)>,
     /// The project's root, resolved.
     pub project: Option<PathBuf>,
-    /// Names of skills that are not to be used.
+    /// Names of disabled skills.
     pub disabled: Vec<String>,
 }
 
-/// Every skill that can be used, and what was refused.
+/// All usable skills, and the errors of the others.
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
     /// By name.
@@ -176,8 +176,8 @@ pub struct Skills {
 }
 
 impl Skills {
-    /// Loads what there is. `believes` says whether the user trusts the folder of a project's skill,
-    /// by its path below the root, with exactly this digest.
+    /// Loads all skills. `believes` returns true if the user trusts the folder of a project's
+    /// skill, given by its path relative to the root, with exactly this digest.
     pub fn load(places: &SkillPlaces, believes: &dyn Fn(&str, &str) -> bool) -> Skills {
         let mut skills = Skills::default();
         for (place, out_of_reach) in &places.user {
@@ -231,7 +231,7 @@ impl Skills {
             Err(failure) => return self.refused.push(failure),
         };
         if let Some(taken) = self.known.get(&head.name) {
-            // The same folder by another way is no second skill.
+            // The same folder by another path is not a second skill.
             if taken.folder != path {
                 let what = format!("skill \"{}\" is left out: the name is taken", head.name);
                 let failure = Failure::new("SKL003", Exit::Configuration, what);
@@ -246,32 +246,32 @@ impl Skills {
         self.known.insert(skill.head.name.clone(), skill);
     }
 
-    /// Whether there is none that could be used.
+    /// True if there are no usable skills.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Every skill, by name.
+    /// All skills, by name.
     pub fn all(&self) -> impl Iterator<Item = &Skill> {
         self.known.values()
     }
 
-    /// What was refused, and why.
+    /// Errors of the skills that were left out.
     pub fn refused(&self) -> &[Failure] {
         &self.refused
     }
 
-    /// What is odd and keeps nothing from being used.
+    /// Warnings about usable skills.
     pub fn remarks(&self) -> &[Failure] {
         &self.remarks
     }
 
-    /// Folders of skills of the project that nobody trusts, below its root.
+    /// Folders of the project's untrusted skills, relative to its root.
     pub fn inert(&self) -> &[String] {
         &self.inert
     }
 
-    /// The skill of that name, or why there is none.
+    /// The skill of that name. Fails with the reason if there is none.
     pub fn find(&self, name: &str) -> Result<&Skill, Failure> {
         if let Some(skill) = self.known.get(name) {
             return Ok(skill);
@@ -292,9 +292,9 @@ impl Skills {
         }))
     }
 
-    /// The part of a system prompt that lists those of which `sees` is true and that a model may
-    /// activate; empty if there are none. The same bytes for the same skills. What does not fit is
-    /// left out: first ends of descriptions, then descriptions, then the last names.
+    /// Section of a system prompt that lists the skills for which `sees` is true and that a model
+    /// may activate; empty if there are none. Deterministic. To fit `bytes_max`, first descriptions
+    /// are shortened, then descriptions are omitted, then the last names.
     pub fn catalog(&self, bytes_max: usize, sees: impl Fn(&str) -> bool) -> String {
         let shown: Vec<&Skill> =
             self.all().filter(|skill| !skill.only_user() && sees(skill.name())).collect();
@@ -330,8 +330,8 @@ fn listed(skills: &[&Skill], chars_max: usize) -> String {
     text
 }
 
-/// Name and digest of each skill of the project, by its path below the root, as trust wants them;
-/// or why it cannot be trusted.
+/// Digest of each skill of the project, by its path relative to the root, for granting trust; or
+/// the reason why it cannot be trusted.
 pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     let mut refused = Vec::new();
     let found = project_folders(root, &mut refused);
@@ -339,12 +339,12 @@ pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     found.into_iter().map(|(_, path, relative)| (relative, sealed(&path))).collect()
 }
 
-/// Whether a project has a folder where skills would be; most have none.
+/// True if the project has a folder for skills; most have none.
 pub fn has_project_skills(root: &Path) -> bool {
     PROJECT_FOLDERS.iter().any(|place| root.join(place).is_dir())
 }
 
-/// Name, folder and path below the root of each.
+/// Name, folder, and path relative to the root, of each skill.
 fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, PathBuf, String)> {
     let mut found = Vec::new();
     for place in PROJECT_FOLDERS {
@@ -356,14 +356,14 @@ fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, Path
     found
 }
 
-/// Folders in `place` that have a `SKILL.md`, by name. `within`: where they have to lie once links
-/// are followed.
+/// Folders in `place` that contain a `SKILL.md`, by name. `within`: folder that must contain them
+/// after links are resolved.
 fn skill_folders(
     place: &Path,
     within: Option<&Path>,
     refused: &mut Vec<Failure>,
 ) -> Vec<(String, PathBuf)> {
-    // A place that is not there has no skills.
+    // A missing place has no skills.
     let Ok(entries) = std::fs::read_dir(place) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)

@@ -1,5 +1,4 @@
-//! Where the work happens, as the agent is told: found by looking at files, never by running
-//! anything.
+//! Environment section of the system prompt: determined from files, without running programs.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -12,22 +11,22 @@ use crate::failure::printable;
 const NAME_CHARS_MAX: usize = 200;
 const ANCESTORS_MAX: usize = 128;
 
-/// What the agent should know of its surroundings.
+/// Values of the environment section.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvironmentBlock {
     /// The working directory.
     pub cwd: String,
-    /// Other folders that tools reach.
+    /// Other folders that tools can access.
     pub other_roots: Vec<String>,
     /// `linux`, `macos`.
     pub os: String,
-    /// Today, without the time, so that the prompt stays the same all day.
+    /// Current date without the time, so that the prompt stays the same all day.
     pub date: String,
     /// The shell that runs commands.
     pub shell: String,
-    /// The branch, or the commit when there is none; none outside a repository.
+    /// The branch, or the commit if there is none; `None` outside a repository.
     pub git_branch: Option<String>,
-    /// What commands are confined to, in words.
+    /// Description of the sandbox.
     pub sandbox: String,
 }
 
@@ -50,7 +49,7 @@ impl EnvironmentBlock {
         ];
         for (label, value) in rows {
             if !value.is_empty() {
-                // A folder may be called anything: it must not look like a line of ours.
+                // A folder can have any name: it must not look like a line of the prompt.
                 let value = printable(value).replace('<', "\\u{3c}");
                 // Writing to a string cannot fail.
                 let _: std::fmt::Result = writeln!(prompt, "{label}: {value}");
@@ -69,13 +68,13 @@ pub fn repository_root(cwd: &Path) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// The branch of the repository at `root`, or `commit 1a2b3c4` when it is on none.
+/// The branch of the repository at `root`, or `commit 1a2b3c4` if HEAD is detached.
 pub fn git_branch(root: &Path) -> Option<String> {
     let dot_git = root.join(".git");
     let folder = if dot_git.is_dir() {
         dot_git
     } else {
-        // A worktree or a submodule: the file says where the folder is.
+        // In a worktree or a submodule, this file contains the path of the git folder.
         let pointer = read_small(&dot_git)?;
         root.join(pointer.trim().strip_prefix("gitdir:")?.trim())
     };
@@ -94,7 +93,7 @@ pub fn git_branch(root: &Path) -> Option<String> {
     (!name.is_empty()).then(|| printable(&name))
 }
 
-/// The text of a regular file of at most a page; opening it never waits.
+/// Text of a regular file of at most a page; opening it never blocks.
 fn read_small(path: &Path) -> Option<String> {
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

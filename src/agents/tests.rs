@@ -1,4 +1,4 @@
-//! The prompts, the instructions that go into them, and the names that choose an agent.
+//! System prompts, instruction files, and the choice of an agent by name.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A repository `repo` with a folder `repo/a/b`, and a folder `home` beside it.
+/// A repository `repo` with a folder `repo/a/b`, and a folder `home` next to it.
 struct Place {
     dir: TempDir,
     base: PathBuf,

@@ -1,7 +1,7 @@
-//! What a hook's exit code and output mean. Pure.
+//! Interprets a hook's exit code and output. Pure.
 //!
-//! The exit code comes first: 0 goes on, 2 is a no, anything else is a failure. JSON counts where
-//! the output begins as an object. Where the two contradict each other, the answer is no.
+//! Exit code 0 continues, 2 blocks, anything else is a failure. The output counts as JSON if it
+//! begins as an object. If the exit code and the JSON contradict each other, the hook blocks.
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{HookEvent, HookSays};
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 use crate::failure::printable_lines;
 use crate::sandbox::Exit;
 
-/// The exit code that says no.
+/// Exit code that blocks.
 const SAYS_NO: i32 = 2;
-/// Characters of a message.
+/// Maximum length of a message in characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
-/// Bytes of what a hook has to say to programs.
+/// Maximum size of a hook's metadata in bytes.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// How a hook ended, and what it printed.
+/// Exit state and output of a hook.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended<'a> {
     pub(super) exit: Exit,
@@ -29,17 +29,17 @@ pub(super) struct Ended<'a> {
     pub(super) timeout_ms: u128,
 }
 
-/// What was asked, as far as the answer depends on it.
+/// Properties of the event that affect the interpretation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) event: HookEvent,
-    /// The arguments of the call, if there is one.
+    /// Arguments of the call, if the event has one.
     pub(super) input: Option<&'a Value>,
-    /// Whether a failure is a no.
+    /// True if a failure blocks.
     pub(super) blocks: bool,
 }
 
-/// What a hook wants, and what it says.
+/// Interpreted result of a hook, with its message and metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
     pub(super) says: HookSays,
@@ -80,7 +80,7 @@ enum Decision {
     Block,
 }
 
-/// The answer to what was `asked`.
+/// Interprets the result of a hook.
 pub(super) fn read(asked: &Asked<'_>, ended: &Ended<'_>) -> Answer {
     let failed = |code: &str, message: &str| Answer::failed(code, message, asked.blocks);
     let code = match ended.exit {
@@ -111,13 +111,13 @@ fn by_code(asked: &Asked<'_>, code: i32, ended: &Ended<'_>) -> Answer {
     let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
     match (code, json) {
         (SAYS_NO, json) => {
-            // What it says about a no stands on either stream.
+            // The message of a block can be on either stream.
             let output = if json.is_some() { &[] } else { ended.output };
             let words = || [ended.errors, output].map(words).into_iter().find(|w| !w.is_empty());
             let message = json.and_then(Result::ok).and_then(|json| json.message);
             blocked(message.or_else(words))
         }
-        // Whatever the code says, this is a no.
+        // Blocks with any exit code.
         (_, Some(Ok(json))) if json.decision == Decision::Block => blocked(json.message),
         (0, Some(Ok(json))) => from_json(asked, json),
         (0, Some(Err(error))) => failed("HK004", &format!("its answer makes no sense: {error}")),
@@ -180,10 +180,10 @@ fn patched(asked: &Asked<'_>, mut patch: Map<String, Value>) -> Result<HookSays,
     }
 }
 
-/// `what`, and the end of what a program said about it.
+/// `what`, followed by the last line of the program's error output.
 fn said(what: &str, errors: &[u8]) -> String {
     let words = words(errors);
-    // The last line is where languages say what was wrong.
+    // Most language runtimes print the error in the last line.
     let last = words.lines().next_back().unwrap_or_default();
     if last.is_empty() { what.to_owned() } else { format!("{what}: {last}") }
 }
@@ -192,7 +192,7 @@ fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// A message that cannot draw, of bounded length.
+/// A message without control characters, of bounded length.
 pub(super) fn shown(text: &str) -> String {
     match text.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", printable_lines(&text[..end])),
@@ -290,7 +290,7 @@ mod tests {
                 assert_eq!(word(&answer), format!("HK004 {blocks}"), "{out:.80}");
             }
         }
-        // A hook that must not be ignored has to say that it agrees, or nothing at all.
+        // A hook that must not be ignored has to agree in JSON, or print nothing.
         for out in ["yes", "\u{1b}[32m{\"decision\":\"allow\"}\u{1b}[0m", "[]", "null"] {
             let strict = answer_of(HookEvent::PreToolUse, true, Exit::Code(0), out, "");
             assert_eq!(word(&strict), "HK004 true", "{out}");

@@ -1,4 +1,4 @@
-//! Asking one command hook: a process without a terminal, in the sandbox, with a time limit.
+//! Runs one command hook: a process without a terminal, in the sandbox, with a time limit.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -15,31 +15,31 @@ use crate::hooks::occasion;
 use crate::hooks::settings::CommandHook;
 use crate::sandbox::{Dialogue, Directory, Outcome, RunError, Sandbox, Spawn};
 
-/// Bytes of standard output; more is an error.
+/// Maximum size of standard output in bytes; more is an error.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
 
-/// What hooks are run with.
+/// Environment in which hooks run.
 #[derive(Debug)]
 pub(super) struct Runner {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) cwd: PathBuf,
     pub(super) session_dir: PathBuf,
-    /// Where programs are looked for.
+    /// Search path for programs.
     pub(super) path: OsString,
-    /// What commands are confined to; a hook's own share of the network is narrower.
+    /// Sandbox settings of commands. A hook's network access can be narrower.
     pub(super) confinement: Confinement,
-    /// Files that decide what posse does. A hook that changes one is told about.
+    /// Configuration files of posse. A change by a hook causes a warning.
     pub(super) watched: Vec<PathBuf>,
     pub(super) count: AtomicU64,
 }
 
-/// Which file stands somewhere, and since when.
+/// Identity of a file version: inode, modification time in seconds and nanoseconds, size.
 type Stamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Asks `hook`: one report of what it said, and perhaps one of what it did besides.
+    /// Runs `hook`. Returns its report, preceded by a warning if it changed a watched file.
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
@@ -67,7 +67,7 @@ impl Runner {
                  started with",
                 changed.join(", ")
             );
-            // First, so that a no stays the last word.
+            // First, because the last report decides.
             reports.insert(0, report(HookSays::Warn, Some(shown(&text)), Value::Null));
         }
         reports
@@ -85,7 +85,7 @@ impl Runner {
         };
         let Outcome { exit, output, errors, stragglers, .. } = outcome;
         if let Some(spill) = &output.spill {
-            // It is an error, and nobody reads it.
+            // The excess output is reported as an error; the spilled file is not needed.
             std::fs::remove_file(spill).ok();
         }
         let output = [&output.head[..], &output.tail].concat();
@@ -126,8 +126,8 @@ impl Runner {
         }
     }
 
-    /// The file of a program. Only absolute folders of `PATH` count: others are whatever the
-    /// working directory has there.
+    /// Resolves a program. Only absolute folders of `PATH` count: others would depend on the
+    /// content of the working directory.
     fn program(&self, name: &Path) -> Option<PathBuf> {
         if name.is_absolute() {
             return name.exists().then(|| name.to_owned());

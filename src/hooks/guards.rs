@@ -1,7 +1,7 @@
-//! Built-in hooks: no program of the user's is asked about, and none can bring about, a call that
-//! is denied whatever anybody says. Fail closed.
+//! Built-in guard hooks: they reject calls that are always denied before any command hook sees
+//! them, and after each change that a command hook makes. Fail closed.
 //!
-//! The policy makes the same judgement of everything that runs, with or without hooks.
+//! The policy makes the same decision for everything that runs, with or without hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::secrets::is_secret;
 const COMMAND_TOOL: &str = "bash";
 const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
-/// What is judged before command hooks, and again after each that changed something.
+/// Checks made before the command hooks, and again after each hook that changed the call.
 pub(super) struct Guards {
     pub(super) policy: Arc<dyn Policy>,
     pub(super) cwd: String,
@@ -24,7 +24,7 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// A no, if there is one to say.
+    /// A rejection of the call, if it is always denied.
     pub(super) fn judge(&self, used: &Used, agent: &str) -> Option<HookReport> {
         if used.tool == COMMAND_TOOL {
             let command = used.input["command"].as_str().unwrap_or_default();
@@ -36,7 +36,7 @@ impl Guards {
         secret.then(|| report("protect-env-files", why()))
     }
 
-    /// Why the policy denies `command`, if it does.
+    /// The reason for which the policy denies `command`, if it does.
     fn dangerous(&self, command: &str, agent: &str) -> Option<String> {
         let cwd = self.cwd.clone();
         let action = Action {
@@ -46,7 +46,7 @@ impl Guards {
             detail: command.to_owned(),
             digest: String::new(),
         };
-        // Nothing that would help a call may count here.
+        // No grant or trust that could permit the call may count here.
         let situation = Situation {
             agent,
             grants: &[],

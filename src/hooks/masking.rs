@@ -1,7 +1,7 @@
-//! `mask-secrets`: known secret values are hidden in what models say and in what tools return,
-//! before anything is recorded or shown. Commands' output is masked where it is read.
+//! `mask-secrets`: redacts known secret values in model replies and tool results before they are
+//! recorded or shown. Output of commands is redacted where it is read.
 //!
-//! Only values that are known: not a guarantee, and not a reason to print a secret.
+//! Only known values are redacted: this is no guarantee, and no reason to print a secret.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use tokio::sync::mpsc;
 
 use crate::secrets::mask::Mask;
 
-/// Deltas between the model and the mask.
+/// Capacity of the channel between the model and the redaction.
 const DELTAS_IN_FLIGHT: usize = 64;
 
-/// Hides values. Without values it puts itself in nobody's way.
+/// Redacts known secrets. Wraps nothing if there are none.
 #[derive(Debug, Clone)]
 pub struct Masking(Arc<Mask>);
 
 impl Masking {
-    /// A mask for these values.
+    /// Redaction of these values.
     pub fn new(secrets: &[SecretString]) -> Masking {
         Masking(Arc::new(Mask::new(secrets)))
     }
 
-    /// `model`, which says none of them.
+    /// Wraps `model` with redaction of its replies.
     pub fn model(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
         if self.0.is_idle() {
             return model;
@@ -39,13 +39,13 @@ impl Masking {
         Arc::new(MaskedModel { model, mask: Arc::clone(&self.0) })
     }
 
-    /// What hides them in every text of a value.
+    /// A function that redacts all strings of a JSON value.
     pub fn concealing(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
         let mask = Arc::clone(&self.0);
         Box::new(move |value| mask.value(value))
     }
 
-    /// `tools`, which return none of them.
+    /// Wraps `tools` with redaction of their results.
     pub fn tools(&self, tools: Toolbox) -> Toolbox {
         if self.0.is_idle() {
             return tools;
@@ -90,7 +90,7 @@ impl Provider for MaskedModel {
                 }
                 streams.finish().await;
             };
-            // The relay ends when the model's end is dropped, which is when it has answered.
+            // The relay ends when the model's sender is dropped, after the reply.
             let (mut result, ()) = join(reply, relay).await;
             match &mut result {
                 Ok(completion) => hide_in_reply(&mask, completion),
@@ -116,7 +116,8 @@ fn hide_in_reply(mask: &Mask, completion: &mut Completion) {
     }
 }
 
-/// The two streams of a reply. What may be the beginning of a secret waits for what follows.
+/// Redaction of the two streams of a reply. Text that may begin a secret is held back until more
+/// follows.
 struct Streams<'a> {
     text: Mask,
     thinking: Mask,
@@ -139,7 +140,7 @@ impl<'a> Streams<'a> {
                 self.thinking.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
                 Delta::Thinking(text_of(plain))
             }
-            // Whole, and our own words.
+            // Complete text of posse itself.
             Delta::Notice(line) => Delta::Notice(line),
             Delta::Usage(usage) => Delta::Usage(usage),
             Delta::Alive => Delta::Alive,
@@ -161,13 +162,13 @@ impl<'a> Streams<'a> {
             Delta::Usage(_) | Delta::Alive => false,
         };
         if !is_empty {
-            // Whoever listened may be gone; the reply still comes to its end.
+            // The receiver may be dropped; the reply is completed anyway.
             self.out.send(delta).await.ok();
         }
     }
 }
 
-/// Pieces are cut before a secret begins, which is between characters.
+/// Pieces are cut before a secret begins, which is a character boundary.
 fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())

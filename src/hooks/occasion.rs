@@ -1,4 +1,4 @@
-//! What a hook reads on its standard input. Pure.
+//! JSON that a hook reads on its standard input. Pure.
 
 use posse_actors::conversation::text_of;
 use posse_actors::ports::{Moment, Occasion};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Version of this format.
 const VERSION: u32 = 1;
 
-/// One JSON object with everything that is known.
+/// The occasion as one JSON object with all known values.
 pub(super) fn json(occasion: &Occasion, cwd: &str) -> Value {
     let Occasion { session_id, origin, moment } = occasion;
     let mut object = json!({

@@ -1,4 +1,4 @@
-//! Command hooks as the configuration describes them.
+//! Parses the `hooks` of the configuration.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure, nearest};
 
-/// Hooks that one session may have.
+/// Maximum number of hooks per session.
 const HOOKS_MAX: usize = 64;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_MS_MAX: u64 = 600_000;
@@ -21,33 +21,33 @@ pub(super) struct CommandHook {
     pub(super) name: String,
     pub(super) event: HookEvent,
     filter: Filter,
-    /// An absolute path, or a name to look for on `PATH`.
+    /// An absolute path, or a name to look up in `PATH`.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) timeout: Duration,
-    /// `onFailure` is `block`: that it cannot answer is a no.
+    /// `onFailure` is `block`: a failure of the hook blocks.
     pub(super) blocks: bool,
-    /// Whether it may reach the network, where commands may.
+    /// If true, the hook may use the network where commands may.
     pub(super) network: bool,
 }
 
-/// Which calls a hook is asked about. Empty lists are about every call.
+/// Filter of the calls that a hook gets. Empty lists match every call.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Filter {
     tools: Vec<String>,
-    /// Arguments by name, and what they have to look like.
+    /// Patterns of arguments, by name.
     input: Vec<(String, String)>,
 }
 
 impl CommandHook {
-    /// Whether it listens at `event`, to `tool` if it is about one.
+    /// True if the hook subscribes to `event`, for `tool` if the event has one.
     pub(super) fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool {
         let tools = &self.filter.tools;
         let of_tool = |tool: &str| tools.iter().any(|pattern| matches(pattern, tool));
         self.event == event && (tools.is_empty() || tool.is_some_and(of_tool))
     }
 
-    /// Whether a call is one that it wants to be asked about.
+    /// True if the filter matches the call.
     pub(super) fn is_about(&self, used: &Used) -> bool {
         self.filter.input.iter().all(|(name, pattern)| match &used.input[name] {
             Value::Null => false,
@@ -57,7 +57,7 @@ impl CommandHook {
     }
 }
 
-/// Reads every entry, and says everything that is wrong with them.
+/// Parses all entries, and returns all errors.
 pub(super) fn parse(
     entries: &[Value],
     home: Option<&Path>,
@@ -127,8 +127,8 @@ fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
     })
 }
 
-/// A program is found the same way wherever posse works: a path relative to the working directory
-/// would be whatever a repository put there.
+/// Parses the command. Relative paths are rejected: they would resolve to a file of the current
+/// repository.
 fn command(
     entry: &Map<String, Value>,
     home: Option<&Path>,
@@ -218,8 +218,8 @@ fn wrong(what: impl Into<String>) -> Failure {
     Failure::new("HK010", Exit::Configuration, what)
 }
 
-/// Whether `text` is what `pattern` says, in which `*` stands for any text. In time of the length
-/// of one times that of the other.
+/// True if `text` matches `pattern`, in which `*` matches any text. Time is bounded by the product
+/// of the lengths.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut in_text) = (0, 0);

@@ -1,4 +1,4 @@
-//! What needs no process: guards, and masks around models and tools.
+//! Parts without processes: guards, and redaction around models and tools.
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, SessionId, StopReason};
 use posse_actors::ports::{
@@ -60,7 +60,7 @@ fn guards_come_first_and_a_guard_that_crashes_says_no() {
         let env = json!({"path": "a/.env.local"});
         assert_eq!(of(&denies, tool, env), "protect-env-files Block", "{tool}");
     }
-    // Where the guards have nothing to say, the command is asked, and is not there.
+    // The guards have no objection, so the command is asked, and does not exist.
     let asked = r#"gone Failed { code: "HK001", blocks: true }"#;
     assert_eq!(of(&allow_all(), "bash", command("x")), asked);
     assert_eq!(of(&denies, "write_file", json!({"path": ".env.example"})), asked);
@@ -81,7 +81,7 @@ fn masking() -> Masking {
     Masking::new(&[SecretString::from(SECRET)])
 }
 
-/// What is streamed, and how it ended.
+/// The streamed text and the final result.
 fn streamed(step: Step) -> (String, Result<Completion, ProviderError>) {
     let model = masking().model(Arc::new(ScriptedModel::new(vec![step])));
     let request = Request {

@@ -1,22 +1,22 @@
-//! What a file is by its content, never by its name.
+//! Detects the format of a file by its content, never by its name.
 
 use image::ImageFormat;
 
-/// A format that is supported.
+/// A supported format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Portable network graphics.
     Png,
-    /// Photos.
+    /// JPEG.
     Jpeg,
-    /// Few colours, perhaps moving.
+    /// GIF, possibly animated.
     Gif,
-    /// Either, newer.
+    /// WebP, possibly animated.
     WebP,
 }
 
 impl Format {
-    /// The format of a file that starts with `bytes`.
+    /// Format of a file that starts with `bytes`.
     pub fn of(bytes: &[u8]) -> Option<Format> {
         match bytes {
             [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(Format::Png),
@@ -27,7 +27,7 @@ impl Format {
         }
     }
 
-    /// What people call it.
+    /// Usual name of the format.
     pub fn name(self) -> &'static str {
         match self {
             Format::Png => "PNG",
@@ -47,7 +47,7 @@ impl Format {
     }
 }
 
-/// What a file is that is no supported image, if that is easy to say.
+/// Description of a known unsupported format.
 pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
@@ -62,10 +62,10 @@ pub fn other(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether a JPEG has its end mark after its picture. Decoders fill up what is missing in grey.
+/// True if a JPEG has its end marker. Decoders fill missing data with grey.
 pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
-    // Thumbnails lie within segments, so only marks between segments count.
+    // Thumbnails lie within segments, so only markers between segments count.
     while let [0xff, mark, rest @ ..] = bytes.get(at..).unwrap_or_default() {
         match (mark, rest) {
             (0xff, _) => at += 1,
@@ -78,13 +78,13 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// Whether there is more than one picture, as far as the beginning tells.
+/// True if the beginning of the file announces more than one picture.
 pub(super) fn is_animated(bytes: &[u8], format: Format) -> bool {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {
         Format::Png => contains(b"acTL"),
         Format::Jpeg => false,
-        // The extension that says how often the pictures are shown, or that says it of each.
+        // The loop extension, or the control extension of each picture.
         Format::Gif => {
             let each = |window: &&[u8]| *window == b"\x21\xf9\x04";
             contains(b"NETSCAPE2.0")

@@ -1,4 +1,4 @@
-//! Images of every kind, and what is none.
+//! Images of all formats, and invalid files.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn code(bytes: impl Into<Vec<u8>>) -> &'static str {
     from_bytes(bytes.into(), &limits()).unwrap_err().code
 }
 
-/// What is in the bytes that would be sent.
+/// Decodes the bytes that would be sent.
 fn sent(image: &LoadedImage) -> DynamicImage {
     assert_eq!(
         Format::of(&image.bytes).unwrap().name(),

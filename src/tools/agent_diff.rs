@@ -1,4 +1,4 @@
-//! `agent_diff`: what an agent has changed in the worktree of its own that it was given.
+//! `agent_diff`: shows the changes of a subagent in its worktree.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::tools::workspace::Workspace;
 use crate::tools::worktree::{Changed, Found, LeftOut, Side, Tree, Unavailable, Worktrees};
 use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
 
-/// How it is called.
+/// Tool name.
 pub const NAME: &str = "agent_diff";
 
-/// Bytes of a diff that are read at once.
+/// Maximum bytes of diff per call.
 const PAGE_BYTES: usize = 24 << 10;
-/// Files whose differences are looked at.
+/// Maximum number of changed files that are compared.
 pub(crate) const FILES_MAX: usize = 2000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -54,7 +54,7 @@ struct Arguments {
     from: Option<u64>,
 }
 
-/// What is shown: the whole of it, and where to begin.
+/// Prepared call: the whole diff and the first byte to show.
 struct Shown {
     text: String,
     from: usize,
@@ -107,7 +107,7 @@ fn prepare(
     Ok(Prepared { action, payload: Box::new(Shown { text, from }) })
 }
 
-/// The worktree of `id`, if `origin` asked for it and it is there.
+/// Opens the worktree of `id`, if it exists and belongs to the caller.
 pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result<Tree, ToolError> {
     if worktrees.is_merged(id) {
         let what = format!("what agent {id} changed was taken over, and its worktree removed");
@@ -116,7 +116,7 @@ pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result
     worktrees.of_caller(id, asker(origin)).map_err(|why| unavailable(id, &why))
 }
 
-/// What was changed in it.
+/// Lists the changes in the worktree.
 pub(crate) fn found(worktrees: &Worktrees, tree: &Tree, id: &str) -> Result<Found, ToolError> {
     let too_many = |many: &str| {
         let what = format!(
@@ -136,13 +136,13 @@ pub(crate) fn found(worktrees: &Worktrees, tree: &Tree, id: &str) -> Result<Foun
     }
 }
 
-/// The folder that an agent worked in.
+/// Path of the subagent's worktree.
 pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     let cwd = worktrees.cwd_of(id).unwrap_or_default();
     printable(&cwd.display().to_string())
 }
 
-/// What a merge leaves out, and where that is. Nothing if there is nothing.
+/// Describes the files that a merge leaves out, and their location. Empty if there are none.
 pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -> String {
     if left_out.count == 0 {
         return String::new();
@@ -159,7 +159,7 @@ pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -
     )
 }
 
-/// Who owns what an agent changed: the main agent is another invocation with each prompt.
+/// Owner of a worktree. `None` is the main agent, whose invocation id changes with each prompt.
 fn asker(origin: &Origin) -> Option<&str> {
     origin.parent_invocation_id.as_ref().map(|_| origin.invocation_id.as_str())
 }
@@ -179,7 +179,7 @@ pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
     )
 }
 
-/// Reading what stands at `path` here, for the policy.
+/// The operation of reading `path` in the workspace, for the policy.
 pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
     let root = workspace.cwd();
     Operation::Read {
@@ -189,7 +189,7 @@ pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
     }
 }
 
-/// A list of the files, and then their differences.
+/// Formats a list of the files, followed by their diffs.
 fn whole(tree: &Tree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
     let mut list = String::new();
     let mut diffs = String::new();

@@ -1,9 +1,9 @@
-//! `agent_merge`: takes what an agent has changed in its worktree over into the workspace.
+//! `agent_merge`: merges the changes of a subagent's worktree into the workspace.
 //!
-//! It is an edit of all these files, and is judged as that. A file that nobody changed here meanwhile
-//! becomes what the agent made of it; one that was changed on both sides is put together line by line.
-//! As long as there is one that cannot be put together, nothing is changed, so that what a caller reads
-//! of a merge is always true of the whole of it; it can name files to take over the others.
+//! The permission policy judges a merge as an edit of all its files. A file that is unchanged in
+//! the workspace gets the subagent's version; a file changed on both sides is merged by line. If
+//! one file conflicts, nothing is changed, so a result always describes the whole merge. The caller
+//! can pass `files` to merge the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -28,15 +28,15 @@ use crate::tools::worktree::{
 };
 use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
 
-/// How it is called.
+/// Tool name.
 pub const NAME: &str = "agent_merge";
 
-/// Bytes of all differences together that a person is shown.
+/// Maximum total size of the diffs shown in a permission request, in bytes.
 const DETAIL_BYTES_MAX: usize = 256 << 10;
-/// Conflicts that are named.
+/// Maximum number of conflicts listed in an error.
 const CONFLICTS_MAX: usize = 50;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -68,27 +68,27 @@ struct Arguments {
     files: Option<Vec<String>>,
 }
 
-/// What is permitted, and then done.
+/// Prepared merge: what is judged, and then applied.
 struct Merge {
     id: String,
     changes: Vec<Change>,
-    /// Files that are here what the agent made of them.
+    /// Number of files that already have the subagent's version here.
     already: usize,
-    /// What becomes of files: the SHA-256 of what stands here then, if anything does.
+    /// Paths after the merge, each with the SHA-256 of its content, or `None` if it is removed.
     becoming: BTreeMap<String, Option<String>>,
-    /// Whether nothing is left in the worktree then but what is left out.
+    /// True if only ignored files remain in the worktree after the merge.
     is_whole: bool,
     left_out: LeftOut,
 }
 
-/// What becomes of one file.
+/// Merge result of one file.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
 enum Step {
-    /// It stands here; its hash.
+    /// The workspace has this version already; its hash.
     Already(Option<String>),
-    /// It is to stand here; its hash.
+    /// The workspace gets this version; its hash.
     Change(Change, Option<String>),
-    /// Why not.
+    /// The file cannot be merged; the reason.
     Conflict(String),
 }
 
@@ -143,7 +143,7 @@ fn prepare(
         Some(files) => chosen(&tree, &id, files, &worktrees.taken(&id))?,
         None => (all.clone()?.changed, 0),
     };
-    // Where there are too many to be listed, those that are named can still be taken over.
+    // With too many files to list, the named ones can still be merged.
     let known = all.ok();
     let is_whole =
         known.as_ref().is_some_and(|all| all.changed.iter().all(|one| chosen.contains(one)));
@@ -170,7 +170,7 @@ fn prepare(
         merge.becoming.insert(one.path.clone(), hash);
         clean.push(one.path.as_str());
     }
-    // Of a secret no more is known than that it is one.
+    // Of a secret file, only its existence is reported.
     let looked = || {
         let open = chosen.iter().filter(|one| !is_secret(&one.path));
         open.map(|one| read(&env.workspace, &one.path)).collect()
@@ -180,7 +180,7 @@ fn prepare(
         return Ok(refusal::prepared(NAME, looked(), summary, refused(&conflicts, &clean)));
     }
     if merge.changes.is_empty() {
-        // Nothing is written: what is judged is the look at the files.
+        // Nothing is written, so the policy judges only the reading of the files.
         let action = Action {
             tool: NAME.to_owned(),
             operations: looked(),
@@ -193,7 +193,7 @@ fn prepare(
     Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
 }
 
-/// What is left out if `chosen` is not.
+/// Files that the merge of `chosen` leaves out.
 fn without(Found { changed, mut left_out }: Found, chosen: &[Changed]) -> LeftOut {
     let named = chosen.iter().filter(|one| !changed.contains(one));
     for one in named {
@@ -203,7 +203,7 @@ fn without(Found { changed, mut left_out }: Found, chosen: &[Changed]) -> LeftOu
     left_out
 }
 
-/// Those that are meant, and how many of them were taken over before.
+/// Selects the requested files, and counts those that were merged before.
 fn chosen(
     tree: &Tree,
     id: &str,
@@ -251,7 +251,7 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
     ToolError::new("DLG007", what)
 }
 
-/// What becomes of `one`.
+/// Computes the merge of one file.
 fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unavailable> {
     let conflict = |why: &str| Ok(Step::Conflict(why.to_owned()));
     if matches!(one.before, Side::Link | Side::Other)
@@ -298,7 +298,7 @@ fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unava
         return conflict("it was changed here and there, and is no text");
     }
     match three_way(&base, &ours, &theirs) {
-        // Whatever it made of the file is here, and more.
+        // The workspace contains all changes of the subagent, and more.
         Ok(text) if text == ours && is_so => Ok(Step::Already(Some(sha256(&ours)))),
         Ok(text) => {
             let result = sha256(&text);
@@ -344,7 +344,7 @@ impl Merge {
             let text = format!("dry run: nothing was written\n{}", self.action().detail);
             return ToolOutput::text(text);
         }
-        // All of them once more, before the first is touched.
+        // Every file is checked again before the first one is written.
         for change in &self.changes {
             if let Err(error) = change.check(env) {
                 return ToolOutput::error(format!("{error}\nnothing was changed"));
@@ -366,7 +366,7 @@ impl Merge {
                 Err(error) => {
                     said.push(error.to_string());
                     said.push("the rest is not taken over; agent_merge again goes on".to_owned());
-                    // Whoever looks next does the same.
+                    // A failure is harmless: the next call computes the same.
                     worktrees.have_become(&self.id, true).ok();
                     let metadata = json!({ "agentId": self.id, "changes": made });
                     return ToolOutput::error(said.join("\n")).with_metadata(metadata);
@@ -377,7 +377,7 @@ impl Merge {
             let files = count(self.already, "file");
             said.push(format!("{files} had been taken over already, or made the same here"));
         }
-        // Of a worktree that goes, nothing needs to be known any more.
+        // The worktree is removed, so its state is not stored any more.
         let goes = self.is_whole && self.left_out.count == 0;
         let settled =
             if goes { worktrees.merged(&self.id) } else { worktrees.have_become(&self.id, false) };
@@ -385,7 +385,7 @@ impl Merge {
         match settled {
             Ok(()) if goes => said.push(format!("{all}its worktree was removed")),
             Ok(()) if self.is_whole => {
-                // Those that this call has named are here.
+                // All files that this call named are merged.
                 said.push(format!("{all}its worktree is kept"));
                 said.push(of_left_out(&self.left_out, worktrees, &self.id).trim_end().to_owned());
             }

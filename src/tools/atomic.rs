@@ -1,4 +1,4 @@
-//! Files that are either the old one or the new one, whatever happens in between.
+//! Atomic file replacement: a crash leaves either the old or the new file.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -15,11 +15,12 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, unlinkat};
 
 use crate::tools::workspace::Entry;
 
-/// Names that are tried for a temporary file before giving up.
+/// Maximum number of temporary names tried.
 const NAMES_MAX: u32 = 16;
 
-/// Writes `bytes` and only then gives them the name `name` in `folder`. With `old` they take its
-/// place, with its permissions; without, there must be nothing of that name. Returns what was made.
+/// Writes `bytes` to a temporary file and then renames it to `name` in `folder`. With `old` it
+/// replaces that file and takes over its permissions; without, `name` must not exist. Returns
+/// metadata of the new file.
 pub(crate) fn replace(
     folder: &OwnedFd,
     name: &OsStr,
@@ -40,17 +41,17 @@ pub(crate) fn replace(
         None => temporary.link(name)?,
     }
     match fsync(folder) {
-        // Some file systems know no way to sync a folder.
+        // Some file systems cannot sync a folder.
         Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => {}
         Err(errno) => return Err(errno.into()),
     }
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// A file that was just made.
+/// A file that was just created.
 pub(crate) struct Made {
     pub(crate) metadata: Metadata,
-    /// The permissions that it was given.
+    /// Permission bits that it was given.
     pub(crate) mode: u32,
 }
 
@@ -63,7 +64,8 @@ pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Lets whoever may read the file `name` in `folder`, which is `known`, run it, or nobody.
+/// Sets the executable bits of `name` in `folder` for all who may read it, or clears them. The file
+/// must still be `known`.
 pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io::Result<Made> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = File::from(openat(folder, name, flags, Mode::empty())?);
@@ -78,7 +80,7 @@ pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// Keeps `bytes` in the folder `blobs` under their `hash`, if they are not there already.
+/// Stores `bytes` in the folder `blobs` under their `hash`, unless they are stored already.
 pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()> {
     let path = blobs.join(hash);
     if path.try_exists()? {
@@ -94,18 +96,18 @@ pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&unfinished, &path));
     if written.is_err() {
-        // The first error is the one that matters.
+        // The first error is the relevant one.
         drop(fs::remove_file(&unfinished));
     }
     written
 }
 
-/// Gives `file` the owner and the permissions of `old`. Set-user-id is not for new contents.
+/// Copies the owner and the permissions of `old`, except set-user-id and set-group-id.
 fn adopt(file: &File, old: &Entry) -> io::Result<()> {
     let new = Entry::of(file)?;
     if (new.uid, new.gid) != (old.uid, old.gid) {
         match fchown(file, Some(Uid::from_raw(old.uid)), Some(Gid::from_raw(old.gid))) {
-            // Only root may give files away; the writer owns what it wrote.
+            // Only root may change the owner; the writer keeps the file.
             Err(Errno::EPERM | Errno::EINVAL) | Ok(()) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -115,7 +117,7 @@ fn adopt(file: &File, old: &Entry) -> io::Result<()> {
     Ok(fchmod(file, mode)?)
 }
 
-/// A file under a name of no meaning, removed unless it gets one.
+/// A temporary file, removed on drop unless it was renamed.
 struct Temporary<'a> {
     folder: &'a OwnedFd,
     name: String,
@@ -144,12 +146,12 @@ impl Temporary<'_> {
         Ok(())
     }
 
-    /// Like renaming, but never over something.
+    /// Like `rename`, but never replaces a file.
     fn link(self, name: &OsStr) -> io::Result<()> {
         let none = AtFlags::empty();
         match linkat(self.folder, self.name.as_str(), self.folder, name, none) {
             Ok(()) => Ok(()),
-            // A file system without hard links: all that is left is to look first.
+            // File system without hard links: check, then rename.
             Err(Errno::EPERM | Errno::ENOTSUP | Errno::ENOSYS) => {
                 match Entry::at(self.folder, Path::new(name)) {
                     Err(Errno::ENOENT) => self.rename(name),
@@ -165,7 +167,7 @@ impl Temporary<'_> {
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.name.is_empty() {
-            // There is nobody left to tell.
+            // Drop cannot report errors.
             let _ = unlinkat(self.folder, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
         }
     }

@@ -1,6 +1,6 @@
 //! `bash`: runs a command in the workspace.
 //!
-//! A command that exits with 1 has not failed as a tool: the model reads its output and its code.
+//! A non-zero exit code is not a tool error: the model reads the output and the code.
 
 mod background;
 mod report;
@@ -29,25 +29,25 @@ use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
 const NAME: &str = "bash";
 
-/// Linux takes no argument of 128 KiB or more.
+/// Linux accepts no single argument of 128 KiB or more.
 const COMMAND_BYTES_MAX: usize = 100_000;
 
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// How long a command may run if it does not say, and if it does.
+/// Timeout of a command: default and maximum.
 const TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
-/// The same in the background.
+/// Timeout of a background command: default and maximum.
 const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::from_hours(24));
 
-/// Bytes of output after which a command is killed.
+/// Output size at which a command is killed, in bytes.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
 
-/// Protected paths that one command may ask to change.
+/// Maximum number of protected paths that one command may request to change.
 const UNPROTECT_MAX: usize = 16;
 
-/// Characters of the first line that the summary shows.
+/// Maximum length of the first line in the summary, in characters.
 const SUMMARY_CHARS_MAX: usize = 100;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     let mut properties = json!({
         "command": {"type": "string"},
@@ -162,7 +162,7 @@ impl Tool for Bash {
     }
 }
 
-/// Passes on what happens while the command runs.
+/// Forwards progress updates of the command.
 fn announce(context: &RunContext, update: Update) {
     match update {
         Update::Enforced { tier, report } => {
@@ -171,12 +171,12 @@ fn announce(context: &RunContext, update: Update) {
                 tracing::warn!("what is enforced could not be recorded");
             }
         }
-        // Whoever watches too slowly misses something; the result has it.
+        // A slow consumer misses deltas; the result is complete.
         Update::Output(text) => drop(context.output.try_send(OutputDelta { text })),
     }
 }
 
-/// Tells the user and the journal what the command did to protected files.
+/// Reports changes of protected files to the user and the journal.
 fn warn(context: &RunContext, outcome: &Outcome) {
     for message in report::findings(outcome) {
         if context.facts.try_send(Event::Warning { message }).is_err() {
@@ -201,7 +201,8 @@ fn refused(error: &RunError) -> ToolOutput {
     ToolOutput::error(text)
 }
 
-/// What a command may do besides: exactly what was judged with it. No policy lets that pass unasked.
+/// Exemptions from protection: exactly those that were judged with the action. Every policy asks
+/// before it permits one.
 fn besides(action: &Action) -> Besides {
     let mut besides = Besides::default();
     for operation in &action.operations {
@@ -234,7 +235,7 @@ fn prepare(
     hashed.sort();
     operations.extend(unprotected.iter().map(Located::write));
     if has_lost_sight {
-        // What is protected in the rest of the workspace is not held either.
+        // Protection is lifted for the paths named, so reading the whole workspace is judged, too.
         operations.push(env.workspace.locate(".")?.read());
     }
     let mut parts: Vec<&[u8]> = vec![NAME.as_bytes(), command.as_bytes(), cwd.as_bytes()];
@@ -273,7 +274,7 @@ fn check(command: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The timeout within its bounds, and a note if that is not what was asked for.
+/// The timeout within its bounds, and a note if it differs from the requested one.
 fn timeout(
     asked_ms: Option<f64>,
     (default, max): (Duration, Duration),
@@ -288,7 +289,7 @@ fn timeout(
     (timeout, note)
 }
 
-/// The places of `paths`, each of which is protected.
+/// Resolves `paths`, each of which must be protected.
 fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, ToolError> {
     if paths.len() > UNPROTECT_MAX {
         let message =
@@ -309,7 +310,7 @@ fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, 
     Ok(places)
 }
 
-/// The whole command, and every path that it wants to be free to change.
+/// The whole command, and all paths whose protection it asks to lift.
 fn detail(command: &str, unprotected: &[Located]) -> String {
     let mut detail = command.to_owned();
     if !unprotected.is_empty() {

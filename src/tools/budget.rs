@@ -1,7 +1,7 @@
-//! How much of a run its tools may take: calls of each, and bytes of output in one turn.
+//! Tool budgets of a run: calls per tool, and bytes of output per turn.
 //!
-//! Nothing is cut off here. A tool that was called too often is refused or the model is told, and
-//! a turn whose outputs are too long ends with a note, once.
+//! Nothing is truncated here. A call beyond the budget is refused, or the model gets a note; a turn
+//! with too much output gets one note.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,47 +13,47 @@ use posse_actors::ports::{
 use posse_actors::tool_call::PermittedCall;
 use serde_json::Value;
 
-/// What happens to a call beyond the budget of its tool.
+/// Effect of a call beyond the budget of its tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExceed {
-    /// It does not run.
+    /// The call is refused.
     Block,
-    /// It runs, and the model is told once.
+    /// The call runs, and the model gets a note once.
     Steer,
 }
 
-/// How often a tool may be called in one run.
+/// Call limit of one tool, per run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallBudget {
-    /// Calls.
+    /// Maximum number of calls.
     pub calls_max: u32,
-    /// What happens beyond.
+    /// Effect of further calls.
     pub on_exceed: OnExceed,
 }
 
-/// What a run may take. Without entries nothing is limited.
+/// Budgets of a run and their use. Without entries nothing is limited.
 #[derive(Debug, Default)]
 pub struct Budgets {
-    /// `tools.outputBudgetBytes`: bytes of all outputs of one turn; `None` is no limit.
+    /// `tools.outputBudgetBytes`: limit for the outputs of one turn in bytes; `None` is unlimited.
     pub turn_bytes_max: Option<usize>,
     /// `tools.callBudgets`, by tool.
     pub calls: BTreeMap<String, CallBudget>,
     spent: Mutex<Spent>,
 }
 
-/// What was taken already.
+/// Budget used so far.
 #[derive(Debug, Default)]
 struct Spent {
     /// Calls of this run, by tool.
     calls: BTreeMap<String, u32>,
     /// Bytes of this turn.
     bytes: usize,
-    /// Whether the model was told of them.
+    /// True if the model got the note about them.
     told: bool,
 }
 
 impl Budgets {
-    /// Limits for one turn and for some tools.
+    /// Budgets with limits for one turn and for some tools.
     pub fn new(
         turn_bytes_max: Option<usize>,
         calls: impl IntoIterator<Item = (String, CallBudget)>,
@@ -61,23 +61,24 @@ impl Budgets {
         Budgets { turn_bytes_max, calls: calls.into_iter().collect(), spent: Mutex::default() }
     }
 
-    /// A prompt begins: everything may be spent again.
+    /// Resets all counters at the start of a run.
     pub fn run_began(&self) {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = Spent::default();
     }
 
-    /// A request to the model begins: the bytes of its calls count from zero.
+    /// Resets the byte counter at the start of a turn.
     pub fn turn_began(&self) {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         (spent.bytes, spent.told) = (0, false);
     }
 
-    /// Whether nothing is limited at all.
+    /// True if nothing is limited.
     fn is_unlimited(&self) -> bool {
         self.turn_bytes_max.is_none() && self.calls.is_empty()
     }
 
-    /// Counts a call of `tool`. `Err` says why it does not run, `Ok` what to tell the model.
+    /// Counts a call of `tool`. `Err` is the reason of a refusal, `Ok` an optional note for the
+    /// model.
     fn call(&self, tool: &str) -> Result<Option<String>, String> {
         let Some(budget) = self.calls.get(tool) else { return Ok(None) };
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +98,7 @@ impl Budgets {
         }
     }
 
-    /// Counts an output. Returns what to tell the model, if this one is one too many.
+    /// Counts an output. Returns the note for the model if this output exceeds the limit.
     fn output(&self, bytes: usize) -> Option<String> {
         let max = self.turn_bytes_max?;
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +114,7 @@ impl Budgets {
     }
 }
 
-/// `tool` within `budgets`, or just `tool` if nothing is limited.
+/// Wraps `tool` with `budgets`; returns `tool` itself if nothing is limited.
 pub(crate) fn within(budgets: &Arc<Budgets>, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
     if budgets.is_unlimited() {
         return tool;
@@ -168,7 +169,7 @@ impl Tool for Budgeted {
     }
 }
 
-/// Bytes as they are sent: text as it is, images as their URL.
+/// Size as sent: text as it is, images as their URL.
 fn bytes_of(output: &ToolOutput) -> usize {
     let size = |part: &ContentPart| match part {
         ContentPart::Text { text } => text.len(),
@@ -177,7 +178,7 @@ fn bytes_of(output: &ToolOutput) -> usize {
     output.content.iter().map(size).sum()
 }
 
-/// Puts `note` behind the first text.
+/// Appends `note` to the first text.
 fn append(output: &mut ToolOutput, note: &str) {
     for part in &mut output.content {
         if let ContentPart::Text { text } = part {
@@ -213,7 +214,7 @@ mod tests {
         let refused = "LIM001 list_dir was called 2 times in this run, which is its limit; go on \
                        without it, or finish with what you have";
         assert_eq!(list(&refusing), refused);
-        // Others go on, and so does the next run.
+        // Other tools and the next run are not affected.
         assert!(refusing.ask("read_file", &json!({"path": "f"})).starts_with("1\tsome"));
         budgets.turn_began();
         assert_eq!(list(&refusing), refused);

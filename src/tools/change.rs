@@ -1,4 +1,4 @@
-//! A change of one file, from what it would be to what it was: shared by the tools that write.
+//! Change of one file: prepared, judged, checked and applied. Shared by the tools that write.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,18 +19,18 @@ use crate::tools::diff::{self, Diff};
 use crate::tools::text::{self, count};
 use crate::tools::workspace::{Entry, Kind, Located, refused};
 
-/// Larger files are neither kept as before-images nor edited.
+/// Larger files are neither stored as before-images nor edited.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A file as it is before a change, or the place of one that does not exist.
+/// A file before a change, or the path at which one will be created.
 pub(crate) struct Target {
     pub(crate) place: Located,
     pub(crate) before: Option<Before>,
-    /// The folder, if there is one; open so that its identity stays its own.
+    /// The parent folder, if it exists. Kept open so that its inode number is not reused.
     parent: Option<(OwnedFd, Entry)>,
 }
 
-/// What a file is before a change.
+/// Content and metadata of a file before a change.
 pub(crate) struct Before {
     pub(crate) bytes: Vec<u8>,
     entry: Entry,
@@ -38,7 +38,7 @@ pub(crate) struct Before {
 }
 
 impl Target {
-    /// Reads what is at `place`, if there is something.
+    /// Reads the file at `place`, if it exists.
     pub(crate) fn load(place: Located) -> Result<Target, ToolError> {
         let before = match place.entry() {
             None => None,
@@ -65,8 +65,8 @@ impl Target {
         Ok(Target { place, before, parent })
     }
 
-    /// Refuses if the agent of `call` has seen something else there, or, where that is required,
-    /// nothing yet. A new file was seen by nobody.
+    /// Fails if the agent of `call` has seen other content of the file or, where that is required,
+    /// has not read it yet. New files always pass.
     pub(crate) fn require_seen(
         &self,
         env: &ToolEnvironment,
@@ -78,18 +78,18 @@ impl Target {
         }
     }
 
-    /// Whether it may be run.
+    /// True if the file is executable.
     pub(crate) fn may_run(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.entry.mode & 0o100 != 0)
     }
 
-    /// Its contents; empty if there is no file.
+    /// Content of the file; empty if it does not exist.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.before.as_ref().map_or(&[], |before| &before.bytes)
     }
 }
 
-/// Reads the whole file and says what it is.
+/// Reads the whole file and its metadata.
 fn read(place: &Located) -> Result<(Vec<u8>, Entry), ToolError> {
     let file = place.open_file(OFlag::O_RDONLY)?;
     let entry = Entry::of(&file).map_err(|errno| refused(&place.shown(), errno))?;
@@ -107,23 +107,23 @@ fn read(place: &Located) -> Result<(Vec<u8>, Entry), ToolError> {
     Ok((bytes, entry))
 }
 
-/// Room for a file of that size, and to notice its end.
+/// Buffer size for a file of that size, plus one byte to detect the end.
 fn capacity(size: u64) -> usize {
     usize::try_from(size.min(FILE_BYTES_MAX)).unwrap_or(0) + 1
 }
 
-/// A change that can be judged, shown and made.
+/// A prepared change of one file.
 pub(crate) struct Change {
     target: Target,
     after: Vec<u8>,
     diff: Diff,
-    /// What the model should know about how it was done.
+    /// Notes for the model about how the change was made.
     notes: Vec<String>,
-    /// Whether a text was replaced that was only nearly the wanted one.
+    /// True if the replaced text matched only approximately.
     fuzzy: bool,
-    /// Whether the file goes.
+    /// True if the file is removed.
     removes: bool,
-    /// Whether it may be run from then on, if that is to be said.
+    /// New state of the executable bit, if the change sets it.
     exec: Option<bool>,
 }
 
@@ -138,12 +138,12 @@ impl Change {
         Change { target, after, diff, notes, fuzzy: false, removes: false, exec: None }
     }
 
-    /// The file goes.
+    /// A change that removes the file.
     pub(crate) fn removal(target: Target) -> Change {
         Change { removes: true, ..Change::new(target, Vec::new(), Vec::new()) }
     }
 
-    /// The file may be run from then on, or not any more.
+    /// Sets or clears the executable bit as part of the change.
     pub(crate) fn with_exec(self, exec: Option<bool>) -> Change {
         Change { exec, ..self }
     }
@@ -160,7 +160,7 @@ impl Change {
         Change { fuzzy, ..self }
     }
 
-    /// What `tool` would do.
+    /// The action of `tool` to judge.
     pub(crate) fn action(&self, tool: &str, verb: &str) -> Action {
         let Diff { added, removed, text } = &self.diff;
         Action {
@@ -172,7 +172,7 @@ impl Change {
         }
     }
 
-    /// Names exactly this change of exactly this file.
+    /// Digest that identifies exactly this change of exactly this file.
     pub(crate) fn digest(&self, tool: &str) -> String {
         let place = self.target.place.absolute().as_os_str().as_encoded_bytes();
         let inode = |entry: &Entry| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
@@ -199,7 +199,7 @@ impl Change {
         hex(&hasher.finalize())
     }
 
-    /// Makes the change, if the file is still as it was.
+    /// Applies the change, if the file is still as it was prepared.
     pub(crate) fn apply(self, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
         match self.try_apply(env, call) {
             Ok(output) => output,
@@ -207,11 +207,11 @@ impl Change {
         }
     }
 
-    /// Refuses if the file is not any more what the change was made for.
+    /// Fails if the file differs from the one that the change was prepared for.
     pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
         match self.target.place.open_parent(false) {
             Ok((parent, name)) => self.require_unchanged(env, &parent, Path::new(&name)),
-            // Its folder will be made.
+            // The parent folder will be created.
             Err(error) if error.code == "FIL001" && self.target.before.is_none() => Ok(()),
             Err(error) => Err(error),
         }
@@ -233,9 +233,9 @@ impl Change {
             Some(before) if before.bytes == self.after && !self.changes_exec() => "unchanged",
             Some(_) => "updated",
         };
-        // Somebody who works beside may want to change the same file at this moment.
+        // Another agent may change the same file concurrently.
         let _alone = env.reads.changing(place.absolute());
-        // Nor may it be taken for the work of a command that runs beside.
+        // The change must not be attributed to a command that runs concurrently.
         let mut writing = env.written.alone();
         let (parent, name) = place.open_parent(self.target.before.is_none())?;
         self.require_unchanged(env, &parent, Path::new(&name))?;
@@ -264,7 +264,7 @@ impl Change {
         Ok(self.report(verdict, self.sentence(verdict)))
     }
 
-    /// Puts the new content in place. Says what it made, also if it could not go on after that.
+    /// Writes the new content. Returns the new file's metadata even if a later step fails.
     fn replace(
         &self,
         parent: &OwnedFd,
@@ -280,7 +280,7 @@ impl Change {
         Ok(())
     }
 
-    /// Refuses if the file or its folder is not what the change was made for.
+    /// Fails if the file or its folder differs from the one that the change was prepared for.
     fn require_unchanged(
         &self,
         env: &ToolEnvironment,
@@ -361,7 +361,7 @@ fn stale(place: &Located, who: &str) -> ToolError {
     ToolError::new("EDT004", what)
 }
 
-/// An error of the system, for the model.
+/// Converts an I/O error for the model.
 pub(crate) fn failed(shown: &str, error: &io::Error) -> ToolError {
     match error.raw_os_error() {
         Some(number) => refused(shown, Errno::from_raw(number)),

@@ -1,4 +1,4 @@
-//! `edit_file`: one text in a file takes the place of another, and nothing else changes.
+//! `edit_file`: replaces one text in a file, and changes nothing else.
 
 pub(crate) mod engine;
 mod fuzzy;
@@ -21,7 +21,7 @@ use crate::tools::{ToolEnvironment, blocking, parsed, refusal, sized, spec, time
 
 const NAME: &str = "edit_file";
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -76,7 +76,8 @@ impl Tool for EditFile {
     }
 }
 
-/// A call of `tool` that gives the file at `path` what `make` makes of it.
+/// Prepares a call of `tool` that replaces the content of the file at `path` with the result of
+/// `make`.
 pub(crate) async fn prepare(
     tool: &'static str,
     path: &str,
@@ -95,8 +96,8 @@ pub(crate) async fn prepare(
                 let action = change.action(tool, "edit");
                 Ok(Prepared { action, payload: Box::new(change) })
             }
-            // Whether something is in a file is known only to those who may read it, so the
-            // policy judges before the model hears of it.
+            // The error reveals content of the file, so the policy judges the call as a read before
+            // the model sees the error.
             Err(error) => {
                 let place = &target.place;
                 let summary = format!("read {} for an edit that does not fit", place.shown());
@@ -107,7 +108,7 @@ pub(crate) async fn prepare(
     .await
 }
 
-/// Makes the change that was prepared.
+/// Applies the prepared change.
 pub(crate) fn run(
     call: PermittedCall,
     context: RunContext,

@@ -25,13 +25,13 @@ use crate::tools::{ToolEnvironment, blocking, digest, grep, output, parsed, refu
 
 const NAME: &str = "glob";
 
-/// How long it may take.
+/// Time limit of a search.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Paths at most.
+/// Maximum number of paths.
 const PATHS_MAX: usize = 1000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -81,7 +81,7 @@ impl Tool for Glob {
                 Err(refused) => return refused,
             };
             let begin = Instant::now();
-            // Dropped with this future, which ends the walk.
+            // Dropped with this future, which stops the walk.
             let (stop, _guard) = Stop::after(TIME_MAX);
             let find = move || find(&payload, context.output_bytes_max, &stop);
             let output = blocking(find).await;
@@ -123,14 +123,14 @@ fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
             Some((seconds, nanoseconds, path))
         })
         .collect();
-    // Newest first; of the same age, by path.
+    // Newest first; equal times by path.
     found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)).then_with(|| a.2.cmp(&b.2)));
     let total = found.len();
     let mut text = String::new();
     let mut shown = 0;
     for (_, _, path) in found.iter().take(PATHS_MAX) {
         let row = format!("{}\n", payload.place.shown_below(path));
-        // Room for the line that says what is missing.
+        // Reserves bytes for the summary line at the end.
         if text.len() + row.len() + 200 > bytes_max {
             break;
         }
@@ -155,15 +155,15 @@ fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     }
 }
 
-/// When a file was last changed. There must be one beneath the folder that was opened, whatever
-/// the folder's path has become since.
+/// Modification time of a file. Resolved below the opened folder, even if the folder's path has
+/// changed since.
 fn changed(directory: &OwnedFd, path: &Path) -> Option<(i64, i64)> {
     let opened = open_beneath(directory, path, OPEN).ok()?;
     let stat = fstat(&opened).ok()?;
     Some((stat.st_mtime, stat.st_mtime_nsec))
 }
 
-/// Only the place is of interest, and opening a pipe must not wait.
+/// Only metadata is needed, and opening a pipe must not block.
 #[cfg(target_os = "linux")]
 const OPEN: OFlag = OFlag::O_PATH;
 #[cfg(not(target_os = "linux"))]

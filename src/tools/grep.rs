@@ -28,7 +28,7 @@ use crate::tools::{ToolEnvironment, blocking, digest, output, parsed, refusal, s
 
 const NAME: &str = "grep";
 
-/// How long a search may take.
+/// Time limit of a search.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 const MATCHES_DEFAULT: usize = 200;
@@ -37,13 +37,13 @@ const OFFSET_MAX: usize = 100_000;
 const CONTEXT_MAX: usize = 20;
 const PATTERN_BYTES_MAX: usize = 10_000;
 
-/// Bytes of a compiled pattern, and of what it builds while it searches.
+/// Limit for a compiled pattern, and for the engine's cache while it searches, in bytes.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of an error message of the engine.
+/// Maximum bytes of an error message of the regex engine.
 const REASON_BYTES_MAX: usize = 1000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -110,7 +110,7 @@ impl Tool for Grep {
                 Err(refused) => return refused,
             };
             let begin = Instant::now();
-            // Dropped with this future, which ends the search.
+            // Dropped with this future, which stops the search.
             let (stop, _guard) = Stop::after(TIME_MAX);
             let search = move || {
                 let found = search(&payload, &stop);
@@ -182,7 +182,7 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         })
 }
 
-/// A pattern of paths. One without `/` is about names, wherever they are.
+/// Compiles a path pattern. A pattern without `/` matches file names in any folder.
 pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     if pattern.is_empty() || pattern.len() > 1000 {
         return Err(ToolError::new("ARG005", "the glob is empty or longer than 1000 bytes"));
@@ -206,7 +206,7 @@ pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     })
 }
 
-/// A number of the model within its bounds.
+/// Clamps a number of the model to its bounds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -234,7 +234,7 @@ fn search(payload: &Payload, stop: &Stop) -> Found {
 }
 
 fn report(payload: &Payload, found: &Found, bytes_max: usize) -> ToolOutput {
-    // Room for the line that says what is missing.
+    // Reserves bytes for the summary line at the end.
     let mut listed = Listed::new(payload.offset, bytes_max.saturating_sub(300));
     for hits in &found.files {
         let path = payload.place.shown_below(&hits.path);
@@ -280,7 +280,7 @@ fn report(payload: &Payload, found: &Found, bytes_max: usize) -> ToolOutput {
     }
 }
 
-/// Lines for the model, as long as there is room.
+/// Result lines for the model, up to a size limit.
 struct Listed {
     text: String,
     skip: usize,
@@ -294,7 +294,7 @@ impl Listed {
         Listed { text: String::new(), skip, matches: 0, bytes_max, is_full: false }
     }
 
-    /// Adds the hits of one file. `false`: there is no more room.
+    /// Adds the hits of one file. Returns `false` if the size limit is reached.
     fn add(&mut self, path: &str, hits: &Hits) -> bool {
         let has_context = hits.lines.iter().any(|line| !line.is_match);
         if has_context && !self.text.is_empty() {

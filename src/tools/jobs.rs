@@ -1,7 +1,7 @@
-//! Commands in the background: which there are, whose they are, and how they end.
+//! Background jobs: commands that run while the agent continues.
 //!
-//! A job has the name of the call that started it. It ends with its agent or with the session,
-//! whatever else happens; what it printed stays with the session's outputs.
+//! The id of a job is the id of the tool call that started it. A job ends at the latest with its
+//! agent or with the session. Its output stays in the session folder.
 
 mod look;
 mod page;
@@ -22,74 +22,75 @@ use crate::sandbox::{Exit, Outcome};
 
 pub(crate) use look::{begun, tools};
 
-/// Jobs that have ended and are still known. What earlier ones printed is still there to be read.
+/// Maximum number of ended jobs that are listed. Output of older ones can still be read.
 const ENDED_MAX: usize = 64;
 
-/// How long those that are told to end may take: they are killed long before.
+/// Limit for waiting until stopped jobs have ended. They are killed long before.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
-/// The jobs of a session. Dropping it kills those that live.
+/// Background jobs of a session. Dropping it kills the running ones.
 #[derive(Debug)]
 pub struct Jobs {
     live_max: usize,
-    /// From the first to the last.
+    /// In the order in which they started.
     all: Mutex<Vec<Arc<Job>>>,
 }
 
-/// One command.
+/// One background command.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: CallId,
-    /// One line.
+    /// The command in one line.
     pub(crate) summary: String,
     owner: Arc<Origin>,
-    /// Everything that it prints, from the first byte.
+    /// File with the complete output.
     pub(crate) output: PathBuf,
     began: Instant,
-    /// Tells its command to end.
+    /// Asks the command to stop.
     stop: Mutex<Option<oneshot::Sender<()>>>,
-    /// Why it was told to.
+    /// Reason of the stop request.
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
     ended: watch::Sender<Option<Arc<Ended>>>,
-    /// Up to where its agent has read.
+    /// Offset up to which the agent has read the output, in bytes.
     pub(crate) read_to: AtomicU64,
-    /// Whether its agent knows that it has ended.
+    /// True once the agent was notified of the end.
     told: AtomicBool,
-    /// Calls that wait for its end, and will tell of it.
+    /// Number of calls that wait for the end and will report it.
     waiting: AtomicUsize,
     aftermath: Aftermath,
 }
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ended {
     pub(crate) end: JobEnd,
-    /// In words: `exit 1`.
+    /// Description: `exit 1`.
     pub(crate) detail: String,
     pub(crate) exit_code: Option<i32>,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// What it did to protected files, and what else has to be known, a line each.
+    /// Changes to protected files and other notes, one line each.
     pub(crate) notes: Vec<String>,
 }
 
-/// Somebody waits for the end of a job, and tells the agent of it.
+/// A call that waits for the end of a job and reports it to the agent.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Job);
 
 impl Jobs {
-    /// As many as `live_max` at the same time; none at all if that is 0.
+    /// Allows `live_max` concurrent jobs; 0 disables background jobs.
     pub fn new(live_max: usize) -> Jobs {
         Jobs { live_max, all: Mutex::default() }
     }
 
-    /// Whether there are never any.
+    /// True if background jobs are disabled.
     pub(crate) fn is_closed(&self) -> bool {
         self.live_max == 0
     }
 
-    /// A place for the command of `call`, and what tells it to end. An error says what the limit is.
+    /// Registers a job for the command of `call`, and returns it with its stop signal. Fails at the
+    /// limit.
     pub(crate) fn admit(
         &self,
         call: &CallContext,
@@ -135,19 +136,20 @@ impl Jobs {
         Ok((job, told))
     }
 
-    /// Forgets a job that never began.
+    /// Removes a job whose command could not be started.
     pub(crate) fn forget(&self, id: &CallId) {
         self.lock().retain(|job| job.id != *id);
     }
 
-    /// The jobs that an agent may look at: its own; the main agent's are all of them.
+    /// Jobs visible to an agent: its own. The main agent sees all of them.
     pub(crate) fn of(&self, origin: &Origin) -> Vec<Arc<Job>> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |job: &&Arc<Job>| is_main || job.owner.invocation_id == origin.invocation_id;
         self.lock().iter().filter(theirs).cloned().collect()
     }
 
-    /// Ends those that `what` is about: told at once, over when the future is done.
+    /// Stops the jobs selected by `what`. The stop request is sent at once; the future completes
+    /// when they have ended.
     pub(crate) fn release(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
         let (of_agent, why) = match what {
             Release::Session => (None, JobEnd::SessionEnded),
@@ -193,7 +195,7 @@ impl Job {
         self.ended.borrow().is_none()
     }
 
-    /// How it ended, if it has.
+    /// Result of the job, if it has ended.
     pub(crate) fn ended(&self) -> Option<Arc<Ended>> {
         self.ended.borrow().clone()
     }
@@ -202,24 +204,24 @@ impl Job {
         self.ended().map_or_else(|| self.began.elapsed(), |ended| ended.duration)
     }
 
-    /// Its command runs in this task.
+    /// Sets the task that runs the command.
     pub(crate) fn runs_in(&self, task: AbortHandle) {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// It has begun.
+    /// Records the start of the job.
     pub(crate) fn begun(&self) {
         let (call_id, summary) = (self.id.clone(), self.summary.clone());
         let begun = Event::JobStarted { call_id, summary };
         self.aftermath.say(After::Fact(Box::new(begun)));
     }
 
-    /// Tells its command to end. The first reason counts.
+    /// Asks the command to stop. The first reason is kept.
     pub(crate) fn stop(&self, why: JobEnd) {
         let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(stop) = stop {
             self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-            // Nobody hears it if it has just ended.
+            // The receiver is dropped if the command has just ended.
             stop.send(()).ok();
         }
     }
@@ -230,7 +232,7 @@ impl Job {
         }
     }
 
-    /// Its command has ended: recorded, then told to whoever waits, or else to its agent.
+    /// Records the end of the command, then notifies the waiting calls or else the agent.
     pub(crate) fn end(&self, ended: Ended) {
         let Ended { end, detail, exit_code, bytes, duration, notes } = ended.clone();
         self.aftermath.say(After::Fact(Box::new(Event::JobEnded {
@@ -249,7 +251,7 @@ impl Job {
         }
     }
 
-    /// Tells its agent how it ended, if nobody has.
+    /// Notifies the agent of the end, unless it was notified already.
     fn tell(&self) {
         let Some(ended) = self.ended() else { return };
         if self.told.swap(true, Ordering::AcqRel) || ended.end == JobEnd::SessionEnded {
@@ -270,24 +272,24 @@ impl Job {
         self.aftermath.say(After::Notice(vec![ContentPart::text(text)]));
     }
 
-    /// Its agent knows how it ended.
+    /// Marks the agent as notified of the end.
     pub(crate) fn is_told(&self) {
         self.told.store(true, Ordering::Release);
     }
 
-    /// From now on the holder tells of its end.
+    /// Makes the holder responsible for reporting the end.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         Waiting(self)
     }
 
-    /// Waits for its end.
+    /// Waits until the job has ended.
     pub(crate) async fn over(&self) {
-        // The sender is in here, so it is not gone.
+        // `self` holds the sender, so the channel is not closed.
         self.ended.subscribe().wait_for(Option::is_some).await.ok();
     }
 
-    /// How a command ended that ran as this job.
+    /// Converts the outcome of the command to the result of the job.
     pub(crate) fn sum_up(&self, outcome: &Outcome, notes: Vec<String>) -> Ended {
         let why = *self.why.lock().unwrap_or_else(PoisonError::into_inner);
         let (end, detail) = match outcome.exit {

@@ -1,4 +1,4 @@
-//! `list_dir`: what is in a folder.
+//! `list_dir`: lists the content of a folder.
 
 use std::ffi::{CStr, OsStr};
 use std::fmt::Write;
@@ -21,12 +21,12 @@ use crate::tools::text::{count, sha256};
 use crate::tools::workspace::{Entry, Kind, names, refused};
 use crate::tools::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
 
-/// Entries that are shown.
+/// Maximum number of listed entries.
 const SHOWN_MAX: usize = 500;
-/// Entries that are looked at, to show the first ones by name.
+/// Maximum number of entries read, of which the first ones by name are listed.
 const READ_MAX: usize = 20_000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         "list_dir",
@@ -49,7 +49,7 @@ struct Arguments {
     path: Option<String>,
 }
 
-/// A folder that is open.
+/// Prepared call: an open folder.
 struct Listing {
     folder: Dir,
     shown: String,
@@ -147,7 +147,7 @@ fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-/// What is called `name`.
+/// List entry for `name`.
 fn line(folder: impl AsFd, name: &OsStr) -> String {
     let mut line = names::shown(Path::new(name));
     let Ok(entry) = Entry::at(&folder, Path::new(name)) else { return line };

@@ -1,6 +1,7 @@
-//! The files below a folder that are worth searching: not ignored, not built, not vendored.
+//! Lists the files below a folder that are worth searching: without ignored, generated and vendored
+//! files.
 //!
-//! Links are never followed. The walk gives up when its time is over.
+//! Links are never followed. The walk stops at its time limit.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
 
-/// Folders that nobody wrote by hand.
+/// Folders with generated or vendored files.
 static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     [
         ".git",
@@ -40,29 +41,29 @@ static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     .into()
 });
 
-/// What a folder of build output or of a cache has in it.
+/// Marker file of a cache or build folder.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
-/// From this many files on it pays to walk with more than one thread.
+/// From this many files on, several threads walk faster than one.
 const SMALL: usize = 1000;
 
-/// More files than this are not listed.
+/// Maximum number of files listed.
 const FILES_MAX: usize = 500_000;
 
-/// The clock is read for one of so many files: reading it is a system call on some machines.
+/// The clock is read once for this many files: on some machines reading it is a system call.
 const CLOCK_EVERY: u32 = 16;
 
-/// Threads at most.
+/// Maximum number of threads.
 const THREADS_MAX: usize = 8;
 
-/// When to give up: when nobody wants the result any more, or when it took too long.
+/// Stop condition of a search: cancellation or a deadline.
 #[derive(Debug, Clone)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
     deadline: Instant,
 }
 
-/// Dropping it tells the work that nobody wants its result any more.
+/// Cancels the search on drop.
 #[derive(Debug)]
 pub struct StopOnDrop(Arc<AtomicBool>);
 
@@ -73,19 +74,19 @@ impl Drop for StopOnDrop {
 }
 
 impl Stop {
-    /// After `time`, or when the other half is dropped.
+    /// Stops after `time`, or when the guard is dropped.
     pub fn after(time: Duration) -> (Stop, StopOnDrop) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = StopOnDrop(Arc::clone(&cancelled));
         (Stop { cancelled, deadline: Instant::now() + time }, guard)
     }
 
-    /// Whether nobody wants the result any more. Cheaper than asking for the time.
+    /// True if the search was cancelled. Cheaper than reading the clock.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(AtomicOrdering::Relaxed)
     }
 
-    /// Whether it is time.
+    /// True if the search was cancelled or its time is over.
     pub fn is_due(&self) -> bool {
         self.cancelled.load(AtomicOrdering::Relaxed) || Instant::now() >= self.deadline
     }
@@ -96,7 +97,7 @@ impl Stop {
 pub(crate) struct Listing {
     /// Relative to the folder, sorted.
     pub(crate) files: Vec<PathBuf>,
-    /// Whether there may be more.
+    /// True if the walk ended early, so that files may be missing.
     pub(crate) is_cut: bool,
 }
 
@@ -127,10 +128,10 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> Listing {
     listing
 }
 
-/// The order of paths, folder by folder, as `Path` has it. Comparing bytes is many times faster.
+/// Order of `Path`, component by component. Comparing bytes is many times faster.
 pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     let (a, b) = (a.as_os_str().as_bytes(), b.as_os_str().as_bytes());
-    // What is in a folder comes before what only begins like it.
+    // The content of a folder comes before names that have the folder's name as a prefix.
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
     match a.iter().zip(b).position(|(a, b)| a != b) {
         Some(at) => rank(a[at]).cmp(&rank(b[at])),
@@ -138,9 +139,8 @@ pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     }
 }
 
-/// Goes through the files below `folder` with as many threads as are of use, in no order. Each
-/// has a visitor of its own, which takes paths relative to the folder. Returns whether it was
-/// told to stop before the end.
+/// Visits the files below `folder` with several threads, in no order. Each thread has its own
+/// visitor, which takes paths relative to the folder. Returns true if the walk was stopped early.
 pub(crate) fn visit<V: FnMut(&Path) + Send>(
     folder: &Path,
     stop: &Stop,
@@ -168,7 +168,7 @@ pub(crate) fn visit<V: FnMut(&Path) + Send>(
     is_cut.into_inner()
 }
 
-/// How many threads are of use.
+/// Useful number of threads.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
@@ -190,14 +190,14 @@ fn of_many(folder: &Path, stop: &Stop) -> Listing {
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one thread has found and not handed over yet.
+/// Files that one thread has found and not yet handed over.
 struct Batch<'a> {
     files: Vec<PathBuf>,
     all: &'a Mutex<Listing>,
 }
 
 impl Batch<'_> {
-    /// Whether there are enough.
+    /// Returns true if the limit is reached.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.files.append(&mut self.files);
@@ -215,7 +215,7 @@ fn walk(folder: &Path) -> WalkBuilder {
     let mut walk = WalkBuilder::new(folder);
     walk.hidden(false)
         .require_git(false)
-        // Settings of one user's machine would make results differ.
+        // Results must not depend on the user's global git settings.
         .git_global(false)
         .follow_links(false)
         .filter_entry(|entry| entry.depth() == 0 || !is_skipped(entry));
@@ -231,7 +231,7 @@ fn file(entry: &DirEntry, folder: &Path) -> Option<PathBuf> {
     relative(entry, folder).map(Path::to_owned)
 }
 
-/// The path below `folder`, if it is a file. Paths of a walk begin with its folder.
+/// Path relative to `folder`, if the entry is a file. Paths of a walk begin with its folder.
 fn relative<'a>(entry: &'a DirEntry, folder: &Path) -> Option<&'a Path> {
     if !entry.file_type()?.is_file() {
         return None;
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with these files in it; what ends in `/` is a folder.
+    /// Creates a folder with these files; a name that ends in `/` is a folder.
     pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -295,7 +295,7 @@ mod tests {
                 "sub/y.log"
             ]
         );
-        // Whoever asks for it gets it.
+        // A skipped folder can be listed by name.
         assert_eq!(list(&folder.path().join("node_modules")), ["m/i.js"]);
     }
 

@@ -1,4 +1,4 @@
-//! `read_file`: a slice of a text file of any size, with line numbers.
+//! `read_file`: shows a slice of a text file of any size, with line numbers.
 
 mod page;
 mod picture;
@@ -35,7 +35,7 @@ use crate::tools::{ToolEnvironment, blocking, parsed, sized, spec, timed};
 
 const NAME: &str = "read_file";
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -70,13 +70,13 @@ struct Arguments {
     limit: Option<u64>,
 }
 
-/// A file that is open, and what is wanted of it.
+/// Prepared call: an open file, and the requested slice.
 struct Reading {
     file: File,
     size: u64,
     shown: String,
     slice: Slice,
-    /// Where it is in the workspace, if it is there.
+    /// Path in the workspace, if it is a workspace file.
     path: Option<PathBuf>,
 }
 
@@ -151,7 +151,7 @@ impl Reading {
     }
 }
 
-/// What is said instead of what was shown already.
+/// Result of a repeated read of unchanged content.
 fn unchanged(shown: &str, earlier: &CallId, metadata: Value) -> ToolOutput {
     let text = format!(
         "{shown} has not changed: {earlier} has shown exactly this. (Asked once more, it is shown \
@@ -162,7 +162,7 @@ fn unchanged(shown: &str, earlier: &CallId, metadata: Value) -> ToolOutput {
     ToolOutput::text(text).with_metadata(metadata)
 }
 
-/// A file that is hashed while it is read.
+/// Hashes a file while it is read.
 struct Hashing {
     file: File,
     hash: Sha256,
@@ -176,7 +176,7 @@ impl Read for Hashing {
     }
 }
 
-/// Ends the reading of a large file when nobody waits for it any more.
+/// Stops the reading of a large file when the call is cancelled.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -194,7 +194,7 @@ impl Arguments {
     }
 }
 
-/// What the session remembers under a name that nothing was spilled under.
+/// Reads a name that has no spilled output from the session's records.
 async fn remembered(
     env: &ToolEnvironment,
     arguments: &Arguments,
@@ -223,7 +223,7 @@ async fn remembered(
     Ok(Some(Prepared { action, payload: Box::new(reading) }))
 }
 
-/// A file that is nowhere.
+/// An anonymous in-memory file.
 fn in_memory(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"output", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;
@@ -234,7 +234,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<File> {
 fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, ToolError> {
     let Arguments { path, .. } = arguments;
     let slice = arguments.slice();
-    // A session's own outputs are no part of the workspace: there is no operation to judge.
+    // Outputs of the session are not part of the workspace: there is no operation to judge.
     let (file, operation, shown, path) = if let Some(call) = path.strip_prefix("output:") {
         let (file, shown) = open_output(env, call)?;
         (file, None, shown, None)
@@ -258,7 +258,7 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
     Ok(Prepared { action, payload: Box::new(Reading { file, size, shown, slice, path }) })
 }
 
-/// Opens the output that the call `call` of this session left behind.
+/// Opens the spilled output of the call `call` of this session.
 fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), ToolError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if call.is_empty() || call.len() > 200 || !call.bytes().all(plain) {
@@ -282,7 +282,7 @@ fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), Tool
     Ok((file, shown))
 }
 
-/// The file is told by its identity; what it is called is part of what is shown.
+/// Identifies the file by device and inode; the digest includes the name shown.
 fn digest(shown: &str, entry: &Entry, slice: &Slice) -> String {
     let (dev, ino) = (entry.dev, entry.ino);
     let Slice { offset, limit } = slice;

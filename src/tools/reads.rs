@@ -1,8 +1,9 @@
-//! What each agent has seen of each file, and who wrote it last: shared by all of a session, so that
-//! nobody changes what they have not seen, and nobody is shown twice what has not changed.
+//! Record of the content that each agent has seen of each file, and of its last writer. Shared by
+//! all agents of a session: it prevents changes to unseen content and repeated output of unchanged
+//! content.
 //!
-//! Files go by their resolved path and are told apart by a hash of all their bytes: replacing a
-//! file gives it another inode, and two changes within one tick leave its times as they were.
+//! Files are identified by their resolved path, and versions by a hash of all bytes: replacing a
+//! file gives it another inode, and two changes within one clock tick leave its times as they were.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -15,19 +16,19 @@ use sha2::{Digest, Sha256};
 
 use crate::tools::workspace::Located;
 
-/// Files that are remembered. With more, what is known of the others is forgotten, and they have
-/// to be read again.
+/// Maximum number of files. Beyond it, other entries are dropped and these files must be read
+/// again.
 const FILES_MAX: usize = 20_000;
-/// Agents that are remembered for one file.
+/// Maximum number of agents per file.
 const AGENTS_MAX: usize = 32;
-/// Slices that are remembered for one file and agent.
+/// Maximum number of slices per file and agent.
 const SLICES_MAX: usize = 16;
-/// Shorter texts are shown again: naming the earlier call would hardly be shorter.
+/// Shorter texts are always shown again: a reference to the earlier call is hardly shorter.
 const TEXT_BYTES_MIN: usize = 400;
-/// Changes that are made at the same time, at most.
+/// Number of locks, and thus the maximum number of concurrent changes.
 const CHANGING: usize = 64;
 
-/// What all agents of a session have seen.
+/// Content that the agents of a session have seen.
 #[derive(Debug, Default)]
 pub struct ReadTable {
     files: DashMap<PathBuf, Vec<Seen>>,
@@ -35,19 +36,19 @@ pub struct ReadTable {
     changing: Changing,
 }
 
-/// Who gave a file its content.
+/// Last writer of a file, and the content written.
 #[derive(Debug)]
 struct Written {
-    /// Whose memory it is in, as in [`Seen`].
+    /// Reader key of the writer, as in [`SeenFile`].
     reader: String,
-    /// The agents from the root to the one that wrote it.
+    /// Path of the writer in the agent tree, from the root.
     path: String,
     call: CallId,
     /// SHA-256 of the file, in hex.
     content: String,
 }
 
-/// Makes changes of one file wait for one another, from the last look at it until it is changed.
+/// Locks that serialize changes of the same file, from the last check until it is written.
 #[derive(Debug)]
 struct Changing([Mutex<()>; CHANGING]);
 
@@ -57,7 +58,7 @@ impl Default for Changing {
     }
 }
 
-/// What one agent has seen of one file.
+/// Content of one file that one agent has seen.
 #[derive(Debug)]
 struct Seen {
     agent: String,
@@ -68,30 +69,30 @@ struct Seen {
     shown: Vec<Shown>,
 }
 
-/// A part of a file as it was shown.
+/// A slice of a file that was shown.
 #[derive(Debug)]
 struct Shown {
     part: Part,
     text: [u8; 32],
     call: CallId,
-    /// Whether it was asked for again and only named.
+    /// True if a repeated read has returned only a reference.
     named: bool,
 }
 
-/// A part of a file that was asked for.
+/// Requested slice of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Lines: the first, and how many.
+    /// Lines: the first one, and the number of lines.
     Lines(u64, u64),
-    /// All of it, as an image.
+    /// The whole file as an image.
     Image,
 }
 
 impl ReadTable {
-    /// Notes that the agent of `call` is shown `text` as a part of a file with that `content`.
+    /// Records that the agent of `call` is shown `text` as a slice of a file with that `content`.
     ///
-    /// Returns the earlier call that has shown it the same already. That is said once: whoever
-    /// asks yet again has lost it, and gets it.
+    /// Returns the earlier call that has shown the same text. It does so once per text: an agent
+    /// that asks a second time does not have the text in its context any more, and gets it again.
     pub(crate) fn read(
         &self,
         call: &CallContext,
@@ -100,7 +101,7 @@ impl ReadTable {
         part: Part,
         text: &str,
     ) -> Option<CallId> {
-        // Of what is too large to be hashed nothing is known.
+        // Files that are too large to hash are not tracked.
         let content = content?;
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         self.with(call, path, |seen| {
@@ -127,15 +128,15 @@ impl ReadTable {
         })
     }
 
-    /// Forgets what was shown, because it may not be seen any more. What files contained when
-    /// they were read is still known.
+    /// Forgets the slices shown, because compaction may have removed them from the context. The
+    /// content hashes are kept.
     pub(crate) fn forget_shown(&self) {
         for mut seen in self.files.iter_mut() {
             seen.iter_mut().for_each(|seen| seen.shown.clear());
         }
     }
 
-    /// As long as this is held, no other agent changes the file at `path`.
+    /// Lock: while it is held, no other agent changes the file at `path`.
     pub(crate) fn changing(&self, path: &Path) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -144,7 +145,7 @@ impl ReadTable {
         self.changing.0[nth].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who changed the file at `path` that has that `content` now, in words.
+    /// Describes the author of the current `content` of the file at `path`.
     pub(crate) fn who(&self, path: &Path, content: Option<&str>) -> String {
         let written = self.written.get(path);
         match written.filter(|written| content.is_some_and(|content| written.content == content)) {
@@ -153,7 +154,7 @@ impl ReadTable {
         }
     }
 
-    /// Notes that the agent of `call` gave a file that `content`.
+    /// Records that the agent of `call` wrote that `content`.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();
@@ -172,9 +173,9 @@ impl ReadTable {
         });
     }
 
-    /// Refuses if the agent of `call` has seen the file at `place` with other `content` than it
-    /// has now, or if another agent has written that and this one has not seen it; and, if
-    /// `always`, if it has not seen the file at all.
+    /// Fails if the agent of `call` has seen the file at `place` with other `content` than it has
+    /// now, or if another agent has written this content and this one has not seen it. With
+    /// `always` it also fails if the agent has not read the file at all.
     pub(crate) fn require(
         &self,
         call: &CallContext,
@@ -207,7 +208,7 @@ impl ReadTable {
         }
     }
 
-    /// Whether another agent gave the file its content.
+    /// True if another agent wrote this content.
     fn is_of_another(&self, call: &CallContext, path: &Path, content: &str) -> bool {
         let written = self.written.get(path);
         written.is_some_and(|written| written.content == content && written.reader != call.reader())

@@ -1,24 +1,24 @@
-//! What a session remembers of its own calls and of what was said, for `read_file output:…`.
+//! Lookup of earlier tool results and of the conversation, for `read_file output:…`.
 
 use std::fmt;
 use std::sync::Arc;
 
 use posse_actors::ports::{CallContext, PortFuture};
 
-/// What is asked for by the name `history`: everything that was said.
+/// Name of the conversation's full text.
 pub const HISTORY: &str = "history";
 
-/// Finds what the call of that id returned, or the conversation of whoever asks. `Ok(None)`: there
-/// is nothing of that name. Errors are one line for the model.
+/// Returns the result of the call with that id, or the conversation of the calling agent.
+/// `Ok(None)`: there is nothing with that name. Errors are one line for the model.
 pub type Find =
     dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
 
-/// The memory of a session. Empty: only outputs that were spilled can be read again.
+/// Lookup of a session's results. If empty, only spilled outputs can be read again.
 #[derive(Clone, Default)]
 pub struct Recall(Option<Arc<Find>>);
 
 impl Recall {
-    /// A memory that looks with `find`.
+    /// A lookup that calls `find`.
     pub fn new(
         find: impl Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>>
         + Send

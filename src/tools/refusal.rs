@@ -1,5 +1,5 @@
-//! Calls that can only fail, and whose reason tells something of the workspace: they are judged
-//! as reading before the model hears of it.
+//! Calls that can only fail, and whose error reveals something about the workspace. The policy
+//! judges them as reads before the model sees the error.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::secrets::is_secret;
 use crate::tools::digest;
 use crate::tools::workspace::{Located, refused};
 
-/// Names of a folder that are compared with one that is not there.
+/// Maximum number of folder entries that are compared with a missing name.
 const NAMES_MAX: usize = 5000;
 
-/// What is carried instead of a tool's own half of a call.
+/// Payload of a call that will fail.
 struct Refusal(ToolError);
 
 /// A call of `tool` that reads `operations` and then fails with `error`.
@@ -38,8 +38,8 @@ pub(crate) fn prepared(
     Prepared { action, payload: Box::new(Refusal(error)) }
 }
 
-/// A call of `tool` on something that does not exist. If its folder has something of a similar
-/// name, that is said, and then the call is one that lists the folder.
+/// A call of `tool` on a missing path. If the folder contains a similar name, the error suggests
+/// it, and the call is judged as listing the folder.
 pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     let shown = place.shown();
     let mut operations = vec![place.read()];
@@ -52,7 +52,7 @@ pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     prepared(tool, operations, format!("read {shown}, which does not exist"), error)
 }
 
-/// The tool's own half of a call, or why there is none.
+/// The tool's payload, or the error of a refused call.
 #[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
 pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolOutput> {
     match call.into_payload().downcast::<Refusal>() {
@@ -61,8 +61,8 @@ pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolOutput> 
     }
 }
 
-/// The most similar name beside one that is missing, and the operation of looking for it.
-/// Secrets are not named.
+/// The name most similar to the missing one, and the operation of listing its folder. Secret files
+/// are not suggested.
 fn similar(place: &Located) -> Option<(Operation, String)> {
     let (folder, name) = place.open_parent(false).ok()?;
     let operation = place.read_parent()?;
@@ -79,7 +79,7 @@ fn similar(place: &Located) -> Option<(Operation, String)> {
     Some((operation, path_of(&near)))
 }
 
-/// The name that was probably meant. An ending that is the same makes names no more alike.
+/// The most similar name. An equal extension does not count as similarity.
 fn most_alike(wanted: &str, names: &[String]) -> Option<String> {
     let (stem, ending) = match wanted.rfind('.') {
         Some(dot) if dot > 0 => wanted.split_at(dot),

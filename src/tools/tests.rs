@@ -1,4 +1,4 @@
-//! What holds for all tools together, and what they say to arguments that make no sense.
+//! Properties of all tools together, and their errors for invalid arguments.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::testing::Desk;
 
-/// The whole first request, with all tools and the prompt, has to stay small.
+/// The first request with all tools and the prompt has to stay small.
 #[test]
 fn no_tool_takes_many_words() {
     for tool in Desk::new().tools().iter() {
@@ -18,7 +18,7 @@ fn no_tool_takes_many_words() {
     }
 }
 
-/// A workspace with something to get wrong.
+/// A workspace with files that can be used wrongly.
 fn desk() -> Desk {
     let desk = Desk::new();
     desk.put("f", "one\ntwo\ntwo\n");
@@ -32,7 +32,7 @@ fn desk() -> Desk {
     desk
 }
 
-/// Each row: a tool, its arguments, and how the answer to the model begins.
+/// Each row: a tool, its arguments, and the beginning of the result for the model.
 fn check(rows: &[(&str, Value, &str)]) {
     let desk = desk();
     for (tool, arguments, expected) in rows {
@@ -157,7 +157,7 @@ fn commands_that_cannot_be_are_refused() {
         ("bash", json!({"command": "ls", "workdir": ".."}), "ARG003 "),
         ("bash", json!({"command": "ls", "workdir": "f"}), "ARG003 f is a file"),
     ]);
-    // What the rest of the pipeline judges: unbalanced quotes, and CR.
+    // The rest of the pipeline rejects these: unbalanced quotes, and CR.
     for command in ["echo 'a", "echo a\rb"] {
         assert!(desk().prepare("bash", &json!({ "command": command })).is_ok());
     }
@@ -200,7 +200,7 @@ fn a_name_that_is_nearly_right_is_put_right() {
         ("list_dir", json!({"path": "scr"}), "FIL001 scr does not exist; did you mean src?"),
         ("grep", json!({"pattern": "x", "path": "scr"}), "FIL001 scr does not exist; did you"),
         ("glob", json!({"pattern": "*", "path": "scr"}), "FIL001 scr does not exist; did you"),
-        // Secrets are not named, nor what is in no way alike.
+        // Neither secret nor dissimilar names are suggested.
         ("read_file", json!({"path": "src/secrets.pem"}), "FIL001 src/secrets.pem does not exist"),
         ("read_file", json!({"path": "src/.envv"}), "FIL001 src/.envv does not exist"),
         ("read_file", json!({"path": "nowhere/at/all"}), "FIL001 nowhere/at/all does not exist"),
@@ -212,7 +212,7 @@ fn a_name_that_is_nearly_right_is_put_right() {
             assert_eq!(said, expected);
         }
     }
-    // Whoever may not list the folder does not hear of what is in it.
+    // Without permission to list the folder, its content is not revealed.
     let action = desk.prepare("read_file", &json!({"path": "src/mian.rs"})).unwrap().action;
     let paths: Vec<&str> = action
         .operations

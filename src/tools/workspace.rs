@@ -1,9 +1,8 @@
-//! Where tools may reach: the roots, and how a path becomes a place below one of them.
+//! Workspace: the root folders that tools may access, and the resolution of paths below them.
 //!
-//! Every place is resolved by descriptors, beneath the descriptor of its root, and every later
-//! opening goes beneath that descriptor again and follows no link. No path that was compared as
-//! text is ever opened as text. Nothing here decides what may be done with a place; that is the
-//! policy's business.
+//! Every path is resolved with `openat` beneath the descriptor of its root, and every later open
+//! goes beneath that descriptor again and follows no link. A path that was compared as text is
+//! never opened as text. Permission is decided by the policy, not here.
 
 mod entry;
 pub mod links;
@@ -27,24 +26,24 @@ use crate::tools::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{Entry, Kind};
 
-/// The folders that tools may reach. The first is the working directory.
+/// Root folders that tools may access. The first is the working directory.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
 }
 
-/// One folder, held open.
+/// One root folder, held open.
 #[derive(Debug)]
 struct Root {
-    /// Only good for resolving names below it.
+    /// Opened for resolving names below it only.
     directory: OwnedFd,
-    /// What the descriptor really is.
+    /// Real path of the descriptor.
     path: PathBuf,
 }
 
 impl Workspace {
-    /// Opens `cwd` and the `extra` folders, and finds out where they really are.
+    /// Opens `cwd` and the `extra` folders, and resolves their real paths. Fails with `CFG014`.
     pub fn open(cwd: &Path, extra: &[PathBuf]) -> Result<Workspace, Failure> {
         let mut roots = vec![Root::open(cwd)?];
         for path in extra {
@@ -62,21 +61,21 @@ impl Workspace {
         &self.roots[0].path
     }
 
-    /// Every root, resolved; the working directory first.
+    /// All roots, resolved; the working directory first.
     pub fn roots(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
-    /// The descriptor of the working directory, good for `openat` and `fchdir`.
+    /// Descriptor of the working directory, for `openat` and `fchdir`.
     pub fn cwd_fd(&self) -> impl AsFd + '_ {
         self.roots[0].directory.as_fd()
     }
 
-    /// Finds the place that `path` means, whether or not there is something.
+    /// Resolves `path`, whether or not something exists there.
     ///
     /// Relative paths start at the working directory; absolute ones must lie in a root. Links are
-    /// followed as long as they stay in a root. `@name` means `name` if only that exists, and a
-    /// name in the quotes that lists put it in means that name, if it exists.
+    /// followed as long as they stay in a root. `@name` means `name` if only that exists. A quoted
+    /// name, as lists show it, means the unquoted name, if it exists.
     pub fn locate(&self, path: &str) -> Result<Located, ToolError> {
         if path.len() <= syntax::PATH_BYTES_MAX
             && let Some(named) = names::read_back(path)
@@ -166,15 +165,15 @@ impl Root {
     }
 }
 
-/// A place below a root, resolved. There may be nothing yet.
+/// A resolved path below a root. The file need not exist.
 #[derive(Debug, Clone)]
 pub struct Located {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
     root: usize,
-    /// What is opened; empty for the root itself.
+    /// Path to open; empty for the root itself.
     beneath: PathBuf,
-    /// What is judged: the same, as text.
+    /// The same path as text, for the policy.
     relative: String,
     absolute: PathBuf,
     entry: Option<Entry>,
@@ -182,28 +181,28 @@ pub struct Located {
 }
 
 impl Located {
-    /// The root it lies below.
+    /// The root that contains it.
     pub fn root(&self) -> &Path {
         &self.roots[self.root].path
     }
 
-    /// Its path below the root, with `/`; `.` is the root itself. Bytes that are not UTF-8 are
+    /// Path relative to the root, separated by `/`; `.` is the root itself. Invalid UTF-8 is
     /// replaced.
     pub fn relative(&self) -> &str {
         &self.relative
     }
 
-    /// Its whole path, without links.
+    /// Absolute path, without links.
     pub fn absolute(&self) -> &Path {
         &self.absolute
     }
 
-    /// What was there when it was located.
+    /// Metadata at the time of resolution, if the file existed.
     pub fn entry(&self) -> Option<&Entry> {
         self.entry.as_ref()
     }
 
-    /// How to name it to the model: short below the working directory, else absolute.
+    /// Path for the model: relative to the working directory if below it, else absolute.
     pub fn shown(&self) -> String {
         if self.root == 0 && !self.beneath.as_os_str().is_empty() {
             names::shown(&self.beneath)
@@ -214,7 +213,7 @@ impl Located {
         }
     }
 
-    /// How to name what lies at `path` below it.
+    /// Path for the model of `path` below this folder.
     pub(crate) fn shown_below(&self, path: &Path) -> String {
         if path.as_os_str().is_empty() {
             self.shown()
@@ -225,19 +224,19 @@ impl Located {
         }
     }
 
-    /// Reading it, for the policy.
+    /// The operation of reading it, for the policy.
     pub fn read(&self) -> Operation {
         let (path, relative, root) = self.names();
         Operation::Read { path, relative, root }
     }
 
-    /// Writing it, for the policy.
+    /// The operation of writing it, for the policy.
     pub fn write(&self) -> Operation {
         let (path, relative, root) = self.names();
         Operation::Write { path, relative, root }
     }
 
-    /// Listing the folder that holds it, for the policy. A root has none.
+    /// The operation of listing its folder, for the policy. `None` for a root.
     pub fn read_parent(&self) -> Option<Operation> {
         let relative = Path::new(&self.relative).parent()?.to_str()?;
         Some(Operation::Read {
@@ -247,20 +246,20 @@ impl Located {
         })
     }
 
-    /// What is there, or the error that says that there is nothing.
+    /// Metadata of the file. Fails with `FIL001` if it does not exist.
     pub fn existing(&self) -> Result<&Entry, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
 
-    /// Opens the regular file that was located. Folders, devices, pipes and sockets are refused
-    /// without being opened, and so is whatever has taken the file's place since.
+    /// Opens the located regular file. Folders, devices, pipes and sockets are refused without
+    /// opening them, and so is a file that has replaced the located one since.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
         entry.require(Kind::File, &self.shown())?;
-        // A pipe may have taken the file's place: opening it must not wait for a writer.
+        // A pipe may have replaced the file: opening it must not wait for a writer.
         let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         self.same(&file)?;
-        // A file that is a secret by its own name is the policy's business.
+        // Files that are secret by their own name are judged by the policy.
         if !is_secret(&self.relative) {
             self.no_other_name_of_a_secret(entry)?;
         }
@@ -279,7 +278,7 @@ impl Located {
         Err(ToolError::new("ARG003", format!("{} {why}", self.shown())))
     }
 
-    /// Opens the folder that was located, for listing and as a place to resolve names in.
+    /// Opens the located folder, for listing and for resolving names in it.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
         self.existing()?.require(Kind::Folder, &self.shown())?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
@@ -287,8 +286,8 @@ impl Located {
         Ok(folder)
     }
 
-    /// Opens the folder that holds it, and says the name it has there. Missing folders are made
-    /// if `create` says so.
+    /// Opens the parent folder, and returns it with the file name. Creates missing folders if
+    /// `create` is set.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
         let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {
@@ -343,18 +342,18 @@ impl Located {
 }
 
 impl Workspace {
-    /// What tells a secret under another name.
+    /// Index of the hard links of secret files.
     pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
         Arc::clone(&self.links)
     }
 }
 
-/// Opens what is at `path` beneath `folder`, through no link.
+/// Opens `path` beneath `folder` without following links.
 pub(crate) fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     walk::open_beneath(folder, path, flags)
 }
 
-/// Makes `path` and whatever is missing above it, beneath `root`.
+/// Creates `path` and its missing parents beneath `root`.
 fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;
     for name in path.components() {
@@ -368,7 +367,7 @@ fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Why the system did not let a tool have `path`, for the model.
+/// Converts an errno for the model.
 pub(crate) fn refused(path: &str, errno: Errno) -> ToolError {
     let path = printable(path);
     match errno {
@@ -382,8 +381,8 @@ pub(crate) fn refused(path: &str, errno: Errno) -> ToolError {
     }
 }
 
-/// `path` without `.` and `..`, which are taken as they read: a `..` after a link leads back to
-/// where the link is.
+/// `path` without `.` and `..`, resolved by text: `..` after a link leads to the folder of the
+/// link.
 fn normalise(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {

@@ -1,11 +1,11 @@
-//! Worktrees of their own for agents: made from what their caller sees, looked at, taken over, and
-//! removed.
+//! Isolated worktrees of subagents: created from the state of the caller's workspace, compared,
+//! merged and removed.
 //!
-//! A worktree lies in the folder of the session and is a repository for git by a `.git` folder of its
-//! own, which shares the objects and branches of the user's. Nothing in the user's repository is
-//! changed by one: neither index, references and `HEAD`, nor its list of worktrees. What the agent
-//! changed is found by comparing with a copy that only posse can write, so that nothing the agent did
-//! to its worktree is believed, and git is never run in it.
+//! A worktree lies in the session folder. Its own `.git` folder makes it a repository for git; it
+//! shares the objects and branches of the user's repository. The user's repository is not changed:
+//! neither index, references and `HEAD`, nor its list of worktrees. Changes are found by comparison
+//! with a copy that only posse can write, so the state that the subagent leaves in its worktree is
+//! not trusted, and git never runs in it.
 
 mod changes;
 mod git;
@@ -32,61 +32,61 @@ pub use changes::LeftOut;
 pub(crate) use changes::{Changed, Found, Side, Tree};
 pub(crate) use merge::three_way;
 
-/// The longest that making a worktree may take.
+/// Time limit for creating a worktree.
 const MAKING_MAX: Duration = Duration::from_mins(1);
-/// The longest look at what was changed in one.
+/// Time limit for finding the changes in one.
 const LOOKING_MAX: Duration = Duration::from_secs(20);
-/// Characters of an id that becomes the name of a folder.
+/// Maximum length of an id that becomes a folder name, in characters.
 const ID_CHARS_MAX: usize = 80;
-/// Files that are named where it is said what was changed.
+/// Maximum number of files listed in a summary of changes.
 const NAMED_MAX: usize = 50;
 
-/// Why an agent cannot have a worktree of its own, for the model and the user.
+/// Reason why a worktree is unavailable, for the model and the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// There is no repository around the workspace.
+    /// The workspace is not in a git repository.
     #[error("the workspace is in no git repository")]
     NoRepository,
-    /// There is no program of that name.
+    /// Git is not installed.
     #[error("git was not found")]
     NoGit,
-    /// Nothing was ever committed.
+    /// The repository has no commit.
     #[error("the git repository has no commit yet")]
     NoCommit,
-    /// It has no working tree.
+    /// The repository has no working tree.
     #[error("the git repository is bare")]
     Bare,
     /// A submodule is a repository of its own, which a copy cannot share.
     #[error("{0} is a submodule, which a worktree cannot share")]
     Submodule(String),
-    /// There is a repository in the repository.
+    /// The repository contains another repository.
     #[error("{0} is a git repository inside this one")]
     Nested(String),
-    /// `.git` is a link, or leads where nothing confirms it.
+    /// `.git` is a link, or a pointer to a repository that does not point back.
     #[error("`.git` leads to a repository that does not confirm that this is its working tree")]
     Pointer,
-    /// Its settings name another working tree, or another repository.
+    /// The settings of the repository name another working tree or repository.
     #[error("the git repository says that its files are elsewhere")]
     Elsewhere,
-    /// Branches are kept in a way that cannot be shared so.
+    /// The storage format of the branches cannot be shared this way.
     #[error("the git repository keeps its branches in the format `reftable`")]
     Format,
-    /// There is more than is copied.
+    /// The workspace exceeds a limit of copying.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
-    /// It took too long.
+    /// Copying exceeded its time limit.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
-    /// The agent has had one, and it is not there any more.
+    /// The subagent had a worktree, which was removed.
     #[error("its worktree is not there any more")]
     Gone,
-    /// It is there, and is somebody else's.
+    /// The worktree belongs to another agent.
     #[error("{0} has asked for it, and can take it over")]
     NotYours(String),
-    /// Something is where a new one would be.
+    /// The folder of the new worktree exists already.
     #[error("something is left of the one it had")]
     Occupied,
-    /// What git or the system says.
+    /// Error of git or the system.
     #[error("{0}")]
     Failed(String),
 }
@@ -95,35 +95,35 @@ fn failed(what: &str, error: &io::Error) -> Unavailable {
     Unavailable::Failed(format!("{what}: {}", error.kind()))
 }
 
-/// Where an agent works that has a worktree of its own.
+/// Paths of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// All of it.
+    /// Root of the worktree.
     pub tree: PathBuf,
-    /// Its working directory: what the session's workspace is in the repository.
+    /// Working directory of the subagent: corresponds to the session's workspace in the repository.
     pub cwd: PathBuf,
 }
 
-/// What was changed in a worktree.
+/// Summary of the changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Left {
-    /// Path, lines that are new, lines that are gone. At most some.
+    /// Path, added lines and removed lines of the first files.
     pub files: Vec<(String, usize, usize)>,
-    /// How many files there are.
+    /// Number of changed files.
     pub count: usize,
     /// New files that a merge leaves out.
     pub left_out: LeftOut,
 }
 
-/// What is kept beside a worktree.
+/// Stored metadata of a worktree (`worktree.json`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Kept {
-    /// The invocation that asked for it; none: the main agent.
+    /// The invocation that requested it; `None` for the main agent.
     caller: Option<String>,
-    /// Of the workspace, below the top of the repository.
+    /// Path of the workspace, relative to the top of the repository.
     prefix: PathBuf,
-    /// It was taken over as a whole, and is gone.
+    /// It was merged completely and removed.
     #[serde(default)]
     merged: bool,
 }
@@ -131,21 +131,22 @@ struct Kept {
 /// The worktrees of a session.
 #[derive(Debug)]
 pub struct Worktrees {
-    /// Where they lie.
+    /// Folder that contains them.
     dir: PathBuf,
     session_dir: PathBuf,
     /// The session's workspace, resolved.
     cwd: PathBuf,
     sandbox: Arc<Sandbox>,
-    /// Whether a folder is a worktree of a repository that says so itself: its main folder.
+    /// Returns the main folder of the repository if it confirms that a folder is one of its
+    /// worktrees.
     main_of: fn(&Path) -> Option<PathBuf>,
-    /// Those that agents are at work in.
+    /// Ids whose agents are running.
     live: Mutex<BTreeSet<String>>,
 }
 
 impl Worktrees {
-    /// Those of the session that works in `cwd` and keeps its things in `session_dir`. Nothing is
-    /// made before the first is asked for.
+    /// Worktrees of the session with the workspace `cwd` and the folder `session_dir`. Nothing is
+    /// created before the first one is opened.
     pub fn new(
         session_dir: &Path,
         cwd: &Path,
@@ -162,11 +163,11 @@ impl Worktrees {
         }
     }
 
-    /// Makes one for the invocation `id` from what the workspace is now. Dropping the future stops
-    /// it, and what was made so far is removed.
+    /// Creates a worktree for the invocation `id` from the current state of the workspace. Dropping
+    /// the future cancels this and removes the partial copy.
     pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<Place, Unavailable> {
         let folder = self.folder(id)?;
-        // One that was taken over as a whole has left no more than that it was there.
+        // Of a completely merged worktree only its metadata is left.
         if folder.join(TREE).symlink_metadata().is_ok() {
             return Err(Unavailable::Occupied);
         }
@@ -180,7 +181,7 @@ impl Worktrees {
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
         let made = blocking(move || {
-            // Removed if nobody waits for it any more.
+            // Removed if the caller was dropped.
             let unfinished = unfinished;
             snapshot::make(&folder, &repository, &files, &kept.prefix, &stop)?;
             store(&folder.join(KEPT), &kept)?;
@@ -193,7 +194,7 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// The one that the invocation `id` has had.
+    /// Reopens the worktree of the invocation `id`.
     pub fn reopen(&self, id: &str) -> Result<Place, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
@@ -206,14 +207,14 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// Whether `id` has one with something in it.
+    /// True if `id` has a worktree that was not removed.
     pub fn is_there(&self, id: &str) -> bool {
         self.folder(id).is_ok_and(|folder| {
             folder.join(KEPT).is_file() && folder.join(TREE).symlink_metadata().is_ok()
         })
     }
 
-    /// Nobody works in it any more. One in which nothing was changed or made is removed: `None`.
+    /// Marks the worktree as unused. Removes it and returns `None` if it has no changes.
     pub fn close(&self, id: &str) -> Result<Option<Left>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
@@ -231,13 +232,13 @@ impl Worktrees {
         Ok(Some(left))
     }
 
-    /// Whether an agent is at work in it.
+    /// True if an agent is running in it.
     pub(crate) fn is_live(&self, id: &str) -> bool {
         self.live().contains(id)
     }
 
-    /// What was changed in the worktree of `id`, for `caller`, which has asked for it. The main agent
-    /// may look at all of them: whoever asked worked for it in the end.
+    /// Opens the worktree of `id` for `caller`, which must have requested it. The main agent may
+    /// open all of them: every subagent works for it in the end.
     pub(crate) fn of_caller(&self, id: &str, caller: Option<&str>) -> Result<Tree, Unavailable> {
         let (_, kept) = self.kept(id)?;
         if caller.is_some() && kept.caller.as_deref() != caller {
@@ -246,30 +247,30 @@ impl Worktrees {
         self.tree(id)
     }
 
-    /// Its working directory, for whoever has to look there.
+    /// Working directory of the worktree of `id`.
     pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
         self.kept(id).ok().map(|(folder, kept)| place(&folder, &kept).cwd)
     }
 
-    /// Whether it was taken over as a whole.
+    /// True if it was merged completely.
     pub(crate) fn is_merged(&self, id: &str) -> bool {
         self.kept(id).is_ok_and(|(_, kept)| kept.merged)
     }
 
-    /// It was taken over as a whole.
+    /// Marks it as completely merged, and removes its files.
     pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
         store(&folder.join(KEPT), &Kept { merged: true, ..kept })?;
         empty(&folder)
     }
 
-    /// Files of it that were taken over at some time.
+    /// Files that were merged at some time.
     pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
         self.folder(id).map(|folder| taken::done(&folder)).unwrap_or_default()
     }
 
-    /// Remembers what a merge is about to make of files, the SHA-256 of each, so that one that broke
-    /// off can be gone on with.
+    /// Stores the state that a merge is about to give to files, as their SHA-256, so that an
+    /// interrupted merge can be continued.
     pub(crate) fn will_become(
         &self,
         id: &str,
@@ -278,8 +279,8 @@ impl Worktrees {
         taken::begin(&self.folder(id)?, becoming)
     }
 
-    /// What was to become of files has become of them: what the agent changes next is compared with
-    /// that. `broke_off`: of those where it has.
+    /// Makes the merged state of files the base of later comparisons. `broke_off`: only of the
+    /// files that have reached it.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
         self.settle(id, |cwd, path, becomes| !broke_off || taken::is_here(cwd, path, becomes))?;
         Ok(())
@@ -296,8 +297,8 @@ impl Worktrees {
         taken::settle(&folder, &kept.prefix, &tree, is_here)
     }
 
-    /// Removes those of the session in `session_dir` whose invocations nobody knows: posse was killed
-    /// while it made them.
+    /// Removes worktrees of the session in `session_dir` whose invocations are unknown: the process
+    /// died while it created them.
     pub fn keep_only(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -308,7 +309,7 @@ impl Worktrees {
         }
     }
 
-    /// Nobody began to work in it.
+    /// Removes a worktree that was not used.
     pub fn discard(&self, id: &str) {
         self.live().remove(id);
         if let Err(why) = self.remove(id) {
@@ -347,21 +348,21 @@ impl Worktrees {
     }
 }
 
-/// What is known of a worktree. Written last: one without it is not finished.
+/// Metadata file. Written last: a worktree without it is incomplete.
 const KEPT: &str = "worktree.json";
-/// Where they lie in the folder of a session.
+/// Subfolder of the session folder.
 const WORKTREES: &str = "worktrees";
-/// The worktree itself.
+/// Subfolder with the worktree itself.
 const TREE: &str = "tree";
 
 fn place(folder: &Path, kept: &Kept) -> Place {
     let tree = folder.join(TREE);
-    // Joining nothing would add a slash.
+    // Joining an empty path would add a slash.
     let has_prefix = !kept.prefix.as_os_str().is_empty();
     Place { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
 }
 
-/// A folder that is removed unless it is finished.
+/// A folder that is removed on drop unless it was finished.
 struct Unfinished(PathBuf);
 
 impl Unfinished {
@@ -378,7 +379,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes `folder` and all in it, also where an agent has left folders that nobody may write.
+/// Removes `folder` with its content, even if an agent has left read-only folders.
 fn remove_all(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -389,7 +390,7 @@ fn remove_all(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets the owner write every folder at and below `folder`. Links are not followed.
+/// Makes every folder at and below `folder` writable for the owner. Links are not followed.
 fn open_up(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).ok();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -399,7 +400,7 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// Removes everything of a worktree but what says that it was there.
+/// Removes everything of a worktree except its metadata.
 fn empty(folder: &Path) -> Result<(), Unavailable> {
     for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
         let path = entry.path();
@@ -417,7 +418,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes `value` under another name first, so that there is never half of it.
+/// Writes `value` atomically, with a temporary file.
 fn store(path: &Path, value: &impl Serialize) -> Result<(), Unavailable> {
     let shown = || printable(&path.display().to_string());
     let written = serde_json::to_vec(value).map_err(io::Error::other).and_then(|bytes| {

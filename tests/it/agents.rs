@@ -1,5 +1,4 @@
-//! Agents as files and as colleagues: who counts, who is refused, and what goes over the wire when
-//! one calls another.
+//! Agent files and delegation: precedence, refused definitions, and the requests of each agent.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -48,7 +47,7 @@ fn tool_names(request: &Value) -> Vec<&str> {
     tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
 }
 
-/// A call of an agent.
+/// A call of `delegate_agent`.
 fn delegates(agent: &str, task: &str) -> (&'static str, Value) {
     ("delegate_agent", json!({"agent": agent, "task": task}))
 }
@@ -59,7 +58,7 @@ fn a_single_agent_sends_what_it_always_sent() {
     let (before, after) = (ModelServer::start(script()), ModelServer::start(script()));
     let machine = Machine::with(&before);
     machine.posse(&["run", "-y", "look"]).assert_code(0);
-    // The same place, with agents in it and bounds for those who would call them.
+    // The same workspace, with unused agents and delegation limits.
     let provider = json!({
         "type": "openai-compatible", "baseURL": after.base_url(), "model": "scripted-1",
         "auth": "none",
@@ -72,7 +71,7 @@ fn a_single_agent_sends_what_it_always_sent() {
     machine.write_config(&settings.to_string());
     user_agent(&machine, "audit.md", AUDIT);
     machine.posse(&["run", "-y", "look"]).assert_code(0);
-    // Values first, which say where they differ; then every byte of every body.
+    // Compares values first for readable differences, then every byte of every body.
     assert_eq!(before.requests(), after.requests());
     assert_eq!(after.fingerprints().len(), 2, "and no request besides");
     assert_eq!(before.fingerprints(), after.fingerprints());
@@ -133,7 +132,7 @@ fn one_agent_calls_others_by_their_own_providers() {
     let paths: Vec<&Value> =
         of("agent.invocation.started").iter().map(|event| &event["agentPath"]).collect();
     assert_eq!(paths, ["build", "build/explore", "build/audit"]);
-    // The one that only looks, with the model that the user chose, is not asked about.
+    // A read-only agent with the user's own model needs no permission.
     let [asked] = of("permission.requested")[..] else { panic!("{events:#?}") };
     assert!(asked["detail"].as_str().unwrap().contains("provider: fast (fast-1, http"), "{asked}");
     assert!(asked["detail"].as_str().unwrap().contains("<task>\nLook at a.txt"), "{asked}");
@@ -146,7 +145,7 @@ fn one_agent_calls_others_by_their_own_providers() {
     assert_remembered(&machine, events[0]["sessionId"].as_str().unwrap());
 }
 
-/// What the two have reported is shown, and is part of an exported document.
+/// The reports of both agents are shown and are part of an exported document.
 fn assert_remembered(machine: &Machine, id: &str) {
     let shown = machine.posse(&["sessions", "show", id, "--memory", "--json"]);
     shown.assert_code(0);
@@ -177,7 +176,7 @@ fn a_person_sees_who_does_what() {
     let ended = machine.posse(&["run", "-y", "--multi-agent", "find it"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "Then not.\n");
-    // Behind each name stands what tells it from others of that name.
+    // Each agent name is followed by an id that distinguishes it from others with that name.
     let shown: String =
         ended.stderr.split(" #").enumerate().fold(String::new(), |text, (nth, part)| {
             let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -367,7 +366,7 @@ fn the_agents_of_a_project_are_nobody_until_they_are_trusted() {
     let (rows, _) = listed(&machine, &[]);
     assert_eq!(rows[5]["source"], "project");
 
-    // Each file is trusted as it was seen.
+    // Trust covers exactly the content that was shown.
     machine.write(".posse/agents/audit.md", AUDIT.replace("holes", "doors"));
     assert!(!is_there(&[]));
     let text = machine.posse(&["trust", "show"]).stdout;
@@ -399,7 +398,7 @@ fn a_stop_leaves_no_process_of_a_child_behind() {
     assert_eq!(running.end().code, Some(130));
 }
 
-/// A machine on which `audit` is asked through a server of its own, and may do everything.
+/// A machine on which `audit` uses its own server and may do everything.
 fn two_servers(main: &ModelServer, others: &ModelServer) -> Machine {
     let machine = Machine::configured(main, &json!({"agentMode": "multi-agent"}), &json!({}));
     let path = machine.path("posse/config/config.json");
@@ -463,7 +462,7 @@ fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_ag
     assert!(result.contains("): done") && result.contains("Nothing to hide."), "{result}");
     machine.verify();
 
-    // There is nothing left to go on with, and saying so starts nobody.
+    // There is nothing left to resume, and the command that reports it starts no agent.
     assert_eq!(resumed(&machine, &[]).0.code, Some(2));
     assert_eq!(others.requests().len(), 3);
 }
@@ -496,7 +495,7 @@ fn something_else_that_is_said_stops_those_that_were_waited_for() {
     let machine = two_servers(&main, &others);
     let mut running = machine.start(&["-y", "--sandbox", "off", "look"]);
     others.wait_for_request();
-    // What was not heard of may not be recorded yet.
+    // The call of which no request followed may not be recorded yet.
     while running.wait_for("model.request")["agentPath"] != "build/audit" {}
     running.signal(Signal::SIGKILL);
     running.wait();
@@ -525,7 +524,8 @@ fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() 
     terminal.press("make it\r");
     terminal.see("allow? [y] once");
     terminal.press("y\r");
-    // The main agent ends at about the time at which the other asks; nobody answers before that.
+    // The main agent ends at about the time of the other's permission request, which is unanswered
+    // until then.
     terminal.see("build -> audit #");
     terminal.see("allow? [y] once");
     eventually("the main agent has ended", || main.requests().len() == 2);

@@ -1,5 +1,5 @@
-//! What a person allows to be written while commands run stays, whatever those do and whenever they
-//! end.
+//! Permitted file changes persist although commands run concurrently, whatever these change and
+//! whenever they end.
 
 use std::fs;
 
@@ -9,10 +9,10 @@ use crate::model_server::{Answer, ModelServer, calls, says, text_of};
 use crate::permission::Person;
 use crate::posse::Machine;
 
-/// Waits until it may go on, and does what `then` says.
+/// Waits for the file `go`, and then runs `then.sh`.
 const JOB: &str = "while [ ! -e go ]; do sleep 0.02; done; . ./then.sh";
 
-/// Reads what the job has printed, when it has ended.
+/// Reads the output of the job after its end.
 fn reads(request: &Value) -> Answer {
     let messages = request["messages"].as_array().unwrap();
     let id = messages.iter().find_map(|message| {
@@ -28,8 +28,8 @@ fn writes(path: &str, content: &str) -> Answer {
     calls(&[("write_file", json!({"path": path, "content": content}))])
 }
 
-/// A job, files that a person allows while it runs, another command, and the end of the job, which
-/// first does what `then` says. Returns what the model is told of the other command and of the job.
+/// Runs a job, permitted file changes during it, another command, and the end of the job, which
+/// runs `then` first. Returns the results of the other command and of the job.
 fn allowed_beside_a_job(backend: &str, then: &str) -> (Machine, [String; 2]) {
     let edit = json!({"path": "CLAUDE.md", "oldString": "before", "newString": "after"});
     let server = ModelServer::start(vec![
@@ -86,7 +86,7 @@ fn what_a_person_allowed_comes_back_when_a_job_changes_it() {
         let then = "for f in AGENTS.md CLAUDE.md .vscode/tasks.json; do echo planted > $f; done\n\
                     echo planted > .vscode/more.json; echo planted > GEMINI.md\n";
         let (machine, said) = allowed_beside_a_job(backend, then);
-        // Whichever of the two is looked after first is told.
+        // Either command may be checked first and gets the finding.
         let said = said.concat();
         assert_allowed_is_there(&machine, backend);
         for gone in [".vscode/more.json", "GEMINI.md"] {
@@ -102,7 +102,7 @@ fn what_a_person_allowed_comes_back_when_a_job_changes_it() {
         ] {
             assert!(said.contains(told), "{backend}: {told}: {said}");
         }
-        // What was planted is kept where nothing reads it.
+        // Planted files are quarantined.
         let kept = fs::read_dir(machine.session_dir().join("quarantine")).unwrap();
         let kept = kept.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
         assert_eq!(kept.collect::<Vec<_>>(), ["planted\n"; 5], "{backend}");

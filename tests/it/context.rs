@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::model_server::{Answer, ModelServer, calls, order, says, status};
 use crate::posse::{Machine, Running};
 
-/// A context in which four outputs of these files do not fit.
+/// A context that is too small for four outputs of these files.
 fn small() -> Value {
     json!({"context": {"main": {
         "maxContextTokens": 10_000, "recentTurns": 2, "minRecentTurns": 1,
@@ -17,7 +17,7 @@ fn small() -> Value {
     }}})
 }
 
-/// What is in a file: something to look for, and much beside it.
+/// Content of a file: a fact to find, and much other text.
 fn secret_of(nth: usize) -> String {
     format!("the number of file {nth} is {}", nth * 7919 + 13)
 }
@@ -29,7 +29,7 @@ fn put_files(machine: &Machine, count: usize) {
     }
 }
 
-/// The id of the call that read a file, as a context names it.
+/// Id of the call that read a file, as the context mentions it.
 fn id_of(context: &str, file: &str) -> Option<String> {
     let masked = context.split("returned are not shown any more: read_file output:");
     let mut before = "";
@@ -93,7 +93,7 @@ fn what_was_left_out_is_read_again_by_its_id() {
     machine.verify();
 }
 
-/// Ids of the sessions there are, the one that was used last first.
+/// Ids of the sessions, the most recently used first.
 fn sessions(machine: &Machine) -> Vec<String> {
     let listed = machine.posse(&["sessions", "list", "--json"]);
     let rows: Value = serde_json::from_str(&listed.stdout).unwrap();
@@ -127,13 +127,13 @@ fn a_branch_reads_what_its_origin_has_recorded() {
     let before = journal(&trunk);
     let (branch, shown) = ask(&trunk, true, &id(0));
     assert!(branch != trunk && shown.contains(&secret_of(0)), "{shown}");
-    // The whole history, and not what a compaction had left of it.
+    // The whole history, not the compacted one.
     let (same, shown) = ask(&branch, false, "history");
     assert_eq!(same, branch);
     assert!(shown.contains("USER: Read them all.") && shown.contains(&secret_of(0)), "{shown}");
     let (_, shown) = ask(&branch, false, &format!("history-of-{trunk}-before-4"));
     assert!(shown.contains("USER: Read them all.") && !shown.contains(&secret_of(0)), "{shown}");
-    // And one that branched off from that one.
+    // A fork of the fork.
     let (twig, shown) = ask(&branch, true, &id(1));
     assert!(twig != branch && shown.contains(&secret_of(1)), "{shown}");
     let (_, shown) = ask(&twig, false, "history-of-elsewhere-before-9");
@@ -169,7 +169,7 @@ fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
     machine.verify();
 }
 
-/// A server that takes requests of so many bytes beside tools, and no more.
+/// A server that accepts requests up to a size, not counting the tools.
 fn takes_little(request: &Value) -> Answer {
     if request["messages"].to_string().len() < 20_000 {
         return says("fine");
@@ -188,7 +188,8 @@ fn a_prompt_that_was_too_large_is_not_the_end_of_the_conversation() {
     assert_eq!(ended.stdout, "fine\nfine\nfine\n", "{}", ended.stderr);
     assert_eq!(ended.stderr.matches("PRV006").count(), 2, "{}", ended.stderr);
     assert!(ended.stderr.contains("1 unanswered prompt removed"), "{}", ended.stderr);
-    // The last one was refused when the process ended: another one goes on, and so does a branch.
+    // The last prompt was refused when the process ended: a new prompt continues, and so does a
+    // fork.
     for args in [&["-c", "--fork", "a branch"][..], &["-c", "still there?"]] {
         let again = machine.posse(args);
         again.assert_code(0);
@@ -233,10 +234,10 @@ fn a_role_writes_the_summary() {
     machine.verify();
 }
 
-/// Counts the files that the model below asks for again.
+/// Number of files that the model below requests again.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// A model that wants the next file again, by the id that its context names, and knows nothing else.
+/// A model that reads the next file again, by the id in its context, and knows nothing else.
 fn wants_by_id(request: &Value) -> Answer {
     let nth = ASKED.fetch_add(1, Ordering::SeqCst);
     let context: Vec<String> =
@@ -248,8 +249,8 @@ fn wants_by_id(request: &Value) -> Answer {
     }
 }
 
-/// Facts in what tools returned, rules in what the user said: after five compactions a model that
-/// reads nothing but its context has every rule in it, and gets to every fact.
+/// Facts in tool results, and rules in the user's prompts: after five compactions, a model that
+/// reads only its context has every rule in it, and can get every fact.
 #[test]
 fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
     const FILES: usize = 20;
@@ -297,7 +298,7 @@ fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
     for rule in rules {
         assert!(last.contains(rule), "{rule}: {last}");
     }
-    // Of each: what the model got to see right after it had asked for it by id.
+    // For each file: the result right after the model requested it by id.
     for nth in 0..FILES {
         let request = &requests[FILES + rules.len() + nth + 1];
         let shown = request["messages"].as_array().unwrap().last().unwrap()["content"].to_string();

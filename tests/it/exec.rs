@@ -1,4 +1,4 @@
-//! Processes: what they see, how they end, what is left of them.
+//! Processes of commands: environment, exit, and cleanup.
 
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -10,7 +10,7 @@ use posse::sandbox::{Directory, Exit, Outcome, RunError, Sandbox, Spawn, Update}
 use posse_actors::ports::Confinement;
 use secrecy::SecretString;
 
-/// A place to run commands in.
+/// A folder and a sandbox in which to run commands.
 struct Place {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
@@ -70,13 +70,13 @@ fn printed(outcome: &Outcome) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Whether a process of that id has not ended.
+/// True if the process with that id has not ended.
 fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
 }
 
-/// Waits until `check` holds, and fails if that takes too long.
+/// Waits until `check` holds; fails after a timeout.
 async fn eventually(what: &str, check: impl Fn() -> bool) {
     let begin = Instant::now();
     while !check() {
@@ -85,7 +85,7 @@ async fn eventually(what: &str, check: impl Fn() -> bool) {
     }
 }
 
-/// Runs `command` until it has written `file`, drops it, and returns what was written.
+/// Runs `command` until it has written `file`, drops it, and returns the content of the file.
 async fn cancelled(place: &Place, command: &str, file: &str) -> String {
     let path = place.path().join(file);
     let run = place.sandbox.run(place.spawn(command), |_| {});
@@ -115,7 +115,7 @@ async fn keeps_the_order_of_both_streams_and_the_exact_end() {
         assert_eq!(place.run(command).await.exit, exit, "{command}");
     }
     assert_eq!(Exit::Signal(11).signal_name().as_deref(), Some("SIGSEGV"));
-    // A pipe that nobody reads ends a command as it does in a terminal.
+    // A closed pipe ends a command as in a terminal.
     assert_eq!(printed(&place.run("yes | head -1; echo ${PIPESTATUS[0]}").await), "y\n141\n");
 }
 
@@ -175,7 +175,7 @@ async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
     let outcome = place.run("env; touch $TMPDIR/x; stat -c %a $TMPDIR; ulimit -c").await;
     let text = printed(&outcome);
     assert!(text.contains("\nGIT_TERMINAL_PROMPT=0\n") && text.contains("PAGER=cat\n"), "{text}");
-    // Cargo gives this one to us, and it is not on the list.
+    // Cargo sets this variable for the test, and it is not on the list of passed variables.
     assert!(!text.contains("CARGO_PKG_NAME"));
     assert!(text.ends_with("700\n0\n"), "{text}");
     let folder = text.lines().find_map(|line| line.strip_prefix("TMPDIR=")).unwrap();
@@ -187,7 +187,7 @@ async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
 async fn cannot_read_what_we_were_started_with() {
     let place = Place::new();
     place.run("true").await;
-    // A super-user's commands can do everything; the flag is what holds back all others.
+    // Commands of root can do everything; the flag restricts all others.
     assert!(!nix::sys::prctl::get_dumpable().unwrap());
     let outcome = place.run("[ $(id -u) = 0 ] || cat /proc/$PPID/environ 2>/dev/null").await;
     assert_eq!(outcome.output.total, 0);
@@ -202,7 +202,7 @@ async fn signals_that_we_ignore_are_not_ignored_by_commands() {
         .lines()
         .map(|line| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap())
         .collect();
-    // The C library ignores two signals of its own, 32 and 33, in what it spawns.
+    // The C library ignores two internal signals, 32 and 33, in its child processes.
     let ordinary = (1 << 31) - 1;
     assert_eq!(masks.len(), 2);
     assert!(masks.iter().all(|mask| mask & ordinary == 0), "{text}");
@@ -251,7 +251,7 @@ async fn endless_output_is_ended_and_takes_no_memory() {
     let place = Place::new();
     place.run("true").await;
     let before = resident();
-    // One line without an end, and every byte of it is written.
+    // A single endless line, of which every byte is written.
     let outcome = place.run("cat /dev/zero").await;
     assert_eq!(outcome.exit, Exit::OutputFull);
     assert_eq!(std::fs::metadata(outcome.output.spill.unwrap()).unwrap().len(), 64 << 20);
@@ -298,7 +298,7 @@ async fn time_runs_out_politely_first() {
 async fn an_end_at_the_moment_when_time_is_up_is_one_end() {
     let mut place = Place::new();
     for nth in 0..24_u64 {
-        // The shell ends a little before its time is up, with it, or a little after it.
+        // The shell ends shortly before, at, or shortly after its timeout.
         place.timeout = Duration::from_millis(100 + nth);
         let outcome = place.run("echo $$; sleep 0.1; echo done").await;
         let printed = printed(&outcome);
@@ -320,10 +320,10 @@ async fn descendants_that_hold_the_pipe_do_not_hold_up_the_result() {
     let outcome = place.run("sleep 300 & sleep 300 & echo $!; exit 0").await;
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     assert_eq!(outcome.exit, Exit::Code(0));
-    // On a busy machine one of them may still be a copy of the shell that is becoming `sleep`.
+    // On a busy machine one of them may still be a copy of the shell before it executes `sleep`.
     assert!((2..=3).contains(&outcome.stragglers), "{}", outcome.stragglers);
     assert!(!lives(&printed(&outcome)));
-    // What is printed right after the end still counts.
+    // Output right after the end still counts.
     let outcome = place.run("(sleep 0.05; echo late) & echo first").await;
     assert_eq!(printed(&outcome), "first\nlate\n");
 }
@@ -340,7 +340,7 @@ async fn daemons_are_found_and_killed() {
         let outcome = place.run(&command).await;
         assert_eq!(outcome.exit, Exit::Code(0), "{command}");
         let pid = std::fs::read_to_string(place.path().join("pid")).unwrap();
-        // One that changes hands while it is looked for may be missed; the next call finds it.
+        // A process that is reparented during the search may be missed; the next call finds it.
         if outcome.stragglers == 0 {
             place.run("true").await;
         }
@@ -381,7 +381,7 @@ async fn dies_with_the_thread_that_started_it() {
                     std::fs::read_to_string(place.path().join("pid")).is_ok_and(|text| text.ends_with('\n'))
                 }) => {}
             }
-            // As if we were killed: nothing of ours runs any more.
+            // Like a kill: no code of posse runs any more.
             std::mem::forget(run);
         });
         place
@@ -421,7 +421,7 @@ async fn a_vfork_storm_ends_when_its_time_is_up() {
 }
 
 mod tool {
-    //! The `bash` tool, run for real.
+    //! The `bash` tool with the real helper.
 
     use std::sync::Arc;
 
@@ -492,7 +492,7 @@ mod tool {
             tool.run(permitted, self.context.clone()).await
         }
 
-        /// The text for the model, with durations made equal.
+        /// The text for the model, with durations replaced.
         async fn text(&self, arguments: Value) -> String {
             let text = text_of(&self.call(arguments).await.content);
             let words = text.split_inclusive(' ').collect::<Vec<_>>();

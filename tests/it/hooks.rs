@@ -1,4 +1,4 @@
-//! Hooks of the user: what they are told, what they may say, and every way in which they can fail.
+//! The user's hooks: their input, their decisions, and all of their failures.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelServer, calls, runs, says};
 use crate::posse::{Ended, Machine, side_by_side};
 
-/// A machine whose model runs `touch made`, which is allowed, with these hooks. `@WORK`
-/// stands for its workspace: its home is in a place that the sandbox hides.
+/// A machine whose model runs `touch made`, which is permitted, with these hooks. `@WORK` is
+/// replaced by the path of its workspace: the home folder is hidden by the sandbox.
 fn machine(hooks: &Value) -> (Machine, ModelServer) {
     machine_that(vec![runs("touch made"), says("done")], hooks)
 }
@@ -33,7 +33,7 @@ fn machine_that(script: Vec<crate::model_server::Answer>, hooks: &Value) -> (Mac
     (machine, server)
 }
 
-/// A program in the workspace.
+/// Creates a program in the workspace.
 fn script(machine: &Machine, name: &str, text: &str) {
     let path = machine.work(name);
     fs::write(&path, text).unwrap();
@@ -112,7 +112,7 @@ fn every_event_reaches_its_hooks_in_order() {
     ended.assert_code(0);
     let log = fs::read_to_string(machine.work("log")).unwrap();
     let turn = "BeforeModelRequest AfterModelResponse ";
-    // `make` is asked about, and fails; a file that is not there is an error of the tool.
+    // `make` needs permission, and fails; reading a missing file is a tool error.
     let expected = format!(
         "SessionStart UserPromptSubmit {turn}PreToolUse PostToolUse {turn}PreToolUse \
          PermissionRequest PostToolUse {turn}PreToolUse ToolError {turn}Stop SessionEnd"
@@ -120,7 +120,7 @@ fn every_event_reaches_its_hooks_in_order() {
     assert_eq!(log.split_whitespace().collect::<Vec<_>>().join(" "), expected);
 }
 
-/// What a hook does, how that is called, and whether it ran at all.
+/// Failure of a hook, its command, and the expected error code.
 const FAILURES: &[(&str, &str, &str)] = &[
     ("is not found", r#"["no-such-program-anywhere"]"#, "HK001"),
     ("is not found at its path", r#"["@WORK/gone"]"#, "HK001"),
@@ -161,7 +161,7 @@ fn a_hook_that_cannot_answer_is_a_no_if_it_must_and_else_a_warning() {
         let results = server.tool_results();
         if on_failure == "warn" {
             assert!(machine.work("made").exists(), "{what}: {results:?}");
-            // Words are no answer, and a hook that only watches may say some.
+            // Plain text is not a decision, and a hook that only observes may print it.
             if what != "prints no JSON" && what != "prints colours" {
                 let failed = of_type(&events, "hook.failed");
                 assert_eq!((failed.len(), &failed[0]["code"]), (1, &json!(code)), "{what}");
@@ -202,7 +202,8 @@ fn an_allow_does_not_beat_a_deny_and_a_changed_command_is_judged_from_zero() {
     let allow = r#"touch asked; echo '{"decision":"allow"}'"#;
     let evil = r#"echo '{"patch":{"command":"rm -rf /"}}'"#;
     let env = r#"echo '{"patch":{"path":".env"}}'"#;
-    // What is denied is not even shown to a program; what one makes of a call is denied as well.
+    // A denied call is not even shown to a program; a call that a program turns into a denied one
+    // is denied, too.
     let write = || calls(&[("write_file", json!({"path": "a.txt", "content": "x"}))]);
     let rows = [
         (allow, runs("rm -rf /"), "block-dangerous-bash"),
@@ -296,7 +297,7 @@ echo asked >> log"#;
     assert_eq!(asked.lines().count(), 2, "what it wrote counts from the next session on");
     let alarms = of_type(&events, "hook.fired");
     let alarms = alarms.iter().filter(|event| event["message"].to_string().contains("HK007"));
-    // Where the sandbox keeps the configuration from being written, there is nothing to tell.
+    // Where the sandbox prevents writing the configuration, there is no warning.
     let rewritten = fs::read_to_string(machine.path("posse/config/config.json")).unwrap() == "{}\n";
     assert_eq!(alarms.count() > 0, rewritten, "{events:?}");
 }
@@ -399,7 +400,7 @@ fn known_secrets_are_hidden_in_answers_and_results() {
     assert!(!journal.contains(SECRET));
 }
 
-/// The blocks of code of the guide, in this language.
+/// The code blocks of the guide in this language.
 fn of_the_guide(language: &str) -> Vec<String> {
     let guide = include_str!("../../docs/guide/hooks.md");
     let begin = format!("```{language}\n");

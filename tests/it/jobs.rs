@@ -1,5 +1,5 @@
-//! Commands in the background: begun at once, read piece by piece, told of when they end, and gone
-//! with the session, whatever they do.
+//! Background jobs: started without waiting, read in parts, reported at their end, and killed with
+//! the session.
 
 use std::fs;
 use std::io::Write;
@@ -15,18 +15,18 @@ use crate::plain::Terminal;
 use crate::posse::{Ended, Machine, Running};
 use crate::signals::{marker, sleeping};
 
-/// How long anything of a job may live after its session, its agent or a stop.
+/// Maximum lifetime of a job's processes after its session, its agent or a stop.
 const SURVIVAL_MAX: Duration = Duration::from_secs(2);
 
-/// Commands run, and nobody is asked.
+/// Commands run without permission requests.
 const ARGS: [&str; 5] = ["--yes", "--sandbox", "off", "-p", "do it"];
 
-/// A command in the background.
+/// Starts a background command.
 fn starts(command: &str) -> Answer {
     calls(&[("bash", json!({"command": command, "background": true}))])
 }
 
-/// The id of the job that was started last.
+/// Id of the job that was started last.
 fn job(request: &Value) -> String {
     let messages = request["messages"].as_array().unwrap();
     let texts = messages.iter().rev().map(|message| text_of(&message["content"]));
@@ -37,7 +37,7 @@ fn job(request: &Value) -> String {
     id.unwrap_or_else(|| panic!("no job: {request}"))
 }
 
-/// Reads what the last job has printed, when it has ended or the time is up.
+/// Reads the output of the last job, after its end or the timeout.
 fn reads(request: &Value) -> Answer {
     calls(&[("job_output", json!({"id": job(request), "waitSeconds": 20}))])
 }
@@ -50,7 +50,7 @@ fn stops(request: &Value) -> Answer {
     calls(&[("job_stop", json!({"id": job(request)}))])
 }
 
-/// Goes on with the only session.
+/// Resumes the only session.
 fn resume(machine: &Machine, prompt: &str) -> (Ended, Vec<Value>) {
     let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
     let ended = machine.posse(
@@ -60,7 +60,7 @@ fn resume(machine: &Machine, prompt: &str) -> (Ended, Vec<Value>) {
     (ended, events)
 }
 
-/// Whether a process of that id lives.
+/// True if a process with that id exists.
 fn lives(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
@@ -76,7 +76,7 @@ fn eventually(what: &str, within: Duration, check: impl Fn() -> bool) {
     }
 }
 
-/// The process ids that were written, once there are `count` of them.
+/// The process ids in `file`, once there are `count` of them.
 fn pids(file: &Path, count: usize) -> Vec<String> {
     let read = || -> Vec<String> {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -86,8 +86,8 @@ fn pids(file: &Path, count: usize) -> Vec<String> {
     read()
 }
 
-/// What stays behind if it can: it has left its session, it was started twice, it ignores what asks
-/// it to end.
+/// Processes that are hard to kill: one left its session, one forked twice, one ignores termination
+/// signals.
 const STUBBORN: &str = "trap '' TERM HUP INT; echo $BASHPID >> pids; \
     setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' & \
     (setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' &) & \
@@ -118,7 +118,7 @@ fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
     let [begun, first, _, last, again] = &results[..] else { panic!("{results:?}") };
     let id = begun.split("job ").nth(1).unwrap().split('.').next().unwrap();
     assert!(begun.starts_with("It runs in the background as job c"), "{begun}");
-    // Whether its first line was there already is a matter of luck.
+    // The first line may or may not be there already.
     assert!(first.contains("running for"), "{first}");
     let told = [first.as_str(), last].concat();
     assert_eq!(told.matches("one\n").count(), 1, "{told}");
@@ -126,7 +126,7 @@ fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
     assert!(last.ends_with("8 of 8 bytes read)"), "{last}");
     assert!(again.starts_with(&format!("(job {id}: exit 3")), "{again}");
     assert!(again.contains("nothing new; 8 of 8"), "{again}");
-    // What it printed belongs to its call, and everything is in the journal in its order.
+    // The output belongs to its call, and the journal has all events in order.
     let started = of_type(&events, "job.started");
     assert_eq!(started.len(), 1);
     assert_eq!(started[0]["callId"], *id);
@@ -170,7 +170,7 @@ fn the_end_comes_as_a_message_at_the_next_step() {
 
 #[test]
 fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
-    // Told to by the model.
+    // Stopped by the model.
     let server =
         ModelServer::start(vec![starts(STUBBORN), Answer::By(stops_when_written), says("done")]);
     let machine = Machine::with(&server);
@@ -183,7 +183,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
         assert!(!lives(&pid), "{pid} lives although job_stop has returned");
     }
 
-    // With the session, which was done.
+    // Stopped with its session, which was done.
     let server = ModelServer::start(vec![starts(STUBBORN), Answer::By(waits_until_written)]);
     let machine = Machine::with(&server);
     let (ended, events) = run(&machine, &[]);
@@ -195,7 +195,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
     assert_eq!(over[0]["end"], "session_ended", "{over:?}");
     assert_eq!(events.last().unwrap()["type"], "session.ended");
 
-    // With posse, which was killed.
+    // Killed with posse.
     for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGHUP] {
         let server = ModelServer::start(vec![starts(STUBBORN), Answer::Hold(Vec::new())]);
         let machine = Machine::with(&server);
@@ -210,7 +210,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
     }
 }
 
-/// Says that it is done when the job has written all of its process ids: they are read below.
+/// Ends the turn when the job has written all of its process ids, which the test reads.
 fn waits_until_written(_: &Value) -> Answer {
     std::thread::sleep(Duration::from_secs(1));
     says("done")
@@ -246,7 +246,7 @@ fn a_session_that_goes_on_is_told_what_was_lost() {
     assert!(said.contains("does not run any more: it ended with the process"), "{said}");
     assert!(said.contains("read_file output:c"), "{said}");
     machine.verify();
-    // Once is enough.
+    // It is reported once.
     let (_, events) = resume(&machine, "hm");
     assert_eq!(of_type(&events, "job.ended").len(), 0);
 }
@@ -265,7 +265,7 @@ fn there_are_no_more_of_them_than_are_allowed() {
     assert_eq!(of_type(&events, "job.started").len(), 2);
     assert_eq!(of_type(&events, "job.ended").len(), 2);
 
-    // With none there are no tools for them, and no request mentions them.
+    // With none allowed there are no job tools, and no request mentions them.
     let server = ModelServer::start(vec![starts(wait), says("done")]);
     let more = json!({"tools": {"bash": {"jobs": 0}}});
     let machine = Machine::configured(&server, &more, &json!({}));
@@ -289,7 +289,7 @@ fn only_who_sees_bash_sees_them() {
 fn what_is_denied_in_the_foreground_is_denied_in_the_background() {
     let server = ModelServer::start(vec![starts("touch made"), says("done")]);
     let machine = Machine::with(&server);
-    // Nobody is there to be asked.
+    // Without a terminal, nobody can grant permission.
     let (ended, events) = machine.stream(&["-p", "do it"]);
     ended.assert_code(4);
     assert_eq!(of_type(&events, "job.started").len(), 0);
@@ -365,7 +365,7 @@ fn an_interrupt_stops_the_turn_and_not_the_job() {
     assert!(ended.stdout.contains("session.ended"), "{}", ended.stdout);
 }
 
-/// What an agent that works for another starts, and what it leaves, ends with it.
+/// Jobs of a subagent end with it.
 #[test]
 fn the_job_of_a_child_ends_with_the_child() {
     fn next(request: &Value) -> Answer {
@@ -400,8 +400,8 @@ fn the_job_of_a_child_ends_with_the_child() {
     assert_eq!(running.end().code, Some(130));
 }
 
-/// Sleeps in four processes that have left their session, were started twice, or ignore what asks
-/// them to end.
+/// Sleeps in four processes that have left their session, forked twice, or ignore termination
+/// signals.
 fn sleeps(marker: &str) -> String {
     format!(
         "trap '' TERM HUP INT; setsid sleep {marker} & \
@@ -409,7 +409,7 @@ fn sleeps(marker: &str) -> String {
     )
 }
 
-/// However commands are confined, those in the background are too, and nothing of them is left.
+/// In every sandbox tier, background commands are sandboxed, and none of their processes survives.
 #[test]
 fn jobs_of_every_tier_are_confined_and_die_with_their_session() {
     for (backend, tier) in [("namespaces", "full"), ("bubblewrap", "full"), ("landlock", "reduced")]
@@ -443,7 +443,7 @@ fn jobs_of_every_tier_are_confined_and_die_with_their_session() {
     }
 }
 
-/// A run that outlives its terminal keeps its job; when the run is over the job is, too.
+/// A run that outlives its terminal keeps its job until the run ends.
 #[test]
 fn an_unattended_run_keeps_its_job_without_its_terminal_and_ends_it() {
     let sleep = marker();

@@ -1,6 +1,6 @@
-//! A session of many agents from its beginning to its end: two look side by side, one writes in a
-//! worktree and asks at the root, posse is killed in the middle and goes on, what was written is taken
-//! over, and it has cost what the server has counted.
+//! End-to-end session with several agents: two read concurrently, one writes in a worktree and
+//! requests permission at the root, posse is killed and resumed, the changes are merged, and the
+//! costs match the requests of the server.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -12,11 +12,11 @@ use crate::model_server::{Answer, ModelServer, calls, says};
 use crate::posse::{Ended, Machine, Running};
 use crate::worktree::{git, id_in, machine_with, task, texts};
 
-/// $1 for a million tokens read, $10 for a million written, in micro-USD; the server says that it
-/// has read 100 and written 10 for each request.
+/// $1 per million input tokens, $10 per million output tokens, in micro-USD; the server reports 100
+/// input and 10 output tokens per request.
 const NANO_USD_FOR_A_REQUEST: usize = 100 * 1000 + 10 * 10_000;
 
-/// What any of the four does next.
+/// Next answer for any of the four agents.
 fn next(request: &Value) -> Answer {
     let results = texts(request, "tool");
     let gives = |agent: &str, task: &str| ("delegate_agent", json!({"agent": agent, "task": task}));
@@ -45,7 +45,8 @@ fn next(request: &Value) -> Answer {
     }
 }
 
-/// Follows a driven run, and says yes to every question, until `over`; then that is done.
+/// Follows a run through its control interface, and permits every request, until `over`; then calls
+/// `done`.
 fn follow(
     machine: &Machine,
     args: &[&str],
@@ -99,7 +100,7 @@ fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
     let pairs = |asked: &[(String, String)]| -> Vec<String> {
         asked.iter().map(|(path, tool)| format!("{path}: {tool}")).collect()
     };
-    // What only reads is not asked about; everything else is, at the root, with its path.
+    // Read-only calls need no permission; all others request it at the root, with the agent path.
     assert_eq!(
         pairs(&asked),
         ["build: delegate_agent", "build/worker: edit_file", "build/worker: bash"]
@@ -138,7 +139,7 @@ fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
     assert_eq!(of_worker.len(), 4, "no request was made twice");
     assert!(of_worker[2][1].contains("Whether it took effect is not known"), "{:?}", of_worker[2]);
 
-    // The ledger has what the server has counted, request by request and agent by agent.
+    // The ledger matches the server, request by request and agent by agent.
     let count = requests.len();
     assert_eq!(count, 4 + 2 + 2 + 4);
     let shown = machine.posse(&["sessions", "show", &id, "--cost", "--json", "-v"]);

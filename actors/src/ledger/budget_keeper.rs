@@ -10,7 +10,7 @@ use crate::conversation::{InvocationId, Usage};
 use crate::event::Origin;
 use crate::ledger::accounts::{Accounts, Billing, tokens};
 use crate::ledger::book::{Amount, Answer, Budget, Ledger, Need, Refused};
-use crate::ledger::budget_handle::{Permit, BudgetHandle};
+use crate::ledger::budget_handle::{BudgetHandle, Permit};
 use crate::mailbox::answer;
 
 type Reply = oneshot::Sender<Result<Permit, Refused>>;

@@ -6,7 +6,7 @@ use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 
 use crate::agent_invocation::{Contact, Contacts};
-use crate::ledger::{Price, BudgetHandle};
+use crate::ledger::{BudgetHandle, Price};
 use crate::mailbox::{Handled, Started};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};

@@ -1,4 +1,4 @@
-//! Definitions from everywhere, and what becomes of those that make no sense.
+//! Definitions from all sources, and errors of invalid ones.
 
 use std::fs;
 
@@ -53,7 +53,7 @@ impl Place {
         Roster::load(&self.configured, &folders, &known)
     }
 
-    /// What was refused: code, place without the folder, what.
+    /// Errors: code, location without the folder, message.
     fn refused(&self) -> Vec<String> {
         let base = self.dir.path().canonicalize().unwrap().display().to_string();
         let line = |failure: &Failure| {

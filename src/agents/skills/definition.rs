@@ -1,4 +1,4 @@
-//! The head of a `SKILL.md`: what it has to say, what it may say, and what is only remarked on.
+//! Parses `SKILL.md`: required fields, optional fields, and warnings.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use crate::agents::front_matter::{self, Parsed};
 use crate::agents::instructions::hidden;
 use crate::failure::{Exit, Failure, printable, printable_lines};
 
-/// Characters of a name.
+/// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 64;
-/// Characters of a description.
+/// Maximum length of a description in characters.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Characters of what it needs.
+/// Maximum length of the requirements in characters.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
-/// Lines of a body that the format recommends at most.
+/// Maximum number of body lines that the format recommends.
 const BODY_LINES_MAX: usize = 500;
 
-/// What a `SKILL.md` says.
+/// Parsed `SKILL.md`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) name: String,
@@ -26,13 +26,13 @@ pub(super) struct Head {
     pub(super) compatibility: Option<String>,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) allowed_tools: Vec<String>,
-    /// Only the user activates it.
+    /// Only the user can activate it.
     pub(super) only_user: bool,
-    /// What stands below, hidden characters as visible escapes.
+    /// Text below the front matter, hidden characters as visible escapes.
     pub(super) body: String,
 }
 
-/// Whether skills may be called so.
+/// True if `name` is a valid skill name.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !name.is_empty()
@@ -43,8 +43,8 @@ pub(super) fn is_name(name: &str) -> bool {
         && !name.contains("--")
 }
 
-/// Reads a `SKILL.md` that lies in a folder called `folder` and is shown as `shown`. The remarks
-/// are about what does not keep it from being used.
+/// Parses a `SKILL.md` in a folder named `folder`, shown as `shown`. The remarks are warnings about
+/// usable skills.
 pub(super) fn read(
     bytes: &[u8],
     folder: &str,

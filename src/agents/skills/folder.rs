@@ -1,4 +1,4 @@
-//! The folder of a skill: what is in it, read without following links, within bounds.
+//! Reads the folder of a skill, with limits and without following links.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,37 +12,37 @@ use sha2::{Digest, Sha256};
 
 /// The file that makes a folder a skill.
 pub(super) const MAIN: &str = "SKILL.md";
-/// Bytes of that file.
+/// Maximum size of that file in bytes.
 pub(super) const MAIN_BYTES_MAX: usize = 64 << 10;
-/// Files below a folder.
+/// Maximum number of files in a folder.
 const FILES_MAX: usize = 200;
-/// Folders within folders.
+/// Maximum depth of folders.
 const DEPTH_MAX: usize = 6;
-/// Bytes of a project's skill, which is hashed as a whole.
+/// Maximum total size of a project's skill, which is hashed as a whole, in bytes.
 const SEALED_BYTES_MAX: u64 = 4 << 20;
 
-/// What is in a folder: bytes of each file, by its path with `/`; and what is not told.
+/// Content of a folder: size of each file in bytes, by its path with `/`, and unusable entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) files: BTreeMap<String, u64>,
-    /// Links and what is no file: their paths.
+    /// Paths of links and other entries that are not files.
     pub(super) odd: Vec<String>,
-    /// There is more than is listed.
+    /// True if a limit was exceeded.
     pub(super) cut: bool,
 }
 
-/// A folder as it is at one moment, down to the bytes.
+/// Content of a folder at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sealed {
     /// SHA-256 over names and contents, in hex.
     pub(super) digest: String,
     /// SHA-256 of each file, in hex.
     pub(super) files: BTreeMap<String, String>,
-    /// The bytes of [`MAIN`].
+    /// Content of [`MAIN`].
     pub(super) main: Vec<u8>,
 }
 
-/// Looks through `folder`. `all`: hidden files, too.
+/// Lists `folder`. `all`: includes hidden files.
 pub(super) fn list(folder: &Path, all: bool) -> io::Result<Listing> {
     let mut listing = Listing::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];
@@ -51,7 +51,7 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<Listing> {
         entries.sort_unstable_by_key(fs::DirEntry::file_name);
         for entry in entries {
             let Ok(name) = entry.file_name().into_string() else {
-                // It cannot be asked for.
+                // A name that is not UTF-8 cannot be requested.
                 listing.odd.push(entry.file_name().to_string_lossy().into_owned());
                 continue;
             };
@@ -77,7 +77,7 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Reads all of `folder` to tell later whether it is the same, or says why that cannot be told.
+/// Hashes all of `folder`. Fails with the reason if its content cannot be verified.
 pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
     let text = |error: io::Error| error.to_string();
     let listing = list(folder, true).map_err(text)?;
@@ -105,7 +105,7 @@ pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
     Ok(Sealed { digest: hex(&whole.finalize()), files, main })
 }
 
-/// The bytes of a file below `folder`, at most `limit` and one more, through no link.
+/// Content of a file below `folder`, up to `limit` + 1 bytes, through no link.
 pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
     let mut names = Vec::new();
     for part in Path::new(path).components() {
@@ -132,11 +132,11 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Why a file cannot be read, and what could be.
+/// Reason why a file cannot be read, with a hint.
 pub(super) fn why(error: &io::Error) -> String {
     use nix::libc::{ELOOP, ENOTDIR};
     match error.raw_os_error() {
-        // Whoever follows no links is told of one as of a loop, or of a folder that is none.
+        // Opening without following links fails with `ELOOP` or `ENOTDIR` at a link.
         Some(ELOOP) => "it is a link, and only files that lie in the folder are read".to_owned(),
         Some(ENOTDIR) => {
             "a part of it is a link or no folder, and links are not followed".to_owned()

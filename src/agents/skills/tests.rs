@@ -1,4 +1,4 @@
-//! Folders of skills, right and wrong, and what becomes of them.
+//! Valid and invalid skill folders.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -103,7 +103,7 @@ fn the_users_skills_count_and_the_projects_wait_for_trust() {
         "the project does not take a name of the user's"
     );
 
-    // Nobody has agreed to what is there now, and a running session keeps what it has read.
+    // The changed content is not trusted, and a running session keeps the content that it has read.
     let place = place.file("work/.claude/skills/review/scripts/run.sh", "echo 2");
     let review = skills.find("review").unwrap();
     assert!(review.content().contains("Do review."));
@@ -138,7 +138,7 @@ fn what_cannot_be_sealed_cannot_be_trusted() {
              data is a link or no file, and what is behind it cannot be trusted",
         ]
     );
-    // What commands could run is part of what is trusted, even if no list shows it.
+    // Files that commands could run are part of the trusted content, even if no list shows them.
     let before = project_skills(&place.path("work"))[".posse/skills/hidden"].clone();
     let place = place.file("work/.posse/skills/hidden/.run.sh", "echo 2");
     assert_ne!(project_skills(&place.path("work"))[".posse/skills/hidden"], before);
@@ -255,7 +255,7 @@ fn the_catalog_leaves_out_what_does_not_fit() {
 }
 
 proptest! {
-    /// Whatever is written there, it is a skill whose texts are printable, or a reason with a line.
+    /// Any input results in a skill with printable text, or in an error with a line.
     #[test]
     fn never_falls_over(text in "[-\\n a:\\[\\]{}'\"|>&*!#,0-9\\t\\u{1}\\u{202e}é]{0,160}") {
         let file = format!("---\ndescription: d\n{text}\n---\nbody\n");

@@ -1,4 +1,4 @@
-//! `skill`: activates a skill, or reads one of its files. It reads and does nothing else.
+//! `skill`: activates a skill, or reads one of its files. Read-only.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use crate::agents::skills::{Skill, Skills, TOOL, folder};
 use crate::failure::{nearest, printable, printable_lines};
 
-/// Lines of a file that are given at once.
+/// Maximum number of lines per call.
 const LINES_MAX: usize = 1000;
 
-/// Which skills agents see, by name of the agent; who is not here sees all.
+/// Skills visible to agents, by agent name; an agent without an entry sees all.
 pub type Rights = BTreeMap<String, Vec<String>>;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: TOOL.to_owned(),
@@ -58,7 +58,7 @@ struct Arguments {
     offset: Option<usize>,
 }
 
-/// What is given back.
+/// Prepared result.
 struct Given {
     text: String,
     skill: String,

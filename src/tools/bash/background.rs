@@ -1,4 +1,4 @@
-//! A command that goes on when its call has ended.
+//! Starts background jobs.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::tools::bash::{refused, report};
 use crate::tools::jobs::{Ended, Job, begun};
 use crate::tools::{ToolEnvironment, spill};
 
-/// What is started.
+/// A background command to start.
 pub(super) struct Start {
     pub(super) spawn: Spawn,
     pub(super) besides: Besides,
-    /// One line.
+    /// The command in one line.
     pub(super) summary: String,
-    /// What the model has to know of its arguments.
+    /// Note for the model about its arguments.
     pub(super) note: Option<String>,
 }
 
-/// Ends a job whose call was given up before the model got to know of it.
+/// Stops a job whose call was cancelled before the model got the job id.
 struct UntilKnown<'a>(Option<&'a Job>);
 
 impl Drop for UntilKnown<'_> {
@@ -34,7 +34,7 @@ impl Drop for UntilKnown<'_> {
     }
 }
 
-/// Starts the command, and returns when it runs or cannot.
+/// Starts the command, and returns when it runs or has failed to start.
 pub(super) async fn start(
     env: &ToolEnvironment,
     sandbox: Arc<Sandbox>,
@@ -50,7 +50,7 @@ pub(super) async fn start(
         Err(refused) => return ToolOutput::error(refused),
     };
     spawn.stop = Some(stop);
-    // All of it goes to the file, from which it is read.
+    // All output goes to the file, from which it is read.
     spawn.output_bytes_max = 0;
     let mut known = UntilKnown(Some(&job));
     let (enforced, runs) = oneshot::channel();
@@ -73,7 +73,7 @@ pub(super) async fn start(
     output
 }
 
-/// Runs the command to its end, and says what happens.
+/// Runs the command to its end, and reports the events.
 async fn attend(
     job: Arc<Job>,
     sandbox: Arc<Sandbox>,
@@ -93,7 +93,7 @@ async fn attend(
         };
         aftermath.say(After::Fact(Box::new(event)));
         if let Some(enforced) = enforced.take() {
-            // In this order in the journal: begun, then known to the model, then ended.
+            // Order in the journal: started, then known to the model, then ended.
             job.begun();
             enforced.send(()).ok();
         }

@@ -1,4 +1,5 @@
-//! What `bash` prepares and refuses; running is tested with the real helper in `tests/it/exec.rs`.
+//! Calls that `bash` prepares or refuses; running is tested with the real helper in
+//! `tests/it/exec.rs`.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! One text in the place of another, as all tools that edit do it.
+//! Replacement of one text by another, shared by the tools that edit.
 
 use std::slice;
 
@@ -10,10 +10,10 @@ use super::{fuzzy, nearest};
 use crate::tools::change::FILE_BYTES_MAX;
 use crate::tools::text::{count, is_binary, lines_ended};
 
-/// Lines that are named when a text is found more than once.
+/// Maximum number of line numbers listed when a text occurs more than once.
 const LINES_NAMED_MAX: usize = 20;
 
-/// What is to be replaced by what.
+/// Replacement of one text by another.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Edit {
@@ -27,14 +27,14 @@ pub(crate) struct Edit {
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) after: Vec<u8>,
-    /// What the model should know about it.
+    /// Notes for the model.
     pub(crate) notes: Vec<String>,
-    /// Whether the text was only nearly there.
+    /// True if the text matched only approximately.
     pub(crate) fuzzy: bool,
 }
 
 impl Edit {
-    /// Refuses what would not change anything, whatever the file is.
+    /// Fails if the edit cannot change any file.
     pub(crate) fn require_change(&self) -> Result<(), ToolError> {
         if self.old_string == self.new_string {
             let why = "oldString and newString are the same; nothing would change";
@@ -43,8 +43,8 @@ impl Edit {
         Ok(())
     }
 
-    /// The file `shown`, whose bytes are `before`, after the edit. With `fuzzy` a text that is not
-    /// there may be one that nearly is.
+    /// Applies the edit to the content `before` of the file `shown`. With `fuzzy`, a text without
+    /// an exact match may match approximately.
     pub(crate) fn apply(&self, before: &[u8], shown: &str, fuzzy: bool) -> Result<Step, ToolError> {
         if is_binary(before) {
             return Err(ToolError::new(
@@ -90,7 +90,7 @@ impl Edit {
         Ok(Step { after, notes, fuzzy: is_fuzzy })
     }
 
-    /// The file with the only text replaced that nearly is the wanted one.
+    /// Replaces the only approximate match.
     fn nearly(&self, before: &[u8], shown: &str) -> Result<Edited, ToolError> {
         match fuzzy::find(before, &self.old_string).as_slice() {
             [] => Err(self.nowhere(before, shown)),

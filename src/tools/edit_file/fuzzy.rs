@@ -1,24 +1,24 @@
-//! A text that is nearly there: the same but for blanks at the ends of lines, the shapes of
-//! quotes and dashes, and the kinds of spaces.
+//! Approximate match: equal except for blanks at line ends, the shapes of quotes and dashes, and
+//! the kinds of spaces.
 //!
-//! What is replaced are the bytes of the file that the text stands for, and none beside them.
+//! The replaced bytes are exactly those of the matching text in the file.
 
 use std::iter::Peekable;
 use std::ops::Range;
 
 /// Larger files are searched for the exact text only.
 const FILE_BYTES_MAX: usize = 8 << 20;
-/// More places than this are not counted.
+/// Maximum number of matches that are counted.
 const PLACES_MAX: usize = 100;
 
-/// What stands for bytes that are no text: no string of a model has it.
+/// Replacement for bytes that are not UTF-8: it does not occur in strings of a model.
 const NO_TEXT: char = '\u{10ffff}';
 
-/// What the model is told.
+/// Note for the model.
 pub(super) const NOTE: &str = "fuzzy match: the text there differs from oldString in trailing \
                                blanks, quotes, dashes or kinds of spaces; look at the diff";
 
-/// Where `file` nearly has `old`.
+/// Ranges of `file` that match `old` approximately.
 pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if file.len() > FILE_BYTES_MAX {
         return Vec::new();
@@ -43,13 +43,13 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
         if places.len() >= PLACES_MAX {
             break;
         }
-        // The next one may overlap this one: then none is the only one.
+        // The next match may overlap this one, which makes the match ambiguous.
         from = at + text[at..].chars().next().map_or(1, char::len_utf8);
     }
     originals(file, &places)
 }
 
-/// The bytes of `file` that parts of its plain text stand for.
+/// The byte ranges of `file` for ranges of its normalized text.
 fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut found = vec![0..0; places.len()];
     let mut at = 0;
@@ -68,7 +68,7 @@ fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     found
 }
 
-/// The characters of a text as they are compared, each with the bytes that it stands for.
+/// The normalized characters of a text, each with its byte range.
 fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     let mut start = 0;
     let characters = bytes.utf8_chunks().flat_map(move |chunk| {
@@ -83,10 +83,10 @@ fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     Plain { rest: characters.peekable(), held: Vec::new() }
 }
 
-/// Leaves out blanks before the end of a line, and the CR of a CR LF.
+/// Omits blanks before the end of a line, and the CR of a CR LF.
 struct Plain<I: Iterator<Item = (char, Range<usize>)>> {
     rest: Peekable<I>,
-    /// Blanks, or what follows them, that come out next; the last one first.
+    /// Blanks, or what follows them, to return next; the last one first.
     held: Vec<(char, Range<usize>)>,
 }
 
@@ -102,7 +102,7 @@ impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for Plain<I> {
             self.held.push(blank);
         }
         if let Some((_, range)) = self.rest.next_if(|(c, _)| *c == '\n') {
-            // A CR right before it is part of the line's end.
+            // A CR right before it is part of the line end.
             let start = match self.held.last() {
                 Some(('\r', cr)) => cr.start,
                 _ => range.start,
@@ -118,7 +118,7 @@ impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for Plain<I> {
     }
 }
 
-/// One character for all that look alike.
+/// Maps characters that look alike to one of them.
 fn alike(c: char) -> char {
     match c {
         '\u{2018}'..='\u{201b}' | '\u{2032}' => '\'',

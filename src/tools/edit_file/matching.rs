@@ -1,6 +1,6 @@
-//! Where a text is in a file, and what the file is with another in its place.
+//! Exact matches of a text in a file, and their replacement.
 //!
-//! Works on bytes: whatever is not part of a match comes out as it went in.
+//! Works on bytes: everything outside of a match stays unchanged.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,24 +11,24 @@ use crate::tools::text::{lines_ended, with_crlf};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Edited {
     pub(super) after: Vec<u8>,
-    /// The line that each replaced text started in, from 1.
+    /// First line of each replaced text, from 1.
     pub(super) lines: Vec<usize>,
-    /// The line of another place that the text is at, overlapping the only one replaced.
+    /// Line of a further match that overlaps the only replaced one.
     pub(super) overlap: Option<usize>,
-    /// Whether line numbers had to be taken off the strings first.
+    /// True if line numbers were removed from the strings before matching.
     pub(super) unnumbered: bool,
 }
 
-/// A file would become too large.
+/// The file would exceed its size limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Replaces every `old` in `file` by `new`. `None` says that there is none.
+/// Replaces every `old` in `file` by `new`. `None`: there is no match.
 ///
-/// LF in `old` matches CR LF too, and then LF in `new` becomes what the lines there end with.
-/// Line numbers as `read_file` shows them are taken off if there is no match with them.
+/// LF in `old` also matches CR LF, and then LF in `new` becomes the line end used there. Line
+/// numbers as shown by `read_file` are removed from the strings if there is no match with them.
 ///
-/// Fails if the file would become larger than `room`.
+/// Fails if the file would become larger than `room` bytes.
 pub(super) fn replace(
     file: &[u8],
     old: &str,
@@ -44,7 +44,7 @@ pub(super) fn replace(
     Ok(edited.map(|edited| Edited { unnumbered: true, ..edited }))
 }
 
-/// Whether `file` has `old`, with or without line numbers.
+/// True if `file` contains `old`, with or without line numbers.
 pub(crate) fn contains(file: &[u8], old: &str) -> bool {
     let has = |old: &str| !old.is_empty() && !find(file, old).0.is_empty();
     has(old) || without_numbers(old).is_some_and(|bare| has(&bare))
@@ -69,14 +69,14 @@ fn replace_exactly(
     if added > removed && (file.len() - removed).saturating_add(added) > room {
         return Err(TooLarge);
     }
-    // CR in a string means that it is about line endings; then nothing is adapted.
+    // A CR in the string means that it is about line ends; then nothing is adapted.
     let edited = splice(file, &ranges, new, !old.contains('\r'));
     let overlap = overlap.map(|at| 1 + lines_ended(&file[..at]));
     Ok(Some(Edited { overlap, ..edited }))
 }
 
-/// Puts `new` into the place of every one of `ranges`, which are in order and do not overlap.
-/// With `adapt`, LF in `new` becomes what lines end with there, unless `new` has CR itself.
+/// Replaces every one of `ranges`, which are sorted and do not overlap, by `new`. With `adapt`, LF
+/// in `new` becomes the line end used there, unless `new` contains CR.
 pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: bool) -> Edited {
     let adapt = adapt && !new.contains('\r') && new.contains('\n');
     let mut after = Vec::with_capacity(file.len() + new.len() * ranges.len());
@@ -98,8 +98,8 @@ pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: boo
     Edited { after, lines, overlap: None, unnumbered: false }
 }
 
-/// Where `old` is in `file`, without overlaps; and if it is there once, where it is once more if
-/// overlaps count.
+/// Matches of `old` in `file` without overlaps. If there is only one, also the position of a
+/// further match that overlaps it.
 fn find(file: &[u8], old: &str) -> (Vec<Range<usize>>, Option<usize>) {
     if old.contains('\r') || !file.windows(2).any(|pair| pair == b"\r\n") {
         let ranges = find_bytes(file, old);
@@ -121,7 +121,7 @@ fn find_overlap(file: &[u8], old: &str, ranges: &[Range<usize>]) -> Option<usize
     find_bytes(&file[start..end], old).first().map(|range| start + range.start)
 }
 
-/// Where the bytes of `old` are. `old` is UTF-8, so it cannot reach into bytes that are not.
+/// Matches of the bytes of `old`, which is valid UTF-8 and thus cannot match invalid bytes.
 fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let mut start = 0;
@@ -134,7 +134,7 @@ fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// `file` with LF for CR LF, and where in it the LF are that lost a CR.
+/// `file` with LF for CR LF, and the positions of the LF that lost a CR.
 fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let mut plain = Vec::with_capacity(file.len());
     let mut removed = Vec::new();
@@ -148,7 +148,7 @@ fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (plain, removed)
 }
 
-/// Whether lines end with CR LF at `range`: within it, else after it, else before it.
+/// True if lines end with CR LF at `range`: within it, else after it, else before it.
 fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     let next = file[range.start..].iter().position(|byte| *byte == b'\n');
     let end = next.map(|offset| range.start + offset);
@@ -156,7 +156,7 @@ fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     end.is_some_and(|end| end > 0 && file[end - 1] == b'\r')
 }
 
-/// `text` without the line numbers that `read_file` puts before each line, if all have one.
+/// `text` without the line numbers of `read_file`, if every line has one.
 fn without_numbers(text: &str) -> Option<String> {
     let mut bare = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

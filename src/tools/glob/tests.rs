@@ -1,4 +1,4 @@
-//! What `glob` lists, in which order, and how it says that there is more.
+//! Paths that `glob` lists, their order, and the note about omitted paths.
 
 use std::fs::File;
 use std::time::SystemTime;

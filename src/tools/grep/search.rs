@@ -1,7 +1,7 @@
-//! Searching the files below a folder for a pattern, in the order of their paths.
+//! Searches the files below a folder for a pattern, in the order of their paths.
 //!
-//! Files are opened beneath the folder and through no link, whatever their paths have become
-//! since they were listed. Secrets are not opened.
+//! Files are opened beneath the folder and through no link, even if their paths have changed since
+//! they were listed. Secret files are not opened.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,78 +25,79 @@ use crate::tools::listing::{self, Stop};
 use crate::tools::workspace::links::{Linked, SecretLinks};
 use crate::tools::workspace::{Entry, Kind, open_beneath};
 
-/// Files that one thread takes at a time.
+/// Number of files that one thread takes at a time.
 const BATCH: usize = 32;
 
-/// From this many files on it pays to search with more than one thread.
+/// From this many files on, several threads search faster than one.
 const SMALL: usize = 256;
 
-/// A line that needs more memory than this is not searched, nor the rest of its file.
+/// The search of a file ends at a line that needs more memory than this, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Reads of one file, of at most 64 KiB each, after which the clock is read.
+/// Number of reads of one file, of at most 64 KiB each, after which the clock is read.
 const READS_PER_CLOCK: u32 = 8;
 
-/// Characters of a line that are shown.
+/// Maximum number of characters shown of a line.
 const LINE_CHARS_MAX: usize = 500;
 
-/// Characters of a long line before the match.
+/// Characters shown before the match in a long line.
 const BEFORE_MATCH: usize = 100;
 
-/// What to look for.
+/// Search parameters.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// The pattern.
     pub matcher: RegexMatcher,
-    /// Which files, by their path below the folder.
+    /// Filter on the path relative to the folder.
     pub glob: Option<GlobMatcher>,
-    /// Lines around each match.
+    /// Context lines around each match.
     pub context: usize,
-    /// Absolute paths of files that are searched although they look like secrets.
+    /// Absolute paths of files that are searched although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// What tells a secret under another name.
+    /// Index of hard links of secret files.
     pub links: Option<Arc<SecretLinks>>,
 }
 
-/// A line that was found, or one beside it.
+/// A matching line or a context line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// From 1.
+    /// Line number, from 1.
     pub number: u64,
     /// At most 500 characters, with control characters escaped.
     pub text: String,
-    /// Whether the pattern matches here; otherwise it is context.
+    /// True if the pattern matches; false for a context line.
     pub is_match: bool,
-    /// Whether lines are missing between the one before and this one.
+    /// True if lines are omitted between the previous line and this one.
     pub is_after_gap: bool,
 }
 
-/// What was found in one file.
+/// Matches in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hits {
-    /// The file, below the folder.
+    /// Path relative to the folder.
     pub path: PathBuf,
     /// In order.
     pub lines: Vec<Line>,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Files with a match, sorted by path.
     pub files: Vec<Hits>,
-    /// Matching lines in `files`.
+    /// Number of matching lines in `files`.
     pub matches: usize,
-    /// Files that were searched.
+    /// Number of files searched.
     pub searched: usize,
-    /// Whether there may be more: enough was found, or time was up.
+    /// True if there may be more matches: the limit or the deadline was reached.
     pub is_cut: bool,
-    /// Files that were skipped because they hold secrets.
+    /// Number of files skipped because they are secret.
     pub secrets: usize,
 }
 
-/// Searches below `folder`, which is absolute, resolved and open as `directory`, until there are
-/// `matches_max` matches; `usize::MAX` leaves nothing out. `below_root` is the folder's path below its workspace root.
+/// Searches below `folder`, which is absolute, resolved and open as `directory`, up to
+/// `matches_max` matches; `usize::MAX` is unlimited. `below_root` is the folder's path relative to
+/// its workspace root.
 pub fn tree(
     folder: &Path,
     directory: &OwnedFd,
@@ -145,8 +146,8 @@ pub fn tree(
     found
 }
 
-/// Searches every file as soon as it is found: where nothing is left out, there is no need to
-/// know first which files come before it.
+/// Searches every file as soon as it is listed. Without a limit, the order of files does not
+/// matter.
 fn everything(
     folder: &Path,
     directory: &OwnedFd,
@@ -200,7 +201,7 @@ fn everything(
     found
 }
 
-/// What one thread has found, and hands over when it is done.
+/// Results of one thread, handed over on drop.
 struct Part<'a> {
     found: Found,
     all: &'a Mutex<Found>,
@@ -222,12 +223,12 @@ enum Opened {
     Nothing,
 }
 
-/// Opens a file to search it, unless it is something else by now.
+/// Opens a file for the search, unless its type has changed since.
 fn open(directory: &OwnedFd, path: &Path, query: &Query) -> Opened {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let Ok(opened) = open_beneath(directory, path, flags) else { return Opened::Nothing };
     match Entry::of(&opened) {
-        // A pipe or device may have taken the file's place.
+        // A pipe or device may have replaced the file.
         Ok(entry) if entry.kind == Kind::File => match &query.links {
             Some(links) if entry.links > 1 && links.judge(&entry) != Linked::Open => Opened::Secret,
             _ => Opened::File(File::from(opened)),
@@ -248,7 +249,7 @@ pub fn file(path: PathBuf, file: File, query: &Query, matches_max: usize, stop: 
     found
 }
 
-/// What several threads share.
+/// State shared by several threads.
 struct Work<'a> {
     files: &'a [PathBuf],
     directory: &'a OwnedFd,
@@ -261,7 +262,7 @@ struct Work<'a> {
     done: Mutex<Done>,
 }
 
-/// Batches that were searched: number of files, and hits, by the number of their first file.
+/// Finished batches: number of files, and hits, by the index of their first file.
 #[derive(Default)]
 struct Done {
     batches: BTreeMap<usize, (usize, Vec<Hits>)>,
@@ -312,7 +313,7 @@ impl Work<'_> {
 }
 
 impl Done {
-    /// Whether the batches from the beginning, without a hole, have more than enough matches.
+    /// True if the contiguous batches from the beginning have more than enough matches.
     fn is_enough(&self, matches_max: usize) -> bool {
         let mut matches = 0;
         for (expected, (first, (_, hits))) in self.batches.iter().enumerate() {
@@ -348,7 +349,7 @@ impl Done {
 }
 
 impl Hits {
-    /// Lines that match.
+    /// Number of matching lines.
     pub fn matches(&self) -> usize {
         self.lines.iter().filter(|line| line.is_match).count()
     }
@@ -366,7 +367,7 @@ impl Hits {
 }
 
 fn searcher(query: &Query) -> Searcher {
-    // Never a memory map: a file that shrinks meanwhile would kill us.
+    // Never a memory map: a file that shrinks meanwhile would kill the process.
     SearcherBuilder::new()
         .line_number(true)
         .before_context(query.context)
@@ -392,7 +393,7 @@ fn search(
     }
 }
 
-/// A file that seems to end when it is time to stop.
+/// A reader that reports the end of the file when the search must stop.
 struct Interruptible<'a> {
     file: File,
     stop: &'a Stop,
@@ -448,7 +449,7 @@ impl Sink for Collector<'_> {
     }
 
     fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
-        // What was found before it turned out to be no text is none either.
+        // A file that turns out to be binary has no matches.
         if finish.binary_byte_offset().is_some() {
             self.lines.clear();
         }
@@ -456,7 +457,7 @@ impl Sink for Collector<'_> {
     }
 }
 
-/// A line for the model. Of a long one, the part around the match.
+/// A line for the model, shortened to the part around the match.
 fn shown(bytes: &[u8], matcher: Option<&RegexMatcher>) -> String {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
@@ -465,7 +466,7 @@ fn shown(bytes: &[u8], matcher: Option<&RegexMatcher>) -> String {
     }
     let found = matcher.and_then(|matcher| matcher.find(bytes).ok().flatten());
     let at = found.map_or(0, |found| found.start());
-    // As many bytes as the characters could need at most.
+    // As many bytes as the characters can need at most.
     let from = if at > LINE_CHARS_MAX - BEFORE_MATCH { at - BEFORE_MATCH } else { 0 };
     let window = &bytes[from..bytes.len().min(from + LINE_CHARS_MAX * 4)];
     let window = if from > 0 { crate::tools::output::whole_start(window) } else { window };

@@ -1,4 +1,4 @@
-//! What `grep` finds, shows and refuses.
+//! Matches, output and errors of `grep`.
 
 use serde_json::json;
 
@@ -44,7 +44,7 @@ fn finds_lines_in_files_that_matter_sorted_by_path() {
     let found = grep(&desk, &json!({"pattern": "two", "path": "a.rs", "context": 1}));
     assert_eq!(found, "a.rs-1-fn one() {}\na.rs:2:fn two() {}\na.rs-3-// end\n");
     assert_eq!(grep(&desk, &json!({"pattern": "three"})), "no match in 5 files");
-    // Whoever names an ignored file gets it.
+    // An ignored file is searched if it is named.
     assert_eq!(grep(&desk, &json!({"pattern": "one", "path": "x.log"})), "x.log:1:one\n");
     assert_eq!(grep(&desk, &json!({"pattern": "one", "path": "bin.dat"})), "no match in 1 files");
 }

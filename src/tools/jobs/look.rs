@@ -1,4 +1,4 @@
-//! `job_output` and `job_stop`: what an agent does with its commands in the background.
+//! `job_output` and `job_stop`: reading and stopping background jobs.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::tools::{ToolEnvironment, digest, output, parsed, payload, spec, spill
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
 
-/// The longest that a call waits.
+/// Maximum wait of a call, in seconds.
 const WAIT_SECONDS_MAX: f64 = 600.0;
 
-/// Bytes of a result that are left for what is said around the text.
+/// Bytes of a result reserved for the text around the output.
 const FRAME_BYTES: usize = 2048;
 
 /// The tools for jobs that [`bash`](crate::tools::bash) starts.
@@ -108,7 +108,7 @@ impl Tool for JobOutput {
             };
             let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
             let waiting = job.wait();
-            // What there is when the time is up is what was asked for.
+            // After the timeout, the output so far is returned.
             tokio::time::timeout(Duration::from_secs_f64(wait), job.over()).await.ok();
             let shown = show(&job, from, context.output_bytes_max);
             drop(waiting);
@@ -157,7 +157,7 @@ impl Tool for JobStop {
     }
 }
 
-/// What an agent does with what is its own needs no other permission than that it was started.
+/// An agent needs no further permission for jobs that it was allowed to start.
 fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prepared {
     let action = Action {
         tool: tool.to_owned(),
@@ -195,7 +195,7 @@ fn list(jobs: &Jobs, call: &CallContext) -> ToolOutput {
     ToolOutput::text(text)
 }
 
-/// `running for 3.1 s`, or how it ended.
+/// `running for 3.1 s`, or the result.
 fn state(job: &Job) -> String {
     let seconds = job.ran_for().as_secs_f64();
     match job.ended() {
@@ -204,7 +204,7 @@ fn state(job: &Job) -> String {
     }
 }
 
-/// What it has printed, and how it is.
+/// Output and state of the job.
 fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
     #[expect(
         clippy::cast_possible_truncation,
@@ -212,7 +212,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
         reason = "that is the point"
     )]
     let from = from.map(|from| from.max(0.0) as u64);
-    // Before it is read: what comes in between belongs to the next look.
+    // Taken before the output is read: later output belongs to the next call.
     let ended = job.ended();
     let read_to = job.read_to.load(Ordering::Acquire);
     let room = bytes_max.saturating_sub(FRAME_BYTES).max(FRAME_BYTES);
@@ -261,7 +261,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
     }))
 }
 
-/// What the agent reads when a command has begun.
+/// Result of the call that starts a job.
 pub(crate) fn begun(id: &CallId) -> ToolOutput {
     ToolOutput::text(format!(
         "It runs in the background as job {id}. You are told when it ends; job_output \

@@ -1,4 +1,4 @@
-//! A part of what a job printed: where it begins, where the next one does, and what was left out.
+//! One page of a job's output: its range, and the number of bytes left out.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -7,30 +7,31 @@ use std::path::Path;
 
 use crate::tools::output;
 
-/// A part of an output.
+/// One page of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Page {
-    /// As text for a model.
+    /// Text for a model.
     pub(super) text: String,
-    /// The byte that it begins with.
+    /// Offset of the first byte.
     pub(super) from: u64,
-    /// The byte after it.
+    /// Offset after the last byte.
     pub(super) next: u64,
-    /// Bytes that there are.
+    /// Size of the output, in bytes.
     pub(super) total: u64,
 }
 
-/// Why there is no page.
+/// Reason why a page cannot be returned.
 #[derive(Debug)]
 pub(super) enum NoPage {
-    /// There are only so many bytes.
+    /// The offset is beyond the end; the size of the output.
     Beyond(u64),
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
 }
 
-/// Reads at most `bytes_max` bytes. With `from` those that begin there; else what is new after
-/// `read_to`, and of too much the newest. `grows`: what is missing of the last character may come.
+/// Reads at most `bytes_max` bytes. With `from`, starts there; otherwise returns the new output
+/// after `read_to`, and of too much the newest part. `grows`: an incomplete last character may
+/// still be completed.
 pub(super) fn read(
     path: &Path,
     from: Option<u64>,
@@ -40,7 +41,7 @@ pub(super) fn read(
 ) -> Result<Page, NoPage> {
     let file = match File::open(path) {
         Ok(file) => file,
-        // It has printed nothing yet.
+        // The command has not printed anything yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return if from.unwrap_or(0) == 0 {
                 Ok(Page::default())
@@ -94,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pages one after the other are the whole text, wherever they are cut.
+        /// Consecutive pages form the whole text for any page size.
         #[test]
         fn pages_are_the_whole(text in "(a|é|€|😀|\n){0,60}", max in 4_usize..20) {
             let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Who is told of the end of a job, by whom, and how often; and whose jobs end with whom.
+//! Notifications about the end of a job (sender, receiver, count), and ownership of jobs.
 
 use posse_actors::conversation::{InvocationId, text_of};
 
 use super::*;
 
-/// What jobs say, in their order.
+/// Recorded notifications, in order.
 type Heard = Arc<Mutex<Vec<After>>>;
 
 fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
@@ -59,7 +59,7 @@ fn records(heard: &Heard) -> usize {
 #[test]
 fn an_agent_is_told_once_and_by_whoever_waits() {
     let jobs = Jobs::new(8);
-    // Nobody waits: a message.
+    // No call waits: the agent gets a message.
     let (job, _told, heard) = start(&jobs, &call("c1", "i1", None));
     end(&job, JobEnd::Exited);
     assert_eq!(
@@ -73,7 +73,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(job.wait());
     assert_eq!((notices(&heard).len(), records(&heard)), (1, 1));
 
-    // A call waits, and tells.
+    // A call waits and reports the end.
     let (job, _told, heard) = start(&jobs, &call("c2", "i1", None));
     let waiting = job.wait();
     end(&job, JobEnd::Exited);
@@ -81,7 +81,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(waiting);
     assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));
 
-    // A call waited, and was given up before it could tell.
+    // A call waited, and was cancelled before it could report.
     let (job, _told, heard) = start(&jobs, &call("c3", "i1", None));
     let waiting = job.wait();
     end(&job, JobEnd::Exited);
@@ -89,14 +89,14 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(waiting);
     assert_eq!(notices(&heard).len(), 1);
 
-    // A call had waited, and was given up before it ended.
+    // A call had waited, and was cancelled before the job ended.
     let (job, _told, heard) = start(&jobs, &call("c4", "i1", None));
     drop(job.wait());
     assert_eq!(notices(&heard).len(), 0);
     end(&job, JobEnd::Exited);
     assert_eq!(notices(&heard).len(), 1);
 
-    // The session ends: who goes on with it is told then.
+    // The session ends: a resumed session reports it.
     let (job, _told, heard) = start(&jobs, &call("c5", "i1", None));
     end(&job, JobEnd::SessionEnded);
     assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));
@@ -112,7 +112,7 @@ fn a_place_is_free_when_one_has_ended() {
     assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
     end(&one, JobEnd::Exited);
     start(&jobs, &third);
-    // Those that have ended are known for a while, and not for ever.
+    // Ended jobs are listed up to a limit.
     let jobs = Jobs::new(1);
     for nth in 0..200 {
         let (job, _, _) = start(&jobs, &call(&format!("y{nth}"), "i1", None));
@@ -133,7 +133,7 @@ async fn each_ends_with_its_own_and_is_seen_by_its_own() {
         jobs.of(&call.origin).iter().map(|job| job.id.to_string()).collect()
     };
     assert_eq!(ids(&main), ["c1", "c2", "c3"]);
-    // The main agent of the next prompt is the same agent.
+    // The main agent of the next prompt counts as the same agent.
     assert_eq!(ids(&call("c9", "i9", None)), ["c1", "c2", "c3"]);
     assert_eq!((ids(&child), ids(&other)), (vec!["c2".to_owned()], vec!["c3".to_owned()]));
 

@@ -1,4 +1,4 @@
-//! Lines of a file, numbered, without ever holding more of it than is shown.
+//! Reads a numbered slice of a file without holding more of it than is shown.
 
 use std::fmt::Write;
 use std::io::{self, BufRead, Read};
@@ -9,33 +9,33 @@ use serde_json::json;
 use crate::tools::SMALL_BYTES;
 use crate::tools::text::{BOM, is_binary, lines_ended};
 
-/// Lines of one call, if it does not say.
+/// Default number of lines per call.
 pub(super) const LINES_DEFAULT: u64 = 2000;
-/// Lines of one call, at most.
+/// Maximum number of lines per call.
 pub(super) const LINES_MAX: u64 = 5000;
-/// Bytes of one call, at most.
+/// Maximum number of bytes per call.
 const PAGE_BYTES_MAX: usize = 256 << 10;
-/// The rest of a longer line is left out.
+/// Maximum number of bytes shown of a line.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// Lines are counted up to here; beyond it "at least" is good enough.
+/// Lines are counted up to this offset; beyond it the count is a lower bound.
 const COUNTED_BYTES_MAX: u64 = 64 << 20;
-/// How much of a large file is read at once.
+/// Chunk size for large files.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Which lines are wanted.
+/// Requested range of lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
-    /// The first, from 1.
+    /// First line, from 1.
     pub(super) offset: u64,
-    /// How many.
+    /// Number of lines.
     pub(super) limit: u64,
 }
 
-/// What came of it.
+/// Result of reading a slice.
 pub(super) enum Page {
     /// Not text.
     Binary {
-        /// Bytes of the file.
+        /// File size in bytes.
         size: u64,
     },
     /// Lines.
@@ -45,17 +45,17 @@ pub(super) enum Page {
 /// Some lines of a file.
 pub(super) struct Lines {
     slice: Slice,
-    /// The lines, each with its number.
+    /// The numbered lines.
     text: String,
-    /// How many.
+    /// Number of lines shown.
     shown: u64,
-    /// Lines of the whole file, as far as they were counted.
+    /// Number of lines in the file, as far as they were counted.
     total: u64,
-    /// Whether the whole file was counted.
+    /// True if the whole file was counted.
     complete: bool,
-    /// Whether some bytes were not UTF-8.
+    /// True if some bytes were not UTF-8.
     lossy: bool,
-    /// Whether a line that is shown ended with CR LF.
+    /// True if a line shown ends with CR LF.
     crlf: bool,
 }
 
@@ -108,16 +108,16 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Goes through a file once, chunk by chunk.
+/// State of one pass over a file, chunk by chunk.
 struct Scan {
     slice: Slice,
-    /// The line that comes next, or goes on.
+    /// Number of the next or current line.
     line: u64,
-    /// Whether that line has begun.
+    /// True if that line has begun.
     begun: bool,
-    /// What is kept of it, if it is wanted.
+    /// Buffered part of it, if it is in the slice.
     kept: Vec<u8>,
-    /// How long it is.
+    /// Its length in bytes.
     length: usize,
     lines: Lines,
 }
@@ -150,7 +150,7 @@ impl Scan {
         }
     }
 
-    /// Goes to the first wanted line, or through all of `bytes`.
+    /// Skips to the first line of the slice, or all of `bytes`.
     fn skip<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
         let wanted = self.slice.offset - self.line;
         let ended = lines_ended(bytes) as u64;
@@ -167,7 +167,7 @@ impl Scan {
         bytes
     }
 
-    /// Takes one wanted line, or as much of it as there is.
+    /// Takes one line of the slice, or the available part of it.
     fn collect<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         let taken = skip_line(&mut rest);
@@ -195,7 +195,7 @@ impl Scan {
         self.length = 0;
     }
 
-    /// Shows a line that is `length` bytes long, of which `line` are at hand.
+    /// Shows a line that is `length` bytes long; `line` holds its beginning.
     fn emit(&mut self, line: &[u8], length: usize) {
         let bare = line.strip_suffix(b"\n").unwrap_or(line);
         let lines = &mut self.lines;
@@ -232,14 +232,14 @@ impl Scan {
     }
 }
 
-/// Moves `bytes` behind their first LF, or to their end, and says how far that is.
+/// Moves `bytes` after their first LF, or to their end. Returns the distance.
 fn skip_line(bytes: &mut &[u8]) -> usize {
     // Reading from memory cannot fail.
     bytes.skip_until(b'\n').unwrap_or(0)
 }
 
 impl Page {
-    /// Whether all of the file was read to make it.
+    /// True if the whole file was read.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             Page::Binary { .. } => false,
@@ -247,7 +247,7 @@ impl Page {
         }
     }
 
-    /// What the model gets to read of the file that it knows as `shown`.
+    /// The result for the model, which knows the file as `shown`.
     pub(super) fn into_output(self, shown: &str) -> ToolOutput {
         match self {
             Page::Binary { size } => ToolOutput::error(format!(

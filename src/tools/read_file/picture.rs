@@ -1,4 +1,4 @@
-//! An image, as something to look at.
+//! Reads an image file.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,14 +16,14 @@ use crate::tools::change::failed;
 use crate::tools::reads::Part;
 use crate::tools::text;
 
-/// Whether the file begins like an image that can be shown.
+/// True if the file starts like an image of a supported format.
 pub(super) fn is_image(file: &File) -> bool {
     let mut start = [0; 16];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
     Format::of(&start[..length]).is_some()
 }
 
-/// Why a binary file cannot be shown, if it is a picture of another kind.
+/// Error for an image of an unsupported format; `None` for other binary files.
 pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
     let mut start = [0; 512];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
@@ -33,7 +33,7 @@ pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
     )))
 }
 
-/// The image, or in its place the reason why there is none.
+/// Loads the image, or returns a placeholder with the reason of the failure.
 pub(super) fn read(reading: Reading, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
     let Reading { file, shown, path, .. } = reading;
     let mut bytes = Vec::new();
@@ -68,7 +68,7 @@ pub(super) fn read(reading: Reading, env: &ToolEnvironment, call: &CallContext) 
     output
 }
 
-/// What the model reads instead of an image.
+/// Text for the model in place of an image.
 fn placeholder(shown: &str, failure: &Failure) -> String {
     let Failure { code, what, fix, .. } = failure;
     let fix = fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();

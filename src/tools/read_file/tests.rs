@@ -16,7 +16,7 @@ fn ask(desk: &Desk, arguments: &Value) -> String {
     desk.ask("read_file", arguments)
 }
 
-/// What a model reads of `bytes`.
+/// Text that a model gets for `bytes`.
 fn shown(bytes: &[u8], offset: u64, limit: u64) -> String {
     let page = read(bytes, bytes.len() as u64, Slice { offset, limit }, &|| false).unwrap();
     text_of(&page.into_output("f").content)
@@ -97,7 +97,7 @@ fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
     let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::End(0)).unwrap();
     file.write_all(&b"line\n".repeat(20 << 10)).unwrap();
-    // The rest of a sparse file costs nothing to make.
+    // The rest of a sparse file costs nothing to create.
     file.seek(SeekFrom::Start(65 << 20)).unwrap();
     file.write_all(b"\nlast\n").unwrap();
     assert_eq!(
@@ -114,7 +114,7 @@ fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
     );
 }
 
-/// Gives one byte at a time, forever.
+/// Returns one byte at a time, forever.
 struct Endless;
 
 impl Read for Endless {
@@ -196,7 +196,7 @@ fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
     assert_eq!(text_of(&output.content), "1\tjudged\n[lines 1-1 of 1]");
 }
 
-/// Tests are not optimised, and share the machine with others.
+/// Longer time limit: tests are not optimised, and share the machine with others.
 fn patient() -> Desk {
     Desk::set(|env| {
         env.images =
@@ -222,7 +222,7 @@ fn shows_images_by_their_content() {
     assert!(again.starts_with("photo.txt has not changed: call-1 has shown"), "{again}");
 }
 
-/// What D5 of the bad inputs says: a placeholder, and the session goes on.
+/// Invalid images are replaced by a placeholder, and the session continues.
 #[test]
 fn an_image_that_is_none_is_replaced_by_the_reason() {
     let desk = patient();
@@ -277,7 +277,7 @@ proptest! {
     ) {
         let lines: Vec<&str> = text.lines().collect();
         let slice = Slice { offset, limit };
-        // A size that is too small makes the reader go on in chunks.
+        // A size that is too small makes the reader continue in chunks.
         let page = read(Pieces(text.as_bytes(), piece), 1, slice, &|| false).unwrap();
         let output = page.into_output("f");
         let wanted: Vec<String> = (offset..)

@@ -1,4 +1,4 @@
-//! Who has seen what, and what follows from it.
+//! Content that agents have seen, and its effect on reads and changes.
 
 use std::fs;
 
@@ -30,13 +30,13 @@ fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
     );
     assert!(read(&desk, "build", "c3").starts_with("1\ttext\n"));
     assert!(read(&desk, "build", "c4").starts_with("f has not changed: c3 has"));
-    // Another slice, another agent, another content: nobody has shown that.
+    // Another slice, another agent, other content: not shown before.
     let part = desk.ask_as("build", "c5", "read_file", &json!({ "path": "f", "limit": 90 }));
     assert!(part.starts_with("1\ttext\n"), "{part}");
     assert!(read(&desk, "explore", "c6").starts_with("1\ttext\n"));
     desk.put("f", long("next"));
     assert!(read(&desk, "build", "c7").starts_with("1\tnext\n"));
-    // Not even if it is as it once was.
+    // The content is the same as before, but the agent has seen another in between.
     desk.put("f", long("text"));
     assert!(read(&desk, "build", "c8").starts_with("1\ttext\n"));
 }
@@ -83,7 +83,7 @@ fn what_changed_since_it_was_seen_is_not_changed_again() {
     assert_eq!(desk.get("f"), b"a\nb\nc\n");
     read(&desk, "build", "c2");
     assert!(edit(&desk, "build", "a", "x").starts_with("updated f"));
-    // What it wrote itself it has seen.
+    // An agent has seen the content that it wrote itself.
     assert!(edit(&desk, "build", "x", "y").starts_with("updated f"));
 }
 
@@ -101,7 +101,7 @@ fn two_agents_do_not_overwrite_one_another() {
     let by_two = "EDT004 f changed since e saw it: two wrote it in e; read it again";
     assert_eq!(edit(&desk, "one", "x", "z"), by_two);
     assert_eq!(desk.get("f"), b"x\ny\n");
-    // Who has not seen it does not change what others wrote, either.
+    // An agent that has not read the file cannot change what others wrote, either.
     let blind = "EDT004 you have not seen f as it is: two wrote it in e; read it first";
     assert_eq!(edit(&desk, "three", "x", "z"), blind);
     let all = json!({ "path": "f", "content": "mine\n" });
@@ -110,7 +110,7 @@ fn two_agents_do_not_overwrite_one_another() {
     assert!(desk.ask_as("three", "w", "write_file", &all).starts_with("updated f"));
 }
 
-/// Of many who were allowed to change the same file, one does, and the others hear who it was.
+/// Of many agents allowed to change the same file, one succeeds, and the others get its name.
 #[test]
 fn of_many_at_the_same_time_one_changes_a_file() {
     let desk = Desk::new();
@@ -149,7 +149,7 @@ fn two_sessions_do_not_overwrite_one_another() {
     let one = Desk::new();
     let path = one.put("f", "a\nb\n");
     read(&one, "build", "c1");
-    // Another session has a table of its own; all they share is the file.
+    // Another session has its own table; they share only the file.
     fs::write(path.with_file_name("g"), "a\nother\n").unwrap();
     fs::rename(path.with_file_name("g"), &path).unwrap();
     assert!(edit(&one, "build", "a", "x").starts_with("EDT004"));
@@ -170,7 +170,7 @@ fn where_it_is_required_a_file_is_read_before_it_is_changed() {
     assert_eq!(edit(&desk, "build", "a", "b"), unread);
     read(&desk, "build", "c2");
     assert!(edit(&desk, "build", "a", "b").starts_with("updated f"));
-    // A new file was there for nobody to read.
+    // A new file cannot be read first.
     let new = json!({ "path": "new", "content": "x\n" });
     assert!(desk.ask_as("build", "w", "write_file", &new).starts_with("created new"));
     let again = json!({ "path": "new", "oldString": "x", "newString": "y" });

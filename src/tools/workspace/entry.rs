@@ -1,4 +1,4 @@
-//! What a descriptor or a name in a folder really is.
+//! Metadata of a descriptor or of a name in a folder.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 use posse_actors::ports::ToolError;
 
-/// What something in a file system is.
+/// Type of a file system entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -25,46 +25,46 @@ pub enum Kind {
     Device,
 }
 
-/// Something in a file system, as it was at one moment.
+/// Metadata of a file system entry at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Type of the entry.
     pub kind: Kind,
-    /// The device it is on.
+    /// Device number.
     pub dev: u64,
-    /// Its number there.
+    /// Inode number.
     pub ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Names it has.
+    /// Number of hard links.
     pub links: u64,
-    /// Who owns it.
+    /// User id of the owner.
     pub uid: u32,
-    /// Which group owns it.
+    /// Group id.
     pub gid: u32,
-    /// When it was last changed in any way: seconds and nanoseconds.
+    /// Time of the last status change (ctime): seconds and nanoseconds.
     pub changed: (i64, i64),
 }
 
 impl Entry {
-    /// What `descriptor` is.
+    /// Metadata of `descriptor`.
     pub fn of(descriptor: impl AsFd) -> Result<Entry, Errno> {
         fstat(descriptor).map(|stat| Entry::from_stat(&stat))
     }
 
-    /// What `name` is in `folder`, itself and not what it may link to.
+    /// Metadata of `name` in `folder`; links are not followed.
     pub fn at(folder: impl AsFd, name: &Path) -> Result<Entry, Errno> {
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Entry::from_stat(&stat))
     }
 
-    /// Two entries with the same identity are the same thing under two names.
+    /// Identity of the entry. Two names with equal identities are the same file.
     pub fn identity(&self) -> (u64, u64, Kind) {
         (self.dev, self.ino, self.kind)
     }
 
-    /// Refuses anything but `kind`, in words for the model.
+    /// Fails unless the entry is of that `kind`; the error is for the model.
     pub fn require(&self, kind: Kind, shown: &str) -> Result<(), ToolError> {
         if self.kind == kind {
             return Ok(());
@@ -112,14 +112,14 @@ impl Entry {
     }
 }
 
-/// The path of what `descriptor` is, as the kernel knows it.
+/// Path of `descriptor`, as the kernel knows it.
 #[cfg(target_os = "linux")]
 pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
     use std::os::fd::AsRawFd;
     std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
-/// The path of what `descriptor` is, as the kernel knows it.
+/// Path of `descriptor`, as the kernel knows it.
 #[cfg(target_os = "macos")]
 pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
     let mut path = PathBuf::new();

@@ -1,8 +1,8 @@
-//! Second names of secret files: a hard link gives a secret an innocent name, so a file with
-//! several names is compared, by device and number, with the secrets of the workspace.
+//! Hard links of secret files. A hard link gives a secret file a harmless name, so a file with
+//! several names is compared, by device and inode number, with the secret files of the workspace.
 //!
-//! Nothing is looked at before a file with several names is opened. What could not be looked at
-//! within the bounds counts as not known, and then such a file is not opened.
+//! The workspace is scanned only when a file with several names is opened. If the scan exceeds its
+//! limits, the result is unknown, and the file is not opened.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 use crate::secrets::is_secret;
 use crate::tools::workspace::Entry;
 
-/// How long what was found is taken for true.
+/// Lifetime of a scan result.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Names that are looked at.
+/// Maximum number of names that are scanned.
 const NAMES_MAX: usize = 500_000;
 
-/// How long that may take: nothing else is done meanwhile.
+/// Time limit of a scan, which blocks the caller.
 const TIME_MAX: Duration = Duration::from_millis(400);
 
-/// Folders full of other people's files, with as many links as there are projects.
+/// Folders with generated files and as many hard links as there are projects.
 const SKIPPED: [&str; 2] = ["node_modules", ".git"];
 
-/// The secrets of a workspace that have more than one name.
+/// Secret files of a workspace that have more than one name.
 #[derive(Debug)]
 pub struct SecretLinks {
     roots: Vec<PathBuf>,
@@ -39,14 +39,14 @@ struct Known {
     complete: bool,
 }
 
-/// What a file with several names is.
+/// Result of the check of a file with several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// Nothing secret.
+    /// Not secret.
     Open,
-    /// A secret under another name.
+    /// Another name of a secret file.
     Secret,
-    /// There are too many names to say.
+    /// Unknown, because there are too many names.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ impl SecretLinks {
         SecretLinks { roots, known: Mutex::default() }
     }
 
-    /// What the file is that `entry` describes.
+    /// Checks the file that `entry` describes.
     pub(crate) fn judge(&self, entry: &Entry) -> Linked {
         if entry.links < 2 {
             return Linked::Open;
@@ -73,7 +73,7 @@ impl SecretLinks {
     }
 }
 
-/// Looks at every name below the roots, and at the files whose names make them secrets.
+/// Scans all names below the roots, and collects the files with secret names.
 fn survey(roots: &[PathBuf], names_max: usize) -> Known {
     let mut survey = Survey {
         begin: Instant::now(),
@@ -91,21 +91,21 @@ struct Survey {
     names: usize,
     names_max: usize,
     secrets: HashSet<(u64, u64)>,
-    /// Made once, for every name.
+    /// Buffer that is reused for every name.
     text: String,
 }
 
-/// A folder to look into.
+/// A folder to scan.
 struct Folder {
     path: PathBuf,
     /// Its name, unless it is a root.
     name: String,
-    /// Whether all in it is secret.
+    /// True if all files in it are secret.
     is_secret: bool,
 }
 
 impl Survey {
-    /// Looks at everything below `root`. `false`: there was no time for all of it.
+    /// Scans everything below `root`. Returns `false` if a limit was reached.
     fn below(&mut self, root: &Path) -> bool {
         let mut open =
             vec![Folder { path: root.to_owned(), name: String::new(), is_secret: false }];
@@ -121,7 +121,7 @@ impl Survey {
                 let name = entry.file_name();
                 if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
                     let name = name.to_string_lossy().into_owned();
-                    // What a file in it would be by its folder alone.
+                    // True if every file in the folder is secret because of the folder's name.
                     let is_secret = folder.is_secret || self.is_secret(&folder.name, &name, "/x");
                     open.push(Folder { path: entry.path(), name, is_secret });
                 } else if kind.is_file()
@@ -137,7 +137,7 @@ impl Survey {
         true
     }
 
-    /// Whether `name` in the folder `above` is one of a secret.
+    /// True if `name` in the folder `above` is the name of a secret.
     fn is_secret(&mut self, above: &str, name: &str, below: &str) -> bool {
         self.text.clear();
         for part in [above, "/", name, below] {

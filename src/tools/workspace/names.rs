@@ -1,7 +1,7 @@
-//! How names are printed for a model, and read back.
+//! Printable form of file names for a model, and its inverse.
 //!
-//! A name can hold any byte but `/` and NUL. One that would be misread in a list of names is put
-//! in quotes and escaped, without loss, and a path in that form means the name again.
+//! A name can contain any byte except `/` and NUL. A name that could be misread in a list is quoted
+//! and escaped without loss, and a path in this form is accepted as the name.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::printable;
 
-/// `path` as a model reads it, and may write it.
+/// `path` as it is shown to a model and accepted from it.
 pub(crate) fn shown(path: &Path) -> String {
     if let Some(text) = path.to_str()
         && is_plain(text)
@@ -23,7 +23,7 @@ pub(crate) fn shown(path: &Path) -> String {
             match c {
                 '"' | '\\' => shown.extend(['\\', c]),
                 '\t' => shown.push_str("\\t"),
-                // Control characters and those that hide or reorder others.
+                // Control characters, and characters that hide or reorder others.
                 c => shown.push_str(&printable(c.encode_utf8(&mut [0; 4]))),
             }
         }
@@ -36,7 +36,7 @@ pub(crate) fn shown(path: &Path) -> String {
     shown
 }
 
-/// Whether a name can stand in a list as it is.
+/// True if a name can be listed without quotes.
 fn is_plain(text: &str) -> bool {
     !text.starts_with('"')
         && !text.contains(['\t', '\n'])
@@ -47,7 +47,7 @@ fn is_plain(text: &str) -> bool {
         && printable(text) == text
 }
 
-/// What `text` means if it, or a name in it, has the form that [`shown`] gives.
+/// Path that `text` denotes if it, or a name in it, has the form of [`shown`].
 pub(crate) fn read_back(text: &str) -> Option<PathBuf> {
     if !text.contains('"') {
         return None;
@@ -82,7 +82,7 @@ fn unquoted(text: &str) -> Option<OsString> {
     (!bytes.is_empty() && !bytes.contains(&0)).then(|| OsString::from_vec(bytes))
 }
 
-/// Reads what stands behind a backslash.
+/// Parses the rest of an escape after the backslash.
 fn escape(rest: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     let c = match rest.next()? {
         c @ ('"' | '\\') => c,

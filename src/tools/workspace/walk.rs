@@ -1,7 +1,7 @@
-//! Resolving and opening beneath a descriptor.
+//! Resolution and opening of paths beneath a descriptor.
 //!
-//! Where the kernel can do it in one call, it does; otherwise a walk goes from folder to folder
-//! by descriptor and reads every link itself, so that swapping a link meanwhile gains nothing.
+//! Uses one system call where the kernel supports it. Otherwise walks from folder to folder by
+//! descriptor and reads every link itself, so that swapping a link meanwhile has no effect.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,31 +14,31 @@ use nix::sys::stat::Mode;
 use super::entry::{Entry, Kind};
 use super::{Root, entry};
 
-/// How a folder is opened when only names below it matter.
+/// Flags for a folder in which names are resolved.
 #[cfg(target_os = "linux")]
 pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
-/// How a folder is opened when only names below it matter.
+/// Flags for a folder in which names are resolved.
 #[cfg(not(target_os = "linux"))]
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// As many links as kernels follow.
+/// Maximum number of links followed, as in the Linux kernel.
 const LINKS_MAX: u32 = 40;
-/// The deepest place a walk goes to, so that it cannot use up descriptors.
+/// Maximum depth of a walk, which bounds the number of open descriptors.
 const DEPTH_MAX: usize = 200;
 
-/// A place that was found, or where something missing would be.
+/// Result of a resolution. The file need not exist.
 pub(super) struct Place {
     pub(super) root: usize,
-    /// Without links; empty for the root itself.
+    /// Path without links; empty for the root itself.
     pub(super) relative: PathBuf,
     pub(super) entry: Option<Entry>,
 }
 
-/// Why there is no such place.
+/// Reason why a path cannot be resolved.
 pub(super) enum Error {
     /// It is, or leads, outside every root.
     Outside,
-    /// The system says so.
+    /// Error of the system.
     System(Errno),
 }
 
@@ -51,7 +51,7 @@ pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, 
         .min_by_key(|(_, rest)| rest.as_os_str().len())
 }
 
-/// Finds the place that `path` names beneath a root, following links that stay in a root.
+/// Resolves `path` beneath a root, following links that stay in a root.
 pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Place, Error> {
     #[cfg(target_os = "linux")]
     if let Some(place) = ask_kernel(roots, root, path) {
@@ -63,13 +63,13 @@ pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Place,
     Ok(place)
 }
 
-/// Does without the kernel's help.
+/// Resolves without `openat2`.
 pub(super) fn resolve_stepwise(roots: &[Root], root: usize, path: &Path) -> Result<Place, Error> {
     Walk::new(roots, root, path)?.run()
 }
 
-/// The place under the name it has in its folder, where folders ignore case: a rule about `.env`
-/// has to see `.env` when a model writes `.ENV`.
+/// Restores the stored spelling of the name where folders ignore case: a rule about `.env` has to
+/// match when a model writes `.ENV`.
 #[cfg(target_os = "macos")]
 fn respell(roots: &[Root], mut place: Place) -> Place {
     let plain = |entry: &Entry| matches!(entry.kind, Kind::File | Kind::Folder);
@@ -88,14 +88,14 @@ fn respell(roots: &[Root], mut place: Place) -> Place {
     place
 }
 
-/// Opens what is at `path` beneath `root`, where no component may be a link.
+/// Opens `path` beneath `root`, where no component may be a link.
 pub(super) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
     {
         use nix::fcntl::ResolveFlag;
         match openat2(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
-            // An old kernel, a filter that predates the call, or a rename at the wrong moment.
+            // An old kernel, a filter that predates the call, or a concurrent rename.
             Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {}
             opened => return opened,
         }
@@ -116,7 +116,7 @@ fn openat2(
     openat2(root, path, OpenHow::new().flags(flags).resolve(resolve))
 }
 
-/// The usual case in three system calls. `None` leaves the answer to the walk.
+/// Resolves the usual case in three system calls. `None`: the walk has to decide.
 #[cfg(target_os = "linux")]
 fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<Place> {
     let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
@@ -125,7 +125,7 @@ fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<Place> {
     let entry = Entry::of(&found).ok()?;
     let real = entry::real_path(&found).ok()?;
     let relative = real.strip_prefix(&roots[root].path).ok()?.to_owned();
-    // The path of something removed reads as one that never existed.
+    // The path of a removed file reads as one that never existed.
     (entry.links > 0).then_some(Place { root, relative, entry: Some(entry) })
 }
 
@@ -140,7 +140,7 @@ fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, E
     open_step(above.as_ref().unwrap_or(root), last, flags)
 }
 
-/// Opens `name` in `folder` unless it is a link, which is an error of its own.
+/// Opens `name` in `folder`. Fails with an error of its own if it is a link.
 fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
     openat(folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|errno| {
         let link = |entry: Entry| entry.kind == Kind::Link;
@@ -149,13 +149,13 @@ fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Er
     })
 }
 
-/// A walk from a root towards a place.
+/// A walk from a root towards a path.
 struct Walk<'a> {
     roots: &'a [Root],
     root: usize,
-    /// The folders between the root and here.
+    /// Open folders between the root and the current position.
     here: Vec<(OsString, OwnedFd)>,
-    /// Names still to follow, the next one last.
+    /// Names to resolve, the next one last.
     todo: Vec<OsString>,
     links: u32,
 }
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
         Ok(self.place(None, Some(entry)))
     }
 
-    /// Follows `name` if it is a link; if it is not and the walk ends here, says what it is.
+    /// Follows `name` if it is a link. Otherwise returns its metadata if the walk ends here.
     fn look(&mut self, name: &OsStr) -> Result<Option<Entry>, Error> {
         let entry = Entry::at(self.folder(), Path::new(name)).map_err(Error::System)?;
         if entry.kind == Kind::Link {
@@ -207,7 +207,7 @@ impl<'a> Walk<'a> {
         if self.todo.is_empty() { Ok(Some(entry)) } else { Err(Error::System(Errno::ENOTDIR)) }
     }
 
-    /// Puts `path` before what is still to follow. An absolute one starts again at its root.
+    /// Puts `path` before the remaining names. An absolute path restarts at its root.
     fn follow(&mut self, path: &Path) -> Result<(), Error> {
         let mut rest = path;
         if path.is_absolute() {
@@ -222,7 +222,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Where something would be that is missing from `name` on.
+    /// The result if `name` is missing.
     fn missing(mut self, name: OsString) -> Result<Place, Error> {
         let mut rest = PathBuf::from(name);
         while let Some(name) = self.todo.pop() {

@@ -1,7 +1,7 @@
-//! What was changed in a worktree, compared with what it was made of.
+//! Changes in a worktree, compared with its base copy.
 //!
-//! Nothing in the worktree is believed: files are reached beneath its descriptor and through no link,
-//! whatever the agent made of the folders between.
+//! The worktree is not trusted: files are opened beneath its descriptor and through no link,
+//! because the subagent may have replaced the folders between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -24,69 +24,69 @@ use crate::tools::workspace::{Entry, Kind, open_beneath};
 use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
 use crate::tools::worktree::{TREE, Unavailable, failed};
 
-/// New files that are looked at.
+/// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;
-/// What a folder has in it whose contents can be made again, and how that begins
+/// Marker file of folders with generated content, and its first bytes
 /// (<https://bford.info/cachedir/>).
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
-/// New files that are left out and counted.
+/// Maximum number of left-out files that are counted.
 const LEFT_OUT_MAX: usize = 1000;
-/// Of these, those that are named.
+/// Maximum number of left-out files that are listed.
 const LEFT_OUT_NAMED_MAX: usize = 20;
 
-/// What a name stands for on one side.
+/// State of a path on one side of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Nothing.
+    /// It does not exist.
     Nothing,
     /// A file.
     File {
-        /// Whether it may be run.
+        /// True if it is executable.
         exec: bool,
     },
-    /// A link.
+    /// A symbolic link.
     Link,
-    /// Something else, such as a folder or a pipe.
+    /// Another type, such as a folder or a pipe.
     Other,
 }
 
-/// A file that is not what it was.
+/// A file that differs from the base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// Below the working directory, with `/`.
+    /// Path relative to the working directory, with `/`.
     pub(crate) path: String,
     pub(crate) before: Side,
     pub(crate) after: Side,
 }
 
-/// New files that a merge leaves out unless it names them: git ignores them, or they have names that
-/// cannot be written.
+/// New files that a merge leaves out unless it names them: git ignores them, or their names cannot
+/// be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many; no more are counted than 1,000.
+    /// Number of files, counted up to 1,000.
     pub count: usize,
     /// The first of them, by path.
     pub named: Vec<String>,
 }
 
-/// What is found in a worktree.
+/// Changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Every file that is not what it was, by path.
+    /// Every file that differs from the base, by path.
     pub(crate) changed: Vec<Changed>,
     pub(crate) left_out: LeftOut,
 }
 
-/// A worktree, opened to be looked at.
+/// A worktree, opened for comparison.
 #[derive(Debug)]
 pub(crate) struct Tree {
     work: OwnedFd,
     base: OwnedFd,
-    /// The same as paths, for walking: all of it, and the working directory.
+    /// Paths for walking: the whole worktree, and the working directory.
     top: PathBuf,
     cwd: PathBuf,
-    /// What files were, by their path below the working directory.
+    /// Base state of the files, by path relative to the working directory.
     based: BTreeMap<String, Based>,
     prefix: PathBuf,
     time: Duration,
@@ -115,7 +115,7 @@ impl Tree {
         })
     }
 
-    /// Everything that is not what it was.
+    /// Finds all files that differ from the base.
     pub(crate) fn look(&self) -> Result<Found, Unavailable> {
         let (stop, held) = Stop::after(self.time);
         let mut changed = Vec::new();
@@ -132,7 +132,7 @@ impl Tree {
         Ok(Found { changed, left_out })
     }
 
-    /// The file of that name, if it is not what it was: also one that git ignores.
+    /// The change of the file at `path`, if there is one. Also finds files that git ignores.
     pub(crate) fn one(&self, path: &str) -> Result<Option<Changed>, Unavailable> {
         if let Some(based) = self.based.get(path) {
             return self.compared(path, based);
@@ -147,7 +147,7 @@ impl Tree {
         Ok((entry.kind != Kind::Folder).then_some(Changed { path, before, after }))
     }
 
-    /// What is to be said of `path` as it is now, for comparing from now on. `None`: nothing is there.
+    /// The current state of `path` as the base of later comparisons. `None` if it does not exist.
     pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
         let (after, name) = (side(&entry), self.prefix.join(path));
@@ -174,10 +174,10 @@ impl Tree {
         Ok((!is_same).then_some(one))
     }
 
-    /// Adds files that were not there and that git does not ignore.
+    /// Adds new files that git does not ignore.
     fn find_new(&self, changed: &mut Vec<Changed>, stop: &Stop) -> Result<(), Unavailable> {
         let mut walk = WalkBuilder::new(&self.top);
-        // As git has it: nothing above its top counts, and no file of another program.
+        // Same rules as git: no ignore files above the repository, and none of other programs.
         walk.hidden(false).ignore(false).parents(false).require_git(false).follow_links(false);
         let cwd = self.cwd.clone();
         walk.filter_entry(move |entry| {
@@ -195,12 +195,12 @@ impl Tree {
             if entry.file_type().is_none_or(|kind| kind.is_dir()) {
                 continue;
             }
-            // What is no UTF-8 can be neither judged nor written: it is left out.
+            // A name that is not UTF-8 can be neither judged nor written: the file is left out.
             let below = entry.path().strip_prefix(&self.cwd).ok().and_then(Path::to_str);
             let Some(below) = below.filter(|below| !self.based.contains_key(*below)) else {
                 continue;
             };
-            // The walk goes by names, which may lead elsewhere by now.
+            // The walk uses names, which may have been replaced since.
             let Some((_, entry)) = self.there(&self.work, below)? else { continue };
             let path = below.to_owned();
             changed.push(Changed { path, before: Side::Nothing, after: side(&entry) });
@@ -208,8 +208,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The files that were not there either, and that are not among `changed`. What git ignores and
-    /// what says of itself that it can be made again does not count.
+    /// The other new files, which are not among `changed`. Skips files that git ignores in folders
+    /// marked as generated.
     fn find_left_out(&self, changed: &[Changed], stop: &Stop) -> LeftOut {
         let known: BTreeSet<PathBuf> = changed.iter().map(|one| self.cwd.join(&one.path)).collect();
         let based = self.based.keys().map(|path| self.cwd.join(path));
@@ -228,7 +228,7 @@ impl Tree {
                 Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_dir()) => continue,
                 Ok(entry) if known.contains(entry.path()) => continue,
                 Ok(entry) => entry.path().strip_prefix(&self.cwd).unwrap_or(entry.path()),
-                // Nobody knows what is in there.
+                // The content of an unreadable folder is unknown.
                 Err(_) => Path::new("(what cannot be read)"),
             };
             left_out.count += 1;
@@ -242,16 +242,16 @@ impl Tree {
         left_out
     }
 
-    /// What the file was. `None`: there was none.
+    /// Content in the base. `None` if the file did not exist.
     pub(crate) fn before(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         if one.before == Side::Nothing {
             return Ok(None);
         }
-        // Links are kept as files with the path in them.
+        // Links are stored as files that contain the target path.
         self.bytes(&self.base, &one.path, Side::File { exec: false })
     }
 
-    /// What it is. `None`: there is none, or it is no file and no link.
+    /// Current content. `None` if it is neither a file nor a link.
     pub(crate) fn after(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         self.bytes(&self.work, &one.path, one.after)
     }
@@ -288,7 +288,7 @@ impl Tree {
         }
     }
 
-    /// The folder of `path`, and what is there.
+    /// The folder of `path`, and the metadata of `path`.
     fn there(&self, root: &OwnedFd, path: &str) -> Result<Option<(OwnedFd, Entry)>, Unavailable> {
         let gone = |errno: Errno| match errno {
             Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => Ok(None),
@@ -307,7 +307,7 @@ impl Tree {
     }
 }
 
-/// Whether a folder says with this file that everything in it can be made again.
+/// True if this file marks its folder as generated content.
 fn is_cache_tag(path: &Path) -> bool {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()) else { return false };

@@ -1,7 +1,8 @@
-//! What git says of the user's repository: where it is, and which files belong to it.
+//! Queries git about the user's repository: its location, and its files.
 //!
-//! The repository may be anybody's, and its settings can name programs. So git runs as a command that
-//! writes nowhere and has no network, with everything turned off that would start another program.
+//! The repository is not trusted, and its settings can name programs. Therefore git runs as a
+//! sandboxed command without write access and network, with all settings disabled that would start
+//! another program.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,16 +15,16 @@ use crate::failure::printable;
 use crate::sandbox::{Dialogue, Directory, Exit, Outcome, Sandbox, Spawn};
 use crate::tools::worktree::Unavailable;
 
-/// How long one question may take.
+/// Time limit of one query.
 const GIT_MAX: Duration = Duration::from_secs(30);
-/// Bytes of an answer: the names of all files.
+/// Maximum size of an answer, which holds the names of all files, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes of what it complains.
+/// Maximum size of an error output in bytes.
 const COMPLAINT_BYTES_MAX: usize = 2000;
-/// Characters of that which are shown.
+/// Maximum number of characters shown of it.
 const COMPLAINT_CHARS_MAX: usize = 200;
 
-/// Settings of a repository that start programs or reach other machines, and what is said instead.
+/// Settings that start programs or contact other machines, with harmless values.
 const HARMLESS: [&str; 8] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -35,7 +36,7 @@ const HARMLESS: [&str; 8] = [
     "protocol.allow=never",
 ];
 
-/// The same by variables.
+/// Environment variables with the same purpose.
 const VARIABLES: [(&str, &str); 6] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_OPTIONAL_LOCKS", "0"),
@@ -48,17 +49,17 @@ const VARIABLES: [(&str, &str); 6] = [
 /// The user's repository.
 #[derive(Debug)]
 pub(super) struct Repository {
-    /// The folder with its files.
+    /// Root of the working tree.
     pub(super) top: PathBuf,
-    /// What belongs to this working tree: its index.
+    /// Git folder of this working tree: contains its index.
     pub(super) git_dir: PathBuf,
-    /// What belongs to all of them: objects, branches, settings.
+    /// Git folder shared by all working trees: objects, branches, settings.
     pub(super) common: PathBuf,
     /// The commit that is checked out.
     pub(super) head: String,
 }
 
-/// The repository around `cwd`, if it is one of which a copy can be made.
+/// Finds the repository around `cwd`, and checks that it can be copied.
 pub(super) async fn repository(
     sandbox: &Sandbox,
     session_dir: &Path,
@@ -105,7 +106,7 @@ pub(super) async fn repository(
     Ok(Repository { top, git_dir, common, head })
 }
 
-/// The top of the repository around `cwd`, and the folder that git has to find there.
+/// The top of the repository around `cwd`, and the git folder that git has to report.
 fn looked_up(
     cwd: &Path,
     main_of: fn(&Path) -> Option<PathBuf>,
@@ -120,20 +121,20 @@ fn looked_up(
     if found.is_dir() {
         return Ok((top.to_owned(), git));
     }
-    // A file that leads elsewhere counts if the other end says the same.
+    // A pointer file counts if the repository points back.
     let main = if found.is_file() { main_of(top) } else { None };
     let main = main.ok_or(Unavailable::Pointer)?;
     Ok((top.to_owned(), main.join(".git")))
 }
 
-/// The files of a repository.
+/// Files of a repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
-    /// Below the top: what is tracked, and what is neither tracked nor ignored.
+    /// Paths relative to the top: tracked files, and untracked files that are not ignored.
     pub(super) paths: Vec<PathBuf>,
 }
 
-/// What belongs into a copy of the working tree.
+/// Lists the files that belong into a copy of the working tree.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,
@@ -149,7 +150,7 @@ pub(super) async fn files(
     listed(&answer.said)
 }
 
-/// Reads the list: `? path` is not tracked, `H mode object stage<TAB>path` is.
+/// Parses the list: `? path` is untracked, `H mode object stage<TAB>path` is tracked.
 fn listed(list: &[u8]) -> Result<Files, Unavailable> {
     let mut paths = Vec::new();
     for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
@@ -171,7 +172,7 @@ fn listed(list: &[u8]) -> Result<Files, Unavailable> {
         };
         paths.push(PathBuf::from(OsStr::from_bytes(path)));
     }
-    // What is not merged stands there more than once.
+    // Unmerged files are listed more than once.
     paths.sort_unstable();
     paths.dedup();
     Ok(Files { paths })
@@ -222,7 +223,7 @@ async fn ask(
         timeout: GIT_MAX,
         scratch: session_dir.join("tmp"),
         spill: session_dir.join("tmp").join("git.txt"),
-        // Half of it is kept from the beginning, and half from the end.
+        // Half of the limit applies to the beginning, and half to the end.
         output_bytes_max: ANSWER_BYTES_MAX,
         spill_bytes_max: ANSWER_BYTES_MAX as u64,
         dialogue: Some(Dialogue { input: Vec::new(), errors_bytes_max: COMPLAINT_BYTES_MAX }),
@@ -232,7 +233,7 @@ async fn ask(
     let Outcome { exit, output, errors, .. } =
         run.map_err(|error| Unavailable::Failed(format!("git: {error}")))?;
     if let Some(spill) = &output.spill {
-        // Whoever has that many files is told so, and nobody reads it.
+        // The limit is reported as an error; the spilled list is not needed.
         std::fs::remove_file(spill).ok();
     }
     if output.cut() > 0 || exit == Exit::OutputFull {
@@ -245,8 +246,8 @@ async fn ask(
     Ok(Answer { is_success: exit == Exit::Code(0), said, complained: errors })
 }
 
-/// The program. Fixed places come first, so that a folder in `PATH` that a command can write to
-/// brings no other.
+/// Path of git. Fixed locations come first, so that a folder in `PATH` that a command can write to
+/// does not provide another one.
 fn program() -> Option<PathBuf> {
     let fixed = ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"].map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();

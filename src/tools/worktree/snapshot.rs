@@ -1,7 +1,8 @@
-//! A copy of what is in a working tree now, twice: one to work in, one to compare with.
+//! Copies the current state of a working tree twice: one copy to work in, one as the base of
+//! comparisons.
 //!
-//! Bytes are copied as they are: no filter of git sees them, and none runs. Secrets are not copied,
-//! under whichever name they have.
+//! Bytes are copied as they are: no filter of git runs. Secret files are not copied, under
+//! whichever name.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -23,40 +24,40 @@ use crate::tools::workspace::{Entry, Kind, open_beneath};
 use crate::tools::worktree::git::{Files, Repository};
 use crate::tools::worktree::{TREE, Unavailable, failed, make_folder, store};
 
-/// Files that are copied.
+/// Maximum number of files copied.
 const FILES_MAX: usize = 200_000;
-/// Bytes that are copied.
+/// Maximum number of bytes copied.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// Bytes of the list of what git ignores here alone.
+/// Maximum size of the local exclude file in bytes.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
-/// What files were, for comparing.
+/// List of the base files.
 pub(super) const BASE_LIST: &str = "base.json";
-/// Their contents.
+/// Folder with the content of the base files.
 pub(super) const BASE: &str = "base";
 
-/// A file as it was when the worktree was made.
+/// State of a file when the worktree was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Based {
-    /// Below the top of the worktree.
+    /// Path relative to the top of the worktree.
     pub(super) path: String,
-    /// Whether it is a link and no file.
+    /// True if it is a symbolic link.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) link: bool,
-    /// Whether it may be run.
+    /// True if it is executable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) exec: bool,
-    /// What tells that nobody touched it since: inode, size, and when anything of it changed.
+    /// Change detection: inode, size and time of the last status change.
     pub(super) seen: (u64, u64, i64, i64),
 }
 
-/// What tells that nobody touched a file.
+/// Values that change when a file is modified.
 pub(super) fn seen(entry: &Entry) -> (u64, u64, i64, i64) {
     (entry.ino, entry.size, entry.changed.0, entry.changed.1)
 }
 
-/// Makes the worktree in `folder`, which is empty.
+/// Creates the worktree in the empty `folder`.
 pub(super) fn make(
     folder: &Path,
     repository: &Repository,
@@ -90,7 +91,7 @@ pub(super) fn make(
         based.extend(copying.copy(path, path.starts_with(prefix))?);
     }
     git_folder(&tree.join(".git"), repository).map_err(|error| failed("its `.git`", &error))?;
-    // An agent has to have somewhere to work.
+    // The working directory must exist, even if it has no files.
     fs::create_dir_all(tree.join(prefix)).map_err(|error| failed("the worktree", &error))?;
     store(&folder.join(BASE_LIST), &based)
 }
@@ -100,13 +101,13 @@ struct Copying<'a> {
     links: SecretLinks,
     tree: &'a Path,
     base: &'a Path,
-    /// Made already.
+    /// Folders created so far.
     folders: BTreeSet<PathBuf>,
     bytes: u64,
 }
 
 impl Copying<'_> {
-    /// Copies one file or link. Nothing is copied that is not there, is neither, or is a secret.
+    /// Copies one file or link. Skips missing files, other types and secrets.
     fn copy(&mut self, path: &Path, compared: bool) -> Result<Option<Based>, Unavailable> {
         let Some(name) = path.to_str().filter(|name| !is_secret(name) && is_below(path)) else {
             return Ok(None);
@@ -152,12 +153,12 @@ impl Copying<'_> {
         Ok(compared.then_some(based))
     }
 
-    /// What is at `path` in the user's working tree, reached through no link.
+    /// Opens `path` in the user's working tree, through no link.
     fn source(&self, path: &Path) -> Result<Option<Source>, Unavailable> {
         let wrong = |errno: Errno| {
             failed(&crate::failure::printable(&path.to_string_lossy()), &errno.into())
         };
-        // Deleted, or replaced by something else, and git does not know it yet.
+        // Deleted, or replaced by another type since git listed it.
         let gone = |errno: &Errno| {
             matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
         };
@@ -189,7 +190,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Makes the folder of `path`, which is below `root`.
+    /// Creates the folder of `path`, which is below `root`.
     fn folder_of(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let above = path.parent().unwrap_or(root);
         if above != root && !self.folders.contains(above) {
@@ -209,21 +210,21 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Whether it names something below where it starts. Git lists nothing else.
+/// True if the path stays below its start. Git lists no other paths.
 fn is_below(path: &Path) -> bool {
     use std::path::Component;
     path.components().all(|part| matches!(part, Component::Normal(name) if name != ".git"))
 }
 
-/// What makes a repository of the worktree: a `HEAD` and an index of its own, and where the rest is.
-/// The index is that of the user's working tree, so that git shows the agent what it shows the user.
+/// Creates the git folder of the worktree: its own `HEAD` and index, and pointers to the shared
+/// parts. The index is a copy of the user's, so that git shows the subagent the same state.
 fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     make_folder(git)?;
     fs::write(git.join("HEAD"), format!("{}\n", repository.head))?;
     let mut common = repository.common.as_os_str().as_bytes().to_vec();
     common.push(b'\n');
     fs::write(git.join("commondir"), common)?;
-    // What the user has told git alone to ignore.
+    // The user's local exclude rules.
     let exclude = Path::new("info/exclude");
     let told = fs::symlink_metadata(repository.common.join(exclude));
     if told.is_ok_and(|told| told.is_file() && told.len() <= EXCLUDE_BYTES_MAX) {

@@ -1,7 +1,7 @@
-//! What of a worktree is in the workspace already: from then on it is compared with that.
+//! Record of merged files: they are compared with their merged state from then on.
 //!
-//! What a merge is about to make of files is written down before the first is touched, so that the next
-//! process knows which of them a merge that broke off had reached.
+//! The intended state of all files is stored before the first is written, so that the next process
+//! can tell which files an interrupted merge had reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,16 +16,16 @@ use crate::tools::worktree::changes::Tree;
 use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based};
 use crate::tools::worktree::{Unavailable, failed, make_folder, store};
 
-/// Where that is written down, beside the worktree.
+/// File that stores the record, next to the worktree.
 const TAKEN: &str = "taken.json";
 
-/// The files of a worktree that a merge was about.
+/// Record of the merges of a worktree.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Taken {
-    /// What is about to stand in the workspace, by path: its SHA-256, or nothing.
+    /// Intended state of files in the workspace, by path: the SHA-256, or `None` if removed.
     #[serde(default)]
     becoming: BTreeMap<String, Option<String>>,
-    /// What was taken over at some time.
+    /// Files that were merged at some time.
     #[serde(default)]
     done: BTreeSet<String>,
 }
@@ -35,12 +35,12 @@ fn read(folder: &Path) -> Taken {
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// What was taken over at some time.
+/// Files that were merged at some time.
 pub(super) fn done(folder: &Path) -> BTreeSet<String> {
     read(folder).done
 }
 
-/// A merge is about to make this of files.
+/// Stores the intended state of files before a merge.
 pub(super) fn begin(
     folder: &Path,
     becoming: BTreeMap<String, Option<String>>,
@@ -48,8 +48,8 @@ pub(super) fn begin(
     store(&folder.join(TAKEN), &Taken { becoming, ..read(folder) })
 }
 
-/// What a merge has made of files is from now on what those in the worktree are compared with: of each
-/// for which `is_here` holds, given its path and what it was to become.
+/// Makes the merged state the base of later comparisons, for each file for which `is_here` holds,
+/// given its path and its intended hash.
 pub(super) fn settle(
     folder: &Path,
     prefix: &Path,
@@ -81,7 +81,7 @@ pub(super) fn settle(
         }
         taken.done.insert(path);
     }
-    // What is gone goes first: a folder may stand where a file was.
+    // Removals come first: a folder may replace a file.
     for (whole, path, bytes) in written {
         write(&base, &whole, &bytes).map_err(|error| failed(&printable(&path), &error))?;
     }
@@ -101,7 +101,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Writes a file of what others are compared with. Only posse can write there.
+/// Writes a file of the base. Only posse can write there.
 fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
     let to = base.join(whole);
     let mut above = PathBuf::from(base);
@@ -120,7 +120,7 @@ fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&unfinished, &to)
 }
 
-/// Whether the workspace at `cwd` has at `path` what was to stand there.
+/// True if the file at `path` in the workspace `cwd` has the intended state.
 pub(super) fn is_here(cwd: &Path, path: &str, becomes: Option<&str>) -> bool {
     match (fs::read(cwd.join(path)), becomes) {
         (Ok(bytes), Some(hash)) => sha256(&bytes) == hash,

@@ -1,4 +1,4 @@
-//! Worktrees of real repositories, made without a sandbox and looked at whatever became of them.
+//! Worktrees of real repositories, created without a sandbox and compared after hostile changes.
 
 #![expect(clippy::disallowed_types, reason = "a user's own git is started plainly")]
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::tools::worktree::git::{Files, Repository};
 use crate::tools::worktree::snapshot;
 
-/// A repository with a commit, and the folder of a session beside it.
+/// A repository with a commit, and a session folder next to it.
 struct World {
     dir: tempfile::TempDir,
 }
@@ -37,7 +37,7 @@ impl World {
         fs::write(self.path(below), text).unwrap();
     }
 
-    /// A user's own call of git, with nothing of theirs in it.
+    /// Runs git as the user would, without the user's settings.
     fn git(&self, arguments: &[&str]) -> String {
         self.git_in("w", arguments)
     }
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Makes the worktree of `id` for a session that works in `w` and below.
+    /// Creates the worktree of `id` for a session in `w` or a folder below it.
     fn make(&self, id: &str, below: &str) -> Result<Worktrees, Unavailable> {
         let list = self.git(&["ls-files", "-z", "-c", "-o", "--exclude-standard"]);
         let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
@@ -110,7 +110,7 @@ fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
     assert_eq!(names, [".git", ".gitignore", "f", "link", "new"]);
     assert_eq!(fs::read_to_string(place.tree.join("f")).unwrap(), "one\nchanged\n");
     assert_eq!(fs::read_link(place.tree.join("link")).unwrap(), Path::new("/etc/hostname"));
-    // Git shows the agent what it shows the user, and the user's own state is as it was.
+    // Git shows the subagent the same state as the user, and the user's own state is unchanged.
     let folder = "session/worktrees/i1/tree";
     let status = world.git_in(folder, &["status", "--porcelain"]);
     assert_eq!(status, " M f\n D sub/g\n?? .gitignore\n?? link\n?? new\n");
@@ -118,7 +118,7 @@ fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
     let after = (world.git(&["status", "--porcelain"]), fs::read(world.path("w/.git/index")));
     assert_eq!((before.0, before.1.unwrap()), (after.0, after.1.unwrap()));
     assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
-    // Nothing was done in it: it goes.
+    // It has no changes, so it is removed.
     assert_eq!(worktrees.close("i1").unwrap(), None);
     assert!(!place.tree.exists());
     assert_eq!(worktrees.reopen("i1"), Err(Unavailable::Gone));
@@ -131,7 +131,7 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
     let place = worktrees.reopen("i1").unwrap();
     let at = |below: &str| place.tree.join(below);
     assert_eq!(seen(&worktrees.tree("i1").unwrap()), []);
-    // Written again with the same bytes, it is what it was.
+    // Written again with the same bytes: unchanged.
     fs::write(at("f"), "one\ntwo\n").unwrap();
     fs::write(at("build.log"), "x").unwrap();
     fs::write(at(".gitignore"), "*.log\ntarget\n").unwrap();
@@ -158,7 +158,7 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
     assert_eq!(found, expected.map(|(path, before, after)| (path.to_owned(), before, after)));
     let left_out = worktrees.tree("i1").unwrap().look().unwrap().left_out;
     assert_eq!((left_out.count, left_out.named), (1, vec!["build.log".to_owned()]));
-    // The list of what it was is not in reach of whoever works in it.
+    // The subagent cannot reach the list of base files.
     let left = worktrees.close("i1").unwrap().unwrap();
     assert_eq!((left.count, left.files[3].clone()), (4, ("sub/g".to_owned(), 0, 1)));
     worktrees.merged("i1").unwrap();
@@ -179,7 +179,7 @@ fn only_what_lies_below_the_working_directory_counts() {
     let [one] = &tree.look().unwrap().changed[..] else { panic!() };
     assert_eq!(tree.before(one).unwrap().unwrap(), b"g\n");
     assert_eq!(tree.after(one).unwrap().unwrap(), b"changed\n");
-    // Whoever did not ask for it, or names no worktree, has none.
+    // Only the caller that requested the worktree can open it.
     for (id, caller) in [("i1", Some("other")), ("i2", None), ("../i1", None), ("", None)] {
         let why = worktrees.of_caller(id, caller).unwrap_err();
         let is_other =
@@ -196,7 +196,7 @@ fn only_what_lies_below_the_working_directory_counts() {
 #[test]
 fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
     let world = World::new();
-    // Above the repository, and for another program: neither is for git.
+    // Neither ignore files above the repository nor those of another program count for git.
     world.put(".gitignore", "*\n");
     world.put("w/.ignore", "*\n");
     world.put("w/.gitignore", "dist\n");
@@ -230,7 +230,7 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
     assert_eq!((left.count, left.left_out.count), (0, 4), "{left:?}");
     assert_eq!(left.left_out.named, named);
     assert!(at("dist/out").is_file());
-    // Whoever names one gets it, but never what belongs to git.
+    // A left-out file can be named, but never one of git's own.
     let tree = worktrees.tree("i1").unwrap();
     assert_eq!(tree.one("dist/out").unwrap().unwrap().after, FILE);
     for path in ["f", "inner/.git/config", "../i1/base.json", "/etc/hostname", "dist", ""] {
@@ -267,7 +267,7 @@ fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
         fs::remove_dir_all(world.path("w/sub")).unwrap();
         world.put("w/sub", "now a file\n");
         if broke_off {
-            // The next process knows no more than that, and `late` was not reached.
+            // The next process knows only the stored record, and `late` was not reached.
             let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
             let (session, cwd) = (world.path("session"), world.path("w"));
             let next = Worktrees::new(&session, &cwd, sandbox, |_| None);
