@@ -1,22 +1,22 @@
-//! Agents: their definitions, and the system prompt of each.
+//! Agents as policy capsules, and their system prompts.
 //!
-//! An agent is data: prompt, visible tools, permission limits, and agents that it may call. Some
-//! are built in; the others come from the configuration and from Markdown files. Definitions are
-//! validated when they are loaded, and invalid ones are left out with an error.
+//! An agent is data: instructions, visible tools, maximum authority, and callable agents. Some are
+//! built in; others come from the configuration and from Markdown files, are checked when loaded,
+//! and are rejected with a reason if invalid.
 //!
-//! The prompt has the same bytes for the same place and day, so that providers can cache it. Text
-//! from a repository is included as labelled data, never as a rule of posse.
+//! The prompt has the same bytes for the same place and day, so that providers can cache it.
+//! Content of a repository is included as labelled data, never as a rule of posse.
 
 mod catalog;
 mod definition;
+mod environment_block;
 mod folder;
 mod front_matter;
 mod instructions;
-mod nested;
+mod nested_instructions;
 mod prompts;
 mod roster;
 mod skills;
-mod surroundings;
 
 use std::fmt;
 use std::path::Path;
@@ -26,62 +26,62 @@ use posse_actors::ports::Thinking;
 use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
+pub use environment_block::{EnvironmentBlock, git_branch, repository_root};
 pub use instructions::{Instruction, Instructions};
-pub use nested::noticing;
-pub use roster::{Configured, Folders, Known, Roster};
+pub use nested_instructions::noticing;
+pub use roster::{Configured, Folders, KnownNames, Roster};
 pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
     has_project_skills, project_skills, tool as skill_tool,
 };
-pub use surroundings::{EnvironmentBlock, git_branch, repository_root};
 
 /// Tools of read-only agents.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
-/// An agent: purpose, visible tools, permission limits and prompt.
+/// An agent: purpose, visible tools, authority, and instructions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agent {
-    /// Name on the command line, for other agents and in events.
+    /// Name on the command line, for other agents, and in events.
     pub name: String,
-    /// Display name, if it differs from the name.
+    /// Display name, if it differs.
     pub display_name: Option<String>,
     /// One line for lists, and for agents that may call it.
     pub description: String,
-    /// Origin of the definition.
-    pub source: Source,
-    /// Callers that the agent works for.
-    pub mode: Mode,
+    /// Source.
+    pub source: AgentSource,
+    /// Use as main agent or subagent.
+    pub mode: AgentMode,
     /// Neither listed nor callable.
     pub hidden: bool,
     /// Provider profile; `None`: the session's.
     pub profile: Option<String>,
-    /// Thinking level, if set.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
     /// Visible tools.
     pub tools: ToolSelection,
     /// Visible skills; `None`: all.
     pub skills: Option<Vec<String>>,
-    /// If true, it may only read, regardless of its visible tools.
+    /// True if it is read-only, whatever tools are visible.
     pub read_only: bool,
     /// Its own permission rules as JSON, in the shape of `permissions`.
     pub rules: Vec<Value>,
-    /// Decision if no rule matches; `None`: the built-in default.
-    pub default_decision: Option<Decision>,
-    /// Permissions to call and to be called.
+    /// Default decision, if it replaces the built-in one.
+    pub default_decision: Option<AgentDecision>,
+    /// Delegation settings.
     pub delegation: Delegation,
-    /// Entry in the catalog for other agents.
+    /// Catalog entry for other agents.
     pub catalog: CatalogEntry,
     /// Its own limits.
     pub limits: Limits,
-    /// If true, it always works in an isolated worktree.
+    /// True if it always works in an isolated worktree.
     pub isolated: bool,
     prompt: String,
 }
 
-/// Origin of an agent definition.
+/// Source of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// Built in.
+pub enum AgentSource {
+    /// Built-in.
     BuiltIn,
     /// `agents` in the configuration: the location.
     Config(String),
@@ -91,29 +91,31 @@ pub enum Source {
     Project(String),
 }
 
-impl Source {
+impl AgentSource {
     /// One word for lists.
     pub fn word(&self) -> &'static str {
         match self {
-            Source::BuiltIn => "builtin",
-            Source::Config(_) => "config",
-            Source::User(_) => "user",
-            Source::Project(_) => "project",
+            AgentSource::BuiltIn => "builtin",
+            AgentSource::Config(_) => "config",
+            AgentSource::User(_) => "user",
+            AgentSource::Project(_) => "project",
         }
     }
 
-    /// Location of the definition; `None` if built in.
+    /// Place of its definition, if it has one.
     pub fn place(&self) -> Option<&str> {
         match self {
-            Source::BuiltIn => None,
-            Source::Config(place) | Source::User(place) | Source::Project(place) => Some(place),
+            AgentSource::BuiltIn => None,
+            AgentSource::Config(place) | AgentSource::User(place) | AgentSource::Project(place) => {
+                Some(place)
+            }
         }
     }
 }
 
-/// Callers that an agent works for.
+/// Use of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum AgentMode {
     /// The user.
     Primary,
     /// Other agents.
@@ -122,25 +124,25 @@ pub enum Mode {
     All,
 }
 
-impl Mode {
+impl AgentMode {
     /// The name in definitions.
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Primary => "primary",
-            Mode::Subagent => "subagent",
-            Mode::All => "all",
+            AgentMode::Primary => "primary",
+            AgentMode::Subagent => "subagent",
+            AgentMode::All => "all",
         }
     }
 
     /// True if it can be the main agent.
     pub fn is_primary(self) -> bool {
-        self != Mode::Subagent
+        self != AgentMode::Subagent
     }
 }
 
 /// Decision about a call, or about starting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum AgentDecision {
     /// Run without asking.
     Allow,
     /// Ask the user.
@@ -149,40 +151,40 @@ pub enum Decision {
     Deny,
 }
 
-impl Decision {
+impl AgentDecision {
     /// The name in definitions.
     pub fn name(self) -> &'static str {
         match self {
-            Decision::Allow => "allow",
-            Decision::Ask => "ask",
-            Decision::Deny => "deny",
+            AgentDecision::Allow => "allow",
+            AgentDecision::Ask => "ask",
+            AgentDecision::Deny => "deny",
         }
     }
 }
 
-/// Permissions of an agent to call others and to be called.
+/// Delegation settings of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delegation {
-    /// If true, others may call it.
+    /// True if other agents may call it.
     pub callable: bool,
-    /// If true, it may call others.
+    /// True if it may call other agents.
     pub can_delegate: bool,
     /// Agents that it may call; `None`: all callable ones.
     pub allowed: Option<Vec<String>>,
     /// Agents that it may not call.
     pub denied: Vec<String>,
-    /// Maximum depth of its delegations, below the session's limit.
+    /// Maximum depth of delegation, within the session's limit.
     pub depth_max: Option<u32>,
-    /// Decision about calling it, if set.
-    pub invocation: Option<Decision>,
+    /// Decision about starting it, if set.
+    pub invocation: Option<AgentDecision>,
 }
 
-/// Catalog entry of an agent, for its callers.
+/// Catalog entry of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogEntry {
     /// `builder`, `planner`, `reviewer`, `researcher`, `utility`, …
     pub category: Option<String>,
-    /// Cost level.
+    /// Relative cost.
     pub cost: Option<Cost>,
     /// Situations in which to call it.
     pub use_when: Vec<String>,
@@ -192,14 +194,14 @@ pub struct CatalogEntry {
     pub triggers: Vec<String>,
 }
 
-/// Rough cost level of an agent.
+/// Relative cost of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
-    /// No cost.
+    /// Free.
     Free,
     /// Low cost.
     Cheap,
-    /// Cost of the session's own model.
+    /// Like the session's own model.
     Standard,
     /// High cost: calling it requires permission.
     Expensive,
@@ -226,7 +228,7 @@ pub struct Limits {
     pub duration_max: Option<Duration>,
 }
 
-/// Tools visible to an agent.
+/// Selection of visible tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolSelection {
     /// All tools.
@@ -241,7 +243,7 @@ const OF_BASH: [&str; 2] = ["job_output", "job_stop"];
 impl ToolSelection {
     /// True if a tool of that name is visible.
     pub fn sees(&self, tool: &str) -> bool {
-        // An agent that can start background commands can manage them.
+        // Job tools belong to agents that can start jobs.
         let tool = if OF_BASH.contains(&tool) { "bash" } else { tool };
         match self {
             ToolSelection::All => true,
@@ -261,8 +263,8 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
-    /// Prompt of the agent; hidden characters are visible escapes.
-    pub fn told(&self) -> &str {
+    /// Its instructions, with hidden characters as visible escapes.
+    pub fn instructions(&self) -> &str {
         &self.prompt
     }
 
@@ -272,30 +274,29 @@ impl Agent {
         self.tools.sees(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
     }
 
-    /// True if the definitions permit it to call `other`. Depth and cycles are checked by the
-    /// session.
+    /// True if its definition permits calling `other`. Depth and cycles are checked by the session.
     pub fn may_call(&self, other: &Agent) -> bool {
         let Delegation { can_delegate, allowed, denied, .. } = &self.delegation;
         *can_delegate
             && other.name != self.name
             && other.delegation.callable
             && !other.hidden
-            && other.mode != Mode::Primary
+            && other.mode != AgentMode::Primary
             && allowed.as_ref().is_none_or(|names| names.contains(&other.name))
             && !denied.contains(&other.name)
     }
 
-    /// Decision about calling it: its own setting, else `default`; calling an expensive agent or
-    /// one of the project is asked unless it is denied.
-    pub fn invocation(&self, default: Decision) -> Decision {
+    /// Decision about starting it: its own, else `default`; an expensive agent or one of a project
+    /// is at least asked about.
+    pub fn invocation(&self, default: AgentDecision) -> AgentDecision {
         let said = self.delegation.invocation.unwrap_or(match self.source {
-            Source::BuiltIn if self.read_only => Decision::Allow,
+            AgentSource::BuiltIn if self.read_only => AgentDecision::Allow,
             _ => default,
         });
         let costly = self.catalog.cost == Some(Cost::Expensive);
-        let foreign = matches!(self.source, Source::Project(_));
+        let foreign = matches!(self.source, AgentSource::Project(_));
         match said {
-            Decision::Allow if costly || foreign => Decision::Ask,
+            AgentDecision::Allow if costly || foreign => AgentDecision::Ask,
             said => said,
         }
     }
@@ -313,8 +314,8 @@ pub fn built_in() -> Vec<Agent> {
         name: name.to_owned(),
         display_name: None,
         description: description.to_owned(),
-        source: Source::BuiltIn,
-        mode: Mode::Primary,
+        source: AgentSource::BuiltIn,
+        mode: AgentMode::Primary,
         hidden: false,
         profile: None,
         thinking: None,
@@ -335,7 +336,7 @@ pub fn built_in() -> Vec<Agent> {
         ..agent
     };
     let deputy = |agent: Agent, category: &str, cost: Cost, when: [&str; 2]| Agent {
-        mode: Mode::Subagent,
+        mode: AgentMode::Subagent,
         delegation: Delegation { callable: true, ..Delegation::default() },
         catalog: CatalogEntry {
             category: Some(category.to_owned()),
@@ -377,7 +378,7 @@ pub fn built_in() -> Vec<Agent> {
     ]
 }
 
-/// Builds the system prompt of `agent`.
+/// System prompt of `agent`.
 pub fn system_prompt(
     agent: &Agent,
     environment: &EnvironmentBlock,

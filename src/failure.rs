@@ -14,7 +14,7 @@ pub enum Exit {
     Usage = 2,
     /// Configuration, agent file or credentials are invalid.
     Configuration = 3,
-    /// A permission was needed and nobody could be asked.
+    /// A permission was needed and no person could be asked.
     Permission = 4,
     /// The provider was away for longer than the patience allowed.
     Provider = 5,
@@ -43,7 +43,7 @@ pub enum Exit {
 pub struct Failure {
     /// `CFG001`, …
     pub code: &'static str,
-    /// What is wrong, in one line.
+    /// Error in one line.
     pub what: String,
     /// `file:line:column`, or a flag. What follows a newline is an excerpt, shown below it.
     pub place: Option<String>,
@@ -51,7 +51,7 @@ pub struct Failure {
     pub why: Option<String>,
     /// The exact next step.
     pub fix: Option<String>,
-    /// How the process ends because of it.
+    /// Exit code.
     pub exit: Exit,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]: {}", self.code, said(&self.what))?;
         if let Some(place) = &self.place {
-            // A place may go on with the line it means and a caret below.
+            // The place may contain the source line and a caret below it.
             write!(f, "\n  where: {}", printable_lines(place).replace('\n', "\n    "))?;
         }
         for (label, text) in [("why", &self.why), ("fix", &self.fix)] {
@@ -111,7 +111,7 @@ fn said(text: &str) -> String {
     words
 }
 
-/// Each item on a line of its own.
+/// One item per line.
 pub fn lines<T: fmt::Display>(items: &[T]) -> String {
     items.iter().fold(String::new(), |text, item| format!("{text}{item}\n"))
 }
@@ -189,8 +189,8 @@ fn typos_between(a: &[char], b: &[char]) -> usize {
     table[a.len() * width + b.len()]
 }
 
-/// Characters that reorder or hide what a person reads: bidirectional controls, zero-width
-/// characters, letters that are blank, and the blocks of tags and of further variations.
+/// Characters that reorder or hide text: bidirectional controls, zero-width characters, blank
+/// letters, and the blocks of tags and further variation selectors.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

@@ -3,12 +3,12 @@
 //! They consume events and send requests; they decide nothing. A front end knows the kernel and
 //! no other adapter.
 
-pub mod again;
+pub mod attached;
 pub mod headless;
-pub mod joined;
 pub mod picker;
 pub mod plain;
 pub mod prompt;
+pub mod resume_hint;
 
 mod driver;
 mod output;

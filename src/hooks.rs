@@ -1,13 +1,13 @@
-//! Hooks: built-in guards and the user's programs, called in order.
+//! Hooks: built-in guards and programs of the user, run one after the other.
 //!
-//! A guard that crashes blocks. A command that fails causes a warning, or blocks if so configured.
-//! A hook cannot permit a call that the policy denies.
+//! A guard that crashes denies. A command that fails is a warning, or a denial if configured. No
+//! hook can allow what the policy denies.
 
 mod answer;
 mod command;
 mod guards;
+mod hook_input;
 mod masking;
-mod occasion;
 mod settings;
 
 use std::ffi::OsString;
@@ -32,10 +32,10 @@ use settings::CommandHook;
 
 pub use masking::Masking;
 
-/// Time limit for all hooks at the end of a session: the user waits for the prompt.
+/// Time limit of all hooks at the end of a session, because a person waits for the prompt.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// Input for building the hooks of a session.
+/// Settings of all hooks.
 #[derive(Debug)]
 pub struct HookSettings<'a> {
     /// `hooks` of the configuration as JSON: the user's, and those of a trusted project.
@@ -44,11 +44,11 @@ pub struct HookSettings<'a> {
     pub home: Option<&'a Path>,
     /// Search path for programs.
     pub path: OsString,
-    /// Working directory of hooks.
+    /// Working directory.
     pub cwd: PathBuf,
     /// Session folder.
     pub session_dir: PathBuf,
-    /// Sandbox settings of commands.
+    /// Confinement of commands.
     pub confinement: Confinement,
     /// Sandbox tier: `none`, `reduced` or `full`.
     pub tier: String,
@@ -56,7 +56,7 @@ pub struct HookSettings<'a> {
     pub watched: Vec<PathBuf>,
 }
 
-/// Creates the hooks of a session. Fails with all errors of the configured ones.
+/// All hooks of a session, or all errors in their configuration.
 pub fn hooks(
     settings: HookSettings<'_>,
     sandbox: Arc<Sandbox>,
@@ -70,12 +70,12 @@ pub fn hooks(
     let guards = Guards { policy, cwd: cwd.display().to_string(), tier };
     let count = std::sync::atomic::AtomicU64::new(0);
     let runner = Runner { sandbox, cwd, session_dir, path, confinement, watched, count };
-    Ok(Arc::new(Hooks(Arc::new(Inner { commands, guards, runner }))))
+    Ok(Arc::new(Hooks(Arc::new(HookSet { commands, guards, runner }))))
 }
 
-struct Hooks(Arc<Inner>);
+struct Hooks(Arc<HookSet>);
 
-struct Inner {
+struct HookSet {
     commands: Vec<CommandHook>,
     guards: Guards,
     runner: Runner,
@@ -92,7 +92,7 @@ impl Hook for Hooks {
     }
 }
 
-impl Inner {
+impl HookSet {
     async fn fire(&self, mut occasion: Occasion) -> Vec<HookReport> {
         let begin = Instant::now();
         let event = occasion.moment.event();
@@ -139,7 +139,7 @@ impl Inner {
     }
 }
 
-/// Applies a change by one hook to the input of the next one.
+/// Input of the next hook.
 fn take_over(moment: &mut Moment, says: &HookSays) {
     match (moment, says) {
         (Moment::PreToolUse(used), HookSays::Input(input)) => used.input = input.clone(),

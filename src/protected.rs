@@ -1,28 +1,28 @@
-//! What decides what runs later, or steers who runs it, by its name: one table for the policy,
-//! which judges what a call names, and for the sandbox, which holds it against commands.
+//! Table of protected file names: files that configure or trigger later code execution, or instruct
+//! agents (git, shells, editors, agents, CI). Used by the policy, which judges calls, and by the
+//! sandbox, which guards commands.
 //!
-//! A name stands here if something acts on it without being told to: git, a shell, an editor, an
-//! agent, a pipeline. What somebody has to call, such as a makefile or a build script, is ordinary
-//! work and does not. `.gitattributes` does not either: it can only pick among what the
-//! configuration of git defines, and that is held.
+//! A name is included if a program acts on it without being told to: git, a shell, an editor, an
+//! agent, a pipeline. Files that have to be invoked, such as makefiles and build scripts, are
+//! ordinary work. `.gitattributes` is not included: it can only select settings of the git
+//! configuration, which is protected.
 
 use std::borrow::Cow;
 
 /// Why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It controls git. In a `.git` folder only some things do.
+    /// Controls git. In a `.git` folder only some names do.
     Git,
-    /// It gives an agent authority: trust, permissions, servers, hooks.
+    /// Gives an agent authority: trust, permissions, servers, hooks.
     Authority,
     /// Agents read it as instructions.
     Instructions,
     /// A shell, a debugger or a session reads it when it starts.
     Start,
-    /// An editor runs what it says.
+    /// An editor runs its content.
     Editor,
-    /// Hooks and pipelines run what it says, and so do tools and package managers that a folder
-    /// configures.
+    /// Hooks and pipelines run its content, as do tools and package managers configured per folder.
     Pipeline,
 }
 
@@ -160,7 +160,7 @@ const NAMES: [(&str, Class); 128] = [
     ("warp.md", Instructions),
 ];
 
-/// What is protected in one folder only.
+/// Names that are protected in one folder only.
 const PAIRS: [(&str, &str, Class); 17] = [
     (".cargo", "config", Pipeline),
     (".cargo", "config.toml", Pipeline),
@@ -198,7 +198,7 @@ const VENDORED: [&str; 9] = [
     "target",
 ];
 
-/// Whether a path below a workspace names something protected, in any of its parts.
+/// True if any part of a path below a workspace is protected.
 pub fn is_protected(relative: &str) -> bool {
     let mut above = "";
     relative.split('/').filter(|part| !part.is_empty()).any(|part| {
@@ -207,7 +207,7 @@ pub fn is_protected(relative: &str) -> bool {
     })
 }
 
-/// What `name` means in a folder called `above`.
+/// Class of `name` in a folder called `above`.
 pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     let name = fold(name);
     if let Ok(at) = NAMES.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)) {
@@ -223,7 +223,7 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
 }
 
-/// Whether a folder of that name is filled by a package manager.
+/// True for folders filled by package managers.
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }

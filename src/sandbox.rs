@@ -1,36 +1,36 @@
-//! The only place that starts processes, and what they run within.
+//! Sandbox: the only place that starts processes, and their confinement.
 //!
-//! A process is started by `posix_spawn` of our own binary, which prepares it as a helper and
-//! becomes the command. What it reports as enforced is what counts; without a report there is no
-//! command. Dropping the future of a run kills everything that the command has started; if we are
-//! killed ourselves, a watcher does it.
+//! A process is started by `posix_spawn` of the posse binary, which prepares it as a helper and
+//! executes the command. The helper's enforcement report counts; without a report the command does
+//! not run. Dropping the future of a run kills all its processes; if posse itself is killed, a
+//! watchdog does it.
 
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 mod capture;
-mod dialogue;
 mod editor;
 pub(crate) mod environment;
 mod guard;
 mod helper;
+mod helper_output;
 mod init;
 mod kernel;
 mod landlock;
-mod live;
 mod namespaces;
+mod output_chunks;
 mod plan;
 mod planning;
 mod probe;
+mod process_tree;
 mod protect;
 mod run;
 mod scratch;
 #[cfg(any(test, target_os = "macos"))]
 mod seatbelt;
 mod seccomp;
-mod spare;
+mod spare_helper;
 mod syscalls;
-mod tree;
-mod watch;
+mod watchdog;
 mod wire;
 
 use std::ffi::OsString;
@@ -47,14 +47,17 @@ use tokio::sync::oneshot;
 use crate::secrets::mask;
 
 pub use capture::Captured;
-pub use dialogue::Dialogue;
 pub use editor::edit;
-pub use guard::Besides;
+pub use guard::Exemptions;
 pub use helper::{helper_main, survive_file_limits};
+pub use helper_output::Dialogue;
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;
-pub use probe::{Found, Tried, Wanted};
-pub use protect::{Action, Finding, Held, Protection, Survey, What, Whose, Writing, Written};
+pub use probe::{ProbeRequest, ProbeResult, Tried};
+pub use protect::{
+    Finding, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey, ToolWrites,
+    Whose, Writing,
+};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
@@ -66,16 +69,16 @@ pub struct Sandbox {
     surroundings: Surroundings,
     probe: probe::Probe,
     spare: scratch::Spare,
-    family: tree::Family,
-    watch: watch::Watch,
-    kept: spare::Kept,
+    family: process_tree::Family,
+    watch: watchdog::Watch,
+    kept: spare_helper::SpareHelper,
     protections: guard::Protections,
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kept.dismiss();
-        // Runs borrow the sandbox, so only what is still dying can be left.
+        // Runs borrow the sandbox, so only dying processes can be left.
         if self.family.is_gone() {
             self.watch.dismiss();
         }
@@ -98,34 +101,34 @@ impl Sandbox {
             shell: shell(),
             secrets,
             surroundings: Surroundings::default(),
-            probe: probe::Probe::new(Wanted::Exactly(Backend::Nothing)),
+            probe: probe::Probe::new(ProbeRequest::Exactly(Backend::Nothing)),
             spare: scratch::Spare::default(),
-            family: tree::Family::new(),
-            watch: watch::Watch::default(),
-            kept: spare::Kept::default(),
+            family: process_tree::Family::new(),
+            watch: watchdog::Watch::default(),
+            kept: spare_helper::SpareHelper::default(),
             protections: guard::Protections::default(),
         }
     }
 
-    /// Confines what is run from now on, as far as this host can.
+    /// Confines later commands, as far as this host supports it.
     #[must_use]
-    pub fn confined(mut self, wanted: Wanted, surroundings: Surroundings) -> Sandbox {
+    pub fn confined(mut self, wanted: ProbeRequest, surroundings: Surroundings) -> Sandbox {
         self.probe = probe::Probe::new(wanted);
         self.surroundings = surroundings;
         self
     }
 
-    /// What commands are confined by here, found out by trying it the first time this is asked.
+    /// Mechanism that confines commands here, probed on first use.
     pub fn backend(&self) -> Backend {
         self.probe.found(&self.helper).backend
     }
 
-    /// What was tried to find that out. Nothing, if an earlier process has found it out.
+    /// Trials of the probe. Empty if an earlier process has cached the result.
     pub fn tried(&self) -> Vec<Tried> {
         self.probe.found(&self.helper).tried
     }
 
-    /// How much of a confinement there is: `none`, `reduced` or `full`.
+    /// Sandbox tier: `none`, `reduced` or `full`.
     pub fn tier(&self) -> &'static str {
         self.backend().tier().as_str()
     }
@@ -144,41 +147,41 @@ pub struct Spawn {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Where it runs.
+    /// Working directory.
     pub directory: Directory,
     /// Variables besides those that every process gets.
     pub environment: Vec<(OsString, OsString)>,
-    /// What it was permitted to run within.
+    /// Permitted confinement.
     pub confinement: Confinement,
-    /// How long it may run.
+    /// Time limit.
     pub timeout: Duration,
-    /// Where its temporary folder is made.
+    /// Parent of its temporary folder.
     pub scratch: PathBuf,
-    /// Where its output goes once it is longer than `output_bytes_max`.
+    /// File for output beyond `output_bytes_max`.
     pub spill: PathBuf,
     /// Bytes of output to keep in memory.
     pub output_bytes_max: usize,
     /// Bytes of output after which it is killed.
     pub spill_bytes_max: u64,
-    /// What it is asked, if it is a program that answers; other commands have no input.
+    /// Input and output of a hook process; other commands have no input.
     pub dialogue: Option<Dialogue>,
-    /// Ends it as its time limit does, once it is told so or nobody can tell it any more.
+    /// Stops it like its time limit, on a message or when the sender is dropped.
     pub stop: Option<oneshot::Receiver<()>>,
 }
 
 /// A working directory.
 #[derive(Debug)]
 pub enum Directory {
-    /// Whatever has this path when the process starts.
+    /// The folder at this path when the process starts.
     Path(PathBuf),
-    /// Exactly this one, wherever it was moved to.
+    /// This open folder, wherever it was moved.
     Opened(OwnedFd),
 }
 
-/// Something that happened while a process runs.
+/// Event of a running process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// It was prepared, and this is in force.
+    /// It was prepared; these limits are in force.
     Enforced {
         /// `none`, `reduced` or `full`.
         tier: String,
@@ -189,38 +192,38 @@ pub enum Update {
     Output(String),
 }
 
-/// How a process ended.
+/// Result of a process.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct ProcessOutcome {
     /// The end.
     pub exit: Exit,
-    /// What it printed: standard output and standard error, in the order of printing. Of a
-    /// [`Dialogue`], standard output alone.
+    /// Output: standard output and standard error in order of printing. Of a [`Dialogue`], standard
+    /// output only.
     pub output: Captured,
-    /// The beginning of what a [`Dialogue`] printed on standard error.
+    /// Beginning of standard error of a [`Dialogue`].
     pub errors: Vec<u8>,
-    /// How long it ran.
+    /// Duration.
     pub duration: Duration,
-    /// How long it had printed nothing when it ended.
+    /// Time since its last output at its end.
     pub quiet: Duration,
     /// Processes that it had left behind and that were killed.
     pub stragglers: usize,
-    /// What it did to protected files, and what became of that.
+    /// Changes of protected files and their handling.
     pub findings: Vec<Finding>,
 }
 
-/// How a process ended, exactly once.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this code.
     Code(i32),
     /// By this signal, which was not ours.
     Signal(i32),
-    /// It was killed because its time was up.
+    /// Killed after its time limit.
     TimedOut,
-    /// It was killed because it printed more than may be kept.
+    /// Killed after exceeding the output limit.
     OutputFull,
-    /// It was told to ([`Spawn::stop`]).
+    /// Stopped ([`Spawn::stop`]).
     Stopped,
 }
 
@@ -239,7 +242,7 @@ pub enum RunError {
     /// The host has no process, descriptor, folder or memory for it.
     #[error("the process cannot be started")]
     Start {
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// The working directory does not exist any more.
@@ -248,7 +251,7 @@ pub enum RunError {
     /// The helper could not put in force what must be in force, or could not start the program.
     #[error("the process was not started: {reason}")]
     NotPrepared {
-        /// What the helper says.
+        /// Error of the helper.
         reason: String,
     },
 }

@@ -1,8 +1,8 @@
-//! What counts as a secret, by its name: one list for the policy, which judges what a call names,
-//! and for searches, which skip what lies below the folder that was named.
+//! Secret files by name: one list for the policy and for searches, which skip secrets below the
+//! folder that was named.
 //!
-//! Names are compared without regard to case, because some file systems do. Secrets that are known
-//! by their value are hidden by a mask (`src/secrets/mask.rs`).
+//! Names are compared case-insensitively, because some file systems do that. Secrets known by value
+//! are redacted by a mask (`src/secrets/mask.rs`).
 
 pub(crate) mod mask;
 
@@ -31,7 +31,7 @@ const SECRET_FILES: [&str; 16] = [
 /// Endings of key files.
 const SECRET_ENDINGS: [&str; 8] =
     [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
-/// What is secret in one folder only.
+/// Names that are secret in one folder only.
 const SECRET_PAIRS: [(&str, &str); 9] = [
     (".codex", "auth.json"),
     (".docker", "config.json"),
@@ -46,8 +46,8 @@ const SECRET_PAIRS: [(&str, &str); 9] = [
 /// Endings that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
-/// Where programs keep credentials below the home folder: files, and folders with all that is in
-/// them. What [`is_secret`] knows by name is here too, as nobody searches the home folder.
+/// Credential stores below the home folder: files, and folders with all their contents. Names known
+/// to [`is_secret`] are included, because the home folder is not searched.
 pub const HOME_STORES: [&str; 72] = [
     ".ssh",
     ".gnupg",
@@ -124,9 +124,9 @@ pub const HOME_STORES: [&str; 72] = [
     ".env",
 ];
 
-/// Whether a path names a secret: denied to every tool, agent and grant.
+/// True if a path names a secret: denied to every tool, agent and grant.
 ///
-/// Searches ask this for every file, so nothing is allocated.
+/// Called for every file of a search, so it does not allocate.
 pub fn is_secret(path: &str) -> bool {
     let same = |known: &str, part: &str| known.eq_ignore_ascii_case(part);
     let mut above = "";

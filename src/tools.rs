@@ -1,7 +1,6 @@
 //! Built-in tools.
 //!
-//! Each tool states exactly what a call would do before the call runs. Permission is decided
-//! elsewhere.
+//! Each describes the exact effect of a call before it runs. None decides about permission.
 
 pub mod edit_file;
 pub mod list_dir;
@@ -20,12 +19,12 @@ pub mod budget;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
-pub mod recall;
 pub mod spill;
+pub mod stored_output;
 pub mod workspace;
 pub mod worktree;
 
-mod atomic;
+mod atomic_write;
 mod change;
 mod diff;
 mod digest;
@@ -43,7 +42,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::images::ImageLimits;
-use crate::sandbox::{Sandbox, Written};
+use crate::sandbox::{Sandbox, ToolWrites};
 use crate::tools::budget::Budgets;
 use crate::tools::jobs::Jobs;
 use crate::tools::reads::ReadTable;
@@ -52,45 +51,44 @@ use crate::tools::workspace::Workspace;
 /// Largest file, in bytes, that is read on the calling task. Larger files go to a blocking thread.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
-/// Default limit of concurrent background commands.
+/// Default maximum number of running background jobs.
 const JOBS_MAX: usize = 8;
 
-/// State and settings that all tools of a session share.
+/// State shared by all tools of a session.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct ToolEnvironment {
-    /// Folders that tools may access.
+    /// Accessible roots.
     pub workspace: Workspace,
     /// Session folder: spilled outputs go below `outputs/`, before-images below `blobs/`.
     pub session_dir: PathBuf,
-    /// If true, tools report changes without making them.
+    /// True if tools only describe their changes.
     pub dry_run: bool,
-    /// If true, an edit may match a text that differs in trailing blanks, quotes, dashes or kinds
-    /// of spaces, provided that there is only one such text.
+    /// True if an edit may match a text that differs in trailing blanks, quotes, dashes or kinds of
+    /// spaces, if there is only one.
     pub fuzzy_edit: bool,
-    /// If true, a file must be read before it is changed.
+    /// True if a file must be read before it is changed.
     pub require_read: bool,
-    /// If true, a repeated read of an unchanged file returns a reference to the earlier call.
+    /// True if unchanged content is referenced instead of shown again.
     pub dedup_reads: bool,
     /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// Limits for images.
+    /// Limits of an image.
     pub images: ImageLimits,
-    /// Record of reads and writes, per agent and file.
+    /// Reads and writes so far.
     pub reads: ReadTable,
-    /// Output budgets of the run.
+    /// Tool budgets of a run.
     pub budgets: Arc<Budgets>,
     /// Background commands.
     pub jobs: Arc<Jobs>,
-    /// Lookup of earlier tool results and of the conversation.
-    pub recall: recall::Recall,
-    /// Log of all file changes by tools. The protected-file check reads it to tell them from
-    /// changes by commands.
-    pub written: Written,
+    /// Outputs and messages that the session remembers.
+    pub recall: stored_output::Recall,
+    /// Registry of file changes, for checks of parallel commands.
+    pub written: ToolWrites,
 }
 
 impl ToolEnvironment {
-    /// Creates an environment with default settings.
+    /// Environment with default settings.
     pub fn new(workspace: Workspace, session_dir: PathBuf) -> ToolEnvironment {
         ToolEnvironment {
             workspace,
@@ -104,8 +102,8 @@ impl ToolEnvironment {
             reads: ReadTable::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
-            recall: recall::Recall::default(),
-            written: Written::default(),
+            recall: stored_output::Recall::default(),
+            written: ToolWrites::default(),
         }
     }
 }
@@ -148,7 +146,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     toolbox
 }
 
-/// Builds the specification of a built-in tool for the model.
+/// Specification of a built-in tool.
 pub(crate) fn spec(
     name: &str,
     description: &str,
@@ -176,13 +174,13 @@ pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
     *call.into_payload().downcast().expect("the payload is of the tool that prepared it")
 }
 
-/// Runs `work` on a blocking thread. A panic is resumed in the caller.
+/// Runs `work` on a blocking thread. A panic continues in the caller.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down; the caller is dropped, too.
+            // The runtime is shutting down; the result is not needed.
             Err(_) => std::future::pending().await,
         },
     }

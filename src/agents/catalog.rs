@@ -1,12 +1,12 @@
-//! Catalog of callable agents in a system prompt, within a size limit.
+//! Catalog of callable agents for the system prompt of a caller, within a size budget.
 
 use crate::agents::{Agent, Roster};
 
 /// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
 
-/// Section of the system prompt of `caller` that lists the agents it may call; empty if there are
-/// none. To fit `bytes_max`, first the usage hints are omitted, then descriptions, never a name.
+/// Part of the system prompt of `caller` with its callable agents; empty if there are none. Beyond
+/// the budget, usage hints are omitted first, then descriptions, never a name.
 pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
     let callable: Vec<&Agent> = roster.callable_by(caller).collect();
     if callable.is_empty() {

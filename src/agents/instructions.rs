@@ -1,7 +1,7 @@
-//! Instruction files (AGENTS.md) of the user and the project.
+//! Instruction files: AGENTS.md of the user and the project.
 //!
-//! The user's file comes first, then those of the repository from its root down to the working
-//! directory. They are read as text, with size limits, and only from within their folder.
+//! The user's file comes first, then those of the repository from its root to the working
+//! directory. They are read as text, with size limits, and not through links that lead elsewhere.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ use crate::failure::{printable, printable_lines};
 
 /// Maximum total size of all instructions in bytes.
 const BYTES_MAX: usize = 32 << 10;
-/// Maximum size of the nested instructions that one call adds, in bytes.
+/// Maximum bytes of nested instruction files per call.
 const NESTED_BYTES_MAX: usize = 16 << 10;
 const FOLDERS_MAX: usize = 64;
 /// File names; the first that exists in a folder is used.
@@ -21,12 +21,12 @@ const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", "AGENT
 /// Maximum number of positions of hidden characters reported per file.
 const POSITIONS_MAX: usize = 5;
 
-/// Instructions that were found.
+/// Instruction files that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instructions {
     /// In order of precedence, the closest folder last.
     pub blocks: Vec<Instruction>,
-    /// Notices about skipped, truncated or suspicious files; each is one line for standard error.
+    /// Skipped, truncated or questionable files; one line each for standard error.
     pub notices: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Instruction {
     /// Appends it as labelled data.
     pub(crate) fn write_to(&self, prompt: &mut String) {
         let Instruction { source, text } = self;
-        // The text must not contain the end of its own label.
+        // The content must not close its label.
         let text = text.replace("</instructions", "<\\/instructions");
         let ending = if text.ends_with('\n') { "" } else { "\n" };
         // Writing to a string cannot fail.
@@ -59,8 +59,8 @@ struct Space {
 }
 
 impl Instructions {
-    /// Reads the instructions of `folders`, which lie below `root`, in this order, except the file
-    /// `touched` itself. Skipped or truncated files are reported.
+    /// Reads the files of `folders` below `root`, in this order, except for files that are
+    /// `touched` themselves. Notices mark skipped or truncated ones.
     pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };
@@ -127,7 +127,7 @@ impl Instructions {
                 space.max
             ));
         }
-        // After a truncation nothing more is read: partial instructions are of no use.
+        // Nothing is read after a truncation: the beginning of a sentence is useless.
         space.left = if cut { 0 } else { space.left.saturating_sub(text.len()) };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         if let Some(found) = hidden(&text) {

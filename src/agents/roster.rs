@@ -1,33 +1,33 @@
-//! All agents: built-in, from the configuration, and from the agent folders.
+//! Roster of all agents: built-in, configured, and from files.
 //!
-//! Names are unique; the precedence is built-in, configuration, the user's files, the project's
-//! files. A refused definition is kept as an error; the others still load.
+//! Precedence for a name: built-in, configuration, the user's files, the project's files. A
+//! rejected definition is kept as a reason; the others load.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::agents::definition::{Written, define};
+use crate::agents::definition::{DefinitionSource, define};
 use crate::agents::folder::{self, AgentFile};
 use crate::agents::front_matter;
 use crate::agents::instructions::hidden;
-use crate::agents::{Agent, Source, built_in};
+use crate::agents::{Agent, AgentSource, built_in};
 use crate::failure::{Exit, Failure, nearest, printable};
 
-/// One entry of `agents` in the configuration.
+/// An entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configured {
     /// Name.
     pub name: String,
-    /// Definition.
+    /// The definition.
     pub definition: Value,
-    /// Location in the configuration.
+    /// Its place.
     pub place: String,
-    /// True if it comes from the project's configuration.
+    /// True if it is a project's.
     pub project: bool,
 }
 
-/// Folders of agent files. A folder need not exist.
+/// Folders with agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Folders {
     /// The user's folder.
@@ -36,27 +36,27 @@ pub struct Folders {
     pub project: Option<(PathBuf, PathBuf)>,
 }
 
-/// Facts that definitions are validated against.
+/// Names for checking definitions.
 #[expect(missing_debug_implementations, reason = "it is made of functions")]
-pub struct Known<'a> {
+pub struct KnownNames<'a> {
     /// Names of tools.
     pub tools: &'a [String],
     /// True if a provider profile of that name exists.
     pub has_profile: &'a dyn Fn(&str) -> bool,
-    /// Returns the errors of permission rules.
+    /// Errors of permission rules.
     pub check_rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
-    /// True if the user trusts the project's file of that name with exactly this content.
+    /// True if the user trusts the project's file of that name with exactly these bytes.
     pub believes: &'a dyn Fn(&str, &[u8]) -> bool,
 }
 
-/// All usable agents, and the errors of the others.
+/// All usable agents, and rejected definitions.
 #[derive(Debug, Clone)]
 pub struct Roster {
     agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
     /// Warnings about usable agents.
     remarks: Vec<Failure>,
-    /// Untrusted agent files of the project.
+    /// Untrusted files of a project.
     inert: Vec<String>,
 }
 
@@ -67,21 +67,21 @@ impl Roster {
     }
 
     /// Loads all agents.
-    pub fn load(configured: &[Configured], folders: &Folders, known: &Known<'_>) -> Roster {
+    pub fn load(configured: &[Configured], folders: &Folders, known: &KnownNames<'_>) -> Roster {
         let mut roster = Roster::built_in();
         for agent in configured {
             roster.configured(agent, known);
         }
         if let Some(folder) = &folders.user {
             for file in roster.files(folder, None) {
-                let source = Source::User(file.shown.clone());
+                let source = AgentSource::User(file.shown.clone());
                 roster.file(&file, source, known);
             }
         }
         if let Some((folder, project)) = &folders.project {
             for file in roster.files(folder, Some(project)) {
                 if (known.believes)(&file.name, &file.bytes) {
-                    let source = Source::Project(file.shown.clone());
+                    let source = AgentSource::Project(file.shown.clone());
                     roster.file(&file, source, known);
                 } else {
                     roster.inert.push(file.name);
@@ -92,7 +92,7 @@ impl Roster {
         roster
     }
 
-    /// Warns about names of unknown agents: they are misspelled or were left out.
+    /// Warns about unknown names in lists of agents: misspelled or rejected ones.
     fn look_for_strangers(&mut self) {
         let mut remarks = Vec::new();
         for agent in &self.agents {
@@ -127,7 +127,7 @@ impl Roster {
         }
     }
 
-    /// Warns about hidden characters in a prompt.
+    /// Warns about hidden characters in instructions.
     fn remark_hidden(&mut self, name: &str, place: String, text: &str) {
         if let Some(found) = hidden(text) {
             let name = printable(name);
@@ -142,7 +142,7 @@ impl Roster {
         files
     }
 
-    fn configured(&mut self, configured: &Configured, known: &Known<'_>) {
+    fn configured(&mut self, configured: &Configured, known: &KnownNames<'_>) {
         let Configured { name, definition, place, project } = configured;
         let Value::Object(fields) = definition else {
             let what = format!("agents.{} is not an object", printable(name));
@@ -150,13 +150,16 @@ impl Roster {
             self.refused.push((name.clone(), failure));
             return;
         };
-        let source =
-            if *project { Source::Project(place.clone()) } else { Source::Config(place.clone()) };
+        let source = if *project {
+            AgentSource::Project(place.clone())
+        } else {
+            AgentSource::Config(place.clone())
+        };
         let at = |path: &str| match path {
             "" => place.clone(),
             path => format!("{place} ({path})"),
         };
-        if self.add(&Written { name, fields, body: None, source, place: &at }, known) {
+        if self.add(&DefinitionSource { name, fields, body: None, source, place: &at }, known) {
             let prompt = &fields.get("prompt");
             let part = |part: &str| prompt.and_then(|prompt| prompt.get(part)?.as_str());
             let texts = [
@@ -171,7 +174,7 @@ impl Roster {
         }
     }
 
-    fn file(&mut self, file: &AgentFile, source: Source, known: &Known<'_>) {
+    fn file(&mut self, file: &AgentFile, source: AgentSource, known: &KnownNames<'_>) {
         let AgentFile { name, shown, bytes } = file;
         let refuse = |line: usize, what: &str| {
             let what = format!("agent \"{}\": {what}", printable(name));
@@ -193,7 +196,7 @@ impl Roster {
             }
         };
         let at = |path: &str| {
-            // A missing field is reported at the line of its parent.
+            // A missing field gets the line of its parent.
             let mut path = path;
             loop {
                 if let Some(line) = parsed.lines.get(path) {
@@ -206,16 +209,16 @@ impl Roster {
             }
         };
         let (fields, body) = (&parsed.fields, Some(parsed.body.as_str()));
-        if self.add(&Written { name, fields, body, source, place: &at }, known) {
+        if self.add(&DefinitionSource { name, fields, body, source, place: &at }, known) {
             self.remark_hidden(name, shown.clone(), &text);
         }
     }
 
-    /// Adds the agent. Returns true if it was added.
-    fn add(&mut self, written: &Written<'_>, known: &Known<'_>) -> bool {
+    /// Adds an agent; returns true if it is new.
+    fn add(&mut self, written: &DefinitionSource<'_>, known: &KnownNames<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
             let whose = match &taken.source {
-                Source::BuiltIn => "a built-in agent has that name".to_owned(),
+                AgentSource::BuiltIn => "a built-in agent has that name".to_owned(),
                 other => format!("it is taken by {}", other.place().unwrap_or_default()),
             };
             let what = format!("agent \"{}\" is left out: {whose}", printable(written.name));
@@ -243,7 +246,7 @@ impl Roster {
         &self.agents
     }
 
-    /// Errors of the agents that were left out.
+    /// Rejected definitions with reasons.
     pub fn refused(&self) -> impl Iterator<Item = &Failure> {
         self.refused.iter().map(|(_, failure)| failure)
     }

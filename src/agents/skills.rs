@@ -1,8 +1,8 @@
-//! Skills: folders with a `SKILL.md` that contains instructions for a kind of task.
+//! Skills: folders with a `SKILL.md` that describes how to do a kind of task.
 //!
-//! A skill is text and files to read. It grants no permission, and its scripts run only as commands
-//! that are judged like all others. The user's skills come first; those of a project are inactive
-//! until the user trusts exactly the content of their folders.
+//! A skill is text and files to read, never authority: it grants nothing, and its scripts run only
+//! as commands that are judged like all others. The user's skills come first; those of a project
+//! are inert until the user trusts exactly the content of their folders.
 
 mod definition;
 mod folder;
@@ -29,7 +29,7 @@ pub const SKILL_CATALOG_BYTES_MAX: usize = 8000;
 /// Maximum number of skills per place.
 const SKILLS_MAX: usize = 200;
 
-/// Folders in which projects keep skills, for posse and other agents.
+/// Skill folders of projects, of posse and of other agents.
 const PROJECT_FOLDERS: [&str; 3] = [".posse/skills", ".agents/skills", ".claude/skills"];
 
 /// A usable skill.
@@ -37,11 +37,11 @@ const PROJECT_FOLDERS: [&str; 3] = [".posse/skills", ".agents/skills", ".claude/
 pub struct Skill {
     /// Its folder, without links.
     folder: PathBuf,
-    /// The folder, printable.
+    /// Its folder, printable.
     pub place: String,
-    /// True if it comes from the project.
+    /// True if it is a project's.
     pub from_project: bool,
-    /// True if the sandbox denies commands access to its folder.
+    /// True if the sandbox hides its folder from commands.
     pub out_of_reach: bool,
     /// SHA-256 of each file in hex, if the skill is trusted with exactly this content.
     sealed: Option<BTreeMap<String, String>>,
@@ -54,7 +54,7 @@ impl Skill {
         &self.head.name
     }
 
-    /// Purpose, in one line.
+    /// One-line description.
     pub fn description(&self) -> &str {
         &self.head.description
     }
@@ -69,7 +69,7 @@ impl Skill {
         self.head.compatibility.as_deref()
     }
 
-    /// Additional metadata.
+    /// Further metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.head.metadata
     }
@@ -84,7 +84,7 @@ impl Skill {
         self.head.only_user
     }
 
-    /// Instructions; hidden characters are visible escapes.
+    /// Text, with hidden characters as visible escapes.
     pub fn body(&self) -> &str {
         &self.head.body
     }
@@ -96,11 +96,10 @@ impl Skill {
         listing.files.into_iter().filter(theirs).collect()
     }
 
-    /// Text for the model: instructions, file list and notes. It begins with the label by which it
-    /// is found in a history.
+    /// Complete text for the model. It begins with the mark that identifies it in a history.
     pub fn content(&self) -> String {
         let mut text = posse_actors::skills::begin(self.name());
-        // The text must not contain the end of its own label.
+        // The content must not close its label.
         text.push_str(&self.body().replace("</skill_content", "<\\/skill_content"));
         text.push_str("\n</skill_content>\n");
         let mut line = |line: String| text.push_str(&(line + "\n"));
@@ -131,8 +130,8 @@ impl Skill {
         text
     }
 
-    /// Text of one of its files. Fails with the reason for binary files, secrets, and files that
-    /// differ from the trusted content.
+    /// Text of one of its files. Binary files, secrets, and files that differ from the trusted
+    /// version are refused with the reason.
     fn file(&self, path: &str) -> Result<String, String> {
         if is_secret(path) {
             return Err("it holds secrets".to_owned());
@@ -154,7 +153,7 @@ impl Skill {
 /// Maximum size of a readable skill file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Locations of skills. A folder need not exist.
+/// Skill folders. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct SkillPlaces {
     /// The user's folders in order of precedence; the flag is true if commands have no access.
@@ -165,7 +164,7 @@ pub struct SkillPlaces {
     pub disabled: Vec<String>,
 }
 
-/// All usable skills, and the errors of the others.
+/// All usable skills, and rejected ones.
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
     /// By name.
@@ -176,8 +175,8 @@ pub struct Skills {
 }
 
 impl Skills {
-    /// Loads all skills. `believes` returns true if the user trusts the folder of a project's
-    /// skill, given by its path relative to the root, with exactly this digest.
+    /// Loads all skills. `believes`: true if the user trusts the folder of a project's skill, by
+    /// its path below the root, with exactly this digest.
     pub fn load(places: &SkillPlaces, believes: &dyn Fn(&str, &str) -> bool) -> Skills {
         let mut skills = Skills::default();
         for (place, out_of_reach) in &places.user {
@@ -246,7 +245,7 @@ impl Skills {
         self.known.insert(skill.head.name.clone(), skill);
     }
 
-    /// True if there are no usable skills.
+    /// True if there is no usable skill.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -256,7 +255,7 @@ impl Skills {
         self.known.values()
     }
 
-    /// Errors of the skills that were left out.
+    /// Rejected skills with reasons.
     pub fn refused(&self) -> &[Failure] {
         &self.refused
     }
@@ -266,7 +265,7 @@ impl Skills {
         &self.remarks
     }
 
-    /// Folders of the project's untrusted skills, relative to its root.
+    /// Untrusted skill folders of the project, below its root.
     pub fn inert(&self) -> &[String] {
         &self.inert
     }
@@ -339,7 +338,7 @@ pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     found.into_iter().map(|(_, path, relative)| (relative, sealed(&path))).collect()
 }
 
-/// True if the project has a folder for skills; most have none.
+/// True if a project has a skill folder; most have none.
 pub fn has_project_skills(root: &Path) -> bool {
     PROJECT_FOLDERS.iter().any(|place| root.join(place).is_dir())
 }

@@ -1,17 +1,17 @@
-//! What another program wants: one JSON object a line on standard input.
+//! Instruction stream on standard input: one JSON object per line.
 //!
-//! A line that makes no sense is answered and skipped. Lines are bounded, and so is how many wait.
+//! An invalid line is answered and skipped. Line length and queue are bounded.
 
 use std::io::{self, BufRead};
 
 use tokio::sync::mpsc;
 
-use crate::talk::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 
 /// Instructions that wait to be followed.
 const WAITING_MAX: usize = 16;
 
-/// An instruction, or what is wrong with the line.
+/// An instruction, or the error in the line.
 #[derive(Debug)]
 pub(crate) struct Numbered {
     /// From 1.
@@ -42,14 +42,14 @@ impl Driver {
     }
 }
 
-/// Hands on every line that is not blank, until nobody takes it.
+/// Passes on every line that is not blank, until the receiver is gone.
 fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     for line in 1.. {
         let what = match next_line(&mut input) {
             Ok(None) => return,
-            Ok(Some(Line::Whole(bytes))) if bytes.trim_ascii().is_empty() => continue,
-            Ok(Some(Line::Whole(bytes))) => parse(&bytes),
-            Ok(Some(Line::TooLong)) => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
+            Ok(Some(InputLine::Whole(bytes))) if bytes.trim_ascii().is_empty() => continue,
+            Ok(Some(InputLine::Whole(bytes))) => parse(&bytes),
+            Ok(Some(InputLine::TooLong)) => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
             Err(error) => {
                 let what = Err(format!("cannot be read: {error}"));
                 hand_on(Numbered { line, what });
@@ -63,13 +63,13 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
 }
 
 /// A line of bounded length.
-pub(crate) enum Line {
+pub(crate) enum InputLine {
     Whole(Vec<u8>),
     TooLong,
 }
 
 /// The next line with its newline, if it has one. `None` at the end.
-pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
+pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
     let mut bytes = Vec::new();
     let mut too_long = false;
     loop {
@@ -93,7 +93,7 @@ pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
         }
         input.consume(taken);
         if over {
-            return Ok(Some(if too_long { Line::TooLong } else { Line::Whole(bytes) }));
+            return Ok(Some(if too_long { InputLine::TooLong } else { InputLine::Whole(bytes) }));
         }
     }
 }

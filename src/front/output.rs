@@ -1,7 +1,7 @@
-//! Writing to standard output and error without ever stopping the session.
+//! Output to standard output and error without blocking the session.
 //!
-//! A pipe or a terminal may be read slowly or not at all, so what goes there is written by a
-//! thread of its own behind a bounded queue. A regular file never blocks and needs no thread.
+//! A pipe or terminal may be read slowly or not at all, so a thread behind a bounded queue writes
+//! to it. A regular file never blocks and needs no thread.
 
 mod closed;
 
@@ -22,25 +22,25 @@ const WRITES_WAITING: usize = 256;
 /// A pipe that can be written at all takes this much without waiting (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
-/// Where to write.
+/// Output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum OutputTarget {
     Stdout,
     Stderr,
 }
 
-/// What the writing thread does next.
+/// Next action of the writing thread.
 #[derive(Debug)]
 enum Write {
     Bytes(Vec<u8>),
-    /// Say that everything before is written.
+    /// Report when everything before is written.
     Barrier(oneshot::Sender<()>),
 }
 
 /// One of the two standard streams.
 #[derive(Debug)]
 pub(crate) struct Output {
-    target: Target,
+    target: OutputTarget,
     terminal: bool,
     direct: bool,
     pipe: bool,
@@ -50,40 +50,39 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(target: Target) -> Output {
+    pub(crate) fn new(target: OutputTarget) -> Output {
         let kind = match target {
-            Target::Stdout => fstat(io::stdout()),
-            Target::Stderr => fstat(io::stderr()),
+            OutputTarget::Stdout => fstat(io::stdout()),
+            OutputTarget::Stderr => fstat(io::stderr()),
         };
         let kind = kind.map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
         let direct = kind == Ok(SFlag::S_IFREG);
         let pipe = kind == Ok(SFlag::S_IFIFO);
         let terminal = match target {
-            Target::Stdout => io::stdout().is_terminal(),
-            Target::Stderr => io::stderr().is_terminal(),
+            OutputTarget::Stdout => io::stdout().is_terminal(),
+            OutputTarget::Stderr => io::stderr().is_terminal(),
         };
         Output { target, terminal, direct, pipe, thread: None, broken: Arc::default() }
     }
 
-    /// Whether it was a terminal when it was first looked at. One that has vanished is none any
-    /// more.
+    /// True if it was a terminal when first examined and still is one.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// From now on, everything goes to `file`. What waits to be written does so too, and what
-    /// could not be written is lost.
+    /// Redirects further output to `file`, including queued output. Output that could not be
+    /// written is lost.
     pub(crate) fn move_to(&mut self, file: &File) {
         let moved = match self.target {
-            Target::Stdout => dup2_stdout(file),
-            Target::Stderr => dup2_stderr(file),
+            OutputTarget::Stdout => dup2_stdout(file),
+            OutputTarget::Stderr => dup2_stderr(file),
         };
         if moved.is_ok() {
             *self = Output::new(self.target);
         }
     }
 
-    /// Whether its reader is gone.
+    /// True if its reader is gone.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get().is_some()
     }
@@ -93,7 +92,7 @@ impl Output {
         if bytes.is_empty() || self.is_broken() {
             return;
         }
-        if self.target == Target::Stdout && !self.direct && closed::is_closed() {
+        if self.target == OutputTarget::Stdout && !self.direct && closed::is_closed() {
             self.broken.get_or_init(|| "standard output is closed".to_owned());
             return;
         }
@@ -130,7 +129,7 @@ impl Output {
         }
     }
 
-    /// Returns when everything so far is written.
+    /// Resolves when all output so far is written.
     pub(crate) async fn settle(&self) {
         if let Some((queue, _)) = &self.thread {
             let (reached, barrier) = oneshot::channel();
@@ -139,19 +138,19 @@ impl Output {
         }
     }
 
-    /// Whether a small write would not wait.
+    /// True if a small write would not block.
     fn has_room(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
             let mut room = [PollFd::new(fd, PollFlags::POLLOUT)];
             poll(&mut room, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
         };
         match self.target {
-            Target::Stdout => ready(io::stdout().as_fd()),
-            Target::Stderr => ready(io::stderr().as_fd()),
+            OutputTarget::Stdout => ready(io::stdout().as_fd()),
+            OutputTarget::Stderr => ready(io::stderr().as_fd()),
         }
     }
 
-    /// Returns when everything is written, or says why not all of it was.
+    /// Resolves when everything is written, or with the reason why not.
     pub(crate) async fn finish(self) -> Result<(), String> {
         if let Some((queue, thread)) = self.thread {
             drop(queue);
@@ -161,10 +160,10 @@ impl Output {
     }
 }
 
-fn write_to(target: Target, bytes: &[u8], broken: &OnceLock<String>) {
+fn write_to(target: OutputTarget, bytes: &[u8], broken: &OnceLock<String>) {
     let written = match target {
-        Target::Stdout => write_all(&mut io::stdout().lock(), bytes),
-        Target::Stderr => write_all(&mut io::stderr().lock(), bytes),
+        OutputTarget::Stdout => write_all(&mut io::stdout().lock(), bytes),
+        OutputTarget::Stderr => write_all(&mut io::stderr().lock(), bytes),
     };
     if let Err(error) = written {
         broken.get_or_init(|| error.to_string());

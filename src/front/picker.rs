@@ -1,7 +1,7 @@
-//! Choosing a stored session at a terminal: arrows, typing filters, Enter takes, Esc leaves. On a
-//! terminal that can do nothing, a numbered list.
+//! Selection of a stored session at a terminal: arrow keys, filter by typing, Enter selects, Esc
+//! cancels. On a dumb terminal, a numbered list.
 //!
-//! What the list says comes from journals, so it is escaped before it is shown.
+//! The texts come from journals, so they are escaped.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -12,9 +12,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{InputFlags, LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Exit, printable};
-use crate::talk::signals::Signals;
+use crate::frontend::signals::Signals;
 
-/// How long a key is awaited before signals are looked at, in milliseconds.
+/// Wait for a key before signals are checked, in milliseconds.
 const TICK_MS: u16 = 30;
 /// Rows of a list that are shown at once.
 const ROWS_MAX: usize = 12;
@@ -23,20 +23,20 @@ const FILTER_MAX: usize = 60;
 
 /// A session that can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct SessionRow {
     /// Its id.
     pub id: String,
-    /// When it was worked on last.
+    /// Time since its last use.
     pub age: String,
-    /// How it stands.
+    /// State.
     pub state: String,
-    /// What it took.
+    /// Cost.
     pub spent: String,
-    /// What it is about: its title, or how its first task begins.
+    /// Title, or the beginning of its first task.
     pub prompt: String,
 }
 
-/// What somebody chose.
+/// Result of the selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Picked {
     /// This row.
@@ -47,9 +47,9 @@ pub enum Picked {
     Signal(Exit),
 }
 
-/// Shows `rows` and returns what was chosen. `dumb`: the terminal cannot move its cursor.
+/// Shows `rows` and returns the selection. `dumb`: the terminal cannot move its cursor.
 pub async fn pick(
-    rows: &[Row],
+    rows: &[SessionRow],
     dumb: bool,
     (columns, lines): (usize, usize),
 ) -> io::Result<Picked> {
@@ -57,9 +57,9 @@ pub async fn pick(
     if dumb {
         return pick_by_number(rows, &mut signals).await;
     }
-    let mut list = List::new(rows, columns, lines);
+    let mut list = PickerList::new(rows, columns, lines);
     let _raw = Raw::enter()?;
-    let mut screen = Screen::default();
+    let mut screen = PickerScreen::default();
     let mut pending = Vec::new();
     loop {
         screen.draw(&list.render())?;
@@ -80,7 +80,7 @@ pub async fn pick(
 }
 
 /// A list for a terminal without a cursor: one number or the beginning of an id is typed.
-async fn pick_by_number(rows: &[Row], signals: &mut Signals) -> io::Result<Picked> {
+async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Result<Picked> {
     let mut text = String::new();
     for (nth, row) in rows.iter().take(ROWS_MAX).enumerate() {
         text.extend([&format!("{:>3}  ", nth + 1), line(row).as_str(), "\n"]);
@@ -100,7 +100,7 @@ async fn pick_by_number(rows: &[Row], signals: &mut Signals) -> io::Result<Picke
 }
 
 /// The row of a number from 1, or the only one whose id begins like this.
-fn by_number(typed: &str, rows: &[Row]) -> Option<usize> {
+fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     if typed.is_empty() {
         return None;
     }
@@ -115,9 +115,9 @@ fn by_number(typed: &str, rows: &[Row]) -> Option<usize> {
     }
 }
 
-/// Something that was pressed.
+/// Key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum PickerKey {
     Up,
     Down,
     Enter,
@@ -128,14 +128,14 @@ enum Key {
 }
 
 /// Takes whole keys out of what came in; a character that is not complete yet stays.
-fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
+fn keys(bytes: &mut Vec<u8>) -> Vec<PickerKey> {
     let mut keys = Vec::new();
     while let Some(&first) = bytes.first() {
         let (key, length) = match first {
             0x1b => match (bytes.get(1), bytes.get(2)) {
                 (Some(b'[' | b'O'), Some(letter)) => match letter {
-                    b'A' => (Some(Key::Up), 3),
-                    b'B' => (Some(Key::Down), 3),
+                    b'A' => (Some(PickerKey::Up), 3),
+                    b'B' => (Some(PickerKey::Down), 3),
                     // A longer sequence: up to its last byte.
                     _ => (
                         None,
@@ -143,14 +143,14 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
                             + 1,
                     ),
                 },
-                _ => (Some(Key::Escape), 1),
+                _ => (Some(PickerKey::Escape), 1),
             },
-            b'\r' | b'\n' => (Some(Key::Enter), 1),
-            0x03 => (Some(Key::Interrupt), 1),
-            0x04 => (Some(Key::Escape), 1),
-            0x10 => (Some(Key::Up), 1),
-            0x0e => (Some(Key::Down), 1),
-            0x7f | 0x08 => (Some(Key::Backspace), 1),
+            b'\r' | b'\n' => (Some(PickerKey::Enter), 1),
+            0x03 => (Some(PickerKey::Interrupt), 1),
+            0x04 => (Some(PickerKey::Escape), 1),
+            0x10 => (Some(PickerKey::Up), 1),
+            0x0e => (Some(PickerKey::Down), 1),
+            0x7f | 0x08 => (Some(PickerKey::Backspace), 1),
             0..0x20 => (None, 1),
             _ => {
                 let width = match first {
@@ -163,7 +163,7 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
                     break;
                 }
                 let text = std::str::from_utf8(&bytes[..width]).ok();
-                (text.and_then(|text| text.chars().next()).map(Key::Char), width)
+                (text.and_then(|text| text.chars().next()).map(PickerKey::Char), width)
             }
         };
         keys.extend(key);
@@ -172,41 +172,41 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
     keys
 }
 
-/// The list as somebody sees it.
-struct List<'a> {
-    rows: &'a [Row],
+/// The filtered list.
+struct PickerList<'a> {
+    rows: &'a [SessionRow],
     filter: String,
     /// Rows that the filter leaves.
     left: Vec<usize>,
-    /// Which of those is chosen.
+    /// Index of the selected row.
     at: usize,
     columns: usize,
     room: usize,
 }
 
-impl<'a> List<'a> {
-    fn new(rows: &'a [Row], columns: usize, lines: usize) -> List<'a> {
+impl<'a> PickerList<'a> {
+    fn new(rows: &'a [SessionRow], columns: usize, lines: usize) -> PickerList<'a> {
         let room = ROWS_MAX.min(lines.saturating_sub(3)).max(1);
         let left = (0..rows.len()).collect();
-        List { rows, filter: String::new(), left, at: 0, columns: columns.max(20), room }
+        PickerList { rows, filter: String::new(), left, at: 0, columns: columns.max(20), room }
     }
 
-    fn press(&mut self, key: Key) -> Option<Picked> {
+    fn press(&mut self, key: PickerKey) -> Option<Picked> {
         match key {
-            Key::Up => self.at = self.at.saturating_sub(1),
-            Key::Down => self.at = (self.at + 1).min(self.left.len().saturating_sub(1)),
-            Key::Enter => return self.left.get(self.at).map(|row| Picked::Row(*row)),
-            Key::Escape => return Some(Picked::Nothing),
-            Key::Interrupt => return Some(Picked::Signal(Exit::Interrupt)),
-            Key::Backspace => {
+            PickerKey::Up => self.at = self.at.saturating_sub(1),
+            PickerKey::Down => self.at = (self.at + 1).min(self.left.len().saturating_sub(1)),
+            PickerKey::Enter => return self.left.get(self.at).map(|row| Picked::Row(*row)),
+            PickerKey::Escape => return Some(Picked::Nothing),
+            PickerKey::Interrupt => return Some(Picked::Signal(Exit::Interrupt)),
+            PickerKey::Backspace => {
                 self.filter.pop();
                 self.narrow();
             }
-            Key::Char(c) if self.filter.chars().count() < FILTER_MAX => {
+            PickerKey::Char(c) if self.filter.chars().count() < FILTER_MAX => {
                 self.filter.push(c);
                 self.narrow();
             }
-            Key::Char(_) => {}
+            PickerKey::Char(_) => {}
         }
         None
     }
@@ -214,7 +214,7 @@ impl<'a> List<'a> {
     /// Rows that have every word of the filter.
     fn narrow(&mut self) {
         let filter = self.filter.to_lowercase();
-        let fits = |row: &Row| {
+        let fits = |row: &SessionRow| {
             let text = line(row).to_lowercase();
             filter.split_whitespace().all(|word| text.contains(word))
         };
@@ -249,20 +249,20 @@ impl<'a> List<'a> {
 }
 
 /// A session in one line.
-fn line(row: &Row) -> String {
-    let Row { id, age, state, spent, prompt } = row;
+fn line(row: &SessionRow) -> String {
+    let SessionRow { id, age, state, spent, prompt } = row;
     let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
     let spent = if spent.is_empty() { String::new() } else { format!("  ({spent})") };
     printable(&format!("{id}  {age:<11} {state:<12} {prompt}{spent}"))
 }
 
-/// What stands on the screen, to draw over it.
+/// Drawn rows, for redrawing.
 #[derive(Default)]
-struct Screen {
+struct PickerScreen {
     drawn: usize,
 }
 
-impl Screen {
+impl PickerScreen {
     fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let mut text = self.back();
         for line in lines {
@@ -317,12 +317,12 @@ impl Drop for Raw {
 async fn next_keys(
     pending: &mut Vec<u8>,
     signals: &mut Signals,
-) -> io::Result<Result<Vec<Key>, Exit>> {
+) -> io::Result<Result<Vec<PickerKey>, Exit>> {
     loop {
         match bytes(pending, signals).await? {
             Err(signal) => return Ok(Err(signal)),
-            // Nobody types any more.
-            Ok(false) => return Ok(Ok(vec![Key::Escape])),
+            // End of input.
+            Ok(false) => return Ok(Ok(vec![PickerKey::Escape])),
             Ok(true) => {}
         }
         // An arrow may come in pieces.
@@ -356,7 +356,7 @@ async fn bytes(to: &mut Vec<u8>, signals: &mut Signals) -> io::Result<Result<boo
     }
 }
 
-/// Whether something was typed, or is within a moment.
+/// True if input is available within a moment.
 fn is_ready() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -371,8 +371,8 @@ fn is_ready() -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn rows() -> Vec<Row> {
-        let row = |id: &str, prompt: &str| Row {
+    fn rows() -> Vec<SessionRow> {
+        let row = |id: &str, prompt: &str| SessionRow {
             id: id.to_owned(),
             age: "5 min ago".to_owned(),
             state: "completed".to_owned(),
@@ -386,7 +386,7 @@ mod tests {
         ]
     }
 
-    fn press(list: &mut List<'_>, text: &[u8]) -> Option<Picked> {
+    fn press(list: &mut PickerList<'_>, text: &[u8]) -> Option<Picked> {
         let mut bytes = text.to_vec();
         keys(&mut bytes).into_iter().find_map(|key| list.press(key))
     }
@@ -407,7 +407,7 @@ mod tests {
             (b"\x1b[1;5C\x1bOB\r", Some(Picked::Row(1))),
         ];
         for (typed, picked) in table {
-            assert_eq!(press(&mut List::new(&rows, 80, 24), typed), picked, "{typed:?}");
+            assert_eq!(press(&mut PickerList::new(&rows, 80, 24), typed), picked, "{typed:?}");
         }
     }
 
@@ -416,14 +416,14 @@ mod tests {
         let mut bytes = vec![0xc3];
         assert_eq!(keys(&mut bytes), []);
         bytes.push(0xa9);
-        assert_eq!(keys(&mut bytes), [Key::Char('é')]);
+        assert_eq!(keys(&mut bytes), [PickerKey::Char('é')]);
     }
 
     #[test]
     fn shows_no_more_than_there_is_room_for() {
         let rows = rows();
         for (columns, lines) in [(80, 24), (20, 4), (1, 1), (500, 500)] {
-            let list = List::new(&rows, columns, lines);
+            let list = PickerList::new(&rows, columns, lines);
             let shown = list.render();
             assert!(shown.len() <= lines.max(4) + 1 && shown.len() >= 3, "{shown:?}");
             assert!(shown.iter().all(|line| line.chars().count() < columns.max(20)));
@@ -446,7 +446,7 @@ mod tests {
         #[test]
         fn no_bytes_break_it(typed in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             let rows = rows();
-            let mut list = List::new(&rows, 60, 10);
+            let mut list = PickerList::new(&rows, 60, 10);
             press(&mut list, &typed);
             proptest::prop_assert!(list.left.is_empty() || list.at < list.left.len());
             list.render();

@@ -1,61 +1,61 @@
-//! What a person sees on standard error while a run goes on: short lines. Only a countdown is
-//! drawn over itself, and a reply that broke off is taken back, on a terminal that can do so.
+//! Progress of a run on standard error, in short lines. On a capable terminal only a countdown is
+//! redrawn, and a reply that was cut off is erased.
 
 mod lines;
 mod live;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::delegation::Outcome;
+use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Announcement, Event};
 use posse_actors::ledger::dollars;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
-use crate::talk::context;
-use crate::talk::notices::{of_hook, switch, unknown};
-use crate::talk::outcome::clock_time;
-use crate::talk::workers::labelled;
+use crate::frontend::context;
+use crate::frontend::notices::{failover_notice, hook_notice, unknown};
+use crate::frontend::outcome::clock_time;
+use crate::frontend::subagents::label_with_id;
 
 use lines::{
     DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
     of_worktree, rough, seconds,
 };
-use live::{Live, Screen, fitting};
+use live::{LiveText, ScreenSize, fitting};
 
 /// Turns events into text for standard error.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "three are settings, two are what was shown")]
-pub(crate) struct Progress {
-    /// Whether deltas are shown as they arrive.
+pub(crate) struct ProgressPrinter {
+    /// True if deltas are shown as they arrive.
     live: bool,
-    /// Whether colours may be used.
+    /// True if colours may be used.
     color: bool,
-    /// Whether tools only say what they would do.
+    /// True if tools only describe their effects.
     dry_run: bool,
     /// Text of the reply that is being streamed was shown, without its newline.
     mid_line: bool,
     /// A line is there that the next one replaces.
     drawn: bool,
-    /// A question stands there, without its newline.
+    /// True if a permission request without a newline is the last text.
     asks: bool,
     /// The reply that is being streamed, as far as it was shown.
-    reply: Option<Live>,
-    screen: Screen,
-    /// How this front end is called in records, if it joined a session of another process.
+    reply: Option<LiveText>,
+    screen: ScreenSize,
+    /// Name of this front end in records, if it is attached.
     name: Option<String>,
     /// Questions that are open, and their calls.
     asked: Vec<(QuestionId, CallId)>,
-    /// Calls that a person allowed, having seen what they would do.
+    /// Calls that the person allowed after seeing their effect.
     seen: Vec<CallId>,
     /// The call that the user made last.
     own_call: Option<CallId>,
-    /// The whole text of the last reply was shown live.
+    /// True if the whole text of the last reply was streamed.
     pub(crate) shown_live: bool,
 }
 
-impl Progress {
-    pub(crate) fn new(live: bool, color: bool) -> Progress {
-        Progress {
+impl ProgressPrinter {
+    pub(crate) fn new(live: bool, color: bool) -> ProgressPrinter {
+        ProgressPrinter {
             live,
             color,
             dry_run: false,
@@ -72,18 +72,18 @@ impl Progress {
         }
     }
 
-    /// The same, for a front end that joined a session and is called so there.
-    pub(crate) fn named(self, name: &str) -> Progress {
-        Progress { name: Some(name.to_owned()), ..self }
+    /// Printer of an attached front end with that name.
+    pub(crate) fn named(self, name: &str) -> ProgressPrinter {
+        ProgressPrinter { name: Some(name.to_owned()), ..self }
     }
 
-    /// The same, for a run in which tools only say what they would do.
-    pub(crate) fn of_dry_run(self, dry_run: bool) -> Progress {
-        Progress { dry_run, ..self }
+    /// Printer of a run in which tools only describe their effects.
+    pub(crate) fn of_dry_run(self, dry_run: bool) -> ProgressPrinter {
+        ProgressPrinter { dry_run, ..self }
     }
 
-    /// The text that an announcement adds: what agents do that work for others stands behind their
-    /// path, and what they say is not shown as it arrives.
+    /// Text for an announcement. Activity of subagents is prefixed with their path, and their
+    /// replies are not streamed.
     pub(crate) fn follow(&mut self, announcement: &Announcement) -> String {
         let event = announcement.event();
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
@@ -101,7 +101,7 @@ impl Progress {
         if text.is_empty() {
             return text;
         }
-        let who = labelled(&origin.agent_path, &origin.invocation_id);
+        let who = label_with_id(&origin.agent_path, &origin.invocation_id);
         let path = self.dim(&format!("[{}] ", printable(&who)));
         let mut shown = self.finish_line().to_owned();
         for line in text.lines() {
@@ -136,19 +136,19 @@ impl Progress {
         }
     }
 
-    /// Another piece of a reply.
+    /// Text of a delta.
     fn delta(&mut self, text: &str) -> String {
         if !self.live || text.is_empty() {
             return String::new();
         }
         let start = match self.reply {
-            // A reply begins on a line of its own.
+            // A reply starts on a new line.
             None => self.start_line(),
             Some(_) => self.wiped(),
         };
         let shown = format!("{start}{}", printable_lines(text));
         let screen = self.screen;
-        self.reply.get_or_insert_with(|| Live::new(screen())).add(&shown);
+        self.reply.get_or_insert_with(|| LiveText::new(screen())).add(&shown);
         self.mid_line = !text.ends_with('\n');
         self.shown_live = true;
         shown
@@ -174,10 +174,11 @@ impl Progress {
         format!("{}{line}\n", self.finish_line())
     }
 
-    /// A reply that broke off is asked for again: what was shown of it goes, or is said not to
-    /// count.
+    /// Removes the text of a reply that was cut off and is requested again, or marks it as void.
     fn take_back(&mut self) -> String {
-        let Some(reply) = self.reply.take().filter(Live::broke_off) else { return String::new() };
+        let Some(reply) = self.reply.take().filter(LiveText::broke_off) else {
+            return String::new();
+        };
         let start = self.start_line();
         self.shown_live = false;
         reply.erased((self.screen)()).unwrap_or_else(|| {
@@ -186,7 +187,7 @@ impl Progress {
         })
     }
 
-    /// What is true for a moment, and is drawn over when that has passed.
+    /// Transient line, which is redrawn later.
     fn passing(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;
@@ -212,22 +213,23 @@ impl Progress {
         }
     }
 
-    /// A question was written that is answered on its own line: nothing else may stand there.
+    /// A permission request was written that is answered on the same line: no other text may
+    /// follow.
     pub(crate) fn asked(&mut self, text: &str) {
         self.asks = !text.ends_with('\n');
     }
 
-    /// It was answered, and with that the line has ended. Whether a question stood there.
+    /// The request was answered, which ended the line. Returns true if there was one.
     pub(crate) fn line_ended(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 
-    /// Whether a question stands there.
+    /// True if a permission request is the last text.
     pub(crate) fn asks(&self) -> bool {
         self.asks
     }
 
-    /// What must follow before other text may start on a line of its own.
+    /// Text that must precede other output so that it starts on a new line.
     pub(crate) fn finish_line(&mut self) -> &'static str {
         // What others write is not known here, so nothing above it can be taken back.
         if let Some(reply) = &mut self.reply {
@@ -287,7 +289,7 @@ impl Progress {
                     Some(line) if class == "denied" => printable(line),
                     _ => first_line(content),
                 };
-                // What the model is told begins with the class as well.
+                // The text for the model begins with the class as well.
                 let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
                 let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
@@ -299,7 +301,7 @@ impl Progress {
             Event::InvocationRequested { .. } | Event::DelegationEnded { .. } => {
                 self.of_agents(event)
             }
-            // What a run left open is not asked again.
+            // Calls left open by an earlier run are not requested again.
             Event::InvocationStarted { .. } => {
                 self.asked.clear();
                 self.seen.clear();
@@ -321,7 +323,7 @@ impl Progress {
                 ..
             } => {
                 let beside = if *background { " in the background" } else { "" };
-                let who = labelled(target, child_invocation_id);
+                let who = label_with_id(target, child_invocation_id);
                 let line = format!("▸ {who} via {provider}{beside}: {task}");
                 self.paint("36", &printable(&line))
             }
@@ -337,10 +339,10 @@ impl Progress {
                 let cost = cost_nano_usd.filter(|cost| *cost > 0);
                 let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 let replies = if *turns == 1 { "reply" } else { "replies" };
-                let who = labelled(target, child_invocation_id);
+                let who = label_with_id(target, child_invocation_id);
                 let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
                 let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}{left}");
-                let color = if *outcome == Outcome::Done { "36" } else { "33" };
+                let color = if *outcome == SubagentOutcome::Done { "36" } else { "33" };
                 self.paint(color, &printable(&line))
             }
             _ => String::new(),
@@ -370,7 +372,7 @@ impl Progress {
         }
     }
 
-    /// Another front end answered a question.
+    /// Another front end answered.
     fn by_another(&self, what: &str, by: Option<&String>) -> String {
         match by.filter(|by| Some(*by) != self.name.as_ref()) {
             Some(by) => self.paint("33", &format!("! {what} by {}", printable(by))),
@@ -384,8 +386,8 @@ impl Progress {
         self.seen.extend(call.filter(|_| allowed));
     }
 
-    /// How a command ended and its last lines, or what a change changed, unless that was `seen` in
-    /// the question. Nothing for a look.
+    /// End and last lines of a command, or the diff of a change unless it was `seen` in the
+    /// permission request. Empty for read-only calls.
     fn completed(
         &self,
         content: &[ContentPart],
@@ -453,12 +455,12 @@ impl Progress {
             Event::ProviderSilent { provider, silent_ms } => {
                 format!("! {provider}: nothing heard for {}", rough(*silent_ms))
             }
-            Event::ProviderFailover { .. } => switch(event),
+            Event::ProviderFailover { .. } => failover_notice(event),
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
-            // Whoever asked for it was told.
+            // The front end that requested it was answered.
             Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
                 return String::new();
             }
@@ -470,7 +472,7 @@ impl Progress {
             }
             Event::Warning { message } => format!("! {}", printable(message)),
             Event::JobStarted { .. } | Event::JobEnded { .. } => of_job(event),
-            Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
+            Event::HookFired { .. } | Event::HookFailed { .. } => match hook_notice(event) {
                 Some(text) => text,
                 None => return String::new(),
             },

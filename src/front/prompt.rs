@@ -1,4 +1,4 @@
-//! Where a prompt comes from: arguments, standard input, images.
+//! Sources of a prompt: arguments, standard input, images.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,45 +17,45 @@ use crate::images::{self, ImageLimits};
 /// Bytes of standard input that may be a prompt or its context.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
 
-/// How long piped input is awaited when there is a prompt already, in milliseconds.
+/// Wait for piped input if there is a prompt already, in milliseconds.
 const FIRST_BYTE_MS: u16 = 1000;
 
-/// What the command line says about the prompt.
+/// Prompt given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// It is this text; piped input is context.
+pub enum PromptSource {
+    /// This text; piped input is context.
     Text(String),
-    /// It is standard input.
+    /// Standard input.
     Stdin,
-    /// Nothing was said: standard input if it is no terminal.
+    /// None: standard input if it is not a terminal.
     Nothing,
 }
 
 /// Images that go with a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Images<'a> {
-    /// As they were named: paths or addresses.
+    /// Names as given: paths or addresses.
     pub named: &'a [String],
-    /// What paths are relative to.
+    /// Base of relative paths.
     pub cwd: &'a Path,
-    /// What one may cost.
+    /// Limits of an image.
     pub limits: ImageLimits,
-    /// How closely models look.
+    /// Requested resolution.
     pub detail: &'a str,
 }
 
 /// Puts the prompt together.
-pub fn read(wanted: Wanted, images: &Images<'_>) -> Result<Prompt, Failure> {
+pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
-        Wanted::Text(text) => match context()? {
+        PromptSource::Text(text) => match context()? {
             Some(context) => format!("{text}\n\n<stdin>\n{context}\n</stdin>"),
             None => text,
         },
-        Wanted::Nothing if io::stdin().is_terminal() => {
+        PromptSource::Nothing if io::stdin().is_terminal() => {
             return Err(Failure::new("CLI002", Exit::Usage, "there is no prompt")
                 .fix("say what to do: posse run \"fix the failing test\""));
         }
-        Wanted::Stdin | Wanted::Nothing => stdin_text()?,
+        PromptSource::Stdin | PromptSource::Nothing => stdin_text()?,
     };
     of_text(text, images)
 }
@@ -78,7 +78,7 @@ pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     Ok(Prompt { content })
 }
 
-/// Piped input beside a prompt, if something comes within a second.
+/// Piped input in addition to a prompt, if any arrives within a second.
 fn context() -> Result<Option<String>, Failure> {
     let stdin = io::stdin();
     let Ok(stat) = fstat(&stdin) else { return Ok(None) };
@@ -115,7 +115,7 @@ fn stdin_text() -> Result<String, Failure> {
 }
 
 impl Images<'_> {
-    /// The image, and what is shown of it.
+    /// The image, and its description for display.
     pub fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
         let detail = Some(self.detail.to_owned());
         if image.starts_with("https://") || image.starts_with("http://") {
@@ -128,8 +128,7 @@ impl Images<'_> {
         Ok((ContentPart::ImageUrl { url: loaded.data_url(), detail }, about))
     }
 
-    /// Where the image is: the name as it is, or what a terminal makes of a file that is dropped
-    /// on it.
+    /// Path of an image: the name as given, or as a terminal escapes a dropped file.
     fn find(&self, image: &str) -> PathBuf {
         let as_it_is = self.cwd.join(image);
         if as_it_is.symlink_metadata().is_ok() {

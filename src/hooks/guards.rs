@@ -1,7 +1,7 @@
-//! Built-in guard hooks: they reject calls that are always denied before any command hook sees
-//! them, and after each change that a command hook makes. Fail closed.
+//! Built-in guards: a call that is always denied is rejected before hooks of the user run, and
+//! again after a hook has changed it. Fail closed.
 //!
-//! The policy makes the same decision for everything that runs, with or without hooks.
+//! The policy makes the same decision for every call, with or without hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::secrets::is_secret;
 const COMMAND_TOOL: &str = "bash";
 const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
-/// Checks made before the command hooks, and again after each hook that changed the call.
+/// Checks before the user's hooks, and after each that changed something.
 pub(super) struct Guards {
     pub(super) policy: Arc<dyn Policy>,
     pub(super) cwd: String,

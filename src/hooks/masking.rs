@@ -1,7 +1,7 @@
-//! `mask-secrets`: redacts known secret values in model replies and tool results before they are
+//! `mask-secrets`: redacts known secret values in model replies and tool output before they are
 //! recorded or shown. Output of commands is redacted where it is read.
 //!
-//! Only known values are redacted: this is no guarantee, and no reason to print a secret.
+//! Only known values are redacted; this is no guarantee.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use futures_util::future::join;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
     CallContext, Completion, Delta, DeltaSender, PortFuture, Prepared, Provider, ProviderError,
-    ProviderInfo, Release, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::tool_call::PermittedCall;
 use secrecy::SecretString;
@@ -31,7 +31,7 @@ impl Masking {
         Masking(Arc::new(Mask::new(secrets)))
     }
 
-    /// Wraps `model` with redaction of its replies.
+    /// `model` with redacted replies.
     pub fn model(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
         if self.0.is_idle() {
             return model;
@@ -39,7 +39,7 @@ impl Masking {
         Arc::new(MaskedModel { model, mask: Arc::clone(&self.0) })
     }
 
-    /// A function that redacts all strings of a JSON value.
+    /// Function that redacts every string of a value.
     pub fn concealing(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
         let mask = Arc::clone(&self.0);
         Box::new(move |value| mask.value(value))
@@ -70,8 +70,8 @@ impl Provider for MaskedModel {
         self.model.info()
     }
 
-    fn account(&self) -> String {
-        self.model.account()
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.model)
     }
 
     fn complete(
@@ -162,7 +162,7 @@ impl<'a> Streams<'a> {
             Delta::Usage(_) | Delta::Alive => false,
         };
         if !is_empty {
-            // The receiver may be dropped; the reply is completed anyway.
+            // Without a receiver the reply still completes.
             self.out.send(delta).await.ok();
         }
     }
@@ -184,8 +184,8 @@ impl Tool for MaskedTool {
         self.tool.spec()
     }
 
-    fn if_denied(&self) -> Option<&str> {
-        self.tool.if_denied()
+    fn inner(&self) -> Option<&dyn Tool> {
+        Some(&*self.tool)
     }
 
     fn prepare(
@@ -210,13 +210,5 @@ impl Tool for MaskedTool {
             mask.value(&mut output.metadata);
             output
         })
-    }
-
-    fn history_shortened(&self) {
-        self.tool.history_shortened();
-    }
-
-    fn release(&self, what: &Release) -> PortFuture<()> {
-        self.tool.release(what)
     }
 }

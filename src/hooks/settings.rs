@@ -27,27 +27,27 @@ pub(super) struct CommandHook {
     pub(super) timeout: Duration,
     /// `onFailure` is `block`: a failure of the hook blocks.
     pub(super) blocks: bool,
-    /// If true, the hook may use the network where commands may.
+    /// True if network access is permitted, where commands have it.
     pub(super) network: bool,
 }
 
-/// Filter of the calls that a hook gets. Empty lists match every call.
+/// Filter for calls. Empty lists match every call.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Filter {
     tools: Vec<String>,
-    /// Patterns of arguments, by name.
+    /// Arguments by name, with their patterns.
     input: Vec<(String, String)>,
 }
 
 impl CommandHook {
-    /// True if the hook subscribes to `event`, for `tool` if the event has one.
+    /// True if it is registered for `event`, and for `tool` in a tool event.
     pub(super) fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool {
         let tools = &self.filter.tools;
         let of_tool = |tool: &str| tools.iter().any(|pattern| matches(pattern, tool));
         self.event == event && (tools.is_empty() || tool.is_some_and(of_tool))
     }
 
-    /// True if the filter matches the call.
+    /// True if it matches a call.
     pub(super) fn is_about(&self, used: &Used) -> bool {
         self.filter.input.iter().all(|(name, pattern)| match &used.input[name] {
             Value::Null => false,
@@ -57,7 +57,7 @@ impl CommandHook {
     }
 }
 
-/// Parses all entries, and returns all errors.
+/// Parses all entries; reports all errors.
 pub(super) fn parse(
     entries: &[Value],
     home: Option<&Path>,
@@ -127,7 +127,7 @@ fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
     })
 }
 
-/// Parses the command. Relative paths are rejected: they would resolve to a file of the current
+/// Program of a hook, independent of the working directory: a relative path could come from a
 /// repository.
 fn command(
     entry: &Map<String, Value>,
@@ -218,8 +218,7 @@ fn wrong(what: impl Into<String>) -> Failure {
     Failure::new("HK010", Exit::Configuration, what)
 }
 
-/// True if `text` matches `pattern`, in which `*` matches any text. Time is bounded by the product
-/// of the lengths.
+/// True if `text` matches `pattern`, in which `*` matches any text. Time: product of both lengths.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut in_text) = (0, 0);

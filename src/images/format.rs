@@ -1,10 +1,8 @@
-//! Detects the format of a file by its content, never by its name.
-
-use image::ImageFormat;
+//! Detection of a file's format by content, never by name.
 
 /// A supported format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ImageFormat {
     /// Portable network graphics.
     Png,
     /// JPEG.
@@ -15,39 +13,41 @@ pub enum Format {
     WebP,
 }
 
-impl Format {
+impl ImageFormat {
     /// Format of a file that starts with `bytes`.
-    pub fn of(bytes: &[u8]) -> Option<Format> {
+    pub fn of(bytes: &[u8]) -> Option<ImageFormat> {
         match bytes {
-            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(Format::Png),
-            [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),
-            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Format::WebP),
+            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(ImageFormat::Png),
+            [0xff, 0xd8, 0xff, ..] => Some(ImageFormat::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(ImageFormat::Gif),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
+                Some(ImageFormat::WebP)
+            }
             _ => None,
         }
     }
 
-    /// Usual name of the format.
+    /// Name of the format.
     pub fn name(self) -> &'static str {
         match self {
-            Format::Png => "PNG",
-            Format::Jpeg => "JPEG",
-            Format::Gif => "GIF",
-            Format::WebP => "WebP",
+            ImageFormat::Png => "PNG",
+            ImageFormat::Jpeg => "JPEG",
+            ImageFormat::Gif => "GIF",
+            ImageFormat::WebP => "WebP",
         }
     }
 
-    pub(super) fn of_decoder(self) -> ImageFormat {
+    pub(super) fn of_decoder(self) -> image::ImageFormat {
         match self {
-            Format::Png => ImageFormat::Png,
-            Format::Jpeg => ImageFormat::Jpeg,
-            Format::Gif => ImageFormat::Gif,
-            Format::WebP => ImageFormat::WebP,
+            ImageFormat::Png => image::ImageFormat::Png,
+            ImageFormat::Jpeg => image::ImageFormat::Jpeg,
+            ImageFormat::Gif => image::ImageFormat::Gif,
+            ImageFormat::WebP => image::ImageFormat::WebP,
         }
     }
 }
 
-/// Description of a known unsupported format.
+/// Name of an unsupported format, if it is easy to recognise.
 pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
@@ -62,7 +62,7 @@ pub fn other(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// True if a JPEG has its end marker. Decoders fill missing data with grey.
+/// True if a JPEG has its end marker. Decoders fill missing parts with grey.
 pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
     // Thumbnails lie within segments, so only markers between segments count.
@@ -78,19 +78,19 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// True if the beginning of the file announces more than one picture.
-pub(super) fn is_animated(bytes: &[u8], format: Format) -> bool {
+/// True if the beginning shows more than one picture.
+pub(super) fn is_animated(bytes: &[u8], format: ImageFormat) -> bool {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {
-        Format::Png => contains(b"acTL"),
-        Format::Jpeg => false,
-        // The loop extension, or the control extension of each picture.
-        Format::Gif => {
+        ImageFormat::Png => contains(b"acTL"),
+        ImageFormat::Jpeg => false,
+        // The extension with the number of repetitions, or with the delay of each picture.
+        ImageFormat::Gif => {
             let each = |window: &&[u8]| *window == b"\x21\xf9\x04";
             contains(b"NETSCAPE2.0")
                 || contains(b"ANIMEXTS1.0")
                 || bytes.windows(3).filter(each).nth(1).is_some()
         }
-        Format::WebP => contains(b"ANMF"),
+        ImageFormat::WebP => contains(b"ANMF"),
     }
 }

@@ -11,25 +11,26 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::Sandbox;
-use crate::sandbox::helper::Shape;
+use crate::sandbox::helper::HelperShape;
 use crate::sandbox::plan::Plan;
-use crate::sandbox::spare::Ready;
+use crate::sandbox::spare_helper::ReadyHelper;
 
-/// Where it is looked for: never in `PATH`, which a project's tools may have put folders into.
+/// Paths of the program. `PATH` is not used, because a project's tools may have added folders to
+/// it.
 const PLACES: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
-/// Where the helper is found inside, wherever it is outside.
+/// Path of the helper inside the sandbox.
 const INSIDE: &str = "/dev/posse";
 
 const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
 impl Sandbox {
     /// Starts a helper inside of bubblewrap.
-    pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<Ready> {
+    pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<ReadyHelper> {
         let mut command = command(&self.helper, plan).map_err(io::Error::other)?;
         command.process_group(0);
-        self.begin(command, Shape::Inner)
+        self.begin(command, HelperShape::Inner)
     }
 }
 
@@ -70,14 +71,14 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     Ok(command)
 }
 
-/// How a path is laid over the read-only tree.
+/// Overlay of a path on the read-only tree.
 enum Layer {
     Nothing,
     Shown,
     Writable,
 }
 
-/// Lays what is kept and what is hidden over the tree, folders before what is in them.
+/// Mounts writable and hidden paths over the tree, folders before their contents.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn lay(command: &mut std::process::Command, plan: &Plan) {
     let is_covered =
@@ -87,7 +88,7 @@ fn lay(command: &mut std::process::Command, plan: &Plan) {
     let is_masked = |path: &Path| plan.masked.iter().any(|folder| path.starts_with(folder));
     let mut layers: BTreeMap<PathBuf, Layer> = BTreeMap::new();
     for path in &plan.hidden {
-        // What is not there hides itself, and is not to be made.
+        // A missing path needs no cover and must not be created.
         if is_writable(path) || is_shown(path) || !is_masked(path) {
             layers.insert(path.clone(), Layer::Nothing);
         }
@@ -119,18 +120,18 @@ fn lay(command: &mut std::process::Command, plan: &Plan) {
         }
     }
     for path in ways {
-        // Only the way to what is in it was made, and stays as it is.
+        // Only the path to its contents was created; it stays read-only.
         command.arg("--remount-ro").arg(path);
     }
 }
 
-/// What stays as it is within what can be written.
+/// Mounts read-only paths within writable ones.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn fix(command: &mut std::process::Command, plan: &Plan) {
     let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));
     let read_only = plan.read_only.iter().map(|path| (path, "--ro-bind-try"));
     let mut fixed: Vec<(&PathBuf, &str)> = pinned.chain(read_only).collect();
-    // In their order, a folder comes before what is in it.
+    // Sorted, so a folder precedes its contents.
     fixed.sort();
     for (path, how) in fixed {
         bind(command, how, path.as_os_str());
@@ -151,7 +152,7 @@ fn cover(command: &mut std::process::Command, path: &Path) {
         Ok(found) if !found.is_symlink() => {
             command.arg("--ro-bind").arg("/dev/null").arg(path);
         }
-        // What a link leads to is a path of its own, and what is not there hides itself.
+        // The target of a link is a path of its own, and a missing path needs no cover.
         _ => {}
     }
 }
@@ -196,7 +197,7 @@ mod tests {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
         assert!(check(&program).unwrap_err().contains("owner's rights"));
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        // Below /tmp, where anybody may make names.
+        // Below /tmp any user can create names.
         assert!(check(&program).unwrap_err().contains("replaced"));
     }
 }

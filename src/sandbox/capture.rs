@@ -1,7 +1,6 @@
-//! What a command printed: its beginning and its end in memory, all of it in a file once it is
-//! long.
+//! Captured output of a command: beginning and end in memory, all of it in a file if it is long.
 //!
-//! Memory stays bounded whatever is printed, and so does the file.
+//! Memory and file size are bounded for any output.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -27,11 +26,11 @@ enum Spill {
         file: File,
         bytes: u64,
     },
-    /// It could not be written; the command goes on without.
+    /// The file could not be written; the command continues without it.
     Broken(String),
 }
 
-/// What is left of a stream when it has ended.
+/// Captured output of a stream after its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
     /// The first bytes; all of them if `tail` is empty.
@@ -54,8 +53,7 @@ impl Captured {
 }
 
 impl Capture {
-    /// Keeps `bytes_max` bytes, half of them from the beginning; everything goes to `spill` when
-    /// there are more.
+    /// Keeps `bytes_max` bytes, half of them from the beginning; larger output goes to `spill`.
     pub(crate) fn new(bytes_max: usize, spill: PathBuf, spill_bytes_max: u64) -> Capture {
         Capture {
             half: bytes_max / 2,
@@ -102,7 +100,7 @@ impl Capture {
             if self.total + bytes.len() as u64 <= 2 * self.half as u64 {
                 return true;
             }
-            // Until here nothing was dropped, so head and tail are everything.
+            // Nothing was dropped so far, so head and tail are complete.
             self.tail.make_contiguous();
             let parts = [&self.head[..], self.tail.as_slices().0];
             self.spill = match open(path, &parts) {
@@ -129,7 +127,7 @@ fn open(path: &Path, parts: &[&[u8]]) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    // Never through something that already stands there, such as a link.
+    // Never through an existing file, such as a link.
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     for part in parts {
         file.write_all(part)?;

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-/// Where the shell is.
+/// Path of the shell.
 const SHELL: &str = "/bin/sh";
 
 /// Opens `file` in the editor that the line `editor` starts, and returns when that has ended:

@@ -1,13 +1,13 @@
-//! What a command gets to see of our environment: an allow-list, plus settings that keep programs
-//! from asking questions.
+//! Environment variables of a command: an allow-list, plus settings that prevent prompts of
+//! programs.
 //!
-//! Keys, tokens, agent sockets and everything that makes a program load code stay out, because
-//! nothing is let in by default.
+//! Keys, tokens, agent sockets and variables that make a program load code are excluded, because
+//! everything is excluded by default.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// How the network is reached: proxies, and whom TLS believes.
+/// Network settings: proxies and TLS roots.
 pub(crate) const NETWORK: [&str; 11] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
@@ -69,7 +69,7 @@ const PASSED: &[&str] = &[
     "PKG_CONFIG_PATH",
 ];
 
-/// What every command gets, whatever we were given: nobody is there to answer a question.
+/// Variables set for every command: no person can answer a prompt.
 const SET: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -86,7 +86,7 @@ const SET: &[(&str, &str)] = &[
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
 
-/// Where a command is looked for if we were given no `PATH`.
+/// Default `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// The environment of a command, from ours.
@@ -106,7 +106,7 @@ fn is_passed(name: &OsStr) -> bool {
     })
 }
 
-/// Whether it is an address with a user and a password in it, such as that of a proxy.
+/// True for a URL with user and password, such as that of a proxy.
 fn carries_password(name: &OsStr, value: &OsStr) -> bool {
     let value = value.to_string_lossy();
     let is_proxy = name.to_ascii_lowercase().as_bytes().ends_with(b"_proxy");

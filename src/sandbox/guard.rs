@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey, Written};
+use crate::sandbox::protect::{
+    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites,
+};
 use crate::sandbox::scratch::Scratch;
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
-/// How long what was killed may still be at work.
+/// Maximum time until killed processes are gone.
 const DYING_MAX: Duration = Duration::from_millis(2500);
 
-/// How often a survey that did not get through is begun again: it reads nothing twice, so it gets
-/// further each time.
+/// Maximum number of attempts at an incomplete survey: folders are cached, so each attempt gets
+/// further.
 const SURVEYS_MAX: usize = 3;
 
 /// The protections of a session, one for each set of roots and of those among them that are out of
@@ -22,20 +24,20 @@ const SURVEYS_MAX: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
-    bounds: Bounds,
-    /// What our own tools write meanwhile.
-    pub(crate) written: Written,
+    bounds: ScanBounds,
+    /// Writes of posse's own tools in the meantime.
+    pub(crate) written: ToolWrites,
 }
 
 /// Roots, and those among them that are out of reach.
 type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
-/// What one command may do besides, because a person said so when they were asked about it.
+/// Exemptions of one command that a person approved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Besides {
-    /// Protected paths that it may change: absolute and resolved, each with what is below it.
+pub struct Exemptions {
+    /// Protected paths that it may change: absolute and resolved, each including its contents.
     pub unprotected: Vec<PathBuf>,
-    /// Whether it runs although the workspace has more folders than are looked at.
+    /// True if it runs although the workspace is too large for a complete survey.
     pub unsurveyed: bool,
 }
 
@@ -52,12 +54,12 @@ pub(crate) struct Guard {
 }
 
 impl Sandbox {
-    /// Adds to `plan` what is there to be protected. Nothing is protected where nothing confines.
+    /// Adds protected paths to `plan`. Without a sandbox nothing is protected.
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
         scratch: &Arc<Scratch>,
-        besides: Besides,
+        besides: Exemptions,
     ) -> Result<Option<Guard>, RunError> {
         if plan.tier == Tier::None {
             return Ok(None);
@@ -71,7 +73,7 @@ impl Sandbox {
             .of(&self.surroundings, &plan.writable, own)
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
-        let Besides { unprotected, unsurveyed } = besides;
+        let Exemptions { unprotected, unsurveyed } = besides;
         let survey = move || {
             let mut survey = surveyor.survey_without(&unprotected);
             for _ in 1..SURVEYS_MAX {
@@ -97,7 +99,11 @@ impl Sandbox {
         let known = |path: &&PathBuf| !plan.hidden.contains(path);
         let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
         plan.hidden.extend(hidden);
-        survey.held_by(if plan.tier == Tier::Full { Held::ByMounts } else { Held::ByCheck });
+        survey.held_by(if plan.tier == Tier::Full {
+            ProtectionMethod::ByMounts
+        } else {
+            ProtectionMethod::ByCheck
+        });
         Ok(Some(Guard { protection, survey: Some(survey), scratch: Arc::clone(scratch) }))
     }
 }
@@ -106,31 +112,31 @@ impl Sandbox {
     /// Looks at no more folders than this, and at no more than it would anyway.
     #[must_use]
     pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
-        let bounds = Bounds::default();
-        self.protections.bounds = Bounds { folders: folders.min(bounds.folders), ..bounds };
+        let bounds = ScanBounds::default();
+        self.protections.bounds = ScanBounds { folders: folders.min(bounds.folders), ..bounds };
         self
     }
 
-    /// Takes what is written to `written` for what it is, when it checks what a command did.
+    /// Uses `written` to attribute changes when a command is checked.
     #[must_use]
-    pub fn beside(mut self, written: Written) -> Sandbox {
+    pub fn beside(mut self, written: ToolWrites) -> Sandbox {
         self.protections.written = written;
         self
     }
 
-    /// Where those who change files of the workspace beside commands say so.
-    pub fn written(&self) -> Written {
+    /// Registry in which tools that change workspace files report their writes.
+    pub fn written(&self) -> ToolWrites {
         self.protections.written.clone()
     }
 
-    /// Whether the last look at the workspace, before or after a command, did not see all of it:
-    /// what is protected or secret in the rest is not held.
-    pub fn has_lost_sight(&self) -> bool {
+    /// True if the last survey of the workspace, before or after a command, was incomplete:
+    /// protected files and secrets in the rest are not guarded.
+    pub fn scan_incomplete(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())
     }
 
-    /// Whether everything below `root` can be looked after. Reads folders, for some seconds at most.
+    /// True if everything below `root` can be surveyed. Reads folders, for a few seconds at most.
     pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
         let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
         let protection = self.protections.of(&surroundings, &[], scratch)?;
@@ -167,7 +173,7 @@ async fn look<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Finds what the command did, when nothing of it lives any more.
+    /// Checks the effects of the command after all its processes are gone.
     pub(crate) async fn settle(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);
@@ -187,8 +193,8 @@ impl Drop for Guard {
         }
         let protection = Arc::clone(&self.protection);
         let scratch = Arc::clone(&self.scratch);
-        // The command was killed a moment ago, and its last processes are still dying. A command
-        // that starts meanwhile looks after what this one did before anything else.
+        // The command was killed just before, and its last processes are still ending. A command
+        // that starts meanwhile first checks the effects of this one.
         let check = move || {
             protection.check_given_up(false);
             std::thread::sleep(DYING_MAX);
@@ -202,7 +208,7 @@ impl Drop for Guard {
 }
 
 impl Protections {
-    /// The protection of everything that a command may write, and of the session's roots.
+    /// Protection of everything that a command may write, and of the session's roots.
     fn of(
         &self,
         surroundings: &Surroundings,
@@ -212,7 +218,7 @@ impl Protections {
         let resolved = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let mut roots: Vec<PathBuf> =
             surroundings.roots.iter().filter_map(resolved).chain(writable.to_vec()).collect();
-        // What is in the command's own temporary folder goes with it.
+        // The command's own temporary folder is removed with it.
         let temporary = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
         let lasts = |root: &&PathBuf| !root.starts_with(&temporary);
         roots.retain(|root| lasts(&root));
@@ -222,7 +228,7 @@ impl Protections {
         let meets = |root: &PathBuf| {
             reached.iter().any(|path| path.starts_with(root) || root.starts_with(path))
         };
-        // What may write nowhere is looked at everywhere: it may not be held by anything else.
+        // A read-only command is surveyed everywhere, because no mount may hold anything else.
         let beyond = roots.iter().filter(|root| !reached.is_empty() && !meets(root));
         let beyond: Vec<PathBuf> = beyond.cloned().collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,11 @@
-//! The helper: our own binary, started again, which prepares the process that becomes a command.
+//! Helper process: the posse binary, started again, which prepares the process that becomes a
+//! command.
 //!
-//! An ordinary single-threaded program does what a closure between fork and exec must not. It
-//! makes a new session, dies with its parent, resets signals and closes descriptors; then it waits
-//! for a request on its standard input, which is a socket for that, puts in force what the request
-//! says, reports what the kernel answered, and becomes the command. If anything of it fails, or
-//! the report cannot be written, there is no command.
+//! A single-threaded program can do what a closure between fork and exec must not. It creates a
+//! session, dies with its parent, resets signals and closes descriptors; then it waits for a
+//! request on standard input, which is a socket, applies the request, reports the kernel's answers,
+//! and executes the command. If any step fails, or the report cannot be written, the command does
+//! not run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -28,8 +29,8 @@ use crate::sandbox::landlock::Made;
 use crate::sandbox::namespaces::{self, Mounted};
 use crate::sandbox::plan::{Backend, Plan, Tier};
 use crate::sandbox::seccomp::Filters;
-use crate::sandbox::wire::{self, Request, Told};
-use crate::sandbox::{dialogue, init, landlock, watch};
+use crate::sandbox::wire::{self, HelperMessage, HelperRequest};
+use crate::sandbox::{helper_output, init, landlock, watchdog};
 
 /// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
@@ -37,64 +38,64 @@ pub(crate) const MARK: &str = "__posse_helper";
 /// Exit code of a helper that did not become a command.
 const NOT_PREPARED: u8 = 125;
 
-/// What a helper can be made ready for before it knows the command.
+/// Preparation of a helper before it knows the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// Nothing is confined.
+pub(crate) enum HelperShape {
+    /// No confinement.
     Bare,
     /// Confined where it is, with the host's network or without.
     Reduced { network: bool },
     /// Namespaces of our own, with the host's network or without.
     Namespaces { network: bool },
-    /// The first process in a namespace that somebody else has made.
+    /// PID 1 in a namespace that another program created.
     Inner,
 }
 
-impl Shape {
+impl HelperShape {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Shape::Bare => "bare",
-            Shape::Reduced { network: false } => "reduced",
-            Shape::Reduced { network: true } => "reduced+network",
-            Shape::Namespaces { network: false } => "namespaces",
-            Shape::Namespaces { network: true } => "namespaces+network",
-            Shape::Inner => "inner",
+            HelperShape::Bare => "bare",
+            HelperShape::Reduced { network: false } => "reduced",
+            HelperShape::Reduced { network: true } => "reduced+network",
+            HelperShape::Namespaces { network: false } => "namespaces",
+            HelperShape::Namespaces { network: true } => "namespaces+network",
+            HelperShape::Inner => "inner",
         }
     }
 
-    fn parse(name: &str) -> Option<Shape> {
+    fn parse(name: &str) -> Option<HelperShape> {
         let all = [
-            Shape::Bare,
-            Shape::Reduced { network: false },
-            Shape::Reduced { network: true },
-            Shape::Namespaces { network: false },
-            Shape::Namespaces { network: true },
-            Shape::Inner,
+            HelperShape::Bare,
+            HelperShape::Reduced { network: false },
+            HelperShape::Reduced { network: true },
+            HelperShape::Namespaces { network: false },
+            HelperShape::Namespaces { network: true },
+            HelperShape::Inner,
         ];
         all.into_iter().find(|shape| shape.as_str() == name)
     }
 
-    /// What a plan needs.
-    pub(crate) fn of(plan: &Plan) -> Shape {
+    /// Shape that a plan needs.
+    pub(crate) fn of(plan: &Plan) -> HelperShape {
         match plan.backend {
-            Backend::Namespaces => Shape::Namespaces { network: plan.network },
-            Backend::Bubblewrap => Shape::Inner,
-            Backend::Landlock => Shape::Reduced { network: plan.network },
-            Backend::Nothing => Shape::Bare,
+            Backend::Namespaces => HelperShape::Namespaces { network: plan.network },
+            Backend::Bubblewrap => HelperShape::Inner,
+            Backend::Landlock => HelperShape::Reduced { network: plan.network },
+            Backend::Nothing => HelperShape::Bare,
         }
     }
 
-    /// Whether the command is in a namespace of processes.
+    /// True if the command has its own PID namespace.
     pub(crate) fn encloses(self) -> bool {
-        matches!(self, Shape::Namespaces { .. } | Shape::Inner)
+        matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
     }
 
     /// The filters that its commands need, where that is known.
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
-            Shape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
-            Shape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
-            Shape::Bare | Shape::Inner => Ok(None),
+            HelperShape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
+            HelperShape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
+            HelperShape::Bare | HelperShape::Inner => Ok(None),
         }
     }
 }
@@ -107,13 +108,13 @@ impl Shape {
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mark = arguments.next()?;
-    if mark == watch::MARK {
-        return Some(watch::watcher_main(arguments));
+    if mark == watchdog::MARK {
+        return Some(watchdog::watcher_main(arguments));
     }
     if mark != MARK {
         return None;
     }
-    // Without a socket there is nobody to tell, and the code says enough.
+    // Without a socket no error can be reported except by the exit code.
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return Some(ExitCode::from(NOT_PREPARED));
     };
@@ -130,7 +131,7 @@ fn help(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Result<ExitCode, String> {
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
-    let shape = arguments.next().and_then(|shape| Shape::parse(shape.to_str()?));
+    let shape = arguments.next().and_then(|shape| HelperShape::parse(shape.to_str()?));
     let (Some(parent), Some(shape), None) = (parent, shape, arguments.next()) else {
         return Err("the helper was not started as one".to_owned());
     };
@@ -142,7 +143,7 @@ fn help(
         filters: None,
         mounted: Mounted::default(),
     };
-    if shape == Shape::Inner {
+    if shape == HelperShape::Inner {
         // The first process of a namespace: it dies with the one that made it.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
             .map_err(|error| format!("no parent-death signal: {error}"))?;
@@ -159,21 +160,21 @@ fn help(
         .open("/dev/null")
         .map_err(|error| format!("no null device: {error}"))?;
     dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
-    // Whatever is closed below must have no owner.
+    // Everything closed below must have no owner.
     drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
-    // In the time in which nobody waits for it.
+    // While the helper is waiting.
     facts.filters = shape.filters()?;
     match shape {
-        Shape::Bare | Shape::Reduced { .. } => bare(control, facts),
-        Shape::Namespaces { network } => outer(control, network, facts),
-        Shape::Inner => first(control, facts),
+        HelperShape::Bare | HelperShape::Reduced { .. } => bare(control, facts),
+        HelperShape::Namespaces { network } => outer(control, network, facts),
+        HelperShape::Inner => first(control, facts),
     }
 }
 
 /// Becomes the command, or its init, where the process is.
 fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    if facts.shape != Shape::Bare {
+    if facts.shape != HelperShape::Bare {
         // No command needs more than this, so it need not wait for one.
         kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
         nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
@@ -185,8 +186,7 @@ fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     become_requested(control, &facts)
 }
 
-/// Splits into what becomes the command and the process that keeps house for it, before there is
-/// a command.
+/// Forks into the future command and its init, before the request arrives.
 fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let (mut waiting, taken) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
     match fork_with_init()? {
@@ -202,10 +202,10 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
         Fork::Parent(command) => {
             drop(taken);
             let_go_of_output()?;
-            // What is said until the request was taken is the request. The other end is closed
-            // when the command begins, or by the other one's death.
+            // Everything until the request was taken belongs to the request. The other end closes
+            // when the command starts, or with the death of the parent.
             waiting.read_to_end(&mut Vec::new()).ok();
-            init::keep_house(command, control)
+            init::run_init(command, control)
         }
     }
 }
@@ -213,17 +213,18 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
 fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let mut ahead = None;
     let (request, directory) = loop {
-        match Told::receive(control)? {
+        match HelperMessage::receive(control)? {
             None => return Ok(ExitCode::SUCCESS),
-            Some(Told::Do(request, directory)) => break (request, directory),
-            // What cannot be made ahead is made when it is needed, or said then why not.
-            Some(Told::Expect(plan)) if Shape::of(&plan) == facts.shape => {
+            Some(HelperMessage::Do(request, directory)) => break (request, directory),
+            // Rules that cannot be made in advance are made when they are needed, with an error
+            // then.
+            Some(HelperMessage::Expect(plan)) if HelperShape::of(&plan) == facts.shape => {
                 ahead = landlock::make_ahead(&plan).ok();
             }
-            Some(Told::Expect(_)) => {}
+            Some(HelperMessage::Expect(_)) => {}
         }
     };
-    if Shape::of(&request.plan) != facts.shape {
+    if HelperShape::of(&request.plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
     nix::unistd::fchdir(&directory)
@@ -238,7 +239,7 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Forks. The child is in a session of its own, the parent waits for children by their signals.
+/// Forks. The child has its own session; the parent waits for children by signals.
 fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
     let fork = kernel::fork().map_err(|error| format!("no process: {error}"))?;
@@ -249,7 +250,7 @@ fn fork_with_init() -> Result<Fork, String> {
     Ok(fork)
 }
 
-/// Makes namespaces, and waits outside for the first process in them.
+/// Creates namespaces and waits outside for their PID 1.
 fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCode, String> {
     facts.mounted.namespaces = namespaces::enter(network)?;
     match kernel::fork().map_err(|error| format!("no first process: {error}"))? {
@@ -264,7 +265,7 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
         }
         Fork::Parent(first) => {
             let_go_of_output()?;
-            // Whoever asks this to end means the command, which is asked itself.
+            // A signal to this process is meant for the command, which gets it directly.
             SigSet::all().thread_block().map_err(|error| format!("signals: {error}"))?;
             loop {
                 match waitpid(first, None) {
@@ -279,17 +280,16 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
     }
 }
 
-/// The first process of a namespace: waits for the request, arranges everything and starts the
-/// command.
+/// PID 1 of a namespace: waits for the request, applies it and starts the command.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    let (request, directory) = match Told::receive(control)? {
+    let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
-        Some(Told::Do(request, directory)) => (request, directory),
+        Some(HelperMessage::Do(request, directory)) => (request, directory),
         // Its rules are about mounts that are not there yet.
-        Some(Told::Expect(_)) => return Err("the helper expects nothing".to_owned()),
+        Some(HelperMessage::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
-    let Request { plan, .. } = &request;
-    if Shape::of(plan) != facts.shape {
+    let HelperRequest { plan, .. } = &request;
+    if HelperShape::of(plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
     let path = place(&directory)?;
@@ -319,22 +319,22 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
         }
         Fork::Parent(command) => {
             let_go_of_output()?;
-            init::keep_house(command, control)
+            init::run_init(command, control)
         }
     }
 }
 
-/// Puts in force what holds for this process, says so, and becomes the command.
+/// Applies the limits of this process, reports, and executes the command.
 fn become_command(
     control: &UnixStream,
-    request: &Request,
+    request: &HelperRequest,
     facts: &Facts,
     ahead: Option<Made>,
 ) -> Result<Infallible, String> {
-    let Request { plan, program, arguments, environment } = request;
+    let HelperRequest { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
     if plan.tier != Tier::None {
-        // They were dropped already, and what is checked is the kernel's word.
+        // They were dropped before; this verifies it with the kernel.
         if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
             return Err("capabilities are still there".to_owned());
         }
@@ -365,7 +365,7 @@ fn become_command(
         report["noNewPrivileges"] = json!(true);
         report["capabilities"] = json!(false);
     }
-    dialogue::redirect(environment)?;
+    helper_output::redirect(environment)?;
     wire::say(control, &format!("enforced {report}"))
         .map_err(|error| format!("no report: {error}"))?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.
@@ -378,13 +378,13 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// What is in force before the plan is.
+/// State before the plan is applied.
 #[derive(Debug)]
 struct Facts {
-    shape: Shape,
+    shape: HelperShape,
     dies_with_parent: bool,
     closed: usize,
-    /// Whether a process of ours stays beside the command.
+    /// True if an init process of posse stays beside the command.
     has_init: bool,
     filters: Option<Filters>,
     mounted: Mounted,
@@ -419,7 +419,7 @@ impl Facts {
     }
 }
 
-/// Whether the one who made the namespace did what was asked for.
+/// Checks that the creator of the namespace did what was requested.
 fn check_inner() -> Result<(), String> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let root = statvfs("/").map_err(|error| format!("/: {error}"))?;
@@ -430,7 +430,7 @@ fn check_inner() -> Result<(), String> {
     }
 }
 
-/// Where a folder is. One that was removed is nowhere.
+/// Path of a folder. A removed folder is an error.
 fn place(directory: &OwnedFd) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let path = std::fs::read_link(link)
@@ -459,7 +459,7 @@ fn limit_user_processes(plan: &Plan) {
         return;
     }
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NPROC) else { return };
-    // Outside of a namespace whatever else the user runs counts as well.
+    // Outside of a namespace the user's other processes count as well.
     let share = if plan.tier == Tier::Full { 1 } else { 4 };
     let max = u64::from(plan.processes_max).saturating_mul(share).min(soft).min(hard);
     // The super-user is not bound by it; there the namespace's own number is.
@@ -494,8 +494,8 @@ fn reset_signals() -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a file that may not grow further an error of the write, which can be reported, and not
-/// our end. Commands have the signal's default action again.
+/// Turns the file-size signal into a write error that can be reported. Commands get the signal's
+/// default action again.
 pub fn survive_file_limits() {
     #[expect(unsafe_code, reason = "the only way to ignore a signal")]
     // SAFETY: to ignore is no code of ours, so nothing can run in a handler.
@@ -505,7 +505,7 @@ pub fn survive_file_limits() {
     }
 }
 
-/// Closes everything but the standard streams and the report, and says how many that were.
+/// Closes all descriptors except the standard streams and the report; returns their number.
 pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     let entries = std::fs::read_dir(folder)

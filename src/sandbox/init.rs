@@ -1,5 +1,5 @@
-//! The first process of a namespace: starts the command, buries its orphans, says how it ended,
-//! and ends whatever it has left behind.
+//! PID 1 of the sandbox namespace: starts the command, reaps orphans, reports the exit status, and
+//! kills remaining processes.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -14,20 +14,20 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::sandbox::wire::{self, Ended};
+use crate::sandbox::wire::{self, CommandExit};
 
-/// How long what outlives the command may go on printing, if nobody says otherwise.
+/// Default time that descendants of an ended command may continue to print.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What asks the command to end by itself.
-pub(crate) const POLITELY: &[u8] = b"term\n";
+/// Asks the command to terminate.
+pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
 /// Added to a signal's number to make a code of it.
 const SIGNALLED: i32 = 128;
 
-/// Keeps house until `command` and everything it has started has ended. Signals of children must
-/// be blocked already.
-pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
+/// Runs until `command` and all its descendants have ended. Signals of children must be blocked
+/// already.
+pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: Errno| format!("{what}: {error}")
@@ -37,16 +37,16 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
     let mut house = House { command, ended: None, killed: None };
     let mut until: Option<Instant> = None;
     loop {
-        // Before looking, so that nobody who ends meanwhile is missed.
+        // Before looking, so that no end in the meantime is missed.
         while let Ok(Some(_)) = deaths.read_signal() {}
         let had_ended = house.ended.is_some();
-        let is_alone = house.bury();
+        let is_alone = house.reap();
         if let (false, Some(ended)) = (had_ended, house.ended) {
             let said = match ended {
-                Ended::Code(code) => format!("exited code {code}"),
-                Ended::Signal(signal) => format!("exited signal {signal}"),
+                CommandExit::Code(code) => format!("exited code {code}"),
+                CommandExit::Signal(signal) => format!("exited signal {signal}"),
             };
-            // Nobody listens any more when we were given up.
+            // The parent no longer listens after it gave up.
             wire::say(control, &said).ok();
             until = Some(Instant::now() + GRACE);
         }
@@ -76,19 +76,19 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
             let mut control = control;
             let mut word = [0; 64];
             let length = control.read(&mut word).unwrap_or_default();
-            if word[..length].starts_with(POLITELY) && house.ended.is_none() {
+            if word[..length].starts_with(TERM_REQUEST) && house.ended.is_none() {
                 House::ask_to_end();
             }
-            // Anything else, the end included: nobody waits for more.
-            if word[..length] != *POLITELY {
+            // Anything else, including the end of the stream: the parent no longer waits.
+            if word[..length] != *TERM_REQUEST {
                 house.kill();
             }
         }
     }
     wire::say(control, &format!("cleared {}", house.killed.unwrap_or_default())).ok();
     let code = match house.ended {
-        Some(Ended::Code(code)) => code,
-        Some(Ended::Signal(signal)) => SIGNALLED + signal,
+        Some(CommandExit::Code(code)) => code,
+        Some(CommandExit::Signal(signal)) => SIGNALLED + signal,
         None => SIGNALLED,
     };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
@@ -103,25 +103,27 @@ pub(crate) fn children() -> SigSet {
 
 struct House {
     command: Pid,
-    ended: Option<Ended>,
-    /// How many had to be killed, once that was begun.
+    ended: Option<CommandExit>,
+    /// Number of killed processes, once killing started.
     killed: Option<usize>,
 }
 
 impl House {
-    /// Waits for everybody who has ended. `true`: nobody is left.
-    fn bury(&mut self) -> bool {
+    /// Reaps all ended children. Returns true if none is left.
+    fn reap(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, Ended::Code(code)),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Ended::Signal(signal as i32)),
+                Ok(WaitStatus::Exited(pid, code)) => (pid, CommandExit::Code(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    (pid, CommandExit::Signal(signal as i32))
+                }
                 Ok(WaitStatus::StillAlive) => return false,
                 Ok(_) | Err(Errno::EINTR) => continue,
                 Err(_) => return true,
             };
             if pid == self.command {
                 self.ended = Some(ended);
-            } else if ended == Ended::Signal(Signal::SIGKILL as i32)
+            } else if ended == CommandExit::Signal(Signal::SIGKILL as i32)
                 && let Some(killed) = &mut self.killed
             {
                 *killed += 1;
@@ -130,16 +132,16 @@ impl House {
     }
 
     fn ask_to_end() {
-        // There may be nobody any more.
+        // There may be no process left.
         let everybody = Pid::from_raw(-1);
         let _ = kill(everybody, Signal::SIGTERM);
         let _ = kill(everybody, Signal::SIGCONT);
     }
 
-    /// Kills everybody else in the namespace, which only its first process survives.
+    /// Kills all other processes in the namespace; only PID 1 survives.
     fn kill(&mut self) {
         self.killed.get_or_insert(0);
-        // There may be nobody any more.
+        // There may be no process left.
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     }
 }

@@ -28,7 +28,7 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A copy of the mount at `path` with everything below it, which is nowhere yet.
+/// Detached copy of the mount at `path` with everything below it.
 pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     let path = path_bytes(path)?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
@@ -41,7 +41,7 @@ pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(tree) })
 }
 
-/// Puts a copy of a mount over what is at `path`.
+/// Attaches a copy of a mount over `path`.
 pub(crate) fn attach_tree(tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = path_bytes(path)?;
     let empty = c"";
@@ -64,7 +64,8 @@ pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, flags: u64) -> io::Result<()> 
     let attributes =
         libc::mount_attr { attr_set: flags, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let empty = c"";
-    // SAFETY: the string ends, the structure is as long as is said, and both outlive the call.
+    // SAFETY: the string is terminated, the structure has the given length, and both outlive the
+    // call.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -111,16 +112,16 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
     unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
     let head = CapabilityHead { version: CAPABILITY_VERSION, pid: 0 };
     let none = [CapabilityWord::default(); 2];
-    // SAFETY: the head says how many words there are, and both outlive the call.
+    // SAFETY: the header gives the number of words, and both outlive the call.
     let set = unsafe { libc::syscall(libc::SYS_capset, std::ptr::from_ref(&head), none.as_ptr()) };
     checked(set).map(drop)
 }
 
-/// Whether this process has any capability.
+/// True if this process has any capability.
 pub(crate) fn has_capabilities() -> io::Result<bool> {
     let mut head = CapabilityHead { version: CAPABILITY_VERSION, pid: 0 };
     let mut words = [CapabilityWord::default(); 2];
-    // SAFETY: the head says how many words there are, and the kernel writes no more.
+    // SAFETY: the header gives the number of words, and the kernel writes no more.
     let got = unsafe {
         libc::syscall(libc::SYS_capget, std::ptr::from_mut(&mut head), words.as_mut_ptr())
     };
@@ -145,13 +146,13 @@ struct CapabilityWord {
     inheritable: u32,
 }
 
-/// Whether a filter of system calls is in force.
+/// True if a seccomp filter is in force.
 pub(crate) fn has_filter() -> bool {
     // SAFETY: numbers only.
     unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) == 2 }
 }
 
-/// Makes addresses such as 127.0.0.1 reachable in a network namespace of our own.
+/// Brings up the loopback interface of a new network namespace.
 pub(crate) fn raise_loopback() -> io::Result<()> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;

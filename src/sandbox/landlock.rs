@@ -1,13 +1,13 @@
-//! Landlock: what a command and its children may open, connect to and signal.
+//! Landlock rules: files, connections and signals available to a command and its children.
 //!
-//! What the policy needs is required, and the kernel's answer is compared with it: a kernel that
-//! can do less does not run the command.
+//! The requirements of the policy are compared with the kernel's answer: on a kernel that supports
+//! less the command does not run.
 //!
-//! Rules only add, so what must not be read is spared by a rule for everything beside it. That is
-//! most of the work, and most of it is the same for the next command: a helper that waits makes the
-//! rules of the last plan, and they count if they would be made the same again.
+//! Rules only grant, so a hidden path is spared by rules for everything beside it. That is most of
+//! the work, and mostly equal for the next command: a spare helper prepares the rules of the last
+//! plan, which are used if they would be the same again.
 
-mod seen;
+mod rule_sources;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,29 +26,29 @@ use nix::unistd::getppid;
 
 use crate::sandbox::plan::{Plan, Tier};
 
-use seen::{Entry, Seen};
+use rule_sources::{FolderEntry, RuleSources};
 
-/// The oldest version that can do what the policy needs: to control truncation and links.
+/// Minimum ABI version for the policy: it controls truncation and links.
 const NEEDED: ABI = ABI::V3;
 
 /// The newest version that is made use of where it is there.
 const KNOWN: ABI = ABI::V6;
 
-/// Entries of a folder beside a hidden one that are opened one by one.
+/// Maximum number of entries beside a hidden path that are opened one by one.
 const SIBLINGS_MAX: usize = 4000;
 
 /// Devices that any program may use.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// What the kernel has put in force.
+/// Rules in force, as reported by the kernel.
 #[derive(Debug)]
 pub(crate) struct InForce {
     /// The version that was used.
     pub(crate) version: i64,
-    /// Whether everything that was asked for is in force, also what is not needed.
+    /// True if everything requested is in force, including optional parts.
     pub(crate) is_whole: bool,
-    /// Whether connections are refused.
+    /// True if TCP connections are denied.
     pub(crate) tcp: bool,
     /// Hidden paths that could not be hidden.
     pub(crate) exposed: usize,
@@ -60,32 +60,33 @@ pub(crate) struct Made {
     ruleset: RulesetCreated,
     tcp: bool,
     exposed: usize,
-    subject: Subject,
+    subject: RuleSubject,
     /// None: they were made for now.
-    seen: Option<Seen>,
+    seen: Option<RuleSources>,
 }
 
-/// What of a plan its rules depend on.
+/// Part of a plan that its rules depend on.
 #[derive(Debug, PartialEq, Eq)]
-struct Subject {
+struct RuleSubject {
     tier: Tier,
     network: bool,
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
     masked: Vec<PathBuf>,
-    /// What must not be read and can be spared.
+    /// Hidden paths that the rules can spare.
     spared: BTreeSet<PathBuf>,
-    /// How many paths cannot be spared: the folder around them may be written, and so read.
+    /// Number of hidden paths that cannot be spared, because the folder around them is writable and
+    /// hence readable.
     inside: usize,
 }
 
-impl Subject {
-    fn of(plan: &Plan) -> Subject {
+impl RuleSubject {
+    fn of(plan: &Plan) -> RuleSubject {
         let is_full = plan.tier == Tier::Full;
         let within = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
         let outside = plan.hidden.iter().filter(|path| !is_full && !within(path));
         let spared: BTreeSet<PathBuf> = outside.cloned().collect();
-        Subject {
+        RuleSubject {
             tier: plan.tier,
             network: plan.network,
             writable: plan.writable.clone(),
@@ -97,14 +98,14 @@ impl Subject {
     }
 }
 
-/// Makes the rules of `plan` ahead of it, and notes what they were made from.
+/// Makes the rules of `plan` in advance and stores their sources.
 pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
-    make(Subject::of(plan), Some(Seen::begin(SIBLINGS_MAX)), Path::new("/"))
+    make(RuleSubject::of(plan), Some(RuleSources::begin(SIBLINGS_MAX)), Path::new("/"))
 }
 
 /// Makes the rules of `plan`.
 pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
-    make(Subject::of(plan), None, Path::new("/"))
+    make(RuleSubject::of(plan), None, Path::new("/"))
 }
 
 fn failed(error: &dyn std::fmt::Display) -> String {
@@ -112,8 +113,8 @@ fn failed(error: &dyn std::fmt::Display) -> String {
 }
 
 /// Makes rules for everything below `top`.
-fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String> {
-    // With a network of its own, its loopback is nobody else's.
+fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<Made, String> {
+    // The loopback of an own network namespace is private.
     let tcp = !subject.network && subject.tier == Tier::Reduced;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -136,10 +137,11 @@ fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String
 }
 
 impl Made {
-    /// Whether these are the rules that would be made for `plan` now. Never of rules that were not
-    /// made ahead.
+    /// True if these are the rules that would be made for `plan` now. Always false for rules that
+    /// were not made in advance.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
-        self.subject == Subject::of(plan) && self.seen.as_ref().is_some_and(Seen::still_holds)
+        self.subject == RuleSubject::of(plan)
+            && self.seen.as_ref().is_some_and(RuleSources::still_holds)
     }
 
     /// Restricts this process for good.
@@ -161,10 +163,10 @@ impl Made {
     }
 }
 
-/// Makes a circle that signals do not leave, around this process and its children. `false`: the
-/// kernel cannot, or it did not work.
+/// Creates a domain that signals cannot leave, for this process and its children. Returns false if
+/// the kernel does not support it.
 ///
-/// Whoever is inside can then be signalled all at once, and nobody else.
+/// A signal to all processes from inside then reaches exactly this domain.
 pub(crate) fn enclose() -> bool {
     let Ok(root) = PathFd::new("/") else { return false };
     // To link and to rename from folder to folder is denied by every circle that does not say
@@ -182,12 +184,12 @@ pub(crate) fn enclose() -> bool {
 
 struct Rules {
     ruleset: RulesetCreated,
-    /// Notes what is looked at, if the rules are made ahead.
-    seen: Option<Seen>,
+    /// Sources of the rules, if they are made in advance.
+    seen: Option<RuleSources>,
 }
 
 impl Rules {
-    fn readable(&mut self, subject: &Subject, top: &Path) -> io::Result<usize> {
+    fn readable(&mut self, subject: &RuleSubject, top: &Path) -> io::Result<usize> {
         let read = AccessFs::from_read(KNOWN);
         if subject.tier == Tier::Full {
             // What must not be read is not there.
@@ -204,7 +206,7 @@ impl Rules {
         Ok(exposed)
     }
 
-    /// Makes everything below `folder` readable, except what is spared.
+    /// Makes everything below `folder` readable, except for spared paths.
     fn around(
         &mut self,
         folder: &Path,
@@ -216,17 +218,17 @@ impl Rules {
         }
         // To list the folders on the way is no secret.
         self.add_known(folder, AccessFs::ReadDir.into(), true)?;
-        let entries = seen::list(folder, SIBLINGS_MAX)?;
+        let entries = rule_sources::list(folder, SIBLINGS_MAX)?;
         if let Some(seen) = &mut self.seen {
             seen.listed(entries.as_deref());
         }
-        // Who cannot list it cannot be shown what is in it.
+        // A folder that cannot be listed reveals nothing.
         let Some(entries) = entries else { return Ok(()) };
         if entries.len() > SIBLINGS_MAX {
             *exposed += spared.iter().filter(|path| path.starts_with(folder)).count();
             return self.add_known(folder, AccessFs::from_read(KNOWN), true);
         }
-        for Entry { name, is_folder, is_link, .. } in entries {
+        for FolderEntry { name, is_folder, is_link, .. } in entries {
             let path = folder.join(name);
             if is_link || spared.contains(&*path) {
                 continue;
@@ -241,7 +243,7 @@ impl Rules {
         Ok(())
     }
 
-    fn writable(&mut self, subject: &Subject) -> io::Result<()> {
+    fn writable(&mut self, subject: &RuleSubject) -> io::Result<()> {
         let all = AccessFs::from_all(KNOWN);
         for root in &subject.writable {
             self.add(root, all)?;
@@ -250,7 +252,7 @@ impl Rules {
             self.add(Path::new(device), all)?;
         }
         if subject.tier == Tier::Full {
-            // Folders and terminals of its own.
+            // Private folders and terminals.
             let own = ["/dev/shm", "/dev/pts", "/dev/ptmx"].map(PathBuf::from);
             for path in subject.masked.iter().chain(&own) {
                 self.add(path, all)?;
@@ -259,9 +261,9 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds a rule. What has vanished meanwhile, or cannot be opened, needs none.
+    /// Adds a rule. A path that has vanished or cannot be opened needs none.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
-        let opened = seen::open(path);
+        let opened = rule_sources::open(path);
         if let Some(opened) = &opened {
             let is_folder = opened.metadata()?.is_dir();
             self.add_opened(opened, access, is_folder)?;
@@ -272,15 +274,15 @@ impl Rules {
         Ok(())
     }
 
-    /// The same where it is known whether it is a folder. A rule that does not fit what is there
-    /// by now is refused by the kernel.
+    /// Adds a rule for a path of known type. The kernel rejects a rule that does not match the
+    /// current type.
     fn add_known(
         &mut self,
         path: &Path,
         access: BitFlags<AccessFs>,
         is_folder: bool,
     ) -> io::Result<()> {
-        match seen::open(path) {
+        match rule_sources::open(path) {
             Some(opened) => self.add_opened(&opened, access, is_folder),
             None => Ok(()),
         }

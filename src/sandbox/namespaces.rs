@@ -1,8 +1,8 @@
-//! Namespaces of our own, and the file system that a command sees in them.
+//! Own namespaces, and the file system that a command sees in them.
 //!
-//! The tree stays where it is and becomes read-only as a whole; what may be written is put over
-//! its own place again, what must not be seen is covered. Copies of what stays visible are taken
-//! before anything is covered, and all of it happens before the command's first process exists.
+//! The tree stays in place and becomes read-only; writable paths are mounted over themselves again,
+//! hidden paths are covered. Copies of visible paths are taken before anything is covered, and all
+//! of it happens before the command's first process exists.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -24,29 +24,29 @@ const MEMORY: &str = "size=1g,mode=1777";
 /// Devices that a command gets.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// What a system without a classical file system links its programs to, in a folder that is
-/// covered.
+/// Targets of program links in a folder that is covered, on systems without a classical file
+/// system.
 const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
-/// Where names of the network are configured, often a link into a folder that is covered.
+/// Resolver configuration, often a link into a folder that is covered.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// What was put in force.
+/// Result of mounting.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mounted {
     pub(crate) namespaces: Vec<&'static str>,
-    /// Whether the command sees processes of its own namespace only.
+    /// True if the command sees only processes of its own namespace.
     pub(crate) own_processes: bool,
     pub(crate) writable: usize,
     pub(crate) read_only: usize,
     pub(crate) pinned: usize,
     pub(crate) hidden: usize,
     pub(crate) masked: usize,
-    /// Whether the limit of processes is in force.
+    /// Process limit, if in force.
     pub(crate) processes_max: Option<u32>,
 }
 
-/// Moves this process into new namespaces; its next child is the first of its own process ids.
+/// Moves this process into new namespaces; its next child becomes PID 1.
 pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
     let (uid, gid) = (geteuid(), getegid());
     let mut flags = CloneFlags::CLONE_NEWUSER
@@ -61,11 +61,11 @@ pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
         names.push("net");
     }
     unshare(flags).map_err(|error| format!("no namespaces: {error}"))?;
-    // The same user as outside, and nobody else.
+    // Only the same user as outside exists.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
     write("/proc/self/gid_map", &format!("{gid} {gid} 1"))?;
-    // Until the command comes, what is mounted outside appears here as well.
+    // Until the command starts, mounts made outside appear here as well.
     propagate(MsFlags::MS_SLAVE)?;
     Ok(names)
 }
@@ -79,10 +79,10 @@ fn write(path: &str, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Shows only processes of this namespace. To be called by its first one.
+/// Mounts a `/proc` of this namespace. Call from PID 1.
 ///
-/// A container may cover parts of its own `/proc`, and then the kernel gives nobody a new one. The
-/// old one stays, read-only: the user namespace and Landlock keep others' secrets in it closed.
+/// A container may cover parts of its own `/proc`, and then the kernel refuses a new one. The old
+/// one stays read-only: user namespace and Landlock protect the secrets of other processes in it.
 pub(crate) fn own_processes() -> bool {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).is_ok()
@@ -108,7 +108,7 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
         move |error: io::Error| format!("{path}: {error}")
     };
     propagate(MsFlags::MS_PRIVATE)?;
-    let kept = Kept::take(plan)?;
+    let kept = WritableMounts::take(plan)?;
     let devices = devices()?;
     let root = File::open("/").map_err(at(Path::new("/")))?;
     let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
@@ -124,7 +124,7 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
-    // In their order, a folder comes before what is in it.
+    // Sorted, so a folder precedes its contents.
     for (path, is_read_only) in fixed {
         let Some(tree) = existing(kernel::clone_tree(path)).map_err(at(path))? else { continue };
         if is_read_only {
@@ -142,7 +142,7 @@ fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path != root && path.starts_with(root))
 }
 
-/// What is there. What is not there needs no mount.
+/// Turns "not found" into `None`: a missing path needs no mount.
 fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -158,15 +158,15 @@ fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
     all.iter().filter(outermost).map(PathBuf::as_path)
 }
 
-/// Copies of what is put back after everything is read-only and covered.
-struct Kept {
-    /// Parents before what is in them.
+/// Copies that are mounted after everything is read-only and covered.
+struct WritableMounts {
+    /// Parents before their contents.
     trees: BTreeMap<PathBuf, (OwnedFd, bool)>,
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Kept {
-    fn take(plan: &Plan) -> Result<Kept, String> {
+impl WritableMounts {
+    fn take(plan: &Plan) -> Result<WritableMounts, String> {
         let mut trees = BTreeMap::new();
         for root in &plan.writable {
             let tree =
@@ -194,22 +194,26 @@ impl Kept {
             let target = fs::read_link(&link).ok()?;
             Some((link, target))
         });
-        Ok(Kept { trees, links: links.collect() })
+        Ok(WritableMounts { trees, links: links.collect() })
     }
 }
 
-/// What comes over the read-only tree.
+/// Overlay on the read-only tree.
 enum Layer {
-    /// Something that nobody can read.
+    /// Unreadable cover.
     Nothing(OwnedFd),
-    /// A copy of what was there, and whether it can be written.
+    /// Copy of the original, and whether it is writable.
     Copy(OwnedFd, bool),
 }
 
-/// Lays what is kept and what is hidden over the tree, folders before what is in them: so a secret
-/// in a root is covered, and what is kept below a hidden folder is open in it.
-fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Result<(), String> {
-    let Kept { trees, links } = kept;
+/// Mounts copies and covers, folders before their contents: a secret in a root is covered, and a
+/// visible path below a hidden folder is accessible.
+fn lay(
+    kept: WritableMounts,
+    covers: Vec<(PathBuf, OwnedFd)>,
+    mounted: &mut Mounted,
+) -> Result<(), String> {
+    let WritableMounts { trees, links } = kept;
     let trees =
         trees.into_iter().map(|(path, (tree, writable))| (path, Layer::Copy(tree, writable)));
     let mut layers: BTreeMap<PathBuf, Layer> =
@@ -240,7 +244,7 @@ fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Re
         }
     }
     for path in ways {
-        // Only the way to what is in it was made, and stays as it is.
+        // Only the path to its contents was created; it stays read-only.
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         let flags = flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)
@@ -261,7 +265,7 @@ fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
     kernel::attach_tree(tree.as_fd(), path)
 }
 
-/// Makes something to mount on, where a covered folder has nothing.
+/// Creates a mount point in an empty covered folder.
 fn make_place(path: &Path, tree: impl AsFd) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(());
@@ -283,7 +287,7 @@ fn memory(folder: &Path) -> nix::Result<()> {
     mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))
 }
 
-/// Something that nobody can read for each hidden path that there is.
+/// Unreadable cover for each existing hidden path.
 fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     let failed = |error: io::Error| format!("nothing to cover secrets with: {error}");
     let mut covered = Vec::new();
@@ -293,7 +297,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
         else {
             continue;
         };
-        // What a link leads to is a path of its own.
+        // The target of a link is a path of its own.
         if !found.is_symlink() {
             covered.push((path, found.is_dir()));
         }
@@ -318,11 +322,11 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().map_err(failed)
 }
 
-/// Covers a path, unless what is above it is covered already.
+/// Covers a path, unless a parent is covered already.
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),
-        // Nobody sees into a folder that is covered.
+        // The contents of a covered folder are not visible.
         Err(error)
             if matches!(
                 error.kind(),

@@ -1,15 +1,15 @@
-//! What one command is confined to, as plain data.
+//! Plan: confinement of one command, as plain data.
 //!
-//! It is made before the command starts, sent to the helper, and put in force there.
+//! Made before the command starts, sent to the helper, and applied there.
 
 use std::path::PathBuf;
 
 use crate::sandbox::wire::is_plain;
 
-/// How much of a confinement a host can give.
+/// Sandbox tier: strength of confinement on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// Nothing is confined.
+    /// No confinement.
     None,
     /// Landlock and seccomp; protected files are looked at afterwards.
     Reduced,
@@ -32,7 +32,7 @@ impl Tier {
     }
 }
 
-/// What puts a confinement in force.
+/// Mechanism that applies a confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// Namespaces of our own, Landlock and seccomp.
@@ -41,7 +41,7 @@ pub enum Backend {
     Bubblewrap,
     /// Landlock and seccomp.
     Landlock,
-    /// Nothing.
+    /// None.
     Nothing,
 }
 
@@ -64,7 +64,7 @@ impl Backend {
         Backend::ALL.into_iter().find(|backend| backend.as_str() == name)
     }
 
-    /// What it amounts to.
+    /// Tier of this mechanism.
     pub fn tier(self) -> Tier {
         match self {
             Backend::Namespaces | Backend::Bubblewrap => Tier::Full,
@@ -74,18 +74,18 @@ impl Backend {
     }
 }
 
-/// What one command is confined to: plain data, made before it starts, put in force by the helper.
+/// Confinement of one command: plain data, made before it starts, applied by the helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What must be in force, or there is no command.
+    /// Required tier; otherwise the command does not run.
     pub(crate) tier: Tier,
-    /// What puts it in force.
+    /// Mechanism to use.
     pub(crate) backend: Backend,
     /// Roots opened for writing: absolute, resolved. The call's own temporary folder is one.
     pub(crate) writable: Vec<PathBuf>,
     /// Folders and files that stay visible where they lie below a masked one.
     pub(crate) visible: Vec<PathBuf>,
-    /// Folders that the command gets empty ones of its own in place of.
+    /// Folders that are replaced by empty private ones.
     pub(crate) masked: Vec<PathBuf>,
     /// Existing control files and folders below `writable` that stay read-only.
     pub(crate) read_only: Vec<PathBuf>,
@@ -94,14 +94,14 @@ pub(crate) struct Plan {
     pub(crate) pinned: Vec<PathBuf>,
     /// Secret files and folders of credentials that must not be readable.
     pub(crate) hidden: Vec<PathBuf>,
-    /// Whether the host's network is inherited.
+    /// True if the host's network is used.
     pub(crate) network: bool,
-    /// How many processes and threads it may have.
+    /// Maximum number of processes and threads.
     pub(crate) processes_max: u32,
 }
 
 impl Plan {
-    /// Nothing confined.
+    /// Plan without confinement.
     pub(crate) fn open() -> Plan {
         Plan {
             tier: Tier::None,
@@ -117,8 +117,8 @@ impl Plan {
         }
     }
 
-    /// Whether it can be put in force as it is written: no path depends on where it is read, and
-    /// the whole tree is not writable.
+    /// True if it can be applied as written: all paths are absolute, and the whole tree is not
+    /// writable.
     pub(crate) fn is_sound(&self) -> bool {
         let Plan { tier, backend, writable, visible, masked, read_only, pinned, hidden, .. } = self;
         let lists = [writable, visible, masked, read_only, pinned, hidden];

@@ -1,4 +1,4 @@
-//! From what a call was permitted to run within to the plan of its confinement.
+//! Computes the plan of a command from its permitted confinement.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ const PROFILES: [&str; 3] = [
 
 const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
 
-/// What surrounds the commands of a session.
+/// Environment of the commands of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// Folders of the session: they stay visible wherever they are.
+    /// Roots of the session; always visible.
     pub roots: Vec<PathBuf>,
     /// Further folders that commands may write where they may write at all.
     pub also_writable: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub struct Surroundings {
     pub own: Vec<PathBuf>,
     /// The user's home directory.
     pub home: Option<PathBuf>,
-    /// Where the user's services have their sockets.
+    /// Folder with the sockets of the user's services.
     pub runtime_dir: Option<PathBuf>,
     /// Files with names of secrets that commands may read all the same.
     pub readable_secrets: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub struct Surroundings {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Profile {
+struct SandboxProfile {
     name: String,
     writes: Writes,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
@@ -57,13 +57,13 @@ enum Writes {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Places {
     processes_max: u32,
-    masked: Vec<Place>,
-    hidden: Vec<Place>,
+    masked: Vec<ProfilePath>,
+    hidden: Vec<ProfilePath>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Place {
+struct ProfilePath {
     path: Option<PathBuf>,
     variable: Option<String>,
     /// Only where it costs nothing.
@@ -74,7 +74,7 @@ struct Place {
 }
 
 struct Data {
-    profiles: Vec<Profile>,
+    profiles: Vec<SandboxProfile>,
     places: Places,
 }
 
@@ -94,7 +94,7 @@ fn not_prepared(reason: String) -> RunError {
     RunError::NotPrepared { reason }
 }
 
-impl Place {
+impl ProfilePath {
     fn resolve(&self, surroundings: &Surroundings) -> Option<PathBuf> {
         if self.variable.as_deref() == Some("XDG_RUNTIME_DIR") {
             return surroundings.runtime_dir.clone();
@@ -107,18 +107,18 @@ impl Place {
     }
 }
 
-/// A path without links in it, if there is anything.
+/// Path without links, if it exists.
 fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
 }
 
 impl Sandbox {
-    /// What was found out about this host does not hold.
+    /// Discards the probe result, which turned out to be wrong.
     pub(crate) fn distrust(&self) {
         self.probe.distrust();
     }
 
-    /// What `spawn` is confined to.
+    /// Plan for `spawn`.
     pub(crate) fn plan(
         &self,
         spawn: &Spawn,
@@ -150,7 +150,7 @@ impl Sandbox {
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let directory = std::fs::read_link(link).ok();
         let visible = roots.iter().chain(&directory).filter_map(|path| resolved(path)).collect();
-        let of = |places: &[Place]| -> Vec<PathBuf> {
+        let of = |places: &[ProfilePath]| -> Vec<PathBuf> {
             let is_full = backend.tier() == Tier::Full;
             let places = places.iter().filter(|place| is_full || !place.full_tier_only);
             let paths = places.filter_map(|place| place.resolve(&self.surroundings));

@@ -1,9 +1,9 @@
-//! What this host can confine with, found out by trying.
+//! Probing of the sandbox mechanisms of this host by trial.
 //!
-//! Files that say what a kernel offers are wrong in containers and on other kernels that imitate
-//! Linux; only a command that ran within a confinement shows that there is one. The answer counts
-//! until the machine is started anew or our binary changes, and is kept in the state directory,
-//! where no command can write. Enforcement does not depend on it: each helper reports for itself.
+//! Files that describe kernel features are wrong in containers and on kernels that imitate Linux;
+//! only a command that ran in a confinement proves it. The result is valid until reboot or a new
+//! binary, and is cached in the state directory, where no command can write. Enforcement does not
+//! depend on it: each helper reports for itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use nix::libc;
 
 use crate::sandbox::bubblewrap;
-use crate::sandbox::helper::{self, Shape};
+use crate::sandbox::helper::{self, HelperShape};
 use crate::sandbox::plan::{Backend, Plan};
-use crate::sandbox::wire::{self, Line, Request};
+use crate::sandbox::wire::{self, HelperLine, HelperRequest};
 
-/// How long one way of confining may take to show that it works.
+/// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
 /// The name of the file with the answer.
@@ -32,9 +32,9 @@ const FILE: &str = "sandbox-backend";
 /// Bytes of such a file.
 const FILE_BYTES_MAX: u64 = 512;
 
-/// How to find out what commands are confined by.
+/// Selection of the sandbox mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ProbeRequest {
     /// The strongest that works here. The answer is kept in this folder of ours, if there is one.
     Strongest {
         /// The state directory.
@@ -44,54 +44,56 @@ pub enum Wanted {
     Exactly(Backend),
 }
 
-/// What was found out.
+/// Result of probing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// What commands are confined by.
+pub struct ProbeResult {
+    /// Selected mechanism.
     pub backend: Backend,
-    /// What was tried on the way, strongest first. Empty if the answer was known.
+    /// Trials, strongest first. Empty if the result was cached.
     pub tried: Vec<Tried>,
 }
 
 /// A way of confining that was tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// Which one.
+    /// The mechanism.
     pub backend: Backend,
     /// Why it does not work; none if it does.
     pub failure: Option<String>,
-    /// What it reported as enforced, as JSON text.
+    /// Its enforcement report, as JSON text.
     pub report: Option<String>,
 }
 
 /// The question and its answer.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    wanted: Wanted,
-    found: Mutex<Option<Found>>,
+    wanted: ProbeRequest,
+    found: Mutex<Option<ProbeResult>>,
 }
 
 impl Probe {
-    pub(crate) fn new(wanted: Wanted) -> Probe {
+    pub(crate) fn new(wanted: ProbeRequest) -> Probe {
         Probe { wanted, found: Mutex::new(None) }
     }
 
     /// The answer, found out the first time.
-    pub(crate) fn found(&self, helper: &Path) -> Found {
+    pub(crate) fn found(&self, helper: &Path) -> ProbeResult {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get_or_insert_with(|| self.find(helper)).clone()
     }
 
-    fn find(&self, helper: &Path) -> Found {
+    fn find(&self, helper: &Path) -> ProbeResult {
         let kept_in = match &self.wanted {
-            Wanted::Exactly(backend) => return Found { backend: *backend, tried: Vec::new() },
-            Wanted::Strongest { kept_in } => kept_in.as_deref(),
+            ProbeRequest::Exactly(backend) => {
+                return ProbeResult { backend: *backend, tried: Vec::new() };
+            }
+            ProbeRequest::Strongest { kept_in } => kept_in.as_deref(),
         };
         let name = identity(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Some(backend) = recall(folder, name)
         {
-            return Found { backend, tried: Vec::new() };
+            return ProbeResult { backend, tried: Vec::new() };
         }
         let found = strongest(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
@@ -102,17 +104,17 @@ impl Probe {
         found
     }
 
-    /// Forgets an answer that turned out to be wrong. It still counts for this process: what was
-    /// promised is enforced, or nothing runs.
+    /// Discards a wrong result. It still applies to this process: the promised tier is enforced, or
+    /// nothing runs.
     pub(crate) fn distrust(&self) {
-        if let Wanted::Strongest { kept_in: Some(folder) } = &self.wanted {
+        if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::remove_file(folder.join(FILE)).ok();
         }
     }
 }
 
 /// Tries every way, the strongest first, until one works.
-pub(crate) fn strongest(helper: &Path) -> Found {
+pub(crate) fn strongest(helper: &Path) -> ProbeResult {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
         let result = match backend {
@@ -128,13 +130,13 @@ pub(crate) fn strongest(helper: &Path) -> Found {
             tried.push(Tried { backend, failure, report });
         }
         if works {
-            return Found { backend, tried };
+            return ProbeResult { backend, tried };
         }
     }
-    Found { backend: Backend::Nothing, tried }
+    ProbeResult { backend: Backend::Nothing, tried }
 }
 
-/// Runs a command that does nothing within a confinement, and returns what was reported.
+/// Runs a command that does nothing in a confinement; returns the report.
 pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
     let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
     let place = place.map_err(|error| format!("no temporary folder: {error}"))?;
@@ -152,7 +154,7 @@ pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String>
     let program = program.into_iter().find(|path| path.is_file());
     let program = program.ok_or("there is no program to try it with")?;
     let arguments = if program.ends_with("sh") { vec!["-c".into(), ":".into()] } else { vec![] };
-    let request = Request { plan, program, arguments, environment: Vec::new() };
+    let request = HelperRequest { plan, program, arguments, environment: Vec::new() };
     let directory = File::open(&folder).map_err(|error| error.to_string())?;
     let (control, control_end) = UnixStream::pair().map_err(|error| error.to_string())?;
     let mut child = start(helper, &request.plan, control_end.into())?;
@@ -174,13 +176,13 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     if plan.backend == Backend::Bubblewrap {
         command.process_group(0);
     } else {
-        // It makes a session of its own, which the first of a group cannot.
+        // It creates a session, which a group leader cannot.
         command.arg0("posse");
     }
     command
         .arg(helper::MARK)
         .arg(std::process::id().to_string())
-        .arg(Shape::of(plan).as_str())
+        .arg(HelperShape::of(plan).as_str())
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(control_end))
@@ -189,8 +191,12 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     command.spawn().map_err(|error| format!("it cannot be started: {error}"))
 }
 
-/// Tells the helper what to do, and listens until it has nothing more to say.
-fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result<String, String> {
+/// Sends the request to the helper and reads its output to the end.
+fn converse(
+    control: &UnixStream,
+    request: &HelperRequest,
+    directory: &File,
+) -> Result<String, String> {
     let failed = |error: io::Error| format!("the helper does not answer: {error}");
     control.set_read_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     control.set_write_timeout(Some(TRIAL_MAX)).map_err(failed)?;
@@ -200,8 +206,8 @@ fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result
     let mut report = None;
     for line in said.lines() {
         match wire::parse(line) {
-            Some(Line::Enforced(enforced)) => report = Some(enforced),
-            Some(Line::Failed(reason)) => return Err(reason),
+            Some(HelperLine::Enforced(enforced)) => report = Some(enforced),
+            Some(HelperLine::Failed(reason)) => return Err(reason),
             _ => {}
         }
     }
@@ -212,7 +218,7 @@ fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result
     }
 }
 
-/// Waits for a trial's end, and says whether it went well.
+/// Waits for the end of a trial; returns true if it succeeded.
 fn reap(child: &mut Child) -> Result<bool, String> {
     let begin = Instant::now();
     loop {
@@ -231,7 +237,7 @@ fn reap(child: &mut Child) -> Result<bool, String> {
     }
 }
 
-/// What an answer counts for: this start of the machine, this binary and this user.
+/// Key of a cached result: boot, binary and user.
 fn identity(helper: &Path) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let binary = fs::metadata(helper).ok()?;
@@ -248,7 +254,7 @@ fn identity(helper: &Path) -> Option<String> {
     ))
 }
 
-/// The answer of an earlier process, if nobody else can have written it.
+/// Cached result of an earlier process, if no other user can have written it.
 fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -264,7 +270,7 @@ fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
-    // That nothing works is worth another try: somebody may have mended it.
+    // A negative result is not cached: the cause may have been fixed.
     Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
 }
 

@@ -1,22 +1,21 @@
-//! What a command must not change or read although it may write around it: control files, and
-//! secrets.
+//! Protection of control files and secrets within the area that a command may write.
 //!
-//! [`Protection::survey`] finds them before a command starts: mounts hold what is there, where the
-//! host can give them. [`Protection::check_after`] finds what came into being or changed all the
-//! same, moves it aside and puts back what was there. Nothing is ever made beforehand to hold a
-//! name: `git add` would take it.
+//! [`Protection::survey`] finds them before a command starts; mounts hold existing ones where the
+//! host supports that. [`Protection::check_after`] finds created and changed ones, moves them to
+//! the quarantine and restores the originals. No placeholder files are created: `git add` would add
+//! them.
 
-mod aside;
 mod check;
+mod exemptions;
 mod gitconfig;
-mod lifted;
 mod links;
-mod moved;
+mod moved_repositories;
 mod place;
+mod quarantine;
 mod scan;
 mod state;
 mod stores;
-mod written;
+mod tool_writes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -27,16 +26,16 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 
-use aside::Quarantine;
-use lifted::Lifted;
+use exemptions::Lifted;
 use place::{Identity, Root, Stat};
-pub(crate) use scan::Bounds;
-use scan::{Item, Scan, Sort};
-use state::{Reader, State};
-use written::{Log, Since};
-pub use written::{Writing, Written};
+use quarantine::Quarantine;
+pub(crate) use scan::ScanBounds;
+use scan::{ProtectedItem, Scan, Sort};
+use state::{FileStateReader, State};
+use tool_writes::{Log, Since};
+pub use tool_writes::{ToolWrites, Writing};
 
-/// Mounts that one command gets at most. What is beyond is looked at afterwards.
+/// Maximum number of mounts per command. Further paths are only checked afterwards.
 const MOUNTS_MAX: usize = 400;
 
 /// A look that takes no longer is over before another thread would have begun it.
@@ -48,48 +47,48 @@ pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
-    bounds: Bounds,
-    /// Whether the last look saw everything, for those who cannot wait for one that is under way.
+    bounds: ScanBounds,
+    /// True if the last scan was complete, for callers that cannot wait for a running one.
     is_complete: AtomicBool,
     /// Microseconds that the last look took.
     took: AtomicU64,
-    /// Where commands have temporary folders of their own, which go when they end.
+    /// Temporary folders of commands, which are removed with them.
     temporary: Temporary,
-    /// What our own tools write meanwhile. Whoever needs both takes `inner` first.
-    written: Written,
-    inner: Mutex<Inner>,
+    /// Writes of posse's own tools. Lock order: `inner` first.
+    written: ToolWrites,
+    inner: Mutex<GuardState>,
 }
 
-/// Folders that may be added to while somebody looks.
+/// Set of folders that may grow during a scan.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 #[derive(Debug)]
-struct Inner {
+struct GuardState {
     roots: Vec<Watched>,
-    reader: Reader,
+    reader: FileStateReader,
     links: links::Links,
     stores: stores::Keys,
     quarantine: Quarantine,
-    /// Where commands have temporary folders of their own.
+    /// Temporary folders of commands.
     temporary: Temporary,
-    /// What everything was before the first of the commands that run now.
+    /// State before the first of the commands that are running now.
     baseline: Option<Arc<Baseline>>,
     running: usize,
     /// Several of them ran at the same time.
     were_several: bool,
-    /// A command was given up without a look at what it did; this is what held it.
-    owed: Option<Held>,
+    /// Protection method of a command that was given up without a check.
+    owed: Option<ProtectionMethod>,
     /// Repositories that commands of this session made. They hold nothing of the user's, and are
     /// cleaned after each command.
     born: HashMap<Identity, Born>,
-    /// Found when nobody was there to be told.
+    /// Findings that could not be reported yet.
     untold: Vec<Finding>,
-    /// What the commands that run now may change. Where several run at the same time, who changed it
-    /// cannot be told.
+    /// Exemptions of the running commands. With several running commands, changes cannot be
+    /// attributed to one.
     lifted: Lifted,
-    /// Whether the last look saw everything.
+    /// True if the last scan was complete.
     is_complete: bool,
-    /// It was said that there is too much to look at.
+    /// True if the incomplete scan was reported.
     told_too_much: bool,
 }
 
@@ -105,41 +104,41 @@ struct Watched {
 /// A repository that a command made.
 #[derive(Debug)]
 struct Born {
-    key: Key,
-    /// Whether the folder around it was made with it, so that nothing in there is the user's.
+    key: ProtectedPath,
+    /// True if the folder around it was created together with it, so that none of it is the user's.
     with_folder: bool,
 }
 
-/// Where a protected name is: which root, and the path below it.
-type Key = (usize, Arc<Path>);
+/// Location of a protected name: root index and path below it.
+type ProtectedPath = (usize, Arc<Path>);
 
 #[derive(Debug, Clone)]
 struct Baseline {
-    items: HashMap<Key, Before>,
+    items: HashMap<ProtectedPath, BaselineItem>,
     /// The numbers of the scans that made it.
     scans: Vec<u64>,
-    /// What configuration of git points to, whether or not it is there.
-    pointed: Vec<(usize, Item)>,
-    /// Whether everything was looked at.
+    /// Targets of git configuration, existing or not.
+    pointed: Vec<(usize, ProtectedItem)>,
+    /// True if the scan was complete.
     is_complete: bool,
-    /// When it was made.
+    /// Time of the scan.
     since: Since,
 }
 
 #[derive(Debug, Clone)]
-struct Before {
+struct BaselineItem {
     sort: Sort,
     /// None for repositories, which may change.
     state: Option<State>,
     identity: Identity,
-    /// When a repository was made: another may have got its number.
+    /// Creation time of a repository: its inode number may be reused.
     birth: Option<SystemTime>,
     parent: Option<Identity>,
     is_mounted: bool,
 }
 
-/// What is there before a command starts. It must be given back to [`Protection::check_after`];
-/// one that is dropped is looked after by the next survey.
+/// State before a command. Return it to [`Protection::check_after`]; a dropped survey is checked by
+/// the next one.
 #[derive(Debug)]
 pub struct Survey {
     /// Control files and folders that exist, to be mounted read-only.
@@ -148,46 +147,46 @@ pub struct Survey {
     pub pinned: Vec<PathBuf>,
     /// Secrets that exist.
     pub hidden: Vec<PathBuf>,
-    /// Whether everything was looked at.
+    /// True if the scan was complete.
     pub complete: bool,
-    held: Held,
+    held: ProtectionMethod,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
 
-/// What held a command while it ran.
+/// Protection of a command while it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum ProtectionMethod {
     /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
     ByMounts,
-    /// Nothing but the look afterwards.
+    /// Only the check afterwards.
     ByCheck,
 }
 
-/// Something that a command did to a protected name.
+/// Effect of a command on a protected name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// Where.
+    /// Path.
     pub path: PathBuf,
-    /// What was done.
-    pub what: What,
-    /// What became of it.
-    pub action: Action,
-    /// Who can have done it.
+    /// Kind of the change.
+    pub what: ProtectedChange,
+    /// Handling of the change.
+    pub action: ProtectAction,
+    /// Commands that can have caused it.
     #[serde(skip_serializing_if = "Whose::is_this")]
     pub whose: Whose,
 }
 
-/// Which command can have done something.
+/// Attribution of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
     /// No other ran.
     #[default]
     This,
-    /// Others ran at the same time.
+    /// One of several commands that ran at the same time.
     AnyOfSeveral,
-    /// One that ended before, when nobody could be told.
+    /// An earlier command whose change could not be reported then.
     Earlier,
 }
 
@@ -199,47 +198,47 @@ impl Whose {
 }
 
 impl Finding {
-    /// What the only command that ran has done.
-    pub fn new(path: PathBuf, what: What, action: Action) -> Finding {
+    /// Change by the only running command.
+    pub fn new(path: PathBuf, what: ProtectedChange, action: ProtectAction) -> Finding {
         Finding { path, what, action, whose: Whose::This }
     }
 }
 
-/// What a command did.
+/// Kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum What {
-    /// It made something.
+pub enum ProtectedChange {
+    /// Created.
     Created,
-    /// It changed something.
+    /// Changed.
     Changed,
-    /// It removed something.
+    /// Removed.
     Removed,
-    /// It put another repository in the place of one.
+    /// Replaced by another repository.
     Replaced,
-    /// It made settings of git that run programs; these. None: what it made is not understood.
+    /// Created git settings that run programs, with their names. `None`: the file cannot be parsed.
     Settings(Vec<String>),
-    /// It made a file that leads git to a repository outside.
+    /// Created a file that points git to a repository outside.
     LeadsOutside,
-    /// It brought a repository that contains this.
+    /// Created a repository that contains this.
     CameWithRepository,
     /// There was too much to look at.
     TooMuch,
 }
 
-/// What became of what a command did.
+/// Handling of a change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Action {
-    /// It was moved there.
+pub enum ProtectAction {
+    /// Moved to this path.
     MovedAside(PathBuf),
-    /// What was there before is there again; what the command made of it is at this path.
+    /// Restored; the command's version is at this path.
     Restored(Option<PathBuf>),
     /// The settings were taken out; the whole text is at this path.
     Cleaned(PathBuf),
-    /// It is as the command left it.
+    /// Left unchanged.
     Left,
-    /// Nothing could be done, because of this.
+    /// Handling failed, with the reason.
     Failed(String),
 }
 
@@ -247,23 +246,27 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = crate::failure::printable(&self.path.display().to_string());
         match &self.what {
-            What::Created => write!(f, "{path} is protected and was created")?,
-            What::Changed => write!(f, "{path} is protected and was changed")?,
-            What::Removed => write!(f, "{path} is protected and was removed or renamed")?,
-            What::Replaced => {
+            ProtectedChange::Created => write!(f, "{path} is protected and was created")?,
+            ProtectedChange::Changed => write!(f, "{path} is protected and was changed")?,
+            ProtectedChange::Removed => {
+                write!(f, "{path} is protected and was removed or renamed")?;
+            }
+            ProtectedChange::Replaced => {
                 write!(f, "{path} is protected and another repository is in its place")?;
             }
-            What::Settings(names) if names.is_empty() => {
+            ProtectedChange::Settings(names) if names.is_empty() => {
                 write!(f, "{path} is not understood as settings of git and may run programs")?;
             }
-            What::Settings(names) => write!(
+            ProtectedChange::Settings(names) => write!(
                 f,
                 "{path} got settings that may run programs ({})",
                 crate::failure::printable(&names.join(", "))
             )?,
-            What::LeadsOutside => write!(f, "{path} leads git to a place outside the workspace")?,
-            What::CameWithRepository => write!(f, "{path} came with a new repository")?,
-            What::TooMuch => {
+            ProtectedChange::LeadsOutside => {
+                write!(f, "{path} leads git to a place outside the workspace")?;
+            }
+            ProtectedChange::CameWithRepository => write!(f, "{path} came with a new repository")?,
+            ProtectedChange::TooMuch => {
                 return write!(
                     f,
                     "{path} has more folders than are looked at: what a command \
@@ -282,24 +285,24 @@ impl fmt::Display for Finding {
         }
         let shown = |path: &Path| crate::failure::printable(&path.display().to_string());
         match &self.action {
-            Action::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
-            Action::Restored(Some(to)) => {
+            ProtectAction::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
+            ProtectAction::Restored(Some(to)) => {
                 write!(f, "; it was put back as it was, and what replaced it is in {}", shown(to))
             }
-            Action::Restored(None) => write!(f, "; it was put back as it was"),
-            Action::Cleaned(to) => {
+            ProtectAction::Restored(None) => write!(f, "; it was put back as it was"),
+            ProtectAction::Cleaned(to) => {
                 write!(f, "; they were taken out, and the whole text is in {}", shown(to))
             }
-            Action::Left => write!(f, "; it was left, as nothing reads it from here"),
-            Action::Failed(why) => write!(f, "; it could not be put right: {why}"),
+            ProtectAction::Left => write!(f, "; it was left, as nothing reads it from here"),
+            ProtectAction::Failed(why) => write!(f, "; it could not be put right: {why}"),
         }
     }
 }
 
 impl Protection {
-    /// Looks after `roots`, which are absolute and resolved. `own` are our own folders, hidden
-    /// from commands; `home` is where credentials are looked for; `readable` are secrets that
-    /// commands may read; what is moved aside goes into `quarantine`.
+    /// Protects `roots`, which are absolute and resolved. `own`: posse's own folders, hidden from
+    /// commands; `home`: searched for credentials; `readable`: secrets that commands may read;
+    /// `quarantine`: folder for moved files.
     pub fn new(
         roots: &[PathBuf],
         own: Vec<PathBuf>,
@@ -307,7 +310,7 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
-        // What is below another root is found there.
+        // Nested roots are covered by the outer one.
         let outer =
             |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
@@ -320,14 +323,14 @@ impl Protection {
             own,
             home,
             readable,
-            bounds: Bounds::default(),
+            bounds: ScanBounds::default(),
             is_complete: AtomicBool::new(true),
             took: AtomicU64::new(u64::MAX),
             temporary: Arc::clone(&temporary),
-            written: Written::default(),
-            inner: Mutex::new(Inner {
+            written: ToolWrites::default(),
+            inner: Mutex::new(GuardState {
                 roots,
-                reader: Reader::default(),
+                reader: FileStateReader::default(),
                 links: links::Links::default(),
                 stores: stores::Keys::default(),
                 quarantine: Quarantine::new(quarantine),
@@ -345,7 +348,7 @@ impl Protection {
         })
     }
 
-    /// The same for commands that can write nothing in these roots.
+    /// Protection for commands that cannot write in these roots.
     pub(crate) fn out_of_reach(self, roots: &[PathBuf]) -> Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
@@ -353,24 +356,24 @@ impl Protection {
         self
     }
 
-    /// The same beside those who write to `written`.
-    pub(crate) fn beside(mut self, written: Written) -> Protection {
+    /// Sets the registry of tool writes.
+    pub(crate) fn beside(mut self, written: ToolWrites) -> Protection {
         self.written = written;
         self
     }
 
-    /// The same with other bounds.
-    pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
+    /// Sets other scan limits.
+    pub(crate) fn within(mut self, bounds: ScanBounds) -> Protection {
         self.bounds = bounds;
         self
     }
 
-    /// Looks for what is missing below `folder` too, in which commands have temporary folders.
+    /// Also searches `folder`, in which commands have temporary folders, for missing repositories.
     pub(crate) fn looks_into(&self, folder: PathBuf) {
         self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
 
-    /// Whether a look will probably be over in no time: the last one was, and none is under way.
+    /// True if a scan will probably be fast: the last one was, and none is running.
     pub(crate) fn looks_quickly(&self) -> bool {
         let is_free = self.inner.try_lock().is_ok();
         is_free && self.written.is_free() && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
@@ -381,17 +384,17 @@ impl Protection {
         self.took.store(took, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, GuardState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds what is to be protected. Reads folders, so it must not be called where others wait.
+    /// Surveys protected files. Reads folders, so do not call it where others wait.
     pub fn survey(self: &Arc<Protection>) -> Survey {
         self.survey_without(&[])
     }
 
-    /// The same for a command that may change `lifted`: absolute, resolved paths that a person
-    /// named, with what is below them.
+    /// Survey for a command that may change `lifted`: absolute, resolved paths that a person named,
+    /// including their contents.
     pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
         let begin = Instant::now();
         let mut inner = self.lock();
@@ -404,7 +407,7 @@ impl Protection {
         }
         inner.reader.begin_round();
         let mut complete = true;
-        let mut items: Vec<(usize, Item)> = Vec::new();
+        let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
         for (at, watched) in inner.roots.iter_mut().enumerate() {
             let found = watched.scan.run(&watched.root, self.bounds);
@@ -440,7 +443,15 @@ impl Protection {
         drop(inner);
         self.note_time(begin);
         let protection = Some(Arc::clone(self));
-        Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
+        Survey {
+            read_only,
+            pinned,
+            hidden,
+            complete,
+            held: ProtectionMethod::ByCheck,
+            baseline,
+            protection,
+        }
     }
 
     /// The secrets below the roots, which only mounts can hide. Reads folders.
@@ -457,7 +468,7 @@ impl Protection {
         hidden
     }
 
-    /// Finds what a command that has ended did to what `survey` saw, and puts it right.
+    /// Checks the effects of an ended command against `survey` and handles them.
     pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;
         let begin = Instant::now();
@@ -473,11 +484,11 @@ impl Protection {
         let found = inner.settle(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
         self.is_complete.store(inner.is_complete, Ordering::Relaxed);
-        // What a command made too large to be looked at is told each time.
+        // A workspace that a command made too large to scan is reported each time.
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
-            let too_much = |path| Finding::new(path, What::TooMuch, Action::Left);
+            let too_much = |path| Finding::new(path, ProtectedChange::TooMuch, ProtectAction::Left);
             findings.extend(roots.take(1).map(too_much));
         }
         drop(log);
@@ -498,18 +509,18 @@ impl Protection {
         }
     }
 
-    /// Whether the last look, before or after a command, saw everything.
+    /// True if the last scan, before or after a command, was complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }
 
-    fn give_up(&self, held: Held) {
+    fn give_up(&self, held: ProtectionMethod) {
         let mut inner = self.lock();
         inner.running = inner.running.saturating_sub(1);
         inner.owed = Some(held);
     }
 
-    /// Looks at what a command did that was given up. Until `is_dead`, it is looked at again.
+    /// Checks the effects of a command that was given up. Repeats the check until `is_dead`.
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
@@ -527,7 +538,7 @@ impl Protection {
 
 impl Survey {
     /// Notes what holds the command. Until this is called, nothing does.
-    pub fn held_by(&mut self, held: Held) {
+    pub fn held_by(&mut self, held: ProtectionMethod) {
         self.held = held;
     }
 }
@@ -540,11 +551,11 @@ impl Drop for Survey {
     }
 }
 
-impl Inner {
-    /// Notes what everything is now.
+impl GuardState {
+    /// Stores the current state.
     fn new_baseline(
         &mut self,
-        items: Vec<(usize, Item)>,
+        items: Vec<(usize, ProtectedItem)>,
         is_complete: bool,
         log: &Log,
     ) -> Arc<Baseline> {
@@ -567,24 +578,31 @@ impl Inner {
                 baseline.items.insert((at, item.path), before);
             }
         }
-        let mut mounted: Vec<(&Key, &mut Before)> =
+        let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
             baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
         mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
-        // What is nearest to the root matters most.
+        // Names nearest to the root have priority.
         for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
             before.is_mounted = false;
         }
         Arc::new(baseline)
     }
 
-    /// What an item is now. None: it is gone.
-    fn look(&mut self, at: usize, item: &Item) -> Option<Before> {
+    /// Current state of an item. `None`: it is gone.
+    fn look(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.birth(&item.path));
-            return Some(Before { sort, state: None, identity, birth, parent, is_mounted: false });
+            return Some(BaselineItem {
+                sort,
+                state: None,
+                identity,
+                birth,
+                parent,
+                is_mounted: false,
+            });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
@@ -593,12 +611,12 @@ impl Inner {
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
         let (sort, state) = (item.sort, Some(state));
-        Some(Before { sort, state, identity, birth: None, parent, is_mounted })
+        Some(BaselineItem { sort, state, identity, birth: None, parent, is_mounted })
     }
 
     /// The hooks and settings that known settings point to.
-    fn pointed(&mut self, items: &[(usize, Item)]) -> Vec<(usize, Item)> {
-        let mut pointed: Vec<(usize, Item)> = Vec::new();
+    fn pointed(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
+        let mut pointed: Vec<(usize, ProtectedItem)> = Vec::new();
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
             let root = &self.roots[*at].root;
             let Ok((folder, name)) = root.open_parent(&item.path) else { continue };
@@ -614,7 +632,7 @@ impl Inner {
                 let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
                 let whole = check::normalise(&whole);
                 let Ok(relative) = whole.strip_prefix(&root.path) else { continue };
-                let is_known = |other: &(usize, Item)| {
+                let is_known = |other: &(usize, ProtectedItem)| {
                     other.0 == *at
                         && other.1.sort != Sort::Repository
                         && relative.starts_with(&other.1.path)
@@ -623,16 +641,16 @@ impl Inner {
                 let is_root = relative.as_os_str().is_empty();
                 if !is_root && !items.iter().chain(&pointed).any(is_known) {
                     let sort = Sort::Name(crate::protected::Class::Git);
-                    pointed.push((*at, Item { path: relative.into(), sort }));
+                    pointed.push((*at, ProtectedItem { path: relative.into(), sort }));
                 }
             }
         }
         pointed
     }
 
-    /// What mounts must hold, and what must not be renamed for that.
+    /// Paths to mount read-only, and parents that must not be renamed.
     fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        let mut keys: Vec<&Key> = baseline
+        let mut keys: Vec<&ProtectedPath> = baseline
             .items
             .iter()
             .filter(|(_, before)| before.is_mounted)
@@ -647,7 +665,7 @@ impl Inner {
             read_only.push(root.join(path));
             let controls_git = !matches!(baseline.items[key].sort, Sort::Name(_));
             if controls_git {
-                // Whoever renames a folder above could put another in its place.
+                // Renaming a parent folder would allow replacing it.
                 let above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
                 pinned.extend(above.map(|path| root.join(path)));
             }
@@ -665,7 +683,7 @@ impl Inner {
     }
 
     /// Other names of files that have more than one.
-    fn linked(&mut self, files: impl Iterator<Item = (Key, Stat)>) -> Vec<PathBuf> {
+    fn linked(&mut self, files: impl Iterator<Item = (ProtectedPath, Stat)>) -> Vec<PathBuf> {
         let wanted: Vec<Stat> = files.map(|(_, stat)| stat).collect();
         if wanted.is_empty() {
             return Vec::new();

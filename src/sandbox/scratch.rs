@@ -9,12 +9,12 @@ use std::{fs, io};
 /// one costs a third of a millisecond on a journaling file system, and most commands use none.
 /// Removed when the last who may use it is gone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Spare(Arc<Mutex<Kept>>);
+pub(crate) struct Spare(Arc<Mutex<ScratchFolder>>);
 
 #[derive(Debug, Default)]
-struct Kept(Option<PathBuf>);
+struct ScratchFolder(Option<PathBuf>);
 
-impl Drop for Kept {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if let Some(folder) = self.0.take() {
             fs::remove_dir(folder).ok();
@@ -28,7 +28,7 @@ impl Spare {
         kept.0.take_if(|folder| folder.parent() == Some(parent)).filter(|folder| is_new(folder))
     }
 
-    /// Keeps `folder`, if nobody would see a difference and there is none yet.
+    /// Keeps `folder` for reuse, if it is empty and none is kept yet.
     fn keep(&self, folder: &Path) -> bool {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let keeps = kept.0.is_none() && is_new(folder);
@@ -39,7 +39,7 @@ impl Spare {
     }
 }
 
-/// Whether a folder is ours alone and empty.
+/// True if a folder is private and empty.
 fn is_new(folder: &Path) -> bool {
     let ours = fs::symlink_metadata(folder).is_ok_and(|found| {
         let mode = found.permissions().mode() & 0o7777;
@@ -56,7 +56,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one below `parent`, which is made as well if it is not there.
+    /// Creates one below `parent`, which is created if missing.
     pub(crate) fn new(parent: &Path, spare: &Spare) -> io::Result<Scratch> {
         let spare = spare.clone();
         if let Some(folder) = spare.take(parent) {
@@ -98,7 +98,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes what is at `path`, which is no more than a link if somebody put one there.
+/// Removes `path`, without following a link.
 fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
@@ -142,7 +142,7 @@ mod tests {
             let path = scratch.path().to_owned();
             fill(&path);
             drop(scratch);
-            // What was left behind is removed by a thread of its own.
+            // Leftovers are removed by a thread of their own.
             let begin = std::time::Instant::now();
             while fs::symlink_metadata(&path).is_ok() {
                 assert!(begin.elapsed() < std::time::Duration::from_secs(20), "it stays");
@@ -166,7 +166,7 @@ mod tests {
             fs::remove_dir(path).unwrap();
             fs::write(path, "a file").unwrap();
         });
-        // Names that are no text, folders that nobody may enter, and many below one another.
+        // Names that are not UTF-8, inaccessible folders, and deep nesting.
         scratch(&|path| {
             use std::os::unix::ffi::OsStrExt;
             let odd = path.join(std::ffi::OsStr::from_bytes(b"\xff\n*"));

@@ -1,8 +1,8 @@
-//! The confinement of macOS: a profile for `sandbox-exec`, in text of our own.
+//! macOS confinement: generated profile text for `sandbox-exec`.
 //!
-//! Text and paths are kept apart: every path is a parameter, and the text is made of our own words
-//! only. What comes later in a profile wins, so the denials stand at its end. The text is made and
-//! tested on every system; only macOS can run it.
+//! Text and paths are separate: every path is a parameter, and the text contains only fixed words.
+//! Later rules override earlier ones, so denials are at the end. The text is generated and tested
+//! on every system; only macOS can run it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::protected;
 
-/// Where the system keeps the program. A path is not looked for, so nobody can put another first.
+/// System path of the program. It is absolute, so it cannot be replaced through `PATH`.
 pub(crate) const PROGRAM: &str = "/usr/bin/sandbox-exec";
 
-/// What a command may do, from the plan of its confinement.
+/// Permissions of a command, from its plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Allowed<'a> {
     pub(crate) writable: &'a [PathBuf],
@@ -23,14 +23,14 @@ pub(crate) struct Allowed<'a> {
     pub(crate) network: bool,
 }
 
-/// A profile and the paths that it speaks of.
+/// Profile text and the paths it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Profile {
+pub(crate) struct SeatbeltProfile {
     pub(crate) text: String,
     pub(crate) parameters: Vec<(String, PathBuf)>,
 }
 
-/// What every program needs to run at all.
+/// Minimum rules for any program to run.
 const BASE: &str = r#"(version 1)
 (deny default)
 (allow process-exec)
@@ -71,7 +71,7 @@ const BASE: &str = r#"(version 1)
 (allow file-read* file-write* (regex #"^/dev/ttys[0-9]+$"))
 "#;
 
-/// Without the network nothing may be asked for names either: a name can carry what was read.
+/// Without network, name lookups are denied as well: a name can carry data.
 const NO_NETWORK: &str = r#"(deny network*)
 (deny system-socket)
 (deny network-outbound (literal "/private/var/run/mDNSResponder"))
@@ -92,13 +92,13 @@ const NETWORK: &str = r#"(allow network*)
   (global-name "com.apple.SecurityServer"))
 "#;
 
-/// What controls a repository, below its folder, as a regular expression.
+/// Control files of a repository below its folder, as a regular expression.
 const CONTROL: &str = r"/([Hh][Oo][Oo][Kk][Ss]|[Cc][Oo][Nn][Ff][Ii][Gg](\.[Ww][Oo][Rr][Kk][Tt][Rr][Ee][Ee])?|[Cc][Oo][Mm][Mm][Oo][Nn][Dd][Ii][Rr]|[Ii][Nn][Ff][Oo]/[Aa][Tt][Tt][Rr][Ii][Bb][Uu][Tt][Ee][Ss])(/|$)";
 
-impl Profile {
+impl SeatbeltProfile {
     /// The profile of a command.
-    pub(crate) fn of(allowed: &Allowed<'_>) -> Profile {
-        let mut profile = Profile { text: BASE.to_owned(), parameters: Vec::new() };
+    pub(crate) fn of(allowed: &Allowed<'_>) -> SeatbeltProfile {
+        let mut profile = SeatbeltProfile { text: BASE.to_owned(), parameters: Vec::new() };
         let roots = profile.name("WRITE", allowed.writable);
         for root in &roots {
             profile.line(format_args!("(allow file-write* (subpath (param \"{root}\")))"));
@@ -118,7 +118,7 @@ impl Profile {
                  \"{repository}\")) #\"{CONTROL}\")))"
             ));
         }
-        // To rename is to unlink, and whoever renames a folder above frees what is in it.
+        // A rename is an unlink, and renaming a parent folder would release its contents.
         let pinned = profile.name("PIN", &pinned(allowed));
         for pinned in &pinned {
             profile.line(format_args!("(deny file-write-unlink (literal (param \"{pinned}\")))"));
@@ -143,7 +143,7 @@ impl Profile {
         arguments
     }
 
-    /// Makes `paths` parameters, and returns what they are called.
+    /// Adds `paths` as parameters; returns their names.
     fn name(&mut self, word: &str, paths: &[PathBuf]) -> Vec<String> {
         let named =
             paths.iter().enumerate().map(|(at, path)| (format!("{word}_{at}"), canonical(path)));
@@ -155,8 +155,8 @@ impl Profile {
     /// Protected names below a root, whether or not they are there.
     fn deny_names(&mut self, root: &str) {
         for (above, name) in protected::all_names() {
-            // Of a `.git` only some things are denied, and `git clone` makes one: what it brings
-            // is looked at afterwards.
+            // Only parts of a `.git` are denied, and `git clone` creates one: its content is
+            // checked afterwards.
             if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
                 continue;
             }
@@ -189,8 +189,8 @@ fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     folders.into_iter().map(Path::to_owned).collect()
 }
 
-/// Everything that may not be renamed: what is held or hidden, and all folders above it that a
-/// command could otherwise rename.
+/// Paths that may not be renamed: protected and hidden paths, and all parents that a command could
+/// otherwise rename.
 fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     let mut pinned: std::collections::BTreeSet<PathBuf> = allowed.pinned.iter().cloned().collect();
     for path in allowed.read_only.iter().chain(allowed.hidden) {
@@ -237,8 +237,8 @@ mod tests {
         names.iter().map(PathBuf::from).collect()
     }
 
-    fn profile(network: bool) -> Profile {
-        Profile::of(&Allowed {
+    fn profile(network: bool) -> SeatbeltProfile {
+        SeatbeltProfile::of(&Allowed {
             writable: &paths(&["/Users/u/ws", "/var/folders/t"]),
             read_only: &paths(&["/Users/u/ws/a/.git/hooks", "/Users/u/ws/AGENTS.md"]),
             pinned: &paths(&["/Users/u/ws/a", "/Users/u/ws/a/.git"]),
@@ -247,7 +247,7 @@ mod tests {
         })
     }
 
-    /// The text between brackets is well formed, strings aside.
+    /// Checks that parentheses outside strings are balanced.
     fn is_balanced(text: &str) -> bool {
         let mut depth = 0_i32;
         let mut in_string = false;
@@ -269,7 +269,7 @@ mod tests {
     fn paths_are_parameters_whatever_they_are_called() {
         let hostile = "/Users/u/x\"))(allow default)(param (\"";
         let given = paths(&[hostile]);
-        let profile = Profile::of(&Allowed {
+        let profile = SeatbeltProfile::of(&Allowed {
             writable: &given,
             read_only: &given,
             pinned: &given,
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_text_is_as_it_was_reviewed() {
-        // The names are tested one by one; what is around them is short enough to be read.
+        // Names are tested one by one; the rest is short enough to review.
         let text = profile(false).text;
         let shown: Vec<&str> = text.lines().filter(|line| !line.contains("WRITE_1")).collect();
         let is_name = |line: &&&str| line.contains("regex-quote (param \"WRITE_");

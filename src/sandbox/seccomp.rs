@@ -17,17 +17,17 @@ const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
-    deny: Vec<Entry>,
+struct SyscallList {
+    deny: Vec<SyscallRule>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct SyscallRule {
     calls: Vec<String>,
-    error: Error,
+    error: SyscallError,
     tier: Option<OfTier>,
-    network: Option<Network>,
+    network: Option<NetworkRule>,
     #[serde(default, rename = "where")]
     conditions: Vec<Condition>,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the list"))]
@@ -35,7 +35,7 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-enum Error {
+enum SyscallError {
     #[serde(rename = "EPERM")]
     Refused,
     #[serde(rename = "ENOSYS")]
@@ -51,7 +51,7 @@ enum OfTier {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Network {
+enum NetworkRule {
     Denied,
     Inherited,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Filters {
     network: bool,
     /// One for each kind of error.
     programs: Vec<BpfProgram>,
-    /// How many calls they speak of.
+    /// Number of system calls covered.
     calls: usize,
 }
 
@@ -86,12 +86,12 @@ impl Filters {
         Ok(Filters { tier, network, programs, calls })
     }
 
-    /// Whether they are those of a plan.
+    /// True if these are the filters of `plan`.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
         (self.tier, self.network) == (plan.tier, plan.network)
     }
 
-    /// Puts them in force for good, and says how many calls they speak of.
+    /// Installs the filters permanently; returns the number of calls covered.
     pub(crate) fn restrict(&self) -> Result<usize, String> {
         for program in &self.programs {
             seccompiler::apply_filter(program)
@@ -101,18 +101,18 @@ impl Filters {
     }
 }
 
-/// One program for each kind of error, and how many calls they speak of.
+/// One program per error code, and the number of calls covered.
 fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
-    let list: List =
+    let list: SyscallList =
         toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
-    let mut rules: BTreeMap<Error, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
+    let mut rules: BTreeMap<SyscallError, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
     for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
         let ways = entry.ways().map_err(|error| format!("the list of calls is broken: {error}"))?;
         for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
             let of_call = rules.entry(entry.error).or_default().entry(call);
             let is_new = matches!(of_call, std::collections::btree_map::Entry::Vacant(_));
             let of_call = of_call.or_default();
-            // No condition means always, whatever another entry says.
+            // An entry without conditions applies always, regardless of other entries.
             if ways.is_empty() || (!is_new && of_call.is_empty()) {
                 of_call.clear();
             } else {
@@ -125,10 +125,13 @@ fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), Strin
     Ok((programs.collect::<Result<_, _>>()?, calls))
 }
 
-fn compile(error: Error, rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfProgram, String> {
+fn compile(
+    error: SyscallError,
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+) -> Result<BpfProgram, String> {
     let number = match error {
-        Error::Refused => libc::EPERM,
-        Error::Unknown => libc::ENOSYS,
+        SyscallError::Refused => libc::EPERM,
+        SyscallError::Unknown => libc::ENOSYS,
     };
     let failed = |error: seccompiler::BackendError| format!("no filter of calls: {error}");
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
@@ -162,7 +165,7 @@ fn without_x32(program: BpfProgram) -> BpfProgram {
     with
 }
 
-impl Entry {
+impl SyscallRule {
     fn counts(&self, tier: Tier, network: bool) -> bool {
         let tier = match self.tier {
             None => true,
@@ -171,8 +174,8 @@ impl Entry {
         };
         let network = match self.network {
             None => true,
-            Some(Network::Denied) => !network,
-            Some(Network::Inherited) => network,
+            Some(NetworkRule::Denied) => !network,
+            Some(NetworkRule::Inherited) => network,
         };
         tier && network
     }
@@ -225,7 +228,7 @@ impl Condition {
 mod tests {
     use super::*;
 
-    fn list() -> List {
+    fn list() -> SyscallList {
         toml::from_str(LIST).unwrap()
     }
 

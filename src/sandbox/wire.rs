@@ -1,7 +1,7 @@
-//! What is said between us and a helper: a request of bytes with lengths, answered by lines.
+//! Protocol between posse and a helper: binary requests with lengths, answered by lines.
 //!
-//! Paths and arguments are bytes and need not be text. A request is read whole and every length
-//! in it is checked before anything is done, so rubbish means that there is no command.
+//! Paths and arguments are bytes and need not be text. A request is read completely and every
+//! length is checked before anything is done, so an invalid request never runs a command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -14,22 +14,22 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, 
 
 use crate::sandbox::plan::{Backend, Plan, Tier};
 
-/// What a request begins with: two programs of different versions do not understand each other.
+/// Header of a request: different versions of the program reject each other.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// What a plan begins with that is sent ahead of its request.
+/// Header of a plan that is sent in advance.
 const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// Bytes of a plan that is sent ahead: what is more might not fit into the socket of a helper that
-/// has not begun to read.
+/// Maximum size of a plan sent in advance: more might not fit into the socket buffer of a helper
+/// that is not reading yet.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of a request. The kernel takes two megabytes of arguments at most.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// What a helper is to do.
+/// Request to a helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HelperRequest {
     pub(crate) plan: Plan,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
@@ -37,13 +37,13 @@ pub(crate) struct Request {
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-/// What a helper is told.
+/// Message to a helper.
 #[derive(Debug)]
-pub(crate) enum Told {
-    /// What the next request will probably be confined to.
+pub(crate) enum HelperMessage {
+    /// Expected plan of the next request.
     Expect(Plan),
-    /// What to do, and the working directory.
-    Do(Request, OwnedFd),
+    /// Request, and the working directory.
+    Do(HelperRequest, OwnedFd),
 }
 
 impl Plan {
@@ -69,7 +69,7 @@ impl Plan {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Option<Plan> {
+    fn decode(from: &mut ByteReader<'_>) -> Option<Plan> {
         let tier = Tier::parse(&from.text()?)?;
         let backend = Backend::parse(&from.text()?)?;
         let network = match &*from.text()? {
@@ -99,7 +99,7 @@ impl Plan {
         plan.is_sound().then_some(plan)
     }
 
-    /// Tells a helper that waits what it will probably be asked for. `false`: it is too much.
+    /// Sends a waiting helper the expected plan. Returns false if it is too large.
     pub(crate) fn send_ahead(&self, to: &UnixStream) -> io::Result<bool> {
         let mut body = Vec::with_capacity(4096);
         self.encode(&mut body);
@@ -111,7 +111,7 @@ impl Plan {
     }
 }
 
-impl Request {
+impl HelperRequest {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(4096);
         self.plan.encode(&mut out);
@@ -121,8 +121,8 @@ impl Request {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Request> {
-        let mut from = Reader(bytes);
+    fn decode(bytes: &[u8]) -> Option<HelperRequest> {
+        let mut from = ByteReader(bytes);
         let plan = Plan::decode(&mut from)?;
         let program = PathBuf::from(from.string()?);
         let arguments = from.list()?;
@@ -130,7 +130,7 @@ impl Request {
         let (pairs, rest) = variables.as_chunks::<2>();
         let environment = pairs.iter().map(|[name, value]| (name.clone(), value.clone())).collect();
         let is_whole = from.0.is_empty() && rest.is_empty() && program.is_absolute();
-        is_whole.then_some(Request { plan, program, arguments, environment })
+        is_whole.then_some(HelperRequest { plan, program, arguments, environment })
     }
 
     /// Sends this and the working directory.
@@ -152,9 +152,9 @@ impl Request {
     }
 }
 
-impl Told {
-    /// Waits for what somebody says. Nothing means that nobody will.
-    pub(crate) fn receive(from: &UnixStream) -> Result<Option<Told>, String> {
+impl HelperMessage {
+    /// Waits for a message. `None` at the end of the stream.
+    pub(crate) fn receive(from: &UnixStream) -> Result<Option<HelperMessage>, String> {
         let broken = |error: io::Error| format!("the request was cut off: {error}");
         let mut head = [0; MAGIC.len() + 4];
         let (read, directory) = receive_first(from, &mut head).map_err(broken)?;
@@ -172,13 +172,16 @@ impl Told {
         let mut body = vec![0; length];
         from.read_exact(&mut body).map_err(broken)?;
         if is_ahead {
-            let mut body = Reader(&body);
+            let mut body = ByteReader(&body);
             let plan = Plan::decode(&mut body).filter(|_| body.0.is_empty());
-            return plan.map(Told::Expect).map(Some).ok_or("the plan makes no sense".to_owned());
+            return plan
+                .map(HelperMessage::Expect)
+                .map(Some)
+                .ok_or("the plan makes no sense".to_owned());
         }
-        let request = Request::decode(&body).ok_or("the request makes no sense")?;
+        let request = HelperRequest::decode(&body).ok_or("the request makes no sense")?;
         let directory = directory.ok_or("the request has no working directory")?;
-        Ok(Some(Told::Do(request, directory)))
+        Ok(Some(HelperMessage::Do(request, directory)))
     }
 }
 
@@ -197,7 +200,8 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
         if let ControlMessageOwned::ScmRights(descriptors) = control {
             for descriptor in descriptors {
                 #[expect(unsafe_code, reason = "a received descriptor is a number")]
-                // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+                // SAFETY: the kernel has just opened it for this process, and it has no other
+                // owner.
                 let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
                 directory = Some(owned);
             }
@@ -223,9 +227,9 @@ fn put_all<'a>(out: &mut Vec<u8>, items: impl Iterator<Item = &'a OsStr>) {
     out[at..at + 4].copy_from_slice(&count.to_le_bytes());
 }
 
-struct Reader<'a>(&'a [u8]);
+struct ByteReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl ByteReader<'_> {
     fn number(&mut self) -> Option<usize> {
         let (number, rest) = self.0.split_first_chunk::<4>()?;
         self.0 = rest;
@@ -258,41 +262,41 @@ impl Reader<'_> {
 
 /// A line that a helper wrote.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// JSON text: what is in force.
+pub(crate) enum HelperLine {
+    /// JSON text of the enforcement report.
     Enforced(String),
     /// Why there is no command.
     Failed(String),
-    /// How the command ended, while something that it started may still live.
-    Exited(Ended),
-    /// Nothing of it is left; so many had to be killed.
+    /// Exit status of the command; its descendants may still run.
+    Exited(CommandExit),
+    /// No process is left; number of killed ones.
     Cleared(usize),
 }
 
-/// How a command ended, as its init saw it.
+/// Exit status as seen by its init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum CommandExit {
     Code(i32),
     Signal(i32),
 }
 
-/// Reads what a helper wrote, if the line makes sense.
-pub(crate) fn parse(line: &str) -> Option<Line> {
+/// Parses a line from a helper.
+pub(crate) fn parse(line: &str) -> Option<HelperLine> {
     let (word, rest) = line.split_once(' ')?;
     match word {
-        "enforced" => Some(Line::Enforced(rest.to_owned())),
-        "failed" => Some(Line::Failed(rest.to_owned())),
-        "exited" => Some(Line::Exited(match rest.split_once(' ')? {
-            ("code", code) => Ended::Code(code.parse().ok()?),
-            ("signal", signal) => Ended::Signal(signal.parse().ok()?),
+        "enforced" => Some(HelperLine::Enforced(rest.to_owned())),
+        "failed" => Some(HelperLine::Failed(rest.to_owned())),
+        "exited" => Some(HelperLine::Exited(match rest.split_once(' ')? {
+            ("code", code) => CommandExit::Code(code.parse().ok()?),
+            ("signal", signal) => CommandExit::Signal(signal.parse().ok()?),
             _ => return None,
         })),
-        "cleared" => Some(Line::Cleared(rest.parse().ok()?)),
+        "cleared" => Some(HelperLine::Cleared(rest.parse().ok()?)),
         _ => None,
     }
 }
 
-/// Writes a line to us. Whatever is in it stays one line.
+/// Writes a message as a single line.
 pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     let line = format!("{}\n", line.replace(['\n', '\r'], " "));
     let mut bytes = line.as_bytes();
@@ -307,7 +311,7 @@ pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `path` is absolute and has no part that leads up or nowhere.
+/// True if `path` is absolute and contains no `.` or `..`.
 pub(crate) fn is_plain(path: &Path) -> bool {
     use std::path::Component;
     path.is_absolute()
@@ -322,8 +326,8 @@ mod tests {
 
     use super::*;
 
-    fn request() -> Request {
-        Request {
+    fn request() -> HelperRequest {
+        HelperRequest {
             plan: Plan {
                 tier: Tier::Full,
                 backend: Backend::Namespaces,
@@ -347,12 +351,15 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         request().send(&ours, folder.as_fd()).unwrap();
-        let Some(Told::Do(received, directory)) = Told::receive(&theirs).unwrap() else { panic!() };
+        let Some(HelperMessage::Do(received, directory)) = HelperMessage::receive(&theirs).unwrap()
+        else {
+            panic!()
+        };
         assert_eq!(received, request());
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         assert_eq!(std::fs::read_link(link).unwrap(), Path::new("/"));
         drop(ours);
-        assert!(Told::receive(&theirs).unwrap().is_none());
+        assert!(HelperMessage::receive(&theirs).unwrap().is_none());
     }
 
     #[test]
@@ -361,9 +368,11 @@ mod tests {
         let folder = std::fs::File::open("/").unwrap();
         assert!(request().plan.send_ahead(&ours).unwrap());
         request().send(&ours, folder.as_fd()).unwrap();
-        let Some(Told::Expect(plan)) = Told::receive(&theirs).unwrap() else { panic!() };
+        let Some(HelperMessage::Expect(plan)) = HelperMessage::receive(&theirs).unwrap() else {
+            panic!()
+        };
         assert_eq!(plan, request().plan);
-        assert!(matches!(Told::receive(&theirs), Ok(Some(Told::Do(..)))));
+        assert!(matches!(HelperMessage::receive(&theirs), Ok(Some(HelperMessage::Do(..)))));
         let mut long = request().plan;
         long.hidden = vec!["/x".repeat(1000).into(); 40];
         assert!(!long.send_ahead(&ours).unwrap());
@@ -372,49 +381,49 @@ mod tests {
         body.push(0);
         let length = u32::try_from(body.len()).unwrap().to_le_bytes();
         (&ours).write_all(&[MAGIC_AHEAD, &length, &body].concat()).unwrap();
-        Told::receive(&theirs).unwrap_err();
+        HelperMessage::receive(&theirs).unwrap_err();
     }
 
     #[test]
     fn what_is_no_request_is_refused() {
         let body = request().encode();
         for cut in 0..body.len() {
-            assert_eq!(Request::decode(&body[..cut]), None, "cut at {cut}");
+            assert_eq!(HelperRequest::decode(&body[..cut]), None, "cut at {cut}");
         }
-        assert_eq!(Request::decode(&[&body[..], b"x"].concat()), None);
+        assert_eq!(HelperRequest::decode(&[&body[..], b"x"].concat()), None);
         for sent in [&b"x"[..], b"posse-helper-1 0.0.0-other\n\0\0\0\0................"] {
             let (ours, theirs) = UnixStream::pair().unwrap();
             (&ours).write_all(sent).unwrap();
             drop(ours);
-            Told::receive(&theirs).unwrap_err();
+            HelperMessage::receive(&theirs).unwrap_err();
         }
         let mut strange = request();
         strange.plan.writable = vec!["/w/../etc".into()];
-        assert_eq!(Request::decode(&strange.encode()), None);
+        assert_eq!(HelperRequest::decode(&strange.encode()), None);
         strange.plan.writable = vec!["w".into()];
-        assert_eq!(Request::decode(&strange.encode()), None);
+        assert_eq!(HelperRequest::decode(&strange.encode()), None);
         strange.plan.writable = vec!["/".into()];
-        assert_eq!(Request::decode(&strange.encode()), None);
+        assert_eq!(HelperRequest::decode(&strange.encode()), None);
     }
 
     proptest! {
         #[test]
         fn rubbish_is_no_request(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert_eq!(Request::decode(&bytes), None);
+            prop_assert_eq!(HelperRequest::decode(&bytes), None);
         }
 
         #[test]
         fn lines_are_read_as_they_were_meant(text in "\\PC{0,30}") {
-            prop_assert_eq!(parse(&format!("failed {text}")), Some(Line::Failed(text.clone())));
+            prop_assert_eq!(parse(&format!("failed {text}")), Some(HelperLine::Failed(text.clone())));
             prop_assert_eq!(parse(&format!("x{text}")), None);
         }
     }
 
     #[test]
     fn ends_are_numbers() {
-        assert_eq!(parse("exited code 3"), Some(Line::Exited(Ended::Code(3))));
-        assert_eq!(parse("exited signal 9"), Some(Line::Exited(Ended::Signal(9))));
-        assert_eq!(parse("cleared 2"), Some(Line::Cleared(2)));
+        assert_eq!(parse("exited code 3"), Some(HelperLine::Exited(CommandExit::Code(3))));
+        assert_eq!(parse("exited signal 9"), Some(HelperLine::Exited(CommandExit::Signal(9))));
+        assert_eq!(parse("cleared 2"), Some(HelperLine::Cleared(2)));
         for strange in ["exited 3", "exited code x", "cleared -1", "cleared", "exited signal"] {
             assert_eq!(parse(strange), None, "{strange}");
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Secrets up to which each is searched for by itself; more are looked for byte by byte.
 const SEARCHED_MAX: usize = 16;
 
-/// What stands where a secret was.
+/// Replacement of a secret.
 const HIDDEN: &[u8] = b"[secret]";
 
 /// Shorter values would hide ordinary text.
@@ -17,19 +17,19 @@ const SECRET_BYTES_MIN: usize = 6;
 
 /// Replaces secrets. Holds back no more than the longest of them.
 pub(crate) struct Mask {
-    known: Arc<Known>,
+    known: Arc<KnownSecrets>,
     /// A tail that may be the beginning of a secret.
     held: Vec<u8>,
 }
 
-/// What is looked for.
-struct Known {
+/// Search index of secrets.
+struct KnownSecrets {
     /// Longest first, so that a secret that begins with another one is hidden whole.
     secrets: Vec<SecretString>,
     /// Looks for each of them by its rarest bytes, which is what makes text without secrets cheap.
     /// Empty if there are too many.
     finders: Vec<Finder<'static>>,
-    /// Whether some secret begins with this byte.
+    /// First bytes of all secrets.
     begins: [bool; 256],
 }
 
@@ -49,10 +49,10 @@ impl Mask {
             0..=SEARCHED_MAX => secrets.iter().map(|secret| finder(secret)).collect(),
             _ => Vec::new(),
         };
-        Mask { known: Arc::new(Known { secrets, finders, begins }), held: Vec::new() }
+        Mask { known: Arc::new(KnownSecrets { secrets, finders, begins }), held: Vec::new() }
     }
 
-    /// Whether there is nothing to hide.
+    /// True if there is no secret.
     pub(crate) fn is_idle(&self) -> bool {
         self.known.secrets.is_empty()
     }
@@ -62,7 +62,7 @@ impl Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
 
-    /// Hides what is secret in a whole text. `None`: there was nothing.
+    /// Redacts a complete text. `None`: it contains no secret.
     pub(crate) fn text(&self, text: &str) -> Option<String> {
         if !self.may_hold(text.as_bytes()) {
             return None;
@@ -72,12 +72,12 @@ impl Mask {
         mask.push(text.as_bytes(), |bytes| plain.extend_from_slice(bytes));
         mask.finish(|bytes| plain.extend_from_slice(bytes));
         let plain = String::from_utf8(plain);
-        // Secrets are text, so what is left of a text is text.
+        // Secrets are text, so the rest of a text is text.
         Some(plain.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
             .filter(|plain| plain != text)
     }
 
-    /// Hides what is secret in every text of a value.
+    /// Redacts every string of a value.
     pub(crate) fn value(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -91,8 +91,8 @@ impl Mask {
         }
     }
 
-    /// Whether a whole secret is in `bytes`, or most of one at their end. Sometimes when there is
-    /// none.
+    /// True if `bytes` contains a secret, or the greater part of one at the end. May be true
+    /// without one.
     fn may_hold(&self, bytes: &[u8]) -> bool {
         if self.known.secrets.is_empty() {
             return false;
@@ -102,19 +102,19 @@ impl Mask {
             || self.tail(bytes) < bytes.len()
     }
 
-    /// Where the beginning of a secret that may go on after `bytes` begins.
+    /// Start of a possible secret that continues after `bytes`.
     fn tail(&self, bytes: &[u8]) -> usize {
         // They are sorted by length.
         let longest = self.known.secrets.first().map_or(0, |secret| secret.expose_secret().len());
         let from = bytes.len().saturating_sub(longest.saturating_sub(1));
         let begins = |at: &usize| {
             self.known.begins[usize::from(bytes[*at])]
-                && matches!(self.found(&bytes[*at..]), Found::Perhaps)
+                && matches!(self.found(&bytes[*at..]), MaskMatch::Perhaps)
         };
         (from..bytes.len()).find(begins).unwrap_or(bytes.len())
     }
 
-    /// Hands what is certain of `chunk`, and of what was held back before, to `out`.
+    /// Passes the decided part of `chunk` and of earlier bytes to `out`.
     pub(crate) fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
         if self.known.secrets.is_empty() {
             out(chunk);
@@ -147,26 +147,26 @@ impl Mask {
                 continue;
             }
             match self.found(&bytes[at..]) {
-                Found::Secret(length) => {
+                MaskMatch::Secret(length) => {
                     out(&bytes[clean_from..at]);
                     out(HIDDEN);
                     at += length;
                     clean_from = at;
                 }
-                Found::Perhaps => {
+                MaskMatch::Perhaps => {
                     out(&bytes[clean_from..at]);
                     self.held = bytes[at..].to_vec();
                     return;
                 }
-                Found::Nothing => at += 1,
+                MaskMatch::Nothing => at += 1,
             }
         }
         out(&bytes[clean_from..]);
     }
 
-    /// The stream has ended: what was held back is not a whole secret.
+    /// End of the stream: passes the held-back bytes.
     ///
-    /// The beginning of a secret is hidden as well when it is more than half of one.
+    /// The beginning of a secret is redacted if it is more than half of one.
     pub(crate) fn finish(&mut self, mut out: impl FnMut(&[u8])) {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {
@@ -194,16 +194,16 @@ impl Mask {
         }
     }
 
-    fn found(&self, bytes: &[u8]) -> Found {
-        let mut found = Found::Nothing;
+    fn found(&self, bytes: &[u8]) -> MaskMatch {
+        let mut found = MaskMatch::Nothing;
         for secret in &self.known.secrets {
             let secret = secret.expose_secret().as_bytes();
             if bytes.starts_with(secret) {
-                return Found::Secret(secret.len());
+                return MaskMatch::Secret(secret.len());
             }
             // A longer secret may still be coming; a shorter one must wait for that.
             if bytes.len() < secret.len() && secret.starts_with(bytes) {
-                found = Found::Perhaps;
+                found = MaskMatch::Perhaps;
                 break;
             }
         }
@@ -221,7 +221,7 @@ fn finder(secret: &SecretString) -> Finder<'static> {
     Finder::new(secret.expose_secret().as_bytes()).into_owned()
 }
 
-enum Found {
+enum MaskMatch {
     Secret(usize),
     Perhaps,
     Nothing,

@@ -1,4 +1,4 @@
-//! Unified diff of a change, with a size limit and line counts.
+//! Unified diff of a change, bounded, with line counts.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -21,12 +21,12 @@ pub(crate) struct Diff {
     pub(crate) added: usize,
     /// Removed lines.
     pub(crate) removed: usize,
-    /// Unified diff of at most [`TEXT_BYTES_MAX`], plus a line that states a truncation. Invalid
-    /// UTF-8 is replaced.
+    /// The unified diff, at most [`TEXT_BYTES_MAX`] plus a truncation notice. Bytes that are not
+    /// UTF-8 are replaced.
     pub(crate) text: String,
 }
 
-/// Diff from `before` to `after` of the file `path`.
+/// Diff for replacing `before` by `after` in the file `path`.
 pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
     let header = format!("--- {old_name}\n+++ b/{path}\n");

@@ -1,9 +1,9 @@
-//! Background jobs: commands that run while the agent continues.
+//! Background jobs: their owners, output and end.
 //!
-//! The id of a job is the id of the tool call that started it. A job ends at the latest with its
-//! agent or with the session. Its output stays in the session folder.
+//! A job has the id of the call that started it. It ends with its agent or with the session; its
+//! output stays with the session's outputs.
 
-mod look;
+mod output_tool;
 mod page;
 
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, ContentPart};
 use posse_actors::event::{Event, JobEnd, Origin};
-use posse_actors::ports::{After, Aftermath, CallContext, Release};
+use posse_actors::ports::{After, CallContext, PostCallSink, Release};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::failure::printable;
-use crate::sandbox::{Exit, Outcome};
+use crate::sandbox::{Exit, ProcessOutcome};
 
-pub(crate) use look::{begun, tools};
+pub(crate) use output_tool::{begun, tools};
 
 /// Maximum number of ended jobs that are listed. Output of older ones can still be read.
 const ENDED_MAX: usize = 64;
 
-/// Limit for waiting until stopped jobs have ended. They are killed long before.
+/// Maximum wait for stopped jobs, which are killed long before.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
-/// Background jobs of a session. Dropping it kills the running ones.
+/// Jobs of a session. Kills running ones when dropped.
 #[derive(Debug)]
 pub struct Jobs {
     live_max: usize,
@@ -43,60 +43,59 @@ pub(crate) struct Job {
     /// The command in one line.
     pub(crate) summary: String,
     owner: Arc<Origin>,
-    /// File with the complete output.
+    /// File with its whole output.
     pub(crate) output: PathBuf,
     began: Instant,
-    /// Asks the command to stop.
+    /// Stops its command.
     stop: Mutex<Option<oneshot::Sender<()>>>,
-    /// Reason of the stop request.
+    /// Reason of the stop.
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
-    ended: watch::Sender<Option<Arc<Ended>>>,
+    ended: watch::Sender<Option<Arc<JobExit>>>,
     /// Offset up to which the agent has read the output, in bytes.
     pub(crate) read_to: AtomicU64,
-    /// True once the agent was notified of the end.
+    /// True if its agent is informed of its end.
     told: AtomicBool,
-    /// Number of calls that wait for the end and will report it.
+    /// Number of calls that wait for its end and will report it.
     waiting: AtomicUsize,
-    aftermath: Aftermath,
+    aftermath: PostCallSink,
 }
 
-/// Result of a job.
+/// End of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
     /// Description: `exit 1`.
     pub(crate) detail: String,
     pub(crate) exit_code: Option<i32>,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// Changes to protected files and other notes, one line each.
+    /// Changes of protected files and other notes, one line each.
     pub(crate) notes: Vec<String>,
 }
 
 /// A call that waits for the end of a job and reports it to the agent.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a Job);
+pub(crate) struct JobWaiter<'a>(&'a Job);
 
 impl Jobs {
-    /// Allows `live_max` concurrent jobs; 0 disables background jobs.
+    /// Allows `live_max` running jobs; 0 disables jobs.
     pub fn new(live_max: usize) -> Jobs {
         Jobs { live_max, all: Mutex::default() }
     }
 
-    /// True if background jobs are disabled.
+    /// True if jobs are disabled.
     pub(crate) fn is_closed(&self) -> bool {
         self.live_max == 0
     }
 
-    /// Registers a job for the command of `call`, and returns it with its stop signal. Fails at the
-    /// limit.
+    /// Slot for the command of `call`, with its stop signal. The error names the limit.
     pub(crate) fn admit(
         &self,
         call: &CallContext,
         summary: String,
         output: PathBuf,
-        aftermath: Aftermath,
+        aftermath: PostCallSink,
     ) -> Result<(Arc<Job>, oneshot::Receiver<()>), String> {
         let mut all = self.lock();
         let live: Vec<&str> =
@@ -148,8 +147,7 @@ impl Jobs {
         self.lock().iter().filter(theirs).cloned().collect()
     }
 
-    /// Stops the jobs selected by `what`. The stop request is sent at once; the future completes
-    /// when they have ended.
+    /// Stops the jobs in the scope of `what`; the future resolves when they are gone.
     pub(crate) fn release(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
         let (of_agent, why) = match what {
             Release::Session => (None, JobEnd::SessionEnded),
@@ -195,8 +193,8 @@ impl Job {
         self.ended.borrow().is_none()
     }
 
-    /// Result of the job, if it has ended.
-    pub(crate) fn ended(&self) -> Option<Arc<Ended>> {
+    /// Its end, if it has ended.
+    pub(crate) fn ended(&self) -> Option<Arc<JobExit>> {
         self.ended.borrow().clone()
     }
 
@@ -209,19 +207,19 @@ impl Job {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Records the start of the job.
+    /// Marks it as started.
     pub(crate) fn begun(&self) {
         let (call_id, summary) = (self.id.clone(), self.summary.clone());
         let begun = Event::JobStarted { call_id, summary };
         self.aftermath.say(After::Fact(Box::new(begun)));
     }
 
-    /// Asks the command to stop. The first reason is kept.
+    /// Stops its command. The first reason counts.
     pub(crate) fn stop(&self, why: JobEnd) {
         let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(stop) = stop {
             self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-            // The receiver is dropped if the command has just ended.
+            // The receiver is gone if the command has just ended.
             stop.send(()).ok();
         }
     }
@@ -232,9 +230,9 @@ impl Job {
         }
     }
 
-    /// Records the end of the command, then notifies the waiting calls or else the agent.
-    pub(crate) fn end(&self, ended: Ended) {
-        let Ended { end, detail, exit_code, bytes, duration, notes } = ended.clone();
+    /// Its command has ended: records it, then informs waiting calls or its agent.
+    pub(crate) fn end(&self, ended: JobExit) {
+        let JobExit { end, detail, exit_code, bytes, duration, notes } = ended.clone();
         self.aftermath.say(After::Fact(Box::new(Event::JobEnded {
             call_id: self.id.clone(),
             summary: self.summary.clone(),
@@ -251,7 +249,7 @@ impl Job {
         }
     }
 
-    /// Notifies the agent of the end, unless it was notified already.
+    /// Informs its agent of the end, if that has not happened.
     fn tell(&self) {
         let Some(ended) = self.ended() else { return };
         if self.told.swap(true, Ordering::AcqRel) || ended.end == JobEnd::SessionEnded {
@@ -278,9 +276,9 @@ impl Job {
     }
 
     /// Makes the holder responsible for reporting the end.
-    pub(crate) fn wait(&self) -> Waiting<'_> {
+    pub(crate) fn wait(&self) -> JobWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiting(self)
+        JobWaiter(self)
     }
 
     /// Waits until the job has ended.
@@ -289,8 +287,8 @@ impl Job {
         self.ended.subscribe().wait_for(Option::is_some).await.ok();
     }
 
-    /// Converts the outcome of the command to the result of the job.
-    pub(crate) fn sum_up(&self, outcome: &Outcome, notes: Vec<String>) -> Ended {
+    /// End of the command of this job.
+    pub(crate) fn sum_up(&self, outcome: &ProcessOutcome, notes: Vec<String>) -> JobExit {
         let why = *self.why.lock().unwrap_or_else(PoisonError::into_inner);
         let (end, detail) = match outcome.exit {
             Exit::Code(code) => (JobEnd::Exited, format!("exit {code}")),
@@ -312,11 +310,11 @@ impl Job {
             Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull | Exit::Stopped => None,
         };
         let (bytes, duration) = (outcome.output.total, outcome.duration);
-        Ended { end, detail, exit_code, bytes, duration, notes }
+        JobExit { end, detail, exit_code, bytes, duration, notes }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for JobWaiter<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 && !self.0.is_live() {
             self.0.tell();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
 
-/// Folders with generated or vendored files.
+/// Folders with generated files.
 static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     [
         ".git",
@@ -41,7 +41,7 @@ static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     .into()
 });
 
-/// Marker file of a cache or build folder.
+/// Marker file of build output and caches.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
 /// From this many files on, several threads walk faster than one.
@@ -56,14 +56,14 @@ const CLOCK_EVERY: u32 = 16;
 /// Maximum number of threads.
 const THREADS_MAX: usize = 8;
 
-/// Stop condition of a search: cancellation or a deadline.
+/// Stop condition of a search: cancelled or timed out.
 #[derive(Debug, Clone)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
     deadline: Instant,
 }
 
-/// Cancels the search on drop.
+/// Cancels the work when dropped.
 #[derive(Debug)]
 pub struct StopOnDrop(Arc<AtomicBool>);
 
@@ -81,12 +81,12 @@ impl Stop {
         (Stop { cancelled, deadline: Instant::now() + time }, guard)
     }
 
-    /// True if the search was cancelled. Cheaper than reading the clock.
+    /// True if cancelled. Cheaper than reading the clock.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(AtomicOrdering::Relaxed)
     }
 
-    /// True if the search was cancelled or its time is over.
+    /// True if cancelled or timed out.
     pub fn is_due(&self) -> bool {
         self.cancelled.load(AtomicOrdering::Relaxed) || Instant::now() >= self.deadline
     }
@@ -94,16 +94,16 @@ impl Stop {
 
 /// The files below a folder.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct FileListing {
     /// Relative to the folder, sorted.
     pub(crate) files: Vec<PathBuf>,
-    /// True if the walk ended early, so that files may be missing.
+    /// True if the listing is truncated.
     pub(crate) is_cut: bool,
 }
 
 /// Lists the files below `folder`, which is absolute and resolved.
-pub(crate) fn of(folder: &Path, stop: &Stop) -> Listing {
-    let mut listing = Listing::default();
+pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
+    let mut listing = FileListing::default();
     let mut is_small = true;
     for entry in walk(folder).build() {
         let files = listing.files.len();
@@ -131,7 +131,7 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> Listing {
 /// Order of `Path`, component by component. Comparing bytes is many times faster.
 pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     let (a, b) = (a.as_os_str().as_bytes(), b.as_os_str().as_bytes());
-    // The content of a folder comes before names that have the folder's name as a prefix.
+    // The contents of a folder sort before names with its name as a prefix.
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
     match a.iter().zip(b).position(|(a, b)| a != b) {
         Some(at) => rank(a[at]).cmp(&rank(b[at])),
@@ -139,8 +139,8 @@ pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     }
 }
 
-/// Visits the files below `folder` with several threads, in no order. Each thread has its own
-/// visitor, which takes paths relative to the folder. Returns true if the walk was stopped early.
+/// Visits the files below `folder` in parallel, in any order. Each thread has a visitor, which
+/// receives paths relative to the folder. Returns true if it was stopped early.
 pub(crate) fn visit<V: FnMut(&Path) + Send>(
     folder: &Path,
     stop: &Stop,
@@ -168,13 +168,13 @@ pub(crate) fn visit<V: FnMut(&Path) + Send>(
     is_cut.into_inner()
 }
 
-/// Useful number of threads.
+/// Number of useful threads.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-fn of_many(folder: &Path, stop: &Stop) -> Listing {
-    let found = Mutex::new(Listing::default());
+fn of_many(folder: &Path, stop: &Stop) -> FileListing {
+    let found = Mutex::new(FileListing::default());
     walk(folder).threads(threads()).build_parallel().run(|| {
         let mut batch = Batch { files: Vec::new(), all: &found };
         Box::new(move |entry| {
@@ -190,14 +190,14 @@ fn of_many(folder: &Path, stop: &Stop) -> Listing {
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Files that one thread has found and not yet handed over.
+/// Results of one thread that were not handed over yet.
 struct Batch<'a> {
     files: Vec<PathBuf>,
-    all: &'a Mutex<Listing>,
+    all: &'a Mutex<FileListing>,
 }
 
 impl Batch<'_> {
-    /// Returns true if the limit is reached.
+    /// True if there are enough.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.files.append(&mut self.files);
@@ -295,7 +295,7 @@ mod tests {
                 "sub/y.log"
             ]
         );
-        // A skipped folder can be listed by name.
+        // An explicitly named folder is listed.
         assert_eq!(list(&folder.path().join("node_modules")), ["m/i.js"]);
     }
 

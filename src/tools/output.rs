@@ -2,8 +2,8 @@
 
 use crate::failure::printable_lines;
 
-/// Converts `bytes` to text. Removes terminal sequences, normalizes line ends to `\n`, replaces
-/// invalid UTF-8 and escapes the remaining control characters.
+/// `bytes` as text: terminal sequences are removed, line ends become `\n`, invalid UTF-8 is
+/// replaced, and other control characters are escaped.
 pub(crate) fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     // C1 control characters begin with 0xc2, as do some harmless characters.
@@ -22,7 +22,7 @@ fn without_sequences(text: &str) -> String {
     while let Some(c) = rest.next() {
         match c {
             '\r' => {
-                // CR and CR LF become LF. Progress bars rewind with CR.
+                // Any kind of line end, including the rewinds of progress bars.
                 while rest.next_if_eq(&'\r').is_some() {}
                 rest.next_if_eq(&'\n');
                 plain.push('\n');

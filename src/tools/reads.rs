@@ -1,9 +1,8 @@
-//! Record of the content that each agent has seen of each file, and of its last writer. Shared by
-//! all agents of a session: it prevents changes to unseen content and repeated output of unchanged
-//! content.
+//! Table of file reads and writes, shared by all agents of a session: an agent cannot change a file
+//! version that it has not read, and unchanged content is not shown twice.
 //!
-//! Files are identified by their resolved path, and versions by a hash of all bytes: replacing a
-//! file gives it another inode, and two changes within one clock tick leave its times as they were.
+//! Files are keyed by resolved path and compared by a hash of all bytes: replacing a file changes
+//! its inode, and two changes within one clock tick do not change its times.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -16,8 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::tools::workspace::Located;
 
-/// Maximum number of files. Beyond it, other entries are dropped and these files must be read
-/// again.
+/// Maximum number of files. Older entries are dropped, and these files have to be read again.
 const FILES_MAX: usize = 20_000;
 /// Maximum number of agents per file.
 const AGENTS_MAX: usize = 32;
@@ -28,18 +26,18 @@ const TEXT_BYTES_MIN: usize = 400;
 /// Number of locks, and thus the maximum number of concurrent changes.
 const CHANGING: usize = 64;
 
-/// Content that the agents of a session have seen.
+/// File knowledge of all agents of a session.
 #[derive(Debug, Default)]
 pub struct ReadTable {
-    files: DashMap<PathBuf, Vec<Seen>>,
-    written: DashMap<PathBuf, Written>,
+    files: DashMap<PathBuf, Vec<FileKnowledge>>,
+    written: DashMap<PathBuf, LastWrite>,
     changing: Changing,
 }
 
-/// Last writer of a file, and the content written.
+/// Last writer of a file.
 #[derive(Debug)]
-struct Written {
-    /// Reader key of the writer, as in [`SeenFile`].
+struct LastWrite {
+    /// Key of the writer, as in [`FileKnowledge`].
     reader: String,
     /// Path of the writer in the agent tree, from the root.
     path: String,
@@ -48,7 +46,7 @@ struct Written {
     content: String,
 }
 
-/// Locks that serialize changes of the same file, from the last check until it is written.
+/// Serialises changes of one file, from the last check to the write.
 #[derive(Debug)]
 struct Changing([Mutex<()>; CHANGING]);
 
@@ -58,50 +56,50 @@ impl Default for Changing {
     }
 }
 
-/// Content of one file that one agent has seen.
+/// Knowledge of one agent about one file.
 #[derive(Debug)]
-struct Seen {
+struct FileKnowledge {
     agent: String,
     /// SHA-256 of the file, in hex.
     content: String,
     /// The call that read or wrote it last.
     call: CallId,
-    shown: Vec<Shown>,
+    shown: Vec<ShownPart>,
 }
 
 /// A slice of a file that was shown.
 #[derive(Debug)]
-struct Shown {
-    part: Part,
+struct ShownPart {
+    part: FilePart,
     text: [u8; 32],
     call: CallId,
-    /// True if a repeated read has returned only a reference.
+    /// True if it was requested again and only referenced.
     named: bool,
 }
 
 /// Requested slice of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FilePart {
     /// Lines: the first one, and the number of lines.
     Lines(u64, u64),
-    /// The whole file as an image.
+    /// The whole file, as an image.
     Image,
 }
 
 impl ReadTable {
-    /// Records that the agent of `call` is shown `text` as a slice of a file with that `content`.
+    /// Records that the agent of `call` is shown `text` as a part of a file with that `content`.
     ///
-    /// Returns the earlier call that has shown the same text. It does so once per text: an agent
-    /// that asks a second time does not have the text in its context any more, and gets it again.
+    /// Returns the earlier call that has shown the same. Returned once: an agent that asks again
+    /// has lost it and gets the content.
     pub(crate) fn read(
         &self,
         call: &CallContext,
         path: &Path,
         content: Option<String>,
-        part: Part,
+        part: FilePart,
         text: &str,
     ) -> Option<CallId> {
-        // Files that are too large to hash are not tracked.
+        // A file that is too large to be hashed has no entry.
         let content = content?;
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         self.with(call, path, |seen| {
@@ -123,20 +121,19 @@ impl ReadTable {
                 seen.shown.remove(0);
             }
             let call = call.call_id.clone();
-            seen.shown.push(Shown { part, text: hash, call, named: false });
+            seen.shown.push(ShownPart { part, text: hash, call, named: false });
             None
         })
     }
 
-    /// Forgets the slices shown, because compaction may have removed them from the context. The
-    /// content hashes are kept.
+    /// Forgets shown content, which the model may no longer see. The known file versions stay.
     pub(crate) fn forget_shown(&self) {
         for mut seen in self.files.iter_mut() {
             seen.iter_mut().for_each(|seen| seen.shown.clear());
         }
     }
 
-    /// Lock: while it is held, no other agent changes the file at `path`.
+    /// Lock against changes of the file at `path` by other agents.
     pub(crate) fn changing(&self, path: &Path) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -145,7 +142,7 @@ impl ReadTable {
         self.changing.0[nth].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Describes the author of the current `content` of the file at `path`.
+    /// Writer of the current `content` of the file at `path`, in words.
     pub(crate) fn who(&self, path: &Path, content: Option<&str>) -> String {
         let written = self.written.get(path);
         match written.filter(|written| content.is_some_and(|content| written.content == content)) {
@@ -159,7 +156,7 @@ impl ReadTable {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();
         }
-        let written = Written {
+        let written = LastWrite {
             reader: call.reader().to_owned(),
             path: call.origin.agent_path.clone(),
             call: call.call_id.clone(),
@@ -208,13 +205,18 @@ impl ReadTable {
         }
     }
 
-    /// True if another agent wrote this content.
+    /// True if another agent wrote the file's content.
     fn is_of_another(&self, call: &CallContext, path: &Path, content: &str) -> bool {
         let written = self.written.get(path);
         written.is_some_and(|written| written.content == content && written.reader != call.reader())
     }
 
-    fn with<T>(&self, call: &CallContext, path: &Path, act: impl FnOnce(&mut Seen) -> T) -> T {
+    fn with<T>(
+        &self,
+        call: &CallContext,
+        path: &Path,
+        act: impl FnOnce(&mut FileKnowledge) -> T,
+    ) -> T {
         if self.files.len() >= FILES_MAX && !self.files.contains_key(path) {
             self.files.clear();
         }
@@ -224,7 +226,7 @@ impl ReadTable {
             if all.len() >= AGENTS_MAX {
                 all.remove(0);
             }
-            all.push(Seen {
+            all.push(FileKnowledge {
                 agent: call.reader().to_owned(),
                 content: String::new(),
                 call: call.call_id.clone(),

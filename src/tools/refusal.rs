@@ -1,5 +1,5 @@
-//! Calls that can only fail, and whose error reveals something about the workspace. The policy
-//! judges them as reads before the model sees the error.
+//! Calls that can only fail with an error that reveals workspace content: they are judged as reads
+//! first.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::tools::workspace::{Located, refused};
 /// Maximum number of folder entries that are compared with a missing name.
 const NAMES_MAX: usize = 5000;
 
-/// Payload of a call that will fail.
+/// Payload of a call that can only fail.
 struct Refusal(ToolError);
 
 /// A call of `tool` that reads `operations` and then fails with `error`.
@@ -38,8 +38,8 @@ pub(crate) fn prepared(
     Prepared { action, payload: Box::new(Refusal(error)) }
 }
 
-/// A call of `tool` on a missing path. If the folder contains a similar name, the error suggests
-/// it, and the call is judged as listing the folder.
+/// A call of `tool` on a missing path. If its folder contains a similar name, the error suggests
+/// it, and the call is judged as a listing of the folder.
 pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     let shown = place.shown();
     let mut operations = vec![place.read()];
@@ -61,8 +61,8 @@ pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolOutput> 
     }
 }
 
-/// The name most similar to the missing one, and the operation of listing its folder. Secret files
-/// are not suggested.
+/// Most similar name next to a missing one, with the operation of listing the folder. Secrets are
+/// not suggested.
 fn similar(place: &Located) -> Option<(Operation, String)> {
     let (folder, name) = place.open_parent(false).ok()?;
     let operation = place.read_parent()?;

@@ -1,4 +1,4 @@
-//! Files with the complete text of outputs that the model gets only in part.
+//! Files with whole outputs of which the model gets only a part.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ pub fn path(session_dir: &Path, call: &CallId) -> PathBuf {
     session_dir.join("outputs").join(format!("{}.txt", file_name(call.as_str())))
 }
 
-/// Name of the output as the model passes it to `read_file`.
+/// Id for `read_file`.
 pub fn name(call: &CallId) -> String {
     format!("output:{call}")
 }

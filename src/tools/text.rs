@@ -1,10 +1,10 @@
-//! Properties of file content: text or binary, line ends, line counts.
+//! Text properties of file content: binary check and line ends.
 
 use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 
-/// Bytes at the beginning of a file that decide whether it is text.
+/// Number of bytes examined for the binary check.
 const PROBE_BYTES: usize = 8 << 10;
 
 /// UTF-8 byte order mark, which some editors write first.
@@ -15,20 +15,20 @@ pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 pub(crate) enum Endings {
     /// No line ends.
     None,
-    /// All LF.
+    /// LF only.
     Lf,
-    /// All CR LF.
+    /// CR LF only.
     Crlf,
     /// Both.
     Mixed,
 }
 
-/// True if the beginning contains a NUL byte.
+/// True if the beginning contains a NUL.
 pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(PROBE_BYTES)].contains(&0)
 }
 
-/// Determines the line ends of `bytes`.
+/// Line ends of `bytes`.
 pub(crate) fn endings(bytes: &[u8]) -> Endings {
     let all = lines_ended(bytes);
     let crlf = bytes.windows(2).filter(|pair| pair == b"\r\n").count();
@@ -40,13 +40,13 @@ pub(crate) fn endings(bytes: &[u8]) -> Endings {
     }
 }
 
-/// Number of LF bytes.
+/// Number of LF.
 #[expect(clippy::naive_bytecount, reason = "it is vectorised well enough, without a dependency")]
 pub(crate) fn lines_ended(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Number of lines; the last one may lack a line end.
+/// Number of lines; the last one need not be terminated.
 pub(crate) fn lines(bytes: &[u8]) -> usize {
     lines_ended(bytes) + usize::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }

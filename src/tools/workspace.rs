@@ -1,8 +1,8 @@
-//! Workspace: the root folders that tools may access, and the resolution of paths below them.
+//! Workspace roots, and resolution of paths to locations below them.
 //!
-//! Every path is resolved with `openat` beneath the descriptor of its root, and every later open
-//! goes beneath that descriptor again and follows no link. A path that was compared as text is
-//! never opened as text. Permission is decided by the policy, not here.
+//! Every location is resolved by descriptor beneath its root, and every later access uses that
+//! descriptor and follows no link. A path that was compared as text is never opened as text.
+//! Permission is decided by the policy.
 
 mod entry;
 pub mod links;
@@ -24,7 +24,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::secrets::is_secret;
 use crate::tools::workspace::links::{Linked, SecretLinks};
 
-pub use entry::{Entry, Kind};
+pub use entry::{FileKind, FileStatus};
 
 /// Root folders that tools may access. The first is the working directory.
 #[derive(Debug, Clone)]
@@ -105,11 +105,11 @@ impl Workspace {
         let absolute = normalise(&self.cwd().join(path));
         let (root, beneath) = self.root_of(&absolute).ok_or_else(|| self.outside(&shown()))?;
         let place = walk::resolve(&self.roots, root, beneath).map_err(|error| match error {
-            walk::Error::Outside => self.outside(&shown()),
-            walk::Error::System(errno) => refused(&shown(), errno),
+            walk::WalkError::Outside => self.outside(&shown()),
+            walk::WalkError::System(errno) => refused(&shown(), errno),
         })?;
         let folder_named = path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        if folder_named && place.entry.is_some_and(|entry| entry.kind != Kind::Folder) {
+        if folder_named && place.entry.is_some_and(|entry| entry.kind != FileKind::Folder) {
             return Err(ToolError::new("ARG002", format!("{} is not a folder", shown())));
         }
         let root = &self.roots[place.root].path;
@@ -173,15 +173,15 @@ pub struct Located {
     root: usize,
     /// Path to open; empty for the root itself.
     beneath: PathBuf,
-    /// The same path as text, for the policy.
+    /// The same path as text, which is judged.
     relative: String,
     absolute: PathBuf,
-    entry: Option<Entry>,
+    entry: Option<FileStatus>,
     folder_named: bool,
 }
 
 impl Located {
-    /// The root that contains it.
+    /// Root that contains it.
     pub fn root(&self) -> &Path {
         &self.roots[self.root].path
     }
@@ -197,12 +197,12 @@ impl Located {
         &self.absolute
     }
 
-    /// Metadata at the time of resolution, if the file existed.
-    pub fn entry(&self) -> Option<&Entry> {
+    /// Status of the file when it was located.
+    pub fn entry(&self) -> Option<&FileStatus> {
         self.entry.as_ref()
     }
 
-    /// Path for the model: relative to the working directory if below it, else absolute.
+    /// Name for the model: relative to the working directory if below it, otherwise absolute.
     pub fn shown(&self) -> String {
         if self.root == 0 && !self.beneath.as_os_str().is_empty() {
             names::shown(&self.beneath)
@@ -213,7 +213,7 @@ impl Located {
         }
     }
 
-    /// Path for the model of `path` below this folder.
+    /// Name for `path` below it.
     pub(crate) fn shown_below(&self, path: &Path) -> String {
         if path.as_os_str().is_empty() {
             self.shown()
@@ -246,16 +246,16 @@ impl Located {
         })
     }
 
-    /// Metadata of the file. Fails with `FIL001` if it does not exist.
-    pub fn existing(&self) -> Result<&Entry, ToolError> {
+    /// Status of the file, or an error if it does not exist.
+    pub fn existing(&self) -> Result<&FileStatus, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
 
     /// Opens the located regular file. Folders, devices, pipes and sockets are refused without
-    /// opening them, and so is a file that has replaced the located one since.
+    /// opening, and so is a file that has replaced it.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
-        entry.require(Kind::File, &self.shown())?;
+        entry.require(FileKind::File, &self.shown())?;
         // A pipe may have replaced the file: opening it must not wait for a writer.
         let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         self.same(&file)?;
@@ -266,7 +266,7 @@ impl Located {
         Ok(file)
     }
 
-    fn no_other_name_of_a_secret(&self, entry: &Entry) -> Result<(), ToolError> {
+    fn no_other_name_of_a_secret(&self, entry: &FileStatus) -> Result<(), ToolError> {
         let why = match self.links.judge(entry) {
             Linked::Open => return Ok(()),
             Linked::Secret => "is another name of a secret file of the workspace",
@@ -280,14 +280,14 @@ impl Located {
 
     /// Opens the located folder, for listing and for resolving names in it.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
-        self.existing()?.require(Kind::Folder, &self.shown())?;
+        self.existing()?.require(FileKind::Folder, &self.shown())?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
         self.same(&folder)?;
         Ok(folder)
     }
 
-    /// Opens the parent folder, and returns it with the file name. Creates missing folders if
-    /// `create` is set.
+    /// Opens its parent folder; returns it with the name. Creates missing folders if `create` is
+    /// set.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
         let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {
@@ -322,7 +322,7 @@ impl Located {
     }
 
     fn same(&self, opened: &OwnedFd) -> Result<(), ToolError> {
-        let there = Entry::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
+        let there = FileStatus::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
         if self.entry.is_none_or(|entry| entry.identity() != there.identity()) {
             return Err(ToolError::new(
                 "EDT004",
@@ -342,7 +342,7 @@ impl Located {
 }
 
 impl Workspace {
-    /// Index of the hard links of secret files.
+    /// Identities of secrets, to recognise them under other names.
     pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
         Arc::clone(&self.links)
     }
@@ -353,7 +353,7 @@ pub(crate) fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlag) -> Resul
     walk::open_beneath(folder, path, flags)
 }
 
-/// Creates `path` and its missing parents beneath `root`.
+/// Creates `path` with missing parents, beneath `root`.
 fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;
     for name in path.components() {

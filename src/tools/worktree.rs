@@ -1,17 +1,16 @@
-//! Isolated worktrees of subagents: created from the state of the caller's workspace, compared,
-//! merged and removed.
+//! Worktrees for subagents: creation from the caller's workspace, comparison, merge and removal.
 //!
-//! A worktree lies in the session folder. Its own `.git` folder makes it a repository for git; it
-//! shares the objects and branches of the user's repository. The user's repository is not changed:
-//! neither index, references and `HEAD`, nor its list of worktrees. Changes are found by comparison
-//! with a copy that only posse can write, so the state that the subagent leaves in its worktree is
-//! not trusted, and git never runs in it.
+//! A worktree is in the session's folder and has a `.git` folder of its own, which shares the
+//! objects and branches of the user's repository. It changes nothing in the user's repository:
+//! neither index, references and `HEAD`, nor the list of worktrees. Changes are found by comparison
+//! with a copy that only posse can write, so the content of a worktree is never trusted, and git is
+//! never run in it.
 
 mod changes;
 mod git;
 mod merge;
+mod merged_state;
 mod snapshot;
-mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -29,19 +28,19 @@ use crate::tools::listing::Stop;
 use crate::tools::{blocking, diff};
 
 pub use changes::LeftOut;
-pub(crate) use changes::{Changed, Found, Side, Tree};
+pub(crate) use changes::{Changed, OpenWorktree, Side, WorktreeChanges};
 pub(crate) use merge::three_way;
 
 /// Time limit for creating a worktree.
 const MAKING_MAX: Duration = Duration::from_mins(1);
-/// Time limit for finding the changes in one.
+/// Time limit for comparing a worktree.
 const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Maximum length of an id that becomes a folder name, in characters.
 const ID_CHARS_MAX: usize = 80;
-/// Maximum number of files listed in a summary of changes.
+/// Maximum number of file names in a summary.
 const NAMED_MAX: usize = 50;
 
-/// Reason why a worktree is unavailable, for the model and the user.
+/// Reason why an agent cannot have a worktree, for the model and the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// The workspace is not in a git repository.
@@ -53,7 +52,7 @@ pub enum Unavailable {
     /// The repository has no commit.
     #[error("the git repository has no commit yet")]
     NoCommit,
-    /// The repository has no working tree.
+    /// The repository is bare.
     #[error("the git repository is bare")]
     Bare,
     /// A submodule is a repository of its own, which a copy cannot share.
@@ -74,16 +73,16 @@ pub enum Unavailable {
     /// The workspace exceeds a limit of copying.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
-    /// Copying exceeded its time limit.
+    /// Timeout.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
     /// The subagent had a worktree, which was removed.
     #[error("its worktree is not there any more")]
     Gone,
-    /// The worktree belongs to another agent.
+    /// It belongs to another agent.
     #[error("{0} has asked for it, and can take it over")]
     NotYours(String),
-    /// The folder of the new worktree exists already.
+    /// The path of a new one exists.
     #[error("something is left of the one it had")]
     Occupied,
     /// Error of git or the system.
@@ -97,33 +96,33 @@ fn failed(what: &str, error: &io::Error) -> Unavailable {
 
 /// Paths of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Root of the worktree.
+pub struct WorktreePaths {
+    /// Top folder.
     pub tree: PathBuf,
-    /// Working directory of the subagent: corresponds to the session's workspace in the repository.
+    /// Working directory: the counterpart of the session's workspace.
     pub cwd: PathBuf,
 }
 
 /// Summary of the changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct WorktreeDiffStat {
     /// Path, added lines and removed lines of the first files.
     pub files: Vec<(String, usize, usize)>,
-    /// Number of changed files.
+    /// Number of files.
     pub count: usize,
     /// New files that a merge leaves out.
     pub left_out: LeftOut,
 }
 
-/// Stored metadata of a worktree (`worktree.json`).
+/// Metadata of a worktree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct WorktreeMetadata {
     /// The invocation that requested it; `None` for the main agent.
     caller: Option<String>,
     /// Path of the workspace, relative to the top of the repository.
     prefix: PathBuf,
-    /// It was merged completely and removed.
+    /// Merged completely and removed.
     #[serde(default)]
     merged: bool,
 }
@@ -131,22 +130,21 @@ struct Kept {
 /// The worktrees of a session.
 #[derive(Debug)]
 pub struct Worktrees {
-    /// Folder that contains them.
+    /// Parent folder.
     dir: PathBuf,
     session_dir: PathBuf,
     /// The session's workspace, resolved.
     cwd: PathBuf,
     sandbox: Arc<Sandbox>,
-    /// Returns the main folder of the repository if it confirms that a folder is one of its
-    /// worktrees.
+    /// Main folder of a repository that lists the folder as its worktree.
     main_of: fn(&Path) -> Option<PathBuf>,
-    /// Ids whose agents are running.
+    /// Worktrees in use.
     live: Mutex<BTreeSet<String>>,
 }
 
 impl Worktrees {
-    /// Worktrees of the session with the workspace `cwd` and the folder `session_dir`. Nothing is
-    /// created before the first one is opened.
+    /// Worktrees of the session with working directory `cwd` and folder `session_dir`. Created on
+    /// first use.
     pub fn new(
         session_dir: &Path,
         cwd: &Path,
@@ -163,9 +161,9 @@ impl Worktrees {
         }
     }
 
-    /// Creates a worktree for the invocation `id` from the current state of the workspace. Dropping
-    /// the future cancels this and removes the partial copy.
-    pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<Place, Unavailable> {
+    /// Creates a worktree for invocation `id` from the current workspace. Dropping the future
+    /// cancels it and removes partial results.
+    pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
         // Of a completely merged worktree only its metadata is left.
         if folder.join(TREE).symlink_metadata().is_ok() {
@@ -175,13 +173,16 @@ impl Worktrees {
         let repository = found.await?;
         let files = git::files(&self.sandbox, &self.session_dir, &repository).await?;
         let prefix = self.cwd.strip_prefix(&repository.top).map_err(|_| Unavailable::Elsewhere)?;
-        let kept =
-            Kept { caller: caller.map(str::to_owned), prefix: prefix.to_owned(), merged: false };
+        let kept = WorktreeMetadata {
+            caller: caller.map(str::to_owned),
+            prefix: prefix.to_owned(),
+            merged: false,
+        };
         let unfinished = Unfinished(folder.clone());
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
         let made = blocking(move || {
-            // Removed if the caller was dropped.
+            // Removed if the caller is gone.
             let unfinished = unfinished;
             snapshot::make(&folder, &repository, &files, &kept.prefix, &stop)?;
             store(&folder.join(KEPT), &kept)?;
@@ -195,11 +196,11 @@ impl Worktrees {
     }
 
     /// Reopens the worktree of the invocation `id`.
-    pub fn reopen(&self, id: &str) -> Result<Place, Unavailable> {
+    pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
-        // Before anything in it changes.
-        self.settle(id, taken::is_here).ok();
+        // Before any change in it.
+        self.settle(id, merged_state::is_here).ok();
         if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
             return Err(Unavailable::Gone);
         }
@@ -207,23 +208,23 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// True if `id` has a worktree that was not removed.
+    /// True if `id` has a worktree with content.
     pub fn is_there(&self, id: &str) -> bool {
         self.folder(id).is_ok_and(|folder| {
             folder.join(KEPT).is_file() && folder.join(TREE).symlink_metadata().is_ok()
         })
     }
 
-    /// Marks the worktree as unused. Removes it and returns `None` if it has no changes.
-    pub fn close(&self, id: &str) -> Result<Option<Left>, Unavailable> {
+    /// Closes it after use. A worktree without changes is removed: `None`.
+    pub fn close(&self, id: &str) -> Result<Option<WorktreeDiffStat>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
-        let Found { changed, left_out } = tree.look()?;
+        let WorktreeChanges { changed, left_out } = tree.look()?;
         if changed.is_empty() && left_out.count == 0 {
             self.remove(id)?;
             return Ok(None);
         }
-        let mut left = Left { files: Vec::new(), count: changed.len(), left_out };
+        let mut left = WorktreeDiffStat { files: Vec::new(), count: changed.len(), left_out };
         for one in changed.iter().take(NAMED_MAX) {
             let (before, after) = (tree.before(one)?, tree.after(one)?);
             let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
@@ -232,14 +233,17 @@ impl Worktrees {
         Ok(Some(left))
     }
 
-    /// True if an agent is running in it.
+    /// True if an agent is using it.
     pub(crate) fn is_live(&self, id: &str) -> bool {
         self.live().contains(id)
     }
 
-    /// Opens the worktree of `id` for `caller`, which must have requested it. The main agent may
-    /// open all of them: every subagent works for it in the end.
-    pub(crate) fn of_caller(&self, id: &str, caller: Option<&str>) -> Result<Tree, Unavailable> {
+    /// Changes in the worktree of `id`, for its `caller`. The main agent may see all.
+    pub(crate) fn of_caller(
+        &self,
+        id: &str,
+        caller: Option<&str>,
+    ) -> Result<OpenWorktree, Unavailable> {
         let (_, kept) = self.kept(id)?;
         if caller.is_some() && kept.caller.as_deref() != caller {
             return Err(Unavailable::NotYours(kept.caller.unwrap_or("the main agent".to_owned())));
@@ -247,7 +251,7 @@ impl Worktrees {
         self.tree(id)
     }
 
-    /// Working directory of the worktree of `id`.
+    /// Its working directory.
     pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
         self.kept(id).ok().map(|(folder, kept)| place(&folder, &kept).cwd)
     }
@@ -257,32 +261,34 @@ impl Worktrees {
         self.kept(id).is_ok_and(|(_, kept)| kept.merged)
     }
 
-    /// Marks it as completely merged, and removes its files.
+    /// Marks it as merged completely.
     pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        store(&folder.join(KEPT), &Kept { merged: true, ..kept })?;
+        store(&folder.join(KEPT), &WorktreeMetadata { merged: true, ..kept })?;
         empty(&folder)
     }
 
     /// Files that were merged at some time.
     pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
-        self.folder(id).map(|folder| taken::done(&folder)).unwrap_or_default()
+        self.folder(id).map(|folder| merged_state::done(&folder)).unwrap_or_default()
     }
 
-    /// Stores the state that a merge is about to give to files, as their SHA-256, so that an
-    /// interrupted merge can be continued.
+    /// Stores the SHA-256 of each file that a merge is about to write, so that an interrupted merge
+    /// can be continued.
     pub(crate) fn will_become(
         &self,
         id: &str,
         becoming: BTreeMap<String, Option<String>>,
     ) -> Result<(), Unavailable> {
-        taken::begin(&self.folder(id)?, becoming)
+        merged_state::begin(&self.folder(id)?, becoming)
     }
 
-    /// Makes the merged state of files the base of later comparisons. `broke_off`: only of the
-    /// files that have reached it.
+    /// Completes a merge: later changes of the agent are compared with the merged state.
+    /// `broke_off`: only for files that were written.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
-        self.settle(id, |cwd, path, becomes| !broke_off || taken::is_here(cwd, path, becomes))?;
+        self.settle(id, |cwd, path, becomes| {
+            !broke_off || merged_state::is_here(cwd, path, becomes)
+        })?;
         Ok(())
     }
 
@@ -292,13 +298,13 @@ impl Worktrees {
         is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
     ) -> Result<bool, Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        let tree = Tree::open(&folder, &kept.prefix, LOOKING_MAX)?;
+        let tree = OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
-        taken::settle(&folder, &kept.prefix, &tree, is_here)
+        merged_state::settle(&folder, &kept.prefix, &tree, is_here)
     }
 
-    /// Removes worktrees of the session in `session_dir` whose invocations are unknown: the process
-    /// died while it created them.
+    /// Removes worktrees in `session_dir` of unknown invocations: posse was killed while it created
+    /// them.
     pub fn keep_only(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -309,7 +315,7 @@ impl Worktrees {
         }
     }
 
-    /// Removes a worktree that was not used.
+    /// Removes an unused one.
     pub fn discard(&self, id: &str) {
         self.live().remove(id);
         if let Err(why) = self.remove(id) {
@@ -322,10 +328,10 @@ impl Worktrees {
         remove_all(&folder).map_err(|error| failed("the worktree stays", &error))
     }
 
-    fn tree(&self, id: &str) -> Result<Tree, Unavailable> {
+    fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        self.settle(id, taken::is_here)?;
-        Tree::open(&folder, &kept.prefix, LOOKING_MAX)
+        self.settle(id, merged_state::is_here)?;
+        OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)
     }
 
     fn folder(&self, id: &str) -> Result<PathBuf, Unavailable> {
@@ -336,7 +342,7 @@ impl Worktrees {
         Ok(self.dir.join(id))
     }
 
-    fn kept(&self, id: &str) -> Result<(PathBuf, Kept), Unavailable> {
+    fn kept(&self, id: &str) -> Result<(PathBuf, WorktreeMetadata), Unavailable> {
         let folder = self.folder(id)?;
         let bytes = fs::read(folder.join(KEPT)).map_err(|_| Unavailable::Gone)?;
         let kept = serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)?;
@@ -350,16 +356,16 @@ impl Worktrees {
 
 /// Metadata file. Written last: a worktree without it is incomplete.
 const KEPT: &str = "worktree.json";
-/// Subfolder of the session folder.
+/// Folder name within a session.
 const WORKTREES: &str = "worktrees";
 /// Subfolder with the worktree itself.
 const TREE: &str = "tree";
 
-fn place(folder: &Path, kept: &Kept) -> Place {
+fn place(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
     let tree = folder.join(TREE);
     // Joining an empty path would add a slash.
     let has_prefix = !kept.prefix.as_os_str().is_empty();
-    Place { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
+    WorktreePaths { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
 }
 
 /// A folder that is removed on drop unless it was finished.
@@ -379,7 +385,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes `folder` with its content, even if an agent has left read-only folders.
+/// Removes `folder` with all contents, including read-only folders.
 fn remove_all(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -400,7 +406,7 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// Removes everything of a worktree except its metadata.
+/// Removes the contents of a worktree but keeps its metadata.
 fn empty(folder: &Path) -> Result<(), Unavailable> {
     for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
         let path = entry.path();

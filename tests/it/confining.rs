@@ -1,7 +1,7 @@
-//! Confinement: the same commands within each way of confining, and what each reports.
+//! Confinement: the same commands with each mechanism, and their enforcement reports.
 //!
-//! A way that does not work on a machine fails here: user namespaces and bubblewrap are what the
-//! tests need, and `./check` installs what can be installed.
+//! A mechanism that does not work on the machine fails the test: user namespaces and bubblewrap are
+//! required, and `./check` installs what can be installed.
 
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use posse::sandbox::{
-    Backend, Directory, Exit, Outcome, RunError, Sandbox, Spawn, Surroundings, Update, Wanted,
+    Backend, Directory, Exit, ProbeRequest, ProcessOutcome, RunError, Sandbox, Spawn, Surroundings,
+    Update,
 };
 use posse_actors::ports::Confinement;
 use serde_json::Value;
@@ -21,8 +22,8 @@ const BACKENDS: [Backend; 3] = [Backend::Namespaces, Backend::Bubblewrap, Backen
 /// The ways that arrange a file system.
 const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
 
-/// A workspace, something beside it, and a sandbox.
-struct Place {
+/// A workspace, a folder outside of it, and a sandbox.
+struct SandboxedWorkspace {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
     network: bool,
@@ -30,31 +31,35 @@ struct Place {
     timeout: Duration,
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Ran {
-    outcome: Outcome,
+    outcome: ProcessOutcome,
     report: Value,
     text: String,
-    /// When it began, after everything was prepared.
+    /// Start time, after preparation.
     began: Instant,
 }
 
-impl Place {
-    fn new(backend: Backend) -> Place {
-        Place::with(backend, tempfile::tempdir().unwrap(), None)
+impl SandboxedWorkspace {
+    fn new(backend: Backend) -> SandboxedWorkspace {
+        SandboxedWorkspace::with(backend, tempfile::tempdir().unwrap(), None)
     }
 
-    /// One with a home, where nobody else makes folders: in those for temporary files something
-    /// changes all the time.
-    fn apart(backend: Backend) -> Place {
+    /// With a home folder in a place without other activity: folders for temporary files change all
+    /// the time.
+    fn apart(backend: Backend) -> SandboxedWorkspace {
         let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         let folder = tempfile::tempdir_in(beside).unwrap();
         let home = folder.path().join("home");
         std::fs::create_dir(&home).unwrap();
-        Place::with(backend, folder, Some(home))
+        SandboxedWorkspace::with(backend, folder, Some(home))
     }
 
-    fn with(backend: Backend, folder: tempfile::TempDir, home: Option<PathBuf>) -> Place {
+    fn with(
+        backend: Backend,
+        folder: tempfile::TempDir,
+        home: Option<PathBuf>,
+    ) -> SandboxedWorkspace {
         let root = folder.path().join("work");
         for name in ["work", "outside", "state/tmp"] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
@@ -68,9 +73,9 @@ impl Place {
             ..Surroundings::default()
         };
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
-        Place {
+        SandboxedWorkspace {
             sandbox: Sandbox::with_helper(helper, Vec::new())
-                .confined(Wanted::Exactly(backend), surroundings),
+                .confined(ProbeRequest::Exactly(backend), surroundings),
             folder,
             network: false,
             profile: "workspace-write",
@@ -127,7 +132,7 @@ impl Place {
 #[tokio::test]
 async fn writes_below_its_roots_and_nowhere_else() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ran = place
             .run(
                 "echo x > in && mkdir d && mv in d/in && cat d/in && echo y > $TMPDIR/y && cat $TMPDIR/y
@@ -152,7 +157,7 @@ async fn writes_below_its_roots_and_nowhere_else() {
 #[tokio::test]
 async fn writes_nothing_where_it_may_only_look() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         std::fs::write(place.path("work/file"), "text").unwrap();
         place.profile = "read-only";
         let command = "cat file; (echo x > file) 2>/dev/null && echo wrote; echo t > $TMPDIR/t; cat $TMPDIR/t";
@@ -168,7 +173,7 @@ async fn writes_nothing_where_it_may_only_look() {
 #[tokio::test]
 async fn sees_nothing_of_our_own_folders_but_its_temporary_one() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ran = place
             .run("cat $AT/state/grants 2>/dev/null; (echo > $AT/state/new) 2>/dev/null; echo x > $TMPDIR/x && cat $TMPDIR/x")
             .await;
@@ -180,7 +185,7 @@ async fn sees_nothing_of_our_own_folders_but_its_temporary_one() {
 #[tokio::test]
 async fn has_processes_devices_and_folders_of_its_own() {
     for backend in FULL {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ran = place
             .run(
                 "ls /run /var/tmp; ls /dev | tr '\\n' ' '; echo
@@ -204,7 +209,7 @@ async fn has_processes_devices_and_folders_of_its_own() {
 #[tokio::test]
 async fn keeps_exits_signals_order_and_stragglers() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         for (command, exit) in [
             ("exit 255", Exit::Code(255)),
             ("no-such-program-here", Exit::Code(127)),
@@ -227,7 +232,7 @@ async fn keeps_exits_signals_order_and_stragglers() {
 #[tokio::test]
 async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         place.timeout = Duration::from_millis(500);
         let ran = place.run("trap 'echo term; exit 5' TERM; echo begin; sleep 300 & wait").await;
         assert_eq!(ran.text, "begin\nterm\n", "{backend:?}");
@@ -283,7 +288,7 @@ async fn reaches_no_network_unless_it_may() {
         "s=socket.create_server((\"127.0.0.1\",0))\nsocket.create_connection(s.getsockname(),2)\nprint(\"loop\")",
     );
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         for (command, said) in [
             (&tcp, "no\n"),
             (&udp, "no\n"),
@@ -304,7 +309,7 @@ async fn reaches_no_network_unless_it_may() {
 #[tokio::test]
 async fn cannot_touch_other_processes_namespaces_or_mounts() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ours = std::process::id();
         let command = format!(
             "kill -0 {ours} 2>/dev/null && echo signalled
@@ -317,7 +322,7 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
         let ran = place.run(&command).await;
         let mut text = ran.text;
         if backend == Backend::Landlock && !nix::unistd::geteuid().is_root() {
-            // Without a namespace nobody may drop what an ordinary user could get, and does not.
+            // Without a namespace an ordinary user has no capability to drop.
             let (begin, end) = (text.find("CapBnd:").unwrap(), text.find("NoNewPrivs").unwrap());
             text.replace_range(begin..end, "CapBnd:0000000000000000");
         }
@@ -329,7 +334,7 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
 #[tokio::test]
 async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         for turn in 0..6 {
             place.network = turn == 3;
             place.profile = if turn == 4 { "read-only" } else { "workspace-write" };
@@ -348,7 +353,7 @@ async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
 }
 
 /// Runs commands until one finds its rules made.
-async fn until_ahead(place: &Place, command: &str) -> Ran {
+async fn until_ahead(place: &SandboxedWorkspace, command: &str) -> Ran {
     let begin = Instant::now();
     loop {
         // In the time of a thought the next helper gets ready.
@@ -363,13 +368,13 @@ async fn until_ahead(place: &Place, command: &str) -> Ran {
 
 #[tokio::test]
 async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
-    let place = Place::apart(Backend::Landlock);
+    let place = SandboxedWorkspace::apart(Backend::Landlock);
     std::fs::write(place.path("home/.netrc"), "hidden").unwrap();
     std::fs::write(place.path("home/other"), "was shown").unwrap();
     let look = "cd $AT/home; cat .netrc other new 2>/dev/null; cat $AT/state/grants 2>/dev/null; \
                 (echo x > other) 2>/dev/null; cd $AT/work && echo x > in; echo ran";
     assert_eq!(until_ahead(&place, look).await.text, "was shownran\n");
-    // What was beside the hidden file is the hidden file now, and something new is beside it.
+    // The visible file becomes the hidden one, and a new one is next to it.
     std::fs::rename(place.path("home/other"), place.path("home/.netrc")).unwrap();
     std::fs::write(place.path("home/new"), "new").unwrap();
     // Whether the helper had made its rules by then or not: they must not count any more.
@@ -388,7 +393,7 @@ async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
 #[tokio::test]
 async fn a_fork_bomb_ends_and_the_host_is_usable() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         place.timeout = Duration::from_secs(1);
         let ran = place.run("b() { b | b & b; }; b 2>/dev/null").await;
         assert!(
@@ -476,11 +481,11 @@ async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
     ];
     for (name, helper) in helpers {
         for backend in [Backend::Namespaces, Backend::Landlock] {
-            let mut place = Place::new(backend);
+            let mut place = SandboxedWorkspace::new(backend);
             let surroundings =
                 Surroundings { roots: vec![place.path("work")], ..Surroundings::default() };
             place.sandbox = Sandbox::with_helper(helper.clone(), Vec::new())
-                .confined(Wanted::Exactly(backend), surroundings);
+                .confined(ProbeRequest::Exactly(backend), surroundings);
             let result = place.try_run("touch ran").await;
             if (name, backend) == ("unshare", Backend::Landlock) {
                 // It needs none, which shows that the filter takes away only that.
@@ -502,7 +507,7 @@ async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
     let folder = tempfile::tempdir().unwrap();
     let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
     let find = |helper: &Path| {
-        let wanted = Wanted::Strongest { kept_in: Some(folder.path().join("state")) };
+        let wanted = ProbeRequest::Strongest { kept_in: Some(folder.path().join("state")) };
         let sandbox = Sandbox::with_helper(helper.to_owned(), Vec::new());
         let sandbox = sandbox.confined(wanted, Surroundings::default());
         (sandbox.backend(), sandbox.tried().len())
@@ -517,13 +522,13 @@ async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
 
 #[tokio::test]
 async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
-    let mut place = Place::new(Backend::Namespaces);
+    let mut place = SandboxedWorkspace::new(Backend::Namespaces);
     let state = place.path("state");
     let helper = place.path("helper");
     std::fs::copy(env!("CARGO_BIN_EXE_posse"), &helper).unwrap();
     let sandbox = |helper: &Path| {
         Sandbox::with_helper(helper.to_owned(), Vec::new()).confined(
-            Wanted::Strongest { kept_in: Some(state.clone()) },
+            ProbeRequest::Strongest { kept_in: Some(state.clone()) },
             Surroundings { roots: vec![state.with_file_name("work")], ..Surroundings::default() },
         )
     };
@@ -541,17 +546,17 @@ async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
 }
 
 mod program {
-    //! What the program as a whole does with it.
+    //! Behaviour of the whole program.
 
     use serde_json::json;
 
     use crate::model_server::{ModelServer, calls, says};
-    use crate::posse::{Ended, Machine, Running};
+    use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-    fn with_backend(machine: &Machine, backend: &str, args: &[&str]) -> Ended {
+    fn with_backend(machine: &Machine, backend: &str, args: &[&str]) -> FinishedRun {
         let mut command = machine.command(args);
         command.env("POSSE_SANDBOX_BACKEND", backend);
-        Running::start(command).end()
+        RunningPosse::start(command).end()
     }
 
     #[test]
@@ -581,13 +586,13 @@ mod program {
             machine.write(&format!("d{number}/f.txt"), "x");
         }
         for (folders, status, says) in [
-            ("1000", "good", "all of the workspace is looked after"),
-            ("20", "warning", "every command is asked about, also with --yes"),
+            ("1000", "good", "all of the workspace is monitored"),
+            ("20", "warning", "every command needs permission, even with --yes"),
         ] {
             let mut command = machine.command(&["doctor", "--json"]);
             command.env("POSSE_SANDBOX_SURVEY", folders);
             let report: serde_json::Value =
-                serde_json::from_str(&Running::start(command).end().stdout).unwrap();
+                serde_json::from_str(&RunningPosse::start(command).end().stdout).unwrap();
             let checks = report["checks"].as_array().unwrap();
             let check = checks.iter().find(|check| check["name"] == "protected files").unwrap();
             assert_eq!(check["status"], status, "{check}");

@@ -42,7 +42,7 @@ impl Machine {
         Machine::configured(server, &json!({}), &json!({}))
     }
 
-    /// The same, with further settings and settings of the provider.
+    /// With further settings and settings of the provider.
     pub(crate) fn configured(server: &ModelServer, more: &Value, profile: &Value) -> Machine {
         let machine = Machine::new();
         let mut provider = json!({
@@ -96,6 +96,8 @@ impl Machine {
             .env("HOME", self.path("home"))
             .env("POSSE_HOME", self.path("posse"))
             .env("TMPDIR", self.path("tmp"))
+            // A value to redact, as on most machines: tools and models are wrapped because of it.
+            .env("UNUSED_SERVICE_TOKEN", "unused-token-5f0c9a7e41")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -114,15 +116,15 @@ impl Machine {
     }
 
     /// Runs the program to its end.
-    pub(crate) fn posse<S: AsRef<OsStr>>(&self, args: &[S]) -> Ended {
-        Running::start(self.command(args)).end()
+    pub(crate) fn posse<S: AsRef<OsStr>>(&self, args: &[S]) -> FinishedRun {
+        RunningPosse::start(self.command(args)).end()
     }
 
     /// Runs the program with this on its standard input.
-    pub(crate) fn posse_with_input(&self, args: &[&str], input: &[u8]) -> Ended {
+    pub(crate) fn posse_with_input(&self, args: &[&str], input: &[u8]) -> FinishedRun {
         let mut command = self.command(args);
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let mut stdin = running.child.stdin.take().unwrap();
         let input = input.to_vec();
         // It may stop reading before the end.
@@ -131,7 +133,7 @@ impl Machine {
     }
 
     /// Runs a task with `stream-json`, and returns the events as well.
-    pub(crate) fn stream(&self, args: &[&str]) -> (Ended, Vec<Value>) {
+    pub(crate) fn stream(&self, args: &[&str]) -> (FinishedRun, Vec<Value>) {
         let args = [&["run", "--output-format", "stream-json"], args].concat();
         let ended = self.posse(&args);
         let events = ended.events();
@@ -139,9 +141,9 @@ impl Machine {
     }
 
     /// Starts a task with `stream-json`.
-    pub(crate) fn start(&self, args: &[&str]) -> Running {
+    pub(crate) fn start(&self, args: &[&str]) -> RunningPosse {
         let args = [&["run", "--output-format", "stream-json"], args].concat();
-        Running::start(self.command(&args))
+        RunningPosse::start(self.command(&args))
     }
 
     /// The only session there is: its folder.
@@ -169,16 +171,16 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedRun {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) code: Option<i32>,
     pub(crate) took: Duration,
 }
 
-impl Ended {
+impl FinishedRun {
     /// Fails unless it exited with `code`, without the words of a crash.
     #[track_caller]
     pub(crate) fn assert_code(&self, code: i32) {
@@ -195,9 +197,9 @@ impl Ended {
     }
 }
 
-/// A run that goes on.
+/// A running process.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningPosse {
     child: Child,
     lines: Receiver<String>,
     stderr: Receiver<String>,
@@ -205,9 +207,9 @@ pub(crate) struct Running {
     started: Instant,
 }
 
-impl Running {
+impl RunningPosse {
     /// Starts a prepared command. Streams that are piped are read all the time.
-    pub(crate) fn start(mut command: Command) -> Running {
+    pub(crate) fn start(mut command: Command) -> RunningPosse {
         let started = Instant::now();
         let mut child = command.spawn().unwrap();
         let (line, lines) = channel();
@@ -230,10 +232,10 @@ impl Running {
                 whole.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
             });
         }
-        Running { child, lines, stderr, seen: Vec::new(), started }
+        RunningPosse { child, lines, stderr, seen: Vec::new(), started }
     }
 
-    /// Its standard input, if that is a pipe and nobody has it yet.
+    /// Its standard input, if it is a pipe and was not taken.
     pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("no pipe")
     }
@@ -272,8 +274,8 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Lets it come to its end, and returns everything it wrote.
-    pub(crate) fn end(mut self) -> Ended {
+    /// Waits for its end; returns all output.
+    pub(crate) fn end(mut self) -> FinishedRun {
         while self.next_line().is_some() {}
         let left = HANG.saturating_sub(self.started.elapsed());
         let stderr = match self.stderr.recv_timeout(left) {
@@ -283,7 +285,7 @@ impl Running {
             Err(RecvTimeoutError::Timeout) => self.hangs("keeps its standard error"),
         };
         let status = self.wait();
-        Ended {
+        FinishedRun {
             stdout: self.seen.concat(),
             stderr,
             code: status.code(),
@@ -291,7 +293,7 @@ impl Running {
         }
     }
 
-    /// Waits for the process, whoever keeps its streams.
+    /// Waits for the process, with any open streams.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let pid = self.pid();
         let (over, watch) = channel::<()>();
@@ -316,7 +318,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPosse {
     fn drop(&mut self) {
         // Nothing to do for one that has been waited for.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {

@@ -1,8 +1,8 @@
-//! What a confined command must not be able to do, each with a twin that must work.
+//! Actions that a confined command must not be able to do, each with a twin that must work.
 //!
-//! A row is a script that prints `DONE` if it got what it wanted. Run where it is forbidden, it
-//! must come to its end without that, and leave the host as it was. Run where it is allowed, it
-//! must print it: a row whose script is broken fails there. No row is ever left out.
+//! A row is a script that prints `DONE` on success. Under confinement it must end without that, and
+//! leave the host unchanged. Without confinement it must print it: a row with a broken script fails
+//! there.
 
 mod calls;
 mod control;
@@ -16,9 +16,9 @@ mod writes;
 
 use posse::sandbox::Backend;
 
-use world::World;
+use world::SandboxFixture;
 
-/// Where a row must hold.
+/// Tiers on which a row must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tiers {
     Both,
@@ -26,44 +26,44 @@ enum Tiers {
     Full,
 }
 
-/// Where the twin runs.
+/// Place of the twin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Twin {
     /// Under the same confinement.
     Inside,
     /// Under the same confinement, with the network.
     Network,
-    /// Without any: what is forbidden is forbidden everywhere.
+    /// Unconfined: for actions that are forbidden everywhere.
     Unconfined,
 }
 
-/// What shows that a row holds.
+/// Proof that a row holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// The script does not get what it wants, and what is outside is as it was.
+    /// The script fails, and the outside is unchanged.
     Denied,
-    /// What it did, it did to itself only: nothing of it is on the host.
+    /// Its effect is limited to itself: nothing is on the host.
     Nowhere,
-    /// After it nothing is planted, and what was protected is as it was.
+    /// Afterwards nothing is planted, and protected files are unchanged.
     Undone,
-    /// No secret is in what it printed.
+    /// Its output contains no secret.
     Silent,
 }
 
 /// One thing that must not be possible, and its twin.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct SandboxCase {
     name: &'static str,
     tiers: Tiers,
     proof: Proof,
-    /// What is done, in terms of what the next two set.
+    /// The action, using variables of the next two.
     script: &'static str,
     forbidden: &'static str,
     allowed: &'static str,
     twin: Twin,
 }
 
-fn tables() -> Vec<(&'static str, Vec<Row>)> {
+fn tables() -> Vec<(&'static str, Vec<SandboxCase>)> {
     vec![
         ("writes", writes::rows()),
         ("control", control::rows()),
@@ -74,11 +74,11 @@ fn tables() -> Vec<(&'static str, Vec<Row>)> {
     ]
 }
 
-/// Runs every row of a table on every tier, and tells all that do not hold.
+/// Runs every row of a table on every tier; reports all that do not hold.
 async fn hold(table: &str, part: usize, parts: usize) {
     let (_, rows) = tables().into_iter().find(|(name, _)| *name == table).unwrap();
     let mut failures = Vec::new();
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     for row in rows.iter().skip(part).step_by(parts) {
         for backend in [Backend::Namespaces, Backend::Landlock] {
             if backend == Backend::Landlock && row.tiers == Tiers::Full {
@@ -92,7 +92,11 @@ async fn hold(table: &str, part: usize, parts: usize) {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
-async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), String> {
+async fn check(
+    world: &mut SandboxFixture,
+    row: &SandboxCase,
+    backend: Backend,
+) -> Result<(), String> {
     world.reset();
     let before = world.outside();
     let script = format!("{}\n{}\necho TRIED\n", row.forbidden, row.script);
@@ -129,12 +133,12 @@ async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), Str
     Ok(())
 }
 
-/// The other way of the full tier. What the kernel is asked for is the same, so every fifth row
-/// shows whether it gets there.
+/// The other mechanism of the full tier. The kernel features are the same, so every fifth row
+/// suffices.
 #[tokio::test]
 async fn bubblewrap_holds_as_well() {
     let mut failures = Vec::new();
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     for (table, rows) in tables() {
         for row in rows.iter().step_by(5) {
             if let Err(failure) = check(&mut world, row, Backend::Bubblewrap).await {
@@ -148,7 +152,7 @@ async fn bubblewrap_holds_as_well() {
 #[test]
 fn there_are_enough_rows_with_names_of_their_own() {
     let tables = tables();
-    let rows: Vec<Row> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
+    let rows: Vec<SandboxCase> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
     let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
     names.sort_unstable();
     let count = names.len();

@@ -1,6 +1,6 @@
-//! End-to-end session with several agents: two read concurrently, one writes in a worktree and
-//! requests permission at the root, posse is killed and resumed, the changes are merged, and the
-//! costs match the requests of the server.
+//! A session with many agents from beginning to end: two explore in parallel, one writes in a
+//! worktree and asks at the root, posse is killed and resumed, the changes are merged, and the cost
+//! equals the server's count.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -8,16 +8,16 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says};
-use crate::posse::{Ended, Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 use crate::worktree::{git, id_in, machine_with, task, texts};
 
 /// $1 per million input tokens, $10 per million output tokens, in micro-USD; the server reports 100
-/// input and 10 output tokens per request.
+/// and 10 for each request.
 const NANO_USD_FOR_A_REQUEST: usize = 100 * 1000 + 10 * 10_000;
 
-/// Next answer for any of the four agents.
-fn next(request: &Value) -> Answer {
+/// Next action of each of the four agents.
+fn next(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     let gives = |agent: &str, task: &str| ("delegate_agent", json!({"agent": agent, "task": task}));
     match (task(request).as_str(), results.len()) {
@@ -45,18 +45,17 @@ fn next(request: &Value) -> Answer {
     }
 }
 
-/// Follows a run through its control interface, and permits every request, until `over`; then calls
-/// `done`.
+/// Follows a driven run and says yes to every request, until `over`.
 fn follow(
     machine: &Machine,
     args: &[&str],
     over: impl Fn(&Value) -> bool,
-    finish: impl FnOnce(&Running),
-) -> (Ended, Vec<(String, String)>) {
+    finish: impl FnOnce(&RunningPosse),
+) -> (FinishedRun, Vec<(String, String)>) {
     let formats = ["--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&[args, &formats].concat());
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     let mut asked = Vec::new();
     while let Some(line) = running.next_line() {
@@ -85,7 +84,7 @@ fn is_of(event: &Value, kind: &str, path: &str) -> bool {
 
 #[test]
 fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
-    let server = ModelServer::start_and_repeat(vec![Answer::By(next)]);
+    let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(next)]);
     let machine = machine_with(
         &server,
         &json!({
@@ -100,7 +99,7 @@ fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
     let pairs = |asked: &[(String, String)]| -> Vec<String> {
         asked.iter().map(|(path, tool)| format!("{path}: {tool}")).collect()
     };
-    // Read-only calls need no permission; all others request it at the root, with the agent path.
+    // Reads need no permission; everything else is asked at the root, with its path.
     assert_eq!(
         pairs(&asked),
         ["build: delegate_agent", "build/worker: edit_file", "build/worker: bash"]
@@ -139,7 +138,7 @@ fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
     assert_eq!(of_worker.len(), 4, "no request was made twice");
     assert!(of_worker[2][1].contains("Whether it took effect is not known"), "{:?}", of_worker[2]);
 
-    // The ledger matches the server, request by request and agent by agent.
+    // The ledger equals the server's count, request by request and agent by agent.
     let count = requests.len();
     assert_eq!(count, 4 + 2 + 2 + 4);
     let shown = machine.posse(&["sessions", "show", &id, "--cost", "--json", "-v"]);

@@ -1,4 +1,4 @@
-//! Parses `SKILL.md`: required fields, optional fields, and warnings.
+//! Front matter of a `SKILL.md`: required and optional fields, and warnings.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::failure::{Exit, Failure, printable, printable_lines};
 const NAME_CHARS_MAX: usize = 64;
 /// Maximum length of a description in characters.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Maximum length of the requirements in characters.
+/// Maximum characters of the requirements.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
 /// Maximum number of body lines that the format recommends.
 const BODY_LINES_MAX: usize = 500;
 
-/// Parsed `SKILL.md`.
+/// Content of a `SKILL.md`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) name: String,
@@ -28,11 +28,11 @@ pub(super) struct Head {
     pub(super) allowed_tools: Vec<String>,
     /// Only the user can activate it.
     pub(super) only_user: bool,
-    /// Text below the front matter, hidden characters as visible escapes.
+    /// Text below the front matter, with hidden characters as visible escapes.
     pub(super) body: String,
 }
 
-/// True if `name` is a valid skill name.
+/// True if a skill may have this name.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !name.is_empty()
@@ -43,8 +43,8 @@ pub(super) fn is_name(name: &str) -> bool {
         && !name.contains("--")
 }
 
-/// Parses a `SKILL.md` in a folder named `folder`, shown as `shown`. The remarks are warnings about
-/// usable skills.
+/// Parses a `SKILL.md` in a folder called `folder`, displayed as `shown`. Warnings do not prevent
+/// its use.
 pub(super) fn read(
     bytes: &[u8],
     folder: &str,

@@ -19,7 +19,7 @@ use crate::failure::{nearest, printable, printable_lines};
 /// Maximum number of lines per call.
 const LINES_MAX: usize = 1000;
 
-/// Skills visible to agents, by agent name; an agent without an entry sees all.
+/// Visible skills by agent name; other agents see all.
 pub type Rights = BTreeMap<String, Vec<String>>;
 
 /// Creates the tool.
@@ -58,7 +58,7 @@ struct Arguments {
     offset: Option<usize>,
 }
 
-/// Prepared result.
+/// Result of the tool.
 struct Given {
     text: String,
     skill: String,

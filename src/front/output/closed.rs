@@ -1,7 +1,7 @@
-//! Whether standard output was closed when the process began.
+//! Detects whether standard output was closed at the start of the process.
 //!
-//! The standard library opens `/dev/null` in place of a closed stream before `main`, and that looks
-//! like any other `/dev/null` from then on. So this looks before.
+//! The standard library opens `/dev/null` for a closed stream before `main`, which cannot be
+//! recognised later. This check runs earlier.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,23 +1,23 @@
-//! Commands of line mode: those of every front end, in words on standard error. What cannot be done
-//! without control of the screen says so, with the way on.
+//! Slash commands of line mode, with text output on standard error. Commands that need a screen say
+//! so and name an alternative.
 
 use posse_actors::root_session::UserCall;
 
 use crate::failure::Exit;
-use crate::front::plain::{PATIENT_END, Plain};
-use crate::talk::commands::{COMMANDS, Command, Typed, When, parse, unknown};
-use crate::talk::{Choice, Errand, Report, Task, asked, clipboard};
+use crate::front::plain::{LineMode, PATIENT_END};
+use crate::frontend::commands::{Availability, COMMANDS, Command, ParsedLine, parse, unknown};
+use crate::frontend::{BackgroundJob, Report, SessionSelection, Task, clipboard, session_queries};
 
-/// What `/keys` shows.
+/// Output of `/keys`.
 const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\
     \x20 Up, Down        what was typed before; Ctrl+R looks for it\n\
     \x20 Ctrl+C          stop what runs; twice within two seconds: leave\n\
     \x20 Ctrl+D          leave, on an empty line\n\
     \x20 Pasted lines stay together. Other keys are those of your shell's line editor.\n";
 
-/// What `/help` shows.
+/// Output of `/help`.
 fn help() -> String {
-    let line = |entry: &crate::talk::commands::Entry| {
+    let line = |entry: &crate::frontend::commands::CommandSpec| {
         let name = format!("/{} {}", entry.name, entry.argument);
         format!("  {name:<18} {}\n", entry.what)
     };
@@ -30,62 +30,62 @@ fn help() -> String {
     text
 }
 
-impl Plain<'_> {
+impl LineMode<'_> {
     /// Follows a line that was typed while nothing runs.
     pub(super) async fn follow_line(&mut self, line: &str) {
         match parse(line) {
-            Typed::Blank => (),
-            Typed::Text(text) => {
+            ParsedLine::Blank => (),
+            ParsedLine::Text(text) => {
                 let prompt = posse_actors::conversation::Prompt::text(text);
                 self.work(Task::Prompt(prompt)).await;
             }
-            Typed::Shell(command) => self.call(asked::own_call(&command)).await,
-            Typed::Command(Command::Exit, _) => {
+            ParsedLine::Shell(command) => self.call(session_queries::own_call(&command)).await,
+            ParsedLine::Command(Command::Exit, _) => {
                 self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
             }
-            Typed::Command(command, _) => {
+            ParsedLine::Command(command, _) => {
                 self.catch_up().await;
                 if let Some(command) = self.answer(command, false).await {
                     self.change(command).await;
                 }
             }
-            Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+            ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
     /// Follows a command that was typed while a task is worked on, and that is no end of it.
-    pub(super) async fn command_meanwhile(&mut self, command: Command, when: When) {
+    pub(super) async fn command_meanwhile(&mut self, command: Command, when: Availability) {
         let left = match when {
-            When::Always => self.answer(command, true).await,
-            When::Idle => Some(command),
+            Availability::Always => self.answer(command, true).await,
+            Availability::Idle => Some(command),
         };
         if left.is_some() {
             self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
         }
     }
 
-    /// Does what can be done at any time. What has to wait until nothing runs is given back.
-    /// `busy`: a task is worked on.
+    /// Runs commands that are possible at any time. Returns a command that has to wait until
+    /// nothing runs. `busy`: a task is running.
     async fn answer(&mut self, command: Command, busy: bool) -> Option<Command> {
         let session = self.current.session.clone();
         let text = match command {
             Command::Help => help(),
             Command::Keys => KEYS.to_owned(),
             Command::Status => self.status().await,
-            Command::Context(json) => asked::context(&session, json).await,
-            Command::Cost => asked::cost(&session).await,
-            Command::Memory => asked::memory(&session).await,
-            Command::Forget(agent) => asked::forget(&session, agent).await,
+            Command::Context(json) => session_queries::context(&session, json).await,
+            Command::Cost => session_queries::cost(&session).await,
+            Command::Memory => session_queries::memory(&session).await,
+            Command::Forget(agent) => session_queries::forget(&session, agent).await,
             Command::Jobs(which) => self.current.jobs.asked(which.as_deref(), &session),
             Command::Queue(which) => self.queue(which, busy).await,
-            Command::Diff => asked::changes(&session).await.text(),
+            Command::Diff => session_queries::changes(&session).await.text(),
             Command::Agents => {
                 let agents = self.report(Report::Agents).await?;
-                format!("{agents}\n{}", asked::workers(&session).await)
+                format!("{agents}\n{}", session_queries::subagents(&session).await)
             }
             Command::Permissions => {
                 let kept = self.report(Report::Permissions).await?;
-                kept + &asked::session_grants(&session).await
+                kept + &session_queries::session_grants(&session).await
             }
             Command::Config => self.report(Report::Config).await?,
             Command::Tools => self.report(Report::Tools).await?,
@@ -116,20 +116,21 @@ impl Plain<'_> {
         None
     }
 
-    /// Does what changes which session goes on, or what it works on.
+    /// Runs commands that change the session.
     async fn change(&mut self, command: Command) {
         match command {
             Command::New => self.clear().await,
             Command::Resume(None) => self.show_stored().await,
-            Command::Resume(Some(id)) => self.take_up(&id, false).await,
+            Command::Resume(Some(id)) => self.resume(&id, false).await,
             Command::Fork => {
                 let id = self.current.session.id().to_string();
-                self.take_up(&id, true).await;
+                self.resume(&id, true).await;
             }
             Command::Select(what, None) => self.show_names(what).await,
             Command::Select(what, Some(name)) => self.select(what, name).await,
             Command::Compact(keep) => {
-                let (Ok(text) | Err(text)) = asked::compact(&self.current.session, keep).await;
+                let (Ok(text) | Err(text)) =
+                    session_queries::compact(&self.current.session, keep).await;
                 self.say(&text).await;
             }
             Command::Undo => {
@@ -147,7 +148,7 @@ impl Plain<'_> {
                 Ok(prompt) => self.work(Task::Prompt(prompt)).await,
                 Err(failures) => self.complain(&failures).await,
             },
-            // Done at any time, or by whoever reads lines.
+            // Handled elsewhere: possible at any time, or by the line reader.
             Command::Help
             | Command::Keys
             | Command::Status
@@ -187,9 +188,8 @@ impl Plain<'_> {
         self.errand(errand).await
     }
 
-    /// Has something done on another thread. `None`: it failed, or the user gave it up; either was
-    /// said.
-    async fn errand<T: Send + 'static>(&mut self, errand: Errand<T>) -> Option<T> {
+    /// Runs a job on another thread. `None`: it failed or was cancelled; the reason was printed.
+    async fn errand<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
             biased;
@@ -264,15 +264,15 @@ impl Plain<'_> {
         self.say(&text).await;
     }
 
-    /// Goes on in a stored session, or in one that branches off it.
-    async fn take_up(&mut self, id: &str, fork: bool) {
-        let Some(ready) = self.errand(self.sessions.look_up(id, fork)).await else { return };
-        let (opened, unfinished) = match self.sessions.take_up(ready) {
+    /// Switches to a stored session, or to a fork of it.
+    async fn resume(&mut self, id: &str, fork: bool) {
+        let Some(ready) = self.errand(self.sessions.find_session(id, fork)).await else { return };
+        let (opened, unfinished) = match self.sessions.resume(ready) {
             Ok(opened) => opened,
             Err(failures) => return self.complain(&failures).await,
         };
         self.current.end("completed", Exit::Done, PATIENT_END).await;
-        self.enter(opened, Choice::default()).await;
+        self.enter(opened, SessionSelection::default()).await;
         if self.leaving.is_some() {
             return;
         }
@@ -280,7 +280,7 @@ impl Plain<'_> {
         let text = format!("session {}\n{}", self.current.session.id(), self.selection());
         self.say(&text).await;
         if unfinished {
-            self.work(Task::GoOn).await;
+            self.work(Task::Continue).await;
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Where lines come from: an editor while nothing runs, the terminal's own lines while something
-//! does, so that output never has to be drawn around what is being typed. Or a pipe.
+//! Input lines: an editor while nothing runs, the terminal's line editing during a run so that
+//! output need not be drawn around it, or a pipe.
 //!
-//! One thread reads standard input and nothing else does.
+//! A single thread reads standard input.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,9 +21,9 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Editor, Helper};
 use tokio::sync::mpsc;
 
-use crate::front::driver::{Line, next_line};
+use crate::front::driver::{InputLine, next_line};
 use crate::front::question::keyboard::{self, HUSH, Hushed};
-use crate::talk::history::History;
+use crate::frontend::history::History;
 
 /// Lines that follow each other faster than this were pasted, and belong together.
 const PASTE_GAP: Duration = Duration::from_millis(30);
@@ -37,12 +37,12 @@ const WAITING_MAX: usize = 16;
 /// Tells the thread to stop watching.
 const STOP: u8 = b'!';
 
-/// Something that came in.
+/// Input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Input {
+pub(crate) enum TerminalInput {
     /// A line without its newline, or several that belong together.
     Line(String),
-    /// Nothing was typed for a while since silence was last asked for.
+    /// The keyboard was silent since silence was last requested.
     Quiet,
     /// Ctrl+C while a line was edited.
     Interrupted,
@@ -53,70 +53,71 @@ pub(crate) enum Input {
 }
 
 #[derive(Debug)]
-enum Request {
+enum InputRequest {
     Edit(String),
     Watch,
 }
 
 /// Standard input, line by line.
 #[derive(Debug)]
-pub(crate) struct Terminal {
-    requests: std_mpsc::Sender<Request>,
-    inputs: mpsc::Receiver<(u64, Input)>,
+pub(crate) struct LineTerminal {
+    requests: std_mpsc::Sender<InputRequest>,
+    inputs: mpsc::Receiver<(u64, TerminalInput)>,
     wake: OwnedFd,
-    /// How often silence was asked for.
+    /// Number of requests for silence.
     hushes: u64,
     interactive: bool,
     watching: bool,
-    /// As it was found.
+    /// Original terminal settings.
     modes: Option<Termios>,
 }
 
-impl Terminal {
+impl LineTerminal {
     /// Starts the thread. Nothing is read before it is asked for.
-    pub(crate) fn open(interactive: bool, history: History) -> io::Result<Terminal> {
+    pub(crate) fn open(interactive: bool, history: History) -> io::Result<LineTerminal> {
         let modes = if interactive { tcgetattr(io::stdin()).ok() } else { None };
         let (woken, wake) = nix::unistd::pipe()?;
         let (requests, asked) = std_mpsc::channel();
         let (sender, inputs) = mpsc::channel(WAITING_MAX);
         std::thread::spawn(move || {
-            let mut reader = Reader { inputs: sender, woken, hushes: 0, history, editor: None };
+            let mut reader =
+                InputThread { inputs: sender, woken, hushes: 0, history, editor: None };
             for request in asked {
                 let goes_on = match request {
-                    Request::Edit(prompt) if interactive => reader.edit(&prompt),
-                    Request::Edit(_) => reader.line(),
-                    Request::Watch => reader.watch(),
+                    InputRequest::Edit(prompt) if interactive => reader.edit(&prompt),
+                    InputRequest::Edit(_) => reader.line(),
+                    InputRequest::Watch => reader.watch(),
                 };
                 if goes_on.is_none() {
                     return;
                 }
             }
         });
-        Ok(Terminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
+        Ok(LineTerminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 
     /// Asks for one line, with this in front of it.
     pub(crate) fn edit(&mut self, prompt: &str) {
-        self.requests.send(Request::Edit(prompt.to_owned())).ok();
+        self.requests.send(InputRequest::Edit(prompt.to_owned())).ok();
     }
 
-    /// Hands on whatever is typed, until [`unwatch`](Terminal::unwatch). Of a pipe nothing is
-    /// read meanwhile: what comes next there is the next task.
+    /// Starts watching input until [`unwatch`](LineTerminal::unwatch). A pipe is not read
+    /// meanwhile: its next line is the next task.
     pub(crate) fn watch(&mut self) {
         if self.interactive && !self.watching {
-            self.watching = self.requests.send(Request::Watch).is_ok();
+            self.watching = self.requests.send(InputRequest::Watch).is_ok();
         }
     }
 
-    /// Stops watching, and returns what was typed and not taken yet.
-    pub(crate) async fn unwatch(&mut self) -> Vec<Input> {
+    /// Stops watching; returns pending input.
+    pub(crate) async fn unwatch(&mut self) -> Vec<TerminalInput> {
         let mut left = Vec::new();
         if !std::mem::take(&mut self.watching) {
             return left;
         }
         nix::unistd::write(&self.wake, &[STOP]).ok();
         while let Some((_, input)) = self.inputs.recv().await {
-            if input == Input::Stopped {
+            if input == TerminalInput::Stopped {
                 break;
             }
             left.push(input);
@@ -124,20 +125,20 @@ impl Terminal {
         left
     }
 
-    /// Throws away what is typed until nothing is for a while. Only while watching.
+    /// Discards input until the keyboard is silent. Only while watching.
     pub(crate) fn hush(&mut self) {
         if self.watching && nix::unistd::write(&self.wake, &[HUSH]).is_ok() {
             self.hushes += 1;
         }
     }
 
-    /// What comes next. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Input {
+    /// Next input. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> TerminalInput {
         loop {
             match self.inputs.recv().await {
                 // Silence was asked for again since.
-                Some((hushes, Input::Quiet)) if hushes != self.hushes => (),
-                other => return other.map_or(Input::End, |(_, input)| input),
+                Some((hushes, TerminalInput::Quiet)) if hushes != self.hushes => (),
+                other => return other.map_or(TerminalInput::End, |(_, input)| input),
             }
         }
     }
@@ -150,13 +151,13 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for LineTerminal {
     fn drop(&mut self) {
         self.restore();
     }
 }
 
-/// Whether the terminal has vanished: its end then looks like Ctrl+D to whoever reads.
+/// True if the terminal is gone, which looks like Ctrl+D to a reader.
 pub(crate) fn is_gone() -> bool {
     let stdin = io::stdin();
     let mut state = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -164,31 +165,33 @@ pub(crate) fn is_gone() -> bool {
     asked.is_ok() && state[0].revents().is_some_and(|found| found.contains(PollFlags::POLLHUP))
 }
 
-/// What the thread owns. Its methods return `None` when nobody listens any more.
-struct Reader {
-    inputs: mpsc::Sender<(u64, Input)>,
+/// State of the thread. Its methods return `None` when the receiver is gone.
+struct InputThread {
+    inputs: mpsc::Sender<(u64, TerminalInput)>,
     woken: OwnedFd,
     hushes: u64,
     history: History,
     editor: Option<Editor<Continued, MemHistory>>,
 }
 
-impl Reader {
-    fn send(&self, input: Input) -> Option<()> {
+impl InputThread {
+    fn send(&self, input: TerminalInput) -> Option<()> {
         self.inputs.blocking_send((self.hushes, input)).ok()
     }
 
     fn edit(&mut self, prompt: &str) -> Option<()> {
         let input = match self.edit_line(prompt) {
-            Ok(text) => Input::Line(text.replace("\\\n", "\n")),
-            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Input::Interrupted,
+            Ok(text) => TerminalInput::Line(text.replace("\\\n", "\n")),
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => {
+                TerminalInput::Interrupted
+            }
             // Its end, or a terminal that is gone.
-            Err(_) => Input::End,
+            Err(_) => TerminalInput::End,
         };
         self.send(input)
     }
 
-    /// What was typed ahead of the prompt waits in the editor, so there is one for all lines.
+    /// Type-ahead stays in the editor, so there is one for all lines.
     fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
         let editor = match &mut self.editor {
             Some(editor) => editor,
@@ -209,13 +212,13 @@ impl Reader {
 
     fn line(&self) -> Option<()> {
         let input = match next_line(&mut io::stdin().lock()) {
-            Ok(Some(Line::Whole(bytes))) => {
+            Ok(Some(InputLine::Whole(bytes))) => {
                 let text = String::from_utf8_lossy(&bytes);
-                Input::Line(text.trim_end_matches(['\r', '\n']).to_owned())
+                TerminalInput::Line(text.trim_end_matches(['\r', '\n']).to_owned())
             }
             // Better nothing than a part.
-            Ok(Some(Line::TooLong)) => Input::Line(String::new()),
-            Ok(None) | Err(_) => Input::End,
+            Ok(Some(InputLine::TooLong)) => TerminalInput::Line(String::new()),
+            Ok(None) | Err(_) => TerminalInput::End,
         };
         self.send(input)
     }
@@ -230,13 +233,13 @@ impl Reader {
                     let (stdin, orders) = (io::stdin(), self.woken.as_fd());
                     match keyboard::hush(stdin.as_fd(), orders, &mut self.hushes) {
                         // What ended is seen by reading.
-                        Hushed::Quiet | Hushed::Gone => self.send(Input::Quiet)?,
-                        Hushed::Order(_) => return self.send(Input::Stopped),
+                        Hushed::Quiet | Hushed::Gone => self.send(TerminalInput::Quiet)?,
+                        Hushed::Order(_) => return self.send(TerminalInput::Stopped),
                     }
                 }
                 Waited::Woken(_) => {
                     self.hand_on(&mut text)?;
-                    return self.send(Input::Stopped);
+                    return self.send(TerminalInput::Stopped);
                 }
                 Waited::Quiet => self.hand_on(&mut text)?,
                 Waited::Typed => {
@@ -249,12 +252,12 @@ impl Reader {
                         Ok(count) if count > 0 => (),
                         Ok(_) | Err(_) => {
                             self.hand_on(&mut text)?;
-                            self.send(Input::End)?;
+                            self.send(TerminalInput::End)?;
                             // Asking again would be answered the same, at once and for ever.
                             while matches!(self.wait(false, None), Waited::Woken(Some(HUSH))) {
                                 self.hushes += 1;
                             }
-                            return self.send(Input::Stopped);
+                            return self.send(TerminalInput::Stopped);
                         }
                     }
                 }
@@ -268,7 +271,7 @@ impl Reader {
         }
         let typed = String::from_utf8_lossy(text).replace("\\\n", "\n");
         text.clear();
-        self.send(Input::Line(typed.trim_end_matches('\n').to_owned()))
+        self.send(TerminalInput::Line(typed.trim_end_matches('\n').to_owned()))
     }
 
     fn wait(&self, typed: bool, limit: Option<Duration>) -> Waited {

@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
-use posse_actors::ports::Remains;
+use posse_actors::ports::WorktreeSummary;
 
 use crate::failure::printable;
 
@@ -12,7 +12,7 @@ const RESULT_CHARS_MAX: usize = 160;
 /// Lines of a command's output that are shown, the last ones.
 pub(super) const OUTPUT_LINES_MAX: usize = 5;
 
-/// The same of one that the user ran: whoever runs it wants to see it.
+/// Maximum lines of a command that the user ran.
 pub(super) const OWN_LINES_MAX: usize = 60;
 
 /// Lines of a diff that are shown, the first ones.
@@ -46,8 +46,8 @@ pub(super) fn clipped(line: &str) -> String {
     }
 }
 
-/// What an agent has left in a worktree of its own.
-pub(super) fn of_worktree(remains: &Remains) -> String {
+/// Changes of a subagent in its worktree.
+pub(super) fn of_worktree(remains: &WorktreeSummary) -> String {
     match &remains.left {
         _ if !remains.kept => String::new(),
         Some(left) if left.count == 0 => "; its worktree is kept".to_owned(),
@@ -57,7 +57,7 @@ pub(super) fn of_worktree(remains: &Remains) -> String {
     }
 }
 
-/// A command in the background: that it goes on, or how it ended.
+/// Start or end of a background job.
 pub(super) fn of_job(event: &Event) -> String {
     match event {
         Event::JobStarted { call_id, .. } => format!("▸ job {call_id} goes on in the background"),
@@ -70,7 +70,7 @@ pub(super) fn of_job(event: &Event) -> String {
     }
 }
 
-/// A time, as exactly as somebody who waits wants to know it.
+/// Duration with a precision suitable for a countdown.
 pub(super) fn rough(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..=99 => format!("{seconds} s"),

@@ -1,8 +1,7 @@
-//! What a terminal shows of a reply while it arrives, and how that is taken back when the reply
-//! breaks off.
+//! Streaming of a reply on a terminal, and its removal when the reply is cut off.
 //!
-//! Only what is still in view is taken back, and only if nobody else wrote in between: what has
-//! scrolled away stays as it is, and then a line says that it does not count.
+//! Only visible rows without other output in between are removed; for scrolled rows a line marks
+//! the reply as void.
 
 use unicode_width::UnicodeWidthChar;
 
@@ -13,7 +12,7 @@ const SHOWN_BYTES_MAX: usize = 64 << 10;
 const TAB: usize = 8;
 
 /// Finds out how large the terminal is: columns and rows.
-pub(super) type Screen = fn() -> Option<(u16, u16)>;
+pub(super) type ScreenSize = fn() -> Option<(u16, u16)>;
 
 /// The terminal at standard error.
 pub(super) fn screen() -> Option<(u16, u16)> {
@@ -21,18 +20,18 @@ pub(super) fn screen() -> Option<(u16, u16)> {
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// What was written since a reply began, from the beginning of a line on.
+/// Text since the beginning of a reply, from the start of a line.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveText {
     text: String,
     /// The terminal's size at that time.
     size: Option<(u16, u16)>,
     broke_off: bool,
 }
 
-impl Live {
-    pub(super) fn new(size: Option<(u16, u16)>) -> Live {
-        Live { text: String::new(), size, broke_off: false }
+impl LiveText {
+    pub(super) fn new(size: Option<(u16, u16)>) -> LiveText {
+        LiveText { text: String::new(), size, broke_off: false }
     }
 
     /// This was written.
@@ -45,7 +44,7 @@ impl Live {
         }
     }
 
-    /// It cannot be taken back any more.
+    /// It can no longer be removed.
     pub(super) fn settle(&mut self) {
         (self.size, self.text) = (None, String::new());
     }
@@ -60,8 +59,8 @@ impl Live {
         self.broke_off
     }
 
-    /// What erases it on a terminal that has this size now. `None` if not all of it is in view, or
-    /// nobody can know where it is.
+    /// Sequence that erases it on a terminal of this size. `None` if part of it is not visible or
+    /// its position is unknown.
     pub(super) fn erased(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));
@@ -72,7 +71,7 @@ impl Live {
     }
 }
 
-/// As much of a line as fits into one row: only that can be drawn over.
+/// Part of a line that fits into one row, so that it can be redrawn.
 pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     let Some((columns, _)) = size else { return line };
     let mut left = usize::from(columns);
@@ -85,8 +84,8 @@ pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     too_much.map_or(line, |(end, _)| &line[..end])
 }
 
-/// How many rows below its first one the cursor stands after `text`, on a terminal that is this
-/// wide. Beside text there are only our own colours, and line feeds, tabs and carriage returns.
+/// Row offset of the cursor after `text` on a terminal of this width. The text contains only
+/// posse's own colours, line feeds, tabs and carriage returns.
 fn rows_below_first(text: &str, columns: usize) -> usize {
     let (mut row, mut column) = (0, 0);
     let mut chars = text.chars();
@@ -140,14 +139,14 @@ mod tests {
 
     #[test]
     fn what_is_not_in_view_or_moved_is_left_alone() {
-        let mut live = Live::new(Some((10, 4)));
+        let mut live = LiveText::new(Some((10, 4)));
         live.break_off("a\nb\nc\n");
         assert_eq!(live.erased(Some((10, 4))).unwrap(), "\r\u{1b}[3A\u{1b}[J");
         assert_eq!(live.erased(Some((11, 4))), None, "its lines may be broken elsewhere now");
         assert_eq!(live.erased(None), None);
         live.add("d\n");
         assert_eq!(live.erased(Some((10, 4))), None, "its first line has scrolled away");
-        let mut live = Live::new(Some((10, 4)));
+        let mut live = LiveText::new(Some((10, 4)));
         live.add(&"x".repeat(SHOWN_BYTES_MAX + 1));
         assert_eq!(live.erased(Some((10, 4))), None);
     }

@@ -1,7 +1,7 @@
-//! Where answers come from: standard input if that is the terminal, else the terminal itself.
+//! Source of answers: standard input if it is the terminal, otherwise the controlling terminal.
 //!
-//! A line is read when one is asked for and not before, and for a new question only after the
-//! keyboard has been silent: nothing that was typed earlier can wait here.
+//! A line is read only on request, and for a new permission request only after the keyboard was
+//! silent: earlier input is never used.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -16,49 +16,49 @@ use nix::sys::termios::{
 };
 use tokio::sync::mpsc;
 
-use crate::front::driver::{Line, next_line};
-use crate::talk::silence::Silence;
+use crate::front::driver::{InputLine, next_line};
+use crate::frontend::quiet_period::QuietPeriod;
 
-/// The terminal of a process, wherever its standard streams go.
+/// Controlling terminal of the process.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
 
-/// Tells the thread that a question appeared: silence, then a line.
+/// Order to the thread for a new request: silence, then a line.
 pub(crate) const HUSH: u8 = b'?';
-/// Tells it to read another line for the same question.
+/// Order to read another line for the same request.
 const MORE: u8 = b'm';
 
-/// Whether a person sees questions and can answer them.
+/// True if a person can see and answer permission requests.
 pub(crate) fn can_ask() -> bool {
     io::stderr().is_terminal()
         && (io::stdin().is_terminal() || File::open(CONTROLLING_TERMINAL).is_ok())
 }
 
-/// What comes from the keyboard.
+/// Keyboard event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// It was silent since the last question appeared, and listens now.
+pub(super) enum KeyboardEvent {
+    /// The keyboard was silent since the last request appeared; input counts now.
     Quiet,
     Line(String),
 }
 
-/// What the thread says, with the number of questions that it knew of.
-type Said = (u64, Heard);
+/// Event with the number of requests known to the thread.
+type KeyboardReport = (u64, KeyboardEvent);
 
 /// A terminal's keyboard.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
     /// `None`: standard input.
     terminal: Option<Arc<File>>,
-    reader: Option<Reader>,
+    reader: Option<KeyboardThread>,
     /// Questions that appeared.
     appeared: u64,
 }
 
 /// The thread that reads.
 #[derive(Debug)]
-struct Reader {
+struct KeyboardThread {
     orders: OwnedFd,
-    heard: mpsc::Receiver<Said>,
+    heard: mpsc::Receiver<KeyboardReport>,
     /// A line was asked for and has not come yet.
     asked: bool,
     /// The terminal as it was found.
@@ -74,23 +74,22 @@ impl Keyboard {
         Keyboard { terminal, reader: None, appeared: 0 }
     }
 
-    /// A question appeared: what was typed so far, and what is typed before it falls silent, is
-    /// thrown away.
+    /// A new request appeared: earlier input, and input before silence, is discarded.
     pub(super) fn hush(&mut self) {
         self.order(HUSH);
         self.appeared += 1;
     }
 
-    /// What comes next; `None` if there will be no more. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<Heard> {
+    /// Next event; `None` at the end. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Option<KeyboardEvent> {
         loop {
             if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
                 self.order(MORE);
             }
             let reader = self.reader.as_mut()?;
             let (known, heard) = reader.heard.recv().await?;
-            reader.asked &= heard == Heard::Quiet;
-            // What was typed before the latest question appeared is no answer to it.
+            reader.asked &= heard == KeyboardEvent::Quiet;
+            // Input from before the latest request does not answer it.
             if known == self.appeared {
                 return Some(heard);
             }
@@ -100,7 +99,7 @@ impl Keyboard {
 
     fn order(&mut self, order: u8) {
         if self.reader.is_none() {
-            self.reader = Reader::start(self.terminal.clone()).ok();
+            self.reader = KeyboardThread::start(self.terminal.clone()).ok();
         }
         if let Some(reader) = &mut self.reader {
             reader.asked = nix::unistd::write(&reader.orders, &[order]).is_ok();
@@ -110,7 +109,7 @@ impl Keyboard {
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        let Some(Reader { modes: Some(modes), .. }) = &self.reader else { return };
+        let Some(KeyboardThread { modes: Some(modes), .. }) = &self.reader else { return };
         match &self.terminal {
             Some(terminal) => tcsetattr(terminal, SetArg::TCSANOW, modes).ok(),
             None => tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok(),
@@ -118,8 +117,8 @@ impl Drop for Keyboard {
     }
 }
 
-impl Reader {
-    fn start(terminal: Option<Arc<File>>) -> io::Result<Reader> {
+impl KeyboardThread {
+    fn start(terminal: Option<Arc<File>>) -> io::Result<KeyboardThread> {
         let (given, orders) = nix::unistd::pipe()?;
         let (sender, heard) = mpsc::channel(4);
         let modes = match &terminal {
@@ -133,18 +132,18 @@ impl Reader {
                 None => listen(stdin.as_fd(), given.as_fd(), &sender),
             }
         });
-        Ok(Reader { orders, heard, asked: false, modes })
+        Ok(KeyboardThread { orders, heard, asked: false, modes })
     }
 }
 
-/// Does what it is told until nobody listens any more, or the terminal is gone.
-fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<Said>) {
+/// Executes orders until the receiver or the terminal is gone.
+fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<KeyboardReport>) {
     let mut questions = 0;
     let mut order = take(orders);
     while let Some(now) = order {
         if now == HUSH {
             match hush(keyboard, orders, &mut questions) {
-                Hushed::Quiet if said.blocking_send((questions, Heard::Quiet)).is_ok() => (),
+                Hushed::Quiet if said.blocking_send((questions, KeyboardEvent::Quiet)).is_ok() => {}
                 Hushed::Quiet | Hushed::Gone => return,
                 Hushed::Order(other) => {
                     order = other;
@@ -155,8 +154,8 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
         order = match wait(keyboard, orders, PollTimeout::NONE) {
             Waited::Order => take(orders),
             Waited::Typed => {
-                let heard =
-                    line(keyboard).map(|line| said.blocking_send((questions, Heard::Line(line))));
+                let heard = line(keyboard)
+                    .map(|line| said.blocking_send((questions, KeyboardEvent::Line(line))));
                 if !matches!(heard, Some(Ok(()))) {
                     return;
                 }
@@ -167,20 +166,19 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
     }
 }
 
-/// How a wait for silence ended.
+/// End of a wait for silence.
 pub(crate) enum Hushed {
     Quiet,
-    /// Something else is to be done; `None`: nobody listens any more.
+    /// Another order; `None`: the receiver is gone.
     Order(Option<u8>),
     /// There will be no more keys.
     Gone,
 }
 
-/// Waits until the keyboard is silent, and throws away every key until then. Further questions
-/// that appear meanwhile begin the wait anew, and are counted.
+/// Waits until the keyboard is silent and discards all keys until then. New requests restart the
+/// wait and are counted.
 ///
-/// Single keys are seen only while the terminal does not gather lines, so it does not for the
-/// time of the wait.
+/// The terminal reports single keys only without line editing, which is off during the wait.
 pub(crate) fn hush(
     keyboard: BorrowedFd<'_>,
     orders: BorrowedFd<'_>,
@@ -205,7 +203,7 @@ pub(crate) fn hush(
 
 fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64) -> Hushed {
     let start = Instant::now();
-    let mut silence = Silence::begin(start.elapsed());
+    let mut silence = QuietPeriod::begin(start.elapsed());
     while let Some(left) = silence.left(start.elapsed()) {
         // Rounded up: a wait that ends too early would be made again.
         let left = left + std::time::Duration::from_millis(1);
@@ -214,7 +212,7 @@ fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64
             Waited::Order => match take(orders) {
                 Some(HUSH) => {
                     *questions += 1;
-                    silence = Silence::begin(start.elapsed());
+                    silence = QuietPeriod::begin(start.elapsed());
                 }
                 Some(MORE) => (),
                 other => return Hushed::Order(other),
@@ -268,9 +266,9 @@ fn take(orders: BorrowedFd<'_>) -> Option<u8> {
 fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     let read = OneLine(keyboard);
     match next_line(&mut io::BufReader::with_capacity(4096, read)) {
-        Ok(Some(Line::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        Ok(Some(InputLine::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         // No answer at all.
-        Ok(Some(Line::TooLong)) => Some("?".to_owned()),
+        Ok(Some(InputLine::TooLong)) => Some("?".to_owned()),
         Ok(None) | Err(_) => None,
     }
 }

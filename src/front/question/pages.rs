@@ -12,18 +12,18 @@ const COLUMNS: usize = 100;
 
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Page {
-    /// As it is shown.
+pub(super) struct QuestionPage {
+    /// Text as displayed.
     pub(super) text: String,
-    /// Lines of the text that begin or go on here.
+    /// Number of lines that begin or continue here.
     pub(super) lines: usize,
 }
 
-/// Every line of `text`, escaped, behind a rule. A line that goes on on the next page does so
-/// behind a rule of its own kind.
-pub(super) fn pages(text: &str) -> VecDeque<Page> {
+/// All lines of `text`, escaped, behind a rule. A line that continues on the next page has a
+/// different rule there.
+pub(super) fn pages(text: &str) -> VecDeque<QuestionPage> {
     let mut pages = VecDeque::new();
-    let mut page = Page { text: String::new(), lines: 0 };
+    let mut page = QuestionPage { text: String::new(), lines: 0 };
     let mut rows_left = ROWS;
     for line in text.split_terminator('\n') {
         let line = printable(line);
@@ -32,7 +32,7 @@ pub(super) fn pages(text: &str) -> VecDeque<Page> {
             if rows_left == 0 {
                 pages.push_back(std::mem::replace(
                     &mut page,
-                    Page { text: String::new(), lines: 0 },
+                    QuestionPage { text: String::new(), lines: 0 },
                 ));
                 rows_left = ROWS;
             }
@@ -59,7 +59,7 @@ pub(super) fn pages(text: &str) -> VecDeque<Page> {
 mod tests {
     use super::*;
 
-    fn whole(pages: &VecDeque<Page>) -> String {
+    fn whole(pages: &VecDeque<QuestionPage>) -> String {
         let lines = pages.iter().flat_map(|page| page.text.lines());
         let text = lines.map(|line| match line.strip_prefix("  ┆ ") {
             Some(rest) => rest.to_owned(),

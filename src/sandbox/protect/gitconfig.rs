@@ -1,12 +1,12 @@
-//! Configuration of git that came into being by itself: what of it may stay.
+//! Cleaning of git configuration that a command created.
 //!
-//! A setting stays if it is on a list of harmless ones. Everything else goes: there are too many
-//! that run a program, and new ones come with each version.
+//! A setting stays if it is on a list of harmless ones. All others are removed: too many run a
+//! program, and each version adds new ones.
 
 /// Bytes of a configuration that are read.
 pub(super) const BYTES_MAX: u64 = 256 << 10;
 
-/// Harmless settings: section and key, both in small letters. `*` stands for any key.
+/// Harmless settings: section and key in lower case. `*` matches any key.
 const HARMLESS: [(&str, &str); 78] = [
     ("advice", "*"),
     ("am", "threeway"),
@@ -88,10 +88,10 @@ const HARMLESS: [(&str, &str); 78] = [
     ("user", "name"),
 ];
 
-/// What of a remote is not harmless after all: it names programs.
+/// Exceptions among the remote settings: they name programs.
 const REMOTE_PROGRAMS: [&str; 4] = ["receivepack", "uploadpack", "vcs", "proxy"];
 
-/// One setting, with the lines it stands on.
+/// One setting with its lines.
 #[derive(Debug)]
 struct Setting {
     section: String,
@@ -101,16 +101,16 @@ struct Setting {
     lines: std::ops::Range<usize>,
 }
 
-/// What a configuration was cut down to.
+/// Result of cleaning.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cleaned {
-    /// The text without what was removed.
+    /// The remaining text.
     pub(super) text: Vec<u8>,
-    /// The names of what was removed, such as `core.fsmonitor`.
+    /// Names of removed settings, such as `core.fsmonitor`.
     pub(super) removed: Vec<String>,
 }
 
-/// Removes what is not harmless. `None`: it is no configuration that can be understood.
+/// Removes all settings that are not harmless. `None`: the text cannot be parsed.
 pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
     let text = std::str::from_utf8(bytes).ok()?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -127,8 +127,8 @@ pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
     Some(Cleaned { text: kept.map(|(line, _)| *line).collect::<String>().into(), removed })
 }
 
-/// The folders and files that a configuration points to and that act like part of it:
-/// `core.hooksPath` and what it includes.
+/// Folders and files that a configuration refers to and that act as part of it: `core.hooksPath`
+/// and includes.
 pub(super) fn pointers(bytes: &[u8]) -> Vec<(bool, String)> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -168,8 +168,7 @@ fn is_relative(path: &str) -> bool {
     !path.starts_with(['/', '~', '%', '\\'])
 }
 
-/// Reads a configuration as git does. What is not understood is an error: it may be understood by
-/// git.
+/// Parses a configuration as git does. Unknown syntax is an error, because git may accept it.
 fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut section: Option<(String, Option<String>)> = None;
@@ -183,8 +182,8 @@ fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
         if let Some(head) = rest.strip_prefix('[') {
             let (parsed, after) = header(head)?;
             section = Some(parsed);
-            // A setting may stand behind the header; then the line has both, and must be told
-            // apart to be cleaned.
+            // A setting may follow the header on the same line, and both must be separated for
+            // cleaning.
             if !is_blank(after) {
                 return None;
             }
@@ -264,7 +263,7 @@ fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
                     Some('t') => text.push('\t'),
                     Some('b') => drop(text.pop()),
                     Some(same @ ('\\' | '"')) => text.push(same),
-                    // The value goes on in the next line.
+                    // The value continues in the next line.
                     None => {
                         at += 1;
                         line = lines.get(at)?;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::protect::Watched;
-use crate::sandbox::protect::place::{self, Identity, Kind, Stat};
+use crate::sandbox::protect::place::{self, Identity, PlaceKind, Stat};
 
 /// Entries of one folder that are compared.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -16,7 +16,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// All names of `files` below the roots, their own ones included.
+    /// All names of `files` below the roots, including their own.
     pub(super) fn names(&mut self, files: &[Stat], roots: &[Watched]) -> Vec<PathBuf> {
         let is_known = |stat: &&Stat| {
             self.known.get(&stat.identity).is_some_and(|(changed, _)| *changed == stat.changed)
@@ -36,7 +36,7 @@ impl Links {
                 let Ok(opened) = watched.root.open_folder(folder) else { continue };
                 let Ok((listed, _)) = place::list(&opened, ENTRIES_MAX) else { continue };
                 for entry in listed {
-                    if entry.kind != Kind::File || !inodes.contains(&entry.inode) {
+                    if entry.kind != PlaceKind::File || !inodes.contains(&entry.inode) {
                         continue;
                     }
                     let Ok(stat) = Stat::at(&opened, Path::new(&entry.name)) else { continue };

@@ -31,27 +31,27 @@ const FILE: OFlag = OFlag::O_RDONLY
 /// Bytes of a link's target.
 const LINK_BYTES_MAX: usize = 4096;
 
-/// Which thing it is, whatever it is called.
+/// Identity of a file, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) device: u64,
     pub(super) inode: u64,
 }
 
-/// What the system says of a name.
+/// File status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) identity: Identity,
-    pub(super) kind: Kind,
+    pub(super) kind: PlaceKind,
     pub(super) mode: u32,
     pub(super) size: u64,
     pub(super) links: u64,
-    /// When anything of it was last changed: seconds and nanoseconds. Nobody can set it.
+    /// Last change of data or metadata: seconds and nanoseconds. Programs cannot set it.
     pub(super) changed: (i64, i64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PlaceKind {
     File,
     Folder,
     Link,
@@ -62,10 +62,10 @@ impl Stat {
     #[expect(clippy::unnecessary_cast, reason = "the types differ between systems")]
     fn of(stat: &FileStat) -> Stat {
         let kind = match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
-            SFlag::S_IFREG => Kind::File,
-            SFlag::S_IFDIR => Kind::Folder,
-            SFlag::S_IFLNK => Kind::Link,
-            _ => Kind::Other,
+            SFlag::S_IFREG => PlaceKind::File,
+            SFlag::S_IFDIR => PlaceKind::Folder,
+            SFlag::S_IFLNK => PlaceKind::Link,
+            _ => PlaceKind::Other,
         };
         Stat {
             identity: Identity { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
@@ -77,7 +77,7 @@ impl Stat {
         }
     }
 
-    /// What `name` is in `folder`, itself and not what it links to.
+    /// Status of `name` in `folder`, without following a link.
     pub(super) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
@@ -143,8 +143,8 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     Ok(folder)
 }
 
-/// When a folder was made. The number of one that was removed is soon given to another; this is
-/// not. None where the file system does not say.
+/// Creation time of a folder: an inode number is reused soon, this is not. `None` if the file
+/// system does not store it.
 pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
@@ -153,14 +153,14 @@ pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) name: OsString,
-    pub(super) kind: Kind,
+    pub(super) kind: PlaceKind,
     pub(super) inode: u64,
 }
 
-/// What is in a folder, without `.` and `..`, up to `entries_max`. The flag says whether that is
-/// all.
+/// Entries of a folder without `.` and `..`, up to `entries_max`. The flag is true if the list is
+/// complete.
 pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>, bool), Errno> {
-    // A copy of the descriptor would share its position with whoever lists next.
+    // A duplicate descriptor would share its position with other readers.
     let mut dir = Dir::from_fd(openat(folder, ".", FOLDER, Mode::empty())?)?;
     let mut listed = Vec::new();
     for entry in dir.iter() {
@@ -173,12 +173,12 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
             return Ok((listed, false));
         }
         let kind = match entry.file_type() {
-            Some(Type::File) => Kind::File,
-            Some(Type::Directory) => Kind::Folder,
-            Some(Type::Symlink) => Kind::Link,
-            Some(_) => Kind::Other,
+            Some(Type::File) => PlaceKind::File,
+            Some(Type::Directory) => PlaceKind::Folder,
+            Some(Type::Symlink) => PlaceKind::Link,
+            Some(_) => PlaceKind::Other,
             None => Stat::at(folder, Path::new(OsStr::from_bytes(name)))
-                .map_or(Kind::Other, |stat| stat.kind),
+                .map_or(PlaceKind::Other, |stat| stat.kind),
         };
         let name = OsString::from_vec(name.to_owned());
         listed.push(Listed { name, kind, inode: entry.ino() });
@@ -205,13 +205,13 @@ pub(super) fn read(
     Ok((length as u64 <= bytes_max).then_some(bytes))
 }
 
-/// Where a link leads, as it says.
+/// Target text of a link.
 pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
     let target = readlinkat(folder, name)?;
     if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }
 }
 
-/// Puts `bytes` at `name`, whatever is there, at once and through no link.
+/// Replaces `name` by a file with `bytes`, atomically and without following a link.
 pub(super) fn replace_file(
     folder: &OwnedFd,
     name: &Path,
@@ -235,12 +235,12 @@ pub(super) fn replace_file(
     written
 }
 
-/// Makes a link that says `target`. Nothing may be there.
+/// Creates a link to `target`. The name must not exist.
 pub(super) fn make_link(folder: &OwnedFd, name: &Path, target: &OsStr) -> Result<(), Errno> {
     symlinkat(target, folder, name)
 }
 
-/// Makes a folder, or takes the one that is there.
+/// Creates a folder, or opens an existing one.
 pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
     match mkdirat(folder, name, mode_of(mode | 0o700)) {
         Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),

@@ -1,5 +1,4 @@
-//! What a protected name was before a command, so that it can be told whether it still is, and be
-//! put back.
+//! State of a protected name before a command, for comparison and restoration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -12,7 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 
-use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
+use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::sandbox::protect::scan::settled;
 
 /// Bytes of a file that are kept.
@@ -21,10 +20,10 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 const ALL_BYTES_MAX: usize = 8 << 20;
 /// Entries of one protected folder that are kept.
 const ENTRIES_MAX: usize = 4096;
-/// How deep a protected folder is looked into.
+/// Maximum depth within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
 
-/// One name, and what is below it.
+/// A name and everything below it.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     File {
@@ -46,7 +45,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Whether both say the same to whoever reads them. Folders are compared by what is in them.
+    /// True if both are equal for a reader. Folders are compared by content.
     pub(super) fn is_same(&self, other: &State) -> bool {
         match (self, other) {
             (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
@@ -78,7 +77,7 @@ impl State {
         State::Folder { mode: 0o755, entries: BTreeMap::new(), is_whole: true }
     }
 
-    /// Makes what is at `path` below this folder `state`, or nothing; the folders around it stay.
+    /// Sets or removes `path` below this folder; folders on the way stay.
     pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
         let mut parts = path.components();
         let Some(first) = parts.next() else { return };
@@ -104,7 +103,7 @@ impl State {
 
 /// Reads states, and remembers the bytes of files that have not changed since.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct FileStateReader {
     copies: HashMap<Identity, Copied>,
     bytes: usize,
     /// Raised by each survey; copies that none of the last ones used are dropped.
@@ -119,8 +118,8 @@ struct Copied {
     round: u64,
 }
 
-impl Reader {
-    /// Forgets what has not been looked at lately.
+impl FileStateReader {
+    /// Drops cache entries that were not used lately.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         let round = self.round;
@@ -128,7 +127,7 @@ impl Reader {
         self.bytes = self.copies.values().map(|copied| copied.bytes.len()).sum();
     }
 
-    /// What `name` is in `folder`. None: nothing.
+    /// State of `name` in `folder`. `None`: it does not exist.
     pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
         let mut left = ENTRIES_MAX;
         self.state_below(folder, name, DEPTH_MAX, &mut left)
@@ -143,16 +142,16 @@ impl Reader {
     ) -> Option<State> {
         let stat = Stat::at(folder, name).ok()?;
         Some(match stat.kind {
-            Kind::File => State::File { stat, copy: self.copy(folder, name, stat) },
-            Kind::Link => match place::link_target(folder, name) {
+            PlaceKind::File => State::File { stat, copy: self.copy(folder, name, stat) },
+            PlaceKind::Link => match place::link_target(folder, name) {
                 Ok(target) => State::Link { target },
                 Err(_) => State::Other { stat },
             },
-            Kind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
+            PlaceKind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
                 Ok(opened) => self.folder(&opened, stat.mode, depth, left),
                 Err(_) => State::Other { stat },
             },
-            Kind::Other => State::Other { stat },
+            PlaceKind::Other => State::Other { stat },
         })
     }
 
@@ -203,7 +202,7 @@ fn read_whole(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
     place::read(folder, name, FILE_BYTES_MAX).ok().flatten()
 }
 
-/// Makes `name` what `state` says. Nothing may be there, unless both are files or both folders.
+/// Restores `state` at `name`. The name must not exist, unless both are files or both are folders.
 pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {

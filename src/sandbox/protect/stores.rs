@@ -1,24 +1,24 @@
-//! Secrets that a command must not read: what the scan found, and where programs keep credentials
-//! in the home folder.
+//! Secrets that a command must not read: those found by the scan, and credential stores in the home
+//! folder.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::sandbox::protect::place::{self, Identity, Kind, Root, Stat};
-use crate::sandbox::protect::{Inner, Protection};
+use crate::sandbox::protect::place::{self, Identity, PlaceKind, Root, Stat};
+use crate::sandbox::protect::{GuardState, Protection};
 use crate::secrets;
 
 /// Bytes of a file that are searched for a key.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Which files of certificates have a key in them.
+/// Cache of certificate files that contain a key.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
 
 impl Keys {
-    /// Whether a `.pem` is one that anybody may read: it has only certificates in it.
+    /// True if a `.pem` contains only certificates.
     fn is_public(&mut self, root: &Root, path: &Path) -> bool {
         let is_pem = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem"));
         if !is_pem {
@@ -26,7 +26,7 @@ impl Keys {
         }
         let Ok((folder, name)) = root.open_parent(path) else { return false };
         let Ok(stat) = Stat::at(&folder, name) else { return false };
-        if stat.kind != Kind::File || stat.links > 1 {
+        if stat.kind != PlaceKind::File || stat.links > 1 {
             return false;
         }
         if let Some((changed, is_public)) = self.0.get(&stat.identity)
@@ -46,11 +46,15 @@ impl Keys {
 
 impl Protection {
     /// Every secret that exists, except those that the user lets commands read.
-    pub(super) fn hidden(&self, inner: &mut Inner, found: &[(usize, Arc<Path>)]) -> Vec<PathBuf> {
+    pub(super) fn hidden(
+        &self,
+        inner: &mut GuardState,
+        found: &[(usize, Arc<Path>)],
+    ) -> Vec<PathBuf> {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
         let mut linked = Vec::new();
         for (at, path) in found {
-            let Inner { roots, stores, .. } = &mut *inner;
+            let GuardState { roots, stores, .. } = &mut *inner;
             let root = &roots[*at].root;
             if stores.is_public(root, path) {
                 continue;
@@ -58,12 +62,12 @@ impl Protection {
             let whole = root.path.join(path);
             let stat = Stat::at(&root.folder, path);
             match stat.as_ref().map(|stat| stat.kind) {
-                Ok(Kind::Link) => hidden.extend(self.linked_to(roots, &whole)),
-                Ok(Kind::File | Kind::Folder) => drop(hidden.insert(whole)),
+                Ok(PlaceKind::Link) => hidden.extend(self.linked_to(roots, &whole)),
+                Ok(PlaceKind::File | PlaceKind::Folder) => drop(hidden.insert(whole)),
                 _ => {}
             }
             if let Ok(stat) = stat
-                && stat.kind == Kind::File
+                && stat.kind == PlaceKind::File
                 && stat.links > 1
             {
                 linked.push(((*at, Arc::clone(path)), stat));
@@ -74,7 +78,7 @@ impl Protection {
         let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
         let stores = stores.chain(self.own.iter().cloned()).filter(exists);
-        // A link to a store is no store: what it leads to is.
+        // A link to a store is resolved: its target is hidden.
         hidden.extend(stores.filter_map(|path| fs::canonicalize(path).ok()));
         let is_readable = |path: &PathBuf| {
             let resolved = self.readable.iter().any(|readable| path.starts_with(readable));

@@ -13,10 +13,10 @@ use crate::tools::text::{count, is_binary, lines_ended};
 /// Maximum number of line numbers listed when a text occurs more than once.
 const LINES_NAMED_MAX: usize = 20;
 
-/// Replacement of one text by another.
+/// Replacement of a text.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Edit {
+pub(crate) struct TextEdit {
     pub(crate) old_string: String,
     pub(crate) new_string: String,
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(crate) struct Edit {
 
 /// A file after an edit.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct EditedFile {
     pub(crate) after: Vec<u8>,
     /// Notes for the model.
     pub(crate) notes: Vec<String>,
@@ -33,8 +33,8 @@ pub(crate) struct Step {
     pub(crate) fuzzy: bool,
 }
 
-impl Edit {
-    /// Fails if the edit cannot change any file.
+impl TextEdit {
+    /// Rejects a replacement by the same text.
     pub(crate) fn require_change(&self) -> Result<(), ToolError> {
         if self.old_string == self.new_string {
             let why = "oldString and newString are the same; nothing would change";
@@ -45,14 +45,19 @@ impl Edit {
 
     /// Applies the edit to the content `before` of the file `shown`. With `fuzzy`, a text without
     /// an exact match may match approximately.
-    pub(crate) fn apply(&self, before: &[u8], shown: &str, fuzzy: bool) -> Result<Step, ToolError> {
+    pub(crate) fn apply(
+        &self,
+        before: &[u8],
+        shown: &str,
+        fuzzy: bool,
+    ) -> Result<EditedFile, ToolError> {
         if is_binary(before) {
             return Err(ToolError::new(
                 "EDT005",
                 format!("{shown} is binary; change it with bash"),
             ));
         }
-        let Edit { old_string: old, new_string: new, replace_all } = self;
+        let TextEdit { old_string: old, new_string: new, replace_all } = self;
         let room = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
         let too_large = || {
             ToolError::new("ARG003", format!("{shown} would be larger than 64 MiB after the edit"))
@@ -87,7 +92,7 @@ impl Edit {
         if is_fuzzy {
             notes.push(fuzzy::NOTE.to_owned());
         }
-        Ok(Step { after, notes, fuzzy: is_fuzzy })
+        Ok(EditedFile { after, notes, fuzzy: is_fuzzy })
     }
 
     /// Replaces the only approximate match.

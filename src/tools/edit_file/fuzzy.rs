@@ -1,7 +1,6 @@
-//! Approximate match: equal except for blanks at line ends, the shapes of quotes and dashes, and
-//! the kinds of spaces.
+//! Approximate match: ignores blanks at line ends, and the shapes of quotes, dashes and spaces.
 //!
-//! The replaced bytes are exactly those of the matching text in the file.
+//! Exactly the matching bytes of the file are replaced.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -11,14 +10,14 @@ const FILE_BYTES_MAX: usize = 8 << 20;
 /// Maximum number of matches that are counted.
 const PLACES_MAX: usize = 100;
 
-/// Replacement for bytes that are not UTF-8: it does not occur in strings of a model.
+/// Replacement for invalid UTF-8: no string of a model contains it.
 const NO_TEXT: char = '\u{10ffff}';
 
 /// Note for the model.
 pub(super) const NOTE: &str = "fuzzy match: the text there differs from oldString in trailing \
                                blanks, quotes, dashes or kinds of spaces; look at the diff";
 
-/// Ranges of `file` that match `old` approximately.
+/// Approximate matches of `old` in `file`.
 pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if file.len() > FILE_BYTES_MAX {
         return Vec::new();
@@ -49,7 +48,7 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     originals(file, &places)
 }
 
-/// The byte ranges of `file` for ranges of its normalized text.
+/// Byte ranges of `file` for ranges of its normalised text.
 fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut found = vec![0..0; places.len()];
     let mut at = 0;
@@ -68,7 +67,7 @@ fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     found
 }
 
-/// The normalized characters of a text, each with its byte range.
+/// Normalised characters of a text with their byte ranges.
 fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     let mut start = 0;
     let characters = bytes.utf8_chunks().flat_map(move |chunk| {
@@ -80,17 +79,17 @@ fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
         let rest = (!chunk.invalid().is_empty()).then_some((NO_TEXT, invalid..start));
         valid.chain(rest)
     });
-    Plain { rest: characters.peekable(), held: Vec::new() }
+    TrimmedChars { rest: characters.peekable(), held: Vec::new() }
 }
 
 /// Omits blanks before the end of a line, and the CR of a CR LF.
-struct Plain<I: Iterator<Item = (char, Range<usize>)>> {
+struct TrimmedChars<I: Iterator<Item = (char, Range<usize>)>> {
     rest: Peekable<I>,
     /// Blanks, or what follows them, to return next; the last one first.
     held: Vec<(char, Range<usize>)>,
 }
 
-impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for Plain<I> {
+impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for TrimmedChars<I> {
     type Item = (char, Range<usize>);
 
     fn next(&mut self) -> Option<Self::Item> {

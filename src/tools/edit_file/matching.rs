@@ -1,6 +1,6 @@
-//! Exact matches of a text in a file, and their replacement.
+//! Exact search and replacement of a text in a file.
 //!
-//! Works on bytes: everything outside of a match stays unchanged.
+//! Works on bytes: everything outside a match is unchanged.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(super) struct Edited {
     pub(super) lines: Vec<usize>,
     /// Line of a further match that overlaps the only replaced one.
     pub(super) overlap: Option<usize>,
-    /// True if line numbers were removed from the strings before matching.
+    /// True if line numbers had to be removed from the strings first.
     pub(super) unnumbered: bool,
 }
 
@@ -23,12 +23,12 @@ pub(super) struct Edited {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Replaces every `old` in `file` by `new`. `None`: there is no match.
+/// Replaces every `old` in `file` by `new`. `None`: no match.
 ///
 /// LF in `old` also matches CR LF, and then LF in `new` becomes the line end used there. Line
-/// numbers as shown by `read_file` are removed from the strings if there is no match with them.
+/// numbers as shown by `read_file` are removed if there is no match with them.
 ///
-/// Fails if the file would become larger than `room` bytes.
+/// Fails if the result would be larger than `room`.
 pub(super) fn replace(
     file: &[u8],
     old: &str,
@@ -98,8 +98,8 @@ pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: boo
     Edited { after, lines, overlap: None, unnumbered: false }
 }
 
-/// Matches of `old` in `file` without overlaps. If there is only one, also the position of a
-/// further match that overlaps it.
+/// Positions of `old` in `file` without overlaps; and a second overlapping position, if there is
+/// exactly one.
 fn find(file: &[u8], old: &str) -> (Vec<Range<usize>>, Option<usize>) {
     if old.contains('\r') || !file.windows(2).any(|pair| pair == b"\r\n") {
         let ranges = find_bytes(file, old);
@@ -121,7 +121,7 @@ fn find_overlap(file: &[u8], old: &str, ranges: &[Range<usize>]) -> Option<usize
     find_bytes(&file[start..end], old).first().map(|range| start + range.start)
 }
 
-/// Matches of the bytes of `old`, which is valid UTF-8 and thus cannot match invalid bytes.
+/// Byte positions of `old`. It is UTF-8, so it cannot match within invalid bytes.
 fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let mut start = 0;
@@ -148,7 +148,7 @@ fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (plain, removed)
 }
 
-/// True if lines end with CR LF at `range`: within it, else after it, else before it.
+/// True if lines at `range` end with CR LF: within it, else after it, else before it.
 fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     let next = file[range.start..].iter().position(|byte| *byte == b'\n');
     let end = next.map(|offset| range.start + offset);

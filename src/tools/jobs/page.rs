@@ -1,4 +1,4 @@
-//! One page of a job's output: its range, and the number of bytes left out.
+//! Pages of a job's output, with the offset of the next page and omitted parts.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use crate::tools::output;
 
 /// One page of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Page {
+pub(super) struct OutputPage {
     /// Text for a model.
     pub(super) text: String,
     /// Offset of the first byte.
@@ -29,22 +29,22 @@ pub(super) enum NoPage {
     Unreadable(io::Error),
 }
 
-/// Reads at most `bytes_max` bytes. With `from`, starts there; otherwise returns the new output
-/// after `read_to`, and of too much the newest part. `grows`: an incomplete last character may
-/// still be completed.
+/// Reads at most `bytes_max` bytes. With `from`, from that offset; otherwise the output after
+/// `read_to`, and the newest part if that is too long. `grows`: the rest of a partial character may
+/// follow.
 pub(super) fn read(
     path: &Path,
     from: Option<u64>,
     read_to: u64,
     bytes_max: usize,
     grows: bool,
-) -> Result<Page, NoPage> {
+) -> Result<OutputPage, NoPage> {
     let file = match File::open(path) {
         Ok(file) => file,
         // The command has not printed anything yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return if from.unwrap_or(0) == 0 {
-                Ok(Page::default())
+                Ok(OutputPage::default())
             } else {
                 Err(NoPage::Beyond(0))
             };
@@ -66,7 +66,7 @@ pub(super) fn read(
     let is_end = from + length as u64 == total;
     let used = if is_end && !grows { whole } else { output::whole_end(whole) };
     let text = output::clean(used);
-    Ok(Page { text, from, next: from + (skipped + used.len()) as u64, total })
+    Ok(OutputPage { text, from, next: from + (skipped + used.len()) as u64, total })
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     fn reads_what_is_new_or_what_is_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("o");
-        assert_eq!(read(&path, None, 0, 10, true).unwrap(), Page::default());
+        assert_eq!(read(&path, None, 0, 10, true).unwrap(), OutputPage::default());
         assert!(matches!(read(&path, Some(1), 0, 10, true), Err(NoPage::Beyond(0))));
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let at = |from, read_to, max| {

@@ -1,4 +1,4 @@
-//! Syntax check of paths that a model passes.
+//! Validity of path texts.
 
 use posse_actors::ports::ToolError;
 

@@ -1,8 +1,7 @@
-//! Queries git about the user's repository: its location, and its files.
+//! Queries of git about the user's repository: location, and files that belong to it.
 //!
-//! The repository is not trusted, and its settings can name programs. Therefore git runs as a
-//! sandboxed command without write access and network, with all settings disabled that would start
-//! another program.
+//! The repository is untrusted, and its settings can name programs. So git runs as a read-only
+//! command without network, and with all settings overridden that start other programs.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,19 +11,19 @@ use std::time::Duration;
 use posse_actors::ports::Confinement;
 
 use crate::failure::printable;
-use crate::sandbox::{Dialogue, Directory, Exit, Outcome, Sandbox, Spawn};
+use crate::sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn};
 use crate::tools::worktree::Unavailable;
 
 /// Time limit of one query.
 const GIT_MAX: Duration = Duration::from_secs(30);
 /// Maximum size of an answer, which holds the names of all files, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Maximum size of an error output in bytes.
+/// Maximum bytes of its error output.
 const COMPLAINT_BYTES_MAX: usize = 2000;
 /// Maximum number of characters shown of it.
 const COMPLAINT_CHARS_MAX: usize = 200;
 
-/// Settings that start programs or contact other machines, with harmless values.
+/// Settings that start programs or reach other machines, with harmless values.
 const HARMLESS: [&str; 8] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -36,7 +35,7 @@ const HARMLESS: [&str; 8] = [
     "protocol.allow=never",
 ];
 
-/// Environment variables with the same purpose.
+/// The same as environment variables.
 const VARIABLES: [(&str, &str); 6] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_OPTIONAL_LOCKS", "0"),
@@ -51,9 +50,9 @@ const VARIABLES: [(&str, &str); 6] = [
 pub(super) struct Repository {
     /// Root of the working tree.
     pub(super) top: PathBuf,
-    /// Git folder of this working tree: contains its index.
+    /// Folder of this working tree: its index.
     pub(super) git_dir: PathBuf,
-    /// Git folder shared by all working trees: objects, branches, settings.
+    /// Common folder of all working trees: objects, branches, settings.
     pub(super) common: PathBuf,
     /// The commit that is checked out.
     pub(super) head: String,
@@ -121,7 +120,7 @@ fn looked_up(
     if found.is_dir() {
         return Ok((top.to_owned(), git));
     }
-    // A pointer file counts if the repository points back.
+    // A pointer file is accepted if the other end points back.
     let main = if found.is_file() { main_of(top) } else { None };
     let main = main.ok_or(Unavailable::Pointer)?;
     Ok((top.to_owned(), main.join(".git")))
@@ -130,11 +129,11 @@ fn looked_up(
 /// Files of a repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
-    /// Paths relative to the top: tracked files, and untracked files that are not ignored.
+    /// Paths below the top: tracked, and neither tracked nor ignored.
     pub(super) paths: Vec<PathBuf>,
 }
 
-/// Lists the files that belong into a copy of the working tree.
+/// Files that belong into a copy of the working tree.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,
@@ -182,13 +181,13 @@ fn shown(path: &[u8]) -> String {
     printable(&String::from_utf8_lossy(path))
 }
 
-struct Answer {
+struct GitOutput {
     is_success: bool,
     said: Vec<u8>,
     complained: Vec<u8>,
 }
 
-impl Answer {
+impl GitOutput {
     fn complaint(&self) -> Unavailable {
         let text = String::from_utf8_lossy(&self.complained);
         let line = text.lines().next().unwrap_or("it says nothing");
@@ -202,7 +201,7 @@ async fn ask(
     session_dir: &Path,
     top: &Path,
     asked: &[&OsStr],
-) -> Result<Answer, Unavailable> {
+) -> Result<GitOutput, Unavailable> {
     let program = program().ok_or(Unavailable::NoGit)?;
     let mut arguments: Vec<OsString> = vec!["--no-pager".into()];
     for setting in HARMLESS {
@@ -230,10 +229,10 @@ async fn ask(
         stop: None,
     };
     let run = sandbox.run(spawn, |_| {}).await;
-    let Outcome { exit, output, errors, .. } =
+    let ProcessOutcome { exit, output, errors, .. } =
         run.map_err(|error| Unavailable::Failed(format!("git: {error}")))?;
     if let Some(spill) = &output.spill {
-        // The limit is reported as an error; the spilled list is not needed.
+        // Too many files are an error; the list is not needed.
         std::fs::remove_file(spill).ok();
     }
     if output.cut() > 0 || exit == Exit::OutputFull {
@@ -243,7 +242,7 @@ async fn ask(
         return Err(Unavailable::TimedOut);
     }
     let said = [&output.head[..], &output.tail].concat();
-    Ok(Answer { is_success: exit == Exit::Code(0), said, complained: errors })
+    Ok(GitOutput { is_success: exit == Exit::Code(0), said, complained: errors })
 }
 
 /// Path of git. Fixed locations come first, so that a folder in `PATH` that a command can write to

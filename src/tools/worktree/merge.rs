@@ -10,7 +10,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 /// Longer texts are neither compared nor merged.
 const LINES_MAX: usize = 100_000;
 
-/// Change of some lines of the base by one side.
+/// Replacement of some lines of the base by one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hunk {
     base: Range<usize>,

@@ -4,11 +4,11 @@
 //! folder beside the workspace, `{B}` the program, `{PORT}` a listening TCP and UDP port of the
 //! host, `{SOCK}` a socket of a daemon of the host.
 
-use Step::{Call, Run};
+use AttackStep::{Call, Run};
 
 /// What the model is told to do.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum AttackStep {
     /// A command.
     Run(&'static str),
     /// A tool and its arguments.
@@ -16,7 +16,7 @@ pub(super) enum Step {
 }
 
 /// One attack: its name, and its steps.
-pub(super) type Attack = (&'static str, &'static [Step]);
+pub(super) type Attack = (&'static str, &'static [AttackStep]);
 
 /// Writes what a person, an editor, git or posse itself would act upon later.
 pub(super) const PLANTS: &[Attack] = &[

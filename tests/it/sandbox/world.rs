@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use posse::protected;
-use posse::sandbox::{Backend, Directory, Exit, Finding, Sandbox, Spawn, Surroundings, Wanted};
+use posse::sandbox::{
+    Backend, Directory, Exit, Finding, ProbeRequest, Sandbox, Spawn, Surroundings,
+};
 use posse_actors::ports::Confinement;
 
 /// What must never be printed.
@@ -26,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-pub(super) struct World {
+pub(super) struct SandboxFixture {
     _folder: tempfile::TempDir,
     base: PathBuf,
     /// One for each way of confining, as a session has one for all of its commands.
@@ -72,8 +74,8 @@ pub(super) fn repository_around(at: &Path) {
     }
 }
 
-impl World {
-    pub(super) fn new() -> World {
+impl SandboxFixture {
+    pub(super) fn new() -> SandboxFixture {
         // Where the tests are built is no folder for temporary files, which would be masked.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let base = folder.path().canonicalize().unwrap();
@@ -81,7 +83,7 @@ impl World {
         let id = format!("{}-{number}", std::process::id());
         let hidden =
             |word: &str| SocketAddr::from_abstract_name(format!("posse-{word}-{id}")).unwrap();
-        let mut world = World {
+        let mut world = SandboxFixture {
             tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
             tcp6: TcpListener::bind("[::1]:0").expect("these tests need IPv6 on loopback"),
             udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
@@ -199,7 +201,8 @@ impl World {
             ..Surroundings::default()
         };
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
-        Sandbox::with_helper(helper, Vec::new()).confined(Wanted::Exactly(backend), surroundings)
+        Sandbox::with_helper(helper, Vec::new())
+            .confined(ProbeRequest::Exactly(backend), surroundings)
     }
 
     fn environment(&self) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
@@ -361,7 +364,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for SandboxFixture {
     fn drop(&mut self) {
         for word in ["s", "d"] {
             fs::remove_file(short(&self.id, word)).ok();
