@@ -38,21 +38,21 @@ const END_MAX: Duration = Duration::from_secs(20);
 /// Settings of all hooks.
 #[derive(Debug)]
 pub struct HookSettings<'a> {
-    /// `hooks` of the configuration, as JSON: the user's, and those of a trusted project.
+    /// `hooks` of the configuration as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
-    /// For `~/`.
+    /// Replaces `~/`.
     pub home: Option<&'a Path>,
     /// Search path for programs.
     pub path: OsString,
     /// Working directory.
     pub cwd: PathBuf,
-    /// The session's own folder.
+    /// Session folder.
     pub session_dir: PathBuf,
     /// Confinement of commands.
     pub confinement: Confinement,
-    /// `none`, `reduced` or `full`.
+    /// Sandbox tier: `none`, `reduced` or `full`.
     pub tier: String,
-    /// Files that decide what posse does.
+    /// Configuration files of posse.
     pub watched: Vec<PathBuf>,
 }
 

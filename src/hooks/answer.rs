@@ -13,7 +13,7 @@ use crate::sandbox::Exit;
 
 /// Exit code of a denial.
 const SAYS_NO: i32 = 2;
-/// Characters of a message.
+/// Maximum length of a message in characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
 /// Maximum bytes of a hook's metadata.
 const METADATA_BYTES_MAX: usize = 16 << 10;
@@ -33,7 +33,7 @@ pub(super) struct HookExit<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookInput<'a> {
     pub(super) event: HookEvent,
-    /// The arguments of the call, if there is one.
+    /// Arguments of the call, if the event has one.
     pub(super) input: Option<&'a Value>,
     /// True if a failure counts as a denial.
     pub(super) blocks: bool,
@@ -195,7 +195,7 @@ fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// A message that cannot draw, of bounded length.
+/// A message without control characters, of bounded length.
 pub(super) fn shown(text: &str) -> String {
     match text.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", printable_lines(&text[..end])),
@@ -293,7 +293,7 @@ mod tests {
                 assert_eq!(word(&answer), format!("HK004 {blocks}"), "{out:.80}");
             }
         }
-        // A hook that must not be ignored has to say that it agrees, or nothing at all.
+        // A hook that must not be ignored has to agree in JSON, or print nothing.
         for out in ["yes", "\u{1b}[32m{\"decision\":\"allow\"}\u{1b}[0m", "[]", "null"] {
             let strict = answer_of(HookEvent::PreToolUse, true, Exit::Code(0), out, "");
             assert_eq!(word(&strict), "HK004 true", "{out}");

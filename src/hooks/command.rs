@@ -1,4 +1,4 @@
-//! Asking one command hook: a process without a terminal, in the sandbox, with a time limit.
+//! Runs one command hook: a process without a terminal, in the sandbox, with a time limit.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use crate::hooks::hook_input;
 use crate::hooks::settings::CommandHook;
 use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spawn};
 
-/// Bytes of standard output; more is an error.
+/// Maximum size of standard output in bytes; more is an error.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
@@ -67,7 +67,7 @@ impl Runner {
                  started with",
                 changed.join(", ")
             );
-            // First, so that a no stays the last word.
+            // First, because the last report decides.
             reports.insert(0, report(HookResult::Warn, Some(shown(&text)), Value::Null));
         }
         reports

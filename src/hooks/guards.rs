@@ -24,7 +24,7 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// A no, if there is one to say.
+    /// A rejection of the call, if it is always denied.
     pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
         if used.tool == COMMAND_TOOL {
             let command = used.input["command"].as_str().unwrap_or_default();
@@ -36,7 +36,7 @@ impl Guards {
         secret.then(|| report("protect-env-files", why()))
     }
 
-    /// Why the policy denies `command`, if it does.
+    /// The reason for which the policy denies `command`, if it does.
     fn dangerous(&self, command: &str, agent: &str) -> Option<String> {
         let cwd = self.cwd.clone();
         let action = Action {
@@ -46,7 +46,7 @@ impl Guards {
             detail: command.to_owned(),
             digest: String::new(),
         };
-        // Nothing that would help a call may count here.
+        // No grant or trust that could permit the call may count here.
         let situation = Situation {
             agent,
             grants: &[],

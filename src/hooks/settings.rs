@@ -1,4 +1,4 @@
-//! Command hooks as the configuration describes them.
+//! Parses the `hooks` of the configuration.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure, nearest};
 
-/// Hooks that one session may have.
+/// Maximum number of hooks per session.
 const HOOKS_MAX: usize = 64;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_MS_MAX: u64 = 600_000;
@@ -21,11 +21,11 @@ pub(super) struct CommandHook {
     pub(super) name: String,
     pub(super) event: HookEvent,
     filter: Filter,
-    /// An absolute path, or a name to look for on `PATH`.
+    /// An absolute path, or a name to look up in `PATH`.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) timeout: Duration,
-    /// `onFailure` is `block`: that it cannot answer is a no.
+    /// `onFailure` is `block`: a failure of the hook blocks.
     pub(super) blocks: bool,
     /// True if network access is permitted, where commands have it.
     pub(super) network: bool,

@@ -60,7 +60,7 @@ fn guards_come_first_and_a_guard_that_crashes_says_no() {
         let env = json!({"path": "a/.env.local"});
         assert_eq!(of(&denies, tool, env), "protect-env-files Block", "{tool}");
     }
-    // Where the guards have nothing to say, the command is asked, and is not there.
+    // The guards have no objection, so the command is asked, and does not exist.
     let asked = r#"gone Failed { code: "HK001", blocks: true }"#;
     assert_eq!(of(&allow_all(), "bash", command("x")), asked);
     assert_eq!(of(&denies, "write_file", json!({"path": ".env.example"})), asked);

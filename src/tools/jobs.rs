@@ -22,7 +22,7 @@ use crate::sandbox::{Exit, ProcessOutcome};
 
 pub(crate) use output_tool::{begun, tools};
 
-/// Jobs that have ended and are still known. What earlier ones printed is still there to be read.
+/// Maximum number of ended jobs that are listed. Output of older ones can still be read.
 const ENDED_MAX: usize = 64;
 
 /// Maximum wait for stopped jobs, which are killed long before.
@@ -32,15 +32,15 @@ const RELEASE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Jobs {
     live_max: usize,
-    /// From the first to the last.
+    /// In the order in which they started.
     all: Mutex<Vec<Arc<Job>>>,
 }
 
-/// One command.
+/// One background command.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: CallId,
-    /// One line.
+    /// The command in one line.
     pub(crate) summary: String,
     owner: Arc<Origin>,
     /// File with its whole output.
@@ -52,7 +52,7 @@ pub(crate) struct Job {
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
     ended: watch::Sender<Option<Arc<JobExit>>>,
-    /// Up to where its agent has read.
+    /// Offset up to which the agent has read the output, in bytes.
     pub(crate) read_to: AtomicU64,
     /// True if its agent is informed of its end.
     told: AtomicBool,
@@ -65,7 +65,7 @@ pub(crate) struct Job {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
-    /// In words: `exit 1`.
+    /// Description: `exit 1`.
     pub(crate) detail: String,
     pub(crate) exit_code: Option<i32>,
     pub(crate) bytes: u64,
@@ -135,12 +135,12 @@ impl Jobs {
         Ok((job, told))
     }
 
-    /// Forgets a job that never began.
+    /// Removes a job whose command could not be started.
     pub(crate) fn forget(&self, id: &CallId) {
         self.lock().retain(|job| job.id != *id);
     }
 
-    /// The jobs that an agent may look at: its own; the main agent's are all of them.
+    /// Jobs visible to an agent: its own. The main agent sees all of them.
     pub(crate) fn of(&self, origin: &Origin) -> Vec<Arc<Job>> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |job: &&Arc<Job>| is_main || job.owner.invocation_id == origin.invocation_id;
@@ -205,7 +205,7 @@ impl Job {
         self.ended().map_or_else(|| self.began.elapsed(), |ended| ended.duration)
     }
 
-    /// Its command runs in this task.
+    /// Sets the task that runs the command.
     pub(crate) fn runs_in(&self, task: AbortHandle) {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
@@ -273,7 +273,7 @@ impl Job {
         self.post_call.send(PostCallMessage::Notice(vec![ContentPart::text(text)]));
     }
 
-    /// Its agent knows how it ended.
+    /// Marks the agent as notified of the end.
     pub(crate) fn is_told(&self) {
         self.told.store(true, Ordering::Release);
     }
@@ -284,9 +284,9 @@ impl Job {
         JobWaiter(self)
     }
 
-    /// Waits for its end.
+    /// Waits until the job has ended.
     pub(crate) async fn over(&self) {
-        // The sender is in here, so it is not gone.
+        // `self` holds the sender, so the channel is not closed.
         self.ended.subscribe().wait_for(Option::is_some).await.ok();
     }
 

@@ -16,13 +16,13 @@ use crate::tools::{ToolEnvironment, spill};
 pub(super) struct JobStart {
     pub(super) spawn: Spawn,
     pub(super) besides: Exemptions,
-    /// One line.
+    /// The command in one line.
     pub(super) summary: String,
     /// Note for the model about its arguments.
     pub(super) note: Option<String>,
 }
 
-/// Ends a job whose call was given up before the model got to know of it.
+/// Stops a job whose call was cancelled before the model got the job id.
 struct UntilKnown<'a>(Option<&'a Job>);
 
 impl Drop for UntilKnown<'_> {
@@ -34,7 +34,7 @@ impl Drop for UntilKnown<'_> {
     }
 }
 
-/// Starts the command, and returns when it runs or cannot.
+/// Starts the command, and returns when it runs or has failed to start.
 pub(super) async fn start(
     env: &ToolEnvironment,
     sandbox: Arc<Sandbox>,
@@ -50,7 +50,7 @@ pub(super) async fn start(
         Err(refused) => return ToolOutput::error(refused),
     };
     spawn.stop = Some(stop);
-    // All of it goes to the file, from which it is read.
+    // All output goes to the file, from which it is read.
     spawn.output_bytes_max = 0;
     let mut known = UntilKnown(Some(&job));
     let (enforced, runs) = oneshot::channel();
@@ -93,7 +93,7 @@ async fn attend(
         };
         post_call.send(PostCallMessage::Fact(Box::new(event)));
         if let Some(enforced) = enforced.take() {
-            // In this order in the journal: begun, then known to the model, then ended.
+            // Order in the journal: started, then known to the model, then ended.
             job.begun();
             enforced.send(()).ok();
         }

@@ -89,7 +89,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(waiting);
     assert_eq!(notices(&heard).len(), 1);
 
-    // A call had waited, and was given up before it ended.
+    // A call had waited, and was cancelled before the job ended.
     let (job, _told, heard) = start(&jobs, &call("c4", "i1", None));
     drop(job.wait());
     assert_eq!(notices(&heard).len(), 0);
@@ -112,7 +112,7 @@ fn a_place_is_free_when_one_has_ended() {
     assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
     end(&one, JobEnd::Exited);
     start(&jobs, &third);
-    // Those that have ended are known for a while, and not for ever.
+    // Ended jobs are listed up to a limit.
     let jobs = Jobs::new(1);
     for nth in 0..200 {
         let (job, _, _) = start(&jobs, &call(&format!("y{nth}"), "i1", None));
@@ -133,7 +133,7 @@ async fn each_ends_with_its_own_and_is_seen_by_its_own() {
         jobs.of(&call.origin).iter().map(|job| job.id.to_string()).collect()
     };
     assert_eq!(ids(&main), ["c1", "c2", "c3"]);
-    // The main agent of the next prompt is the same agent.
+    // The main agent of the next prompt counts as the same agent.
     assert_eq!(ids(&call("c9", "i9", None)), ["c1", "c2", "c3"]);
     assert_eq!((ids(&child), ids(&other)), (vec!["c2".to_owned()], vec!["c3".to_owned()]));
 
