@@ -1,9 +1,9 @@
-//! The only place that starts processes, and what they run within.
+//! Process execution and confinement: the only module that starts processes.
 //!
-//! A process is started by `posix_spawn` of our own binary, which prepares it as a helper and
-//! becomes the command. What it reports as enforced is what counts; without a report there is no
-//! command. Dropping the future of a run kills everything that the command has started; if we are
-//! killed ourselves, a watcher does it.
+//! A process is started by `posix_spawn` of our own binary, which runs as the helper, puts the
+//! confinement in force and then executes the command. Only what the helper reports counts as
+//! enforced; without a report no command runs. Dropping the future of a run kills every process
+//! that the command has started; if posse itself is killed, the watchdog kills them.
 
 #[cfg(target_os = "linux")]
 mod bubblewrap;
@@ -75,7 +75,7 @@ pub struct Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kept.dismiss();
-        // Runs borrow the sandbox, so only what is still dying can be left.
+        // A run borrows the sandbox, so only processes that are already being killed can be left.
         if self.family.is_gone() {
             self.watch.dismiss();
         }
@@ -83,13 +83,14 @@ impl Drop for Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox whose helper is the running binary, that hides `secrets` in all output and
-    /// confines nothing.
+    /// Creates a sandbox that uses the running binary as helper, redacts `secrets` in all output
+    /// and confines nothing.
     pub fn new(secrets: Vec<SecretString>) -> io::Result<Sandbox> {
         Ok(Sandbox::with_helper(helper::own_binary()?, secrets))
     }
 
-    /// A sandbox with another binary as its helper: one whose `main` calls [`helper_main`] first.
+    /// Creates a sandbox with another binary as its helper. Its `main` must call [`helper_main`]
+    /// first.
     pub fn with_helper(helper: PathBuf, secrets: Vec<SecretString>) -> Sandbox {
         let environment = environment::of(std::env::vars_os());
         Sandbox {
@@ -107,7 +108,7 @@ impl Sandbox {
         }
     }
 
-    /// Confines what is run from now on, as far as this host can.
+    /// Enables confinement for all later runs, as far as this host supports it.
     #[must_use]
     pub fn confined(mut self, wanted: Wanted, surroundings: Surroundings) -> Sandbox {
         self.probe = probe::Probe::new(wanted);
@@ -115,22 +116,22 @@ impl Sandbox {
         self
     }
 
-    /// What commands are confined by here, found out by trying it the first time this is asked.
+    /// Backend that confines commands on this host. Probed on the first call.
     pub fn backend(&self) -> Backend {
         self.probe.found(&self.helper).backend
     }
 
-    /// What was tried to find that out. Nothing, if an earlier process has found it out.
+    /// Backends probed to select the current one. Empty if an earlier process cached the result.
     pub fn tried(&self) -> Vec<Tried> {
         self.probe.found(&self.helper).tried
     }
 
-    /// How much of a confinement there is: `none`, `reduced` or `full`.
+    /// Sandbox tier: `none`, `reduced` or `full`.
     pub fn tier(&self) -> &'static str {
         self.backend().tier().as_str()
     }
 
-    /// The program and arguments that run `command` in the shell.
+    /// Program and arguments that run `command` in the shell.
     pub fn shell_command(&self, command: &str) -> (PathBuf, Vec<OsString>) {
         // After `--` a command that begins with a dash is still a command.
         (self.shell.clone(), vec!["-c".into(), "--".into(), command.into()])
@@ -144,88 +145,88 @@ pub struct Spawn {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Where it runs.
+    /// Working directory.
     pub directory: Directory,
-    /// Variables besides those that every process gets.
+    /// Variables added to those that every process gets.
     pub environment: Vec<(OsString, OsString)>,
-    /// What it was permitted to run within.
+    /// Permitted confinement.
     pub confinement: Confinement,
-    /// How long it may run.
+    /// Time limit.
     pub timeout: Duration,
-    /// Where its temporary folder is made.
+    /// Folder in which the temporary folder of the process is created.
     pub scratch: PathBuf,
-    /// Where its output goes once it is longer than `output_bytes_max`.
+    /// File that receives the output once it is longer than `output_bytes_max`.
     pub spill: PathBuf,
-    /// Bytes of output to keep in memory.
+    /// Maximum output kept in memory, in bytes.
     pub output_bytes_max: usize,
-    /// Bytes of output after which it is killed.
+    /// Output size in bytes at which the process is killed.
     pub spill_bytes_max: u64,
-    /// What it is asked, if it is a program that answers; other commands have no input.
+    /// Standard input and separate standard error, for hooks. Other commands have no input.
     pub dialogue: Option<Dialogue>,
-    /// Ends it as its time limit does, once it is told so or nobody can tell it any more.
+    /// Stops the process, like the time limit does, when a value arrives or the sender is dropped.
     pub stop: Option<oneshot::Receiver<()>>,
 }
 
 /// A working directory.
 #[derive(Debug)]
 pub enum Directory {
-    /// Whatever has this path when the process starts.
+    /// The folder that has this path when the process starts.
     Path(PathBuf),
-    /// Exactly this one, wherever it was moved to.
+    /// An open folder, even if it was moved.
     Opened(OwnedFd),
 }
 
-/// Something that happened while a process runs.
+/// Progress of a running process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// It was prepared, and this is in force.
+    /// The process was prepared and this confinement is in force.
     Enforced {
         /// `none`, `reduced` or `full`.
         tier: String,
-        /// Details.
+        /// Details of the enforced confinement.
         report: Value,
     },
-    /// A piece of output.
+    /// Piece of the output.
     Output(String),
 }
 
-/// How a process ended.
+/// Result of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The end.
+    /// Exit status.
     pub exit: Exit,
-    /// What it printed: standard output and standard error, in the order of printing. Of a
-    /// [`Dialogue`], standard output alone.
+    /// Standard output and standard error, in the order of printing. With a [`Dialogue`], standard
+    /// output only.
     pub output: Captured,
-    /// The beginning of what a [`Dialogue`] printed on standard error.
+    /// Beginning of the standard error of a [`Dialogue`].
     pub errors: Vec<u8>,
-    /// How long it ran.
+    /// Run time.
     pub duration: Duration,
-    /// How long it had printed nothing when it ended.
+    /// Time since the last output when the process ended.
     pub quiet: Duration,
-    /// Processes that it had left behind and that were killed.
+    /// Number of processes that the command left behind and that were killed.
     pub stragglers: usize,
-    /// What it did to protected files, and what became of that.
+    /// Changes to protected files, and whether they were undone.
     pub findings: Vec<Finding>,
 }
 
-/// How a process ended, exactly once.
+/// Exit status of a process. Determined exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// Exited with this code.
     Code(i32),
-    /// By this signal, which was not ours.
+    /// Killed by this signal, which posse did not send.
     Signal(i32),
-    /// It was killed because its time was up.
+    /// Killed at the time limit.
     TimedOut,
-    /// It was killed because it printed more than may be kept.
+    /// Killed because the output exceeded `spill_bytes_max`.
     OutputFull,
-    /// It was told to ([`Spawn::stop`]).
+    /// Stopped on request ([`Spawn::stop`]).
     Stopped,
 }
 
 impl Exit {
-    /// The name of the signal, such as `SIGSEGV`.
+    /// Name of the signal, such as `SIGSEGV`.
     pub fn signal_name(self) -> Option<String> {
         let Exit::Signal(number) = self else { return None };
         let known = nix::sys::signal::Signal::try_from(number);
@@ -233,30 +234,30 @@ impl Exit {
     }
 }
 
-/// Why there was no process.
+/// Error that prevented a process from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The host has no process, descriptor, folder or memory for it.
+    /// The host has no process, descriptor, folder or memory left for it.
     #[error("the process cannot be started")]
     Start {
-        /// What the system says.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The working directory does not exist any more.
+    /// The working directory no longer exists.
     #[error("the working directory is gone")]
     NoDirectory,
-    /// The helper could not put in force what must be in force, or could not start the program.
+    /// The helper could not put the required confinement in force, or could not start the program.
     #[error("the process was not started: {reason}")]
     NotPrepared {
-        /// What the helper says.
+        /// Reason reported by the helper.
         reason: String,
     },
 }
 
-/// The shell, found once: searching for it costs eight failed calls per command.
+/// Path of the shell, determined once: a search costs eight failed calls per command.
 ///
-/// Fixed places come first, so that a folder in `PATH` that a command can write to cannot replace
-/// the shell of the next one.
+/// Fixed paths come first, so that a folder in `PATH` that a command can write to cannot replace
+/// the shell of the next command.
 fn shell() -> PathBuf {
     let fixed = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What a command printed: its beginning and its end in memory, all of it in a file once it is
-//! long.
+//! Captured output of a command: the first and last bytes in memory, all of it in a spill file once
+//! it is long.
 //!
-//! Memory stays bounded whatever is printed, and so does the file.
+//! Memory and file size are bounded.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Keeps the first and last bytes of a stream; spills when there are more.
+/// Keeps the first and last bytes of a stream, and spills the whole stream when it is longer.
 pub(crate) struct Capture {
     half: usize,
     head: Vec<u8>,
@@ -20,42 +20,42 @@ pub(crate) struct Capture {
 }
 
 enum Spill {
-    /// Everything is still in memory.
+    /// Everything is still in memory. The path of the later file.
     NotYet(PathBuf),
     Open {
         path: PathBuf,
         file: File,
         bytes: u64,
     },
-    /// It could not be written; the command goes on without.
+    /// The file could not be written; the command continues without it.
     Broken(String),
 }
 
-/// What is left of a stream when it has ended.
+/// Captured output of a stream that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// The first bytes; all of them if `tail` is empty.
+    /// First bytes; all of them if `tail` is empty.
     pub head: Vec<u8>,
-    /// The last bytes, if there were more than fit into the head.
+    /// Last bytes, if the stream is longer than the head.
     pub tail: Vec<u8>,
-    /// Bytes in all.
+    /// Size of the stream in bytes.
     pub total: u64,
-    /// The file that has every byte, up to its cap.
+    /// File with the complete stream, up to its size limit.
     pub spill: Option<PathBuf>,
-    /// Why there is no such file although there should be.
+    /// Error that prevented the spill file.
     pub spill_failure: Option<String>,
 }
 
 impl Captured {
-    /// Bytes between head and tail that are not in memory.
+    /// Number of bytes between head and tail that are not in memory.
     pub fn cut(&self) -> u64 {
         self.total - self.head.len() as u64 - self.tail.len() as u64
     }
 }
 
 impl Capture {
-    /// Keeps `bytes_max` bytes, half of them from the beginning; everything goes to `spill` when
-    /// there are more.
+    /// Keeps `bytes_max` bytes, half of them from the beginning. A longer stream is written to
+    /// `spill`.
     pub(crate) fn new(bytes_max: usize, spill: PathBuf, spill_bytes_max: u64) -> Capture {
         Capture {
             half: bytes_max / 2,
@@ -67,7 +67,7 @@ impl Capture {
         }
     }
 
-    /// Takes the next bytes. `false` means that the file is full: the command must end.
+    /// Adds bytes. Returns `false` if the file has reached its size limit and the command must end.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let fits = self.spill_part(bytes);
         self.total += bytes.len() as u64;
@@ -81,7 +81,7 @@ impl Capture {
         fits
     }
 
-    /// Ends the stream.
+    /// Ends the stream and returns the captured output.
     pub(crate) fn finish(self) -> Captured {
         let (spill, spill_failure) = match self.spill {
             Spill::NotYet(_) => (None, None),
@@ -102,7 +102,7 @@ impl Capture {
             if self.total + bytes.len() as u64 <= 2 * self.half as u64 {
                 return true;
             }
-            // Until here nothing was dropped, so head and tail are everything.
+            // Nothing was dropped so far: head and tail are the whole stream.
             self.tail.make_contiguous();
             let parts = [&self.head[..], self.tail.as_slices().0];
             self.spill = match open(path, &parts) {
@@ -111,7 +111,7 @@ impl Capture {
             };
         }
         let Spill::Open { file, bytes: written, .. } = &mut self.spill else {
-            // Without a file the cap still holds.
+            // The size limit also applies without a file.
             return self.total + (bytes.len() as u64) < self.spill_bytes_max;
         };
         let room = self.spill_bytes_max.saturating_sub(*written);
@@ -129,7 +129,7 @@ fn open(path: &Path, parts: &[&[u8]]) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    // Never through something that already stands there, such as a link.
+    // Never through an existing file, such as a link.
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     for part in parts {
         file.write_all(part)?;

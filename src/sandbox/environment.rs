@@ -1,13 +1,13 @@
-//! What a command gets to see of our environment: an allow-list, plus settings that keep programs
-//! from asking questions.
+//! Environment of commands: an allow-list of our variables, plus settings that disable prompts of
+//! programs.
 //!
-//! Keys, tokens, agent sockets and everything that makes a program load code stay out, because
-//! nothing is let in by default.
+//! Keys, tokens, agent sockets and variables that make a program load code are excluded, because
+//! nothing is included by default.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// How the network is reached: proxies, and whom TLS believes.
+/// Network access: proxies and trusted TLS certificates.
 pub(crate) const NETWORK: [&str; 11] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
@@ -22,7 +22,7 @@ pub(crate) const NETWORK: [&str; 11] = [
     "NO_PROXY",
 ];
 
-/// Names that are passed on, besides those of the network.
+/// Variables that are passed on, in addition to [`NETWORK`].
 const PASSED: &[&str] = &[
     "PATH",
     "HOME",
@@ -69,7 +69,8 @@ const PASSED: &[&str] = &[
     "PKG_CONFIG_PATH",
 ];
 
-/// What every command gets, whatever we were given: nobody is there to answer a question.
+/// Variables set for every command, regardless of our environment. They disable interactive
+/// prompts.
 const SET: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -86,10 +87,10 @@ const SET: &[(&str, &str)] = &[
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
 
-/// Where a command is looked for if we were given no `PATH`.
+/// `PATH` of commands if our environment has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// The environment of a command, from ours.
+/// Derives the environment of a command from ours.
 pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> =
         ours.filter(|(name, value)| is_passed(name) && !carries_password(name, value)).collect();
@@ -106,11 +107,11 @@ fn is_passed(name: &OsStr) -> bool {
     })
 }
 
-/// Whether it is an address with a user and a password in it, such as that of a proxy.
+/// Returns `true` for an address with user and password, such as that of a proxy.
 fn carries_password(name: &OsStr, value: &OsStr) -> bool {
     let value = value.to_string_lossy();
     let is_proxy = name.to_ascii_lowercase().as_bytes().ends_with(b"_proxy");
-    // Lists of addresses are as common as single ones, and a proxy needs no scheme.
+    // The value may be a list of addresses, and a proxy needs no scheme.
     value.split([',', '|', ' ']).any(|address| {
         let (is_address, rest) = match address.split_once("://") {
             Some((_, rest)) => (true, rest),

@@ -1,4 +1,4 @@
-//! The protection of control files and secrets around one run.
+//! Protection of control files and secrets during one run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,49 +10,48 @@ use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey, Written
 use crate::sandbox::scratch::Scratch;
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
-/// How long what was killed may still be at work.
+/// Maximum time for killed processes to disappear.
 const DYING_MAX: Duration = Duration::from_millis(2500);
 
-/// How often a survey that did not get through is begun again: it reads nothing twice, so it gets
-/// further each time.
+/// Number of attempts for an incomplete scan. Each attempt continues where the previous one
+/// stopped.
 const SURVEYS_MAX: usize = 3;
 
-/// The protections of a session, one for each set of roots and of those among them that are out of
-/// reach; commands share them.
+/// Protections of a session: one per set of roots and unreachable roots, shared by commands.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
     bounds: Bounds,
-    /// What our own tools write meanwhile.
+    /// Files that our own tools write at the same time.
     pub(crate) written: Written,
 }
 
-/// Roots, and those among them that are out of reach.
+/// Roots, and the roots that no command can write to.
 type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
-/// What one command may do besides, because a person said so when they were asked about it.
+/// Exemptions from protection for one command, granted by the user in a permission request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Besides {
-    /// Protected paths that it may change: absolute and resolved, each with what is below it.
+    /// Protected paths that the command may change: absolute, resolved, each with its content.
     pub unprotected: Vec<PathBuf>,
-    /// Whether it runs although the workspace has more folders than are looked at.
+    /// Permits the run although the workspace has more folders than are scanned.
     pub unsurveyed: bool,
 }
 
-/// Why nothing runs unasked where the survey does not get through.
+/// Error when a scan is incomplete and the user has not permitted the run.
 const TOO_MUCH: &str = "the workspace has more folders than are looked at, so what is protected or \
      secret in the rest is not held; run it again, and the user is asked about it";
 
-/// A survey that was made for a run, until the run is over.
+/// Scan made for a run, kept until the run is over.
 pub(crate) struct Guard {
     protection: Arc<Protection>,
     survey: Option<Survey>,
-    /// The command's temporary folder, which stays until it has been looked at.
+    /// Temporary folder of the command, kept until it has been checked.
     scratch: Arc<Scratch>,
 }
 
 impl Sandbox {
-    /// Adds to `plan` what is there to be protected. Nothing is protected where nothing confines.
+    /// Adds the protected paths to `plan`. A plan without confinement has no protection.
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
@@ -63,7 +62,7 @@ impl Sandbox {
             return Ok(None);
         }
         let failed = |what: String| RunError::NotPrepared {
-            reason: format!("protected files could not be looked for: {what}"),
+            reason: format!("cannot scan the workspace for protected files: {what}"),
         };
         let own = scratch.path().parent().unwrap_or(scratch.path());
         let protection = self
@@ -103,7 +102,7 @@ impl Sandbox {
 }
 
 impl Sandbox {
-    /// Looks at no more folders than this, and at no more than it would anyway.
+    /// Lowers the maximum number of scanned folders to `folders`.
     #[must_use]
     pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
         let bounds = Bounds::default();
@@ -111,26 +110,27 @@ impl Sandbox {
         self
     }
 
-    /// Takes what is written to `written` for what it is, when it checks what a command did.
+    /// Uses `written` to tell changes by our own tools from changes by a command.
     #[must_use]
     pub fn beside(mut self, written: Written) -> Sandbox {
         self.protections.written = written;
         self
     }
 
-    /// Where those who change files of the workspace beside commands say so.
+    /// Registry in which tools record workspace files that they change while commands run.
     pub fn written(&self) -> Written {
         self.protections.written.clone()
     }
 
-    /// Whether the last look at the workspace, before or after a command, did not see all of it:
-    /// what is protected or secret in the rest is not held.
+    /// Returns `true` if the last scan of the workspace, before or after a command, was incomplete.
+    /// Protected files and secrets in the rest are not protected.
     pub fn has_lost_sight(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())
     }
 
-    /// Whether everything below `root` can be looked after. Reads folders, for some seconds at most.
+    /// Returns `true` if everything below `root` can be scanned. Reads folders for up to some
+    /// seconds.
     pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
         let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
         let protection = self.protections.of(&surroundings, &[], scratch)?;
@@ -143,8 +143,8 @@ impl Sandbox {
         Ok(looked.any(|is_complete| is_complete))
     }
 
-    /// Secrets that commands could read here: on the reduced tier, those inside the session's
-    /// roots. `scratch` is where the temporary folders of its commands are made. Reads folders.
+    /// Secrets that commands could read: on the reduced tier, those inside the session's roots.
+    /// `scratch` is the folder of the commands' temporary folders. Reads folders.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
         if self.backend().tier() != Tier::Reduced {
             return Ok(Vec::new());
@@ -154,8 +154,8 @@ impl Sandbox {
     }
 }
 
-/// Looks at folders: here if that was over in no time lately, since to wake another thread and to be
-/// woken by it takes longer than that; else on a thread that may wait.
+/// Scans folders: on this thread if recent scans were very short, because switching threads takes
+/// longer than that; otherwise on a blocking thread.
 async fn look<T: Send + 'static>(
     protection: &Protection,
     work: impl FnOnce() -> T + Send + 'static,
@@ -167,14 +167,14 @@ async fn look<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Finds what the command did, when nothing of it lives any more.
+    /// Checks the command's changes after all its processes have ended.
     pub(crate) async fn settle(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);
         let checker = Arc::clone(&self.protection);
         let found = look(&checker, move || protection.check_after(survey)).await;
         found.unwrap_or_else(|error| {
-            tracing::error!(%error, "what a command did to protected files is not known");
+            tracing::error!(%error, "protected files could not be checked after a command");
             Vec::new()
         })
     }
@@ -187,8 +187,8 @@ impl Drop for Guard {
         }
         let protection = Arc::clone(&self.protection);
         let scratch = Arc::clone(&self.scratch);
-        // The command was killed a moment ago, and its last processes are still dying. A command
-        // that starts meanwhile looks after what this one did before anything else.
+        // The command was just killed and its last processes may still be running. A command that
+        // starts meanwhile performs this check first.
         let check = move || {
             protection.check_given_up(false);
             std::thread::sleep(DYING_MAX);
@@ -196,13 +196,13 @@ impl Drop for Guard {
             drop(scratch);
         };
         if let Err(error) = std::thread::Builder::new().name("posse-check".into()).spawn(check) {
-            tracing::debug!(%error, "the next command is checked for this one");
+            tracing::debug!(%error, "check postponed to the next command");
         }
     }
 }
 
 impl Protections {
-    /// The protection of everything that a command may write, and of the session's roots.
+    /// Protection of the writable folders of a command and of the session's roots.
     fn of(
         &self,
         surroundings: &Surroundings,
@@ -212,7 +212,7 @@ impl Protections {
         let resolved = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let mut roots: Vec<PathBuf> =
             surroundings.roots.iter().filter_map(resolved).chain(writable.to_vec()).collect();
-        // What is in the command's own temporary folder goes with it.
+        // The command's temporary folder is deleted with its content.
         let temporary = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
         let lasts = |root: &&PathBuf| !root.starts_with(&temporary);
         roots.retain(|root| lasts(&root));
@@ -222,7 +222,7 @@ impl Protections {
         let meets = |root: &PathBuf| {
             reached.iter().any(|path| path.starts_with(root) || root.starts_with(path))
         };
-        // What may write nowhere is looked at everywhere: it may not be held by anything else.
+        // A command without write access scans all roots: no other mechanism may protect them.
         let beyond = roots.iter().filter(|root| !reached.is_empty() && !meets(root));
         let beyond: Vec<PathBuf> = beyond.cloned().collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

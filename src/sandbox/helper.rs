@@ -1,10 +1,11 @@
-//! The helper: our own binary, started again, which prepares the process that becomes a command.
+//! Helper process: our own binary, started again, which prepares the process that becomes a
+//! command.
 //!
-//! An ordinary single-threaded program does what a closure between fork and exec must not. It
-//! makes a new session, dies with its parent, resets signals and closes descriptors; then it waits
-//! for a request on its standard input, which is a socket for that, puts in force what the request
-//! says, reports what the kernel answered, and becomes the command. If anything of it fails, or
-//! the report cannot be written, there is no command.
+//! An ordinary single-threaded program may do what a closure between fork and exec must not. The
+//! helper starts a new session, ties its life to its parent, resets signals and closes descriptors.
+//! Then it waits for a request on the socket at its standard input, puts the requested confinement
+//! in force, reports the kernel's answers, and executes the command. If a step fails, or the report
+//! cannot be written, no command runs.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -31,22 +32,22 @@ use crate::sandbox::seccomp::Filters;
 use crate::sandbox::wire::{self, Request, Told};
 use crate::sandbox::{dialogue, init, landlock, watch};
 
-/// The first argument that makes a process the helper.
+/// First argument that selects the helper.
 pub(crate) const MARK: &str = "__posse_helper";
 
-/// Exit code of a helper that did not become a command.
+/// Exit code of a helper that failed to become the command.
 const NOT_PREPARED: u8 = 125;
 
-/// What a helper can be made ready for before it knows the command.
+/// Preparation of a helper that does not depend on the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Nothing is confined.
+    /// No confinement.
     Bare,
-    /// Confined where it is, with the host's network or without.
+    /// Confinement without namespaces, with or without the host's network.
     Reduced { network: bool },
-    /// Namespaces of our own, with the host's network or without.
+    /// Namespaces created by the helper, with or without the host's network.
     Namespaces { network: bool },
-    /// The first process in a namespace that somebody else has made.
+    /// First process in a namespace created by bubblewrap.
     Inner,
 }
 
@@ -74,7 +75,7 @@ impl Shape {
         all.into_iter().find(|shape| shape.as_str() == name)
     }
 
-    /// What a plan needs.
+    /// Shape that `plan` needs.
     pub(crate) fn of(plan: &Plan) -> Shape {
         match plan.backend {
             Backend::Namespaces => Shape::Namespaces { network: plan.network },
@@ -84,12 +85,12 @@ impl Shape {
         }
     }
 
-    /// Whether the command is in a namespace of processes.
+    /// Returns `true` if the command runs in a PID namespace.
     pub(crate) fn encloses(self) -> bool {
         matches!(self, Shape::Namespaces { .. } | Shape::Inner)
     }
 
-    /// The filters that its commands need, where that is known.
+    /// System call filters of the commands, if known in advance.
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
             Shape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
@@ -99,11 +100,11 @@ impl Shape {
     }
 }
 
-/// Does the helper's or the watcher's work if this process was started as one. To be called first
-/// thing in `main`.
+/// Runs the helper or the watchdog if this process was started as one. Must be the first call in
+/// `main`.
 ///
-/// `None` means that this process is neither. A helper that succeeds has become the command and
-/// does not return; otherwise `main` must return the code at once.
+/// Returns `None` for any other process. A helper that succeeds executes the command and does not
+/// return; otherwise `main` must return the code at once.
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mark = arguments.next()?;
@@ -113,7 +114,7 @@ pub fn helper_main() -> Option<ExitCode> {
     if mark != MARK {
         return None;
     }
-    // Without a socket there is nobody to tell, and the code says enough.
+    // Without a socket the error cannot be reported; the exit code is enough.
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return Some(ExitCode::from(NOT_PREPARED));
     };
@@ -132,7 +133,7 @@ fn help(
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
     let shape = arguments.next().and_then(|shape| Shape::parse(shape.to_str()?));
     let (Some(parent), Some(shape), None) = (parent, shape, arguments.next()) else {
-        return Err("the helper was not started as one".to_owned());
+        return Err("invalid helper arguments".to_owned());
     };
     let mut facts = Facts {
         shape,
@@ -143,7 +144,7 @@ fn help(
         mounted: Mounted::default(),
     };
     if shape == Shape::Inner {
-        // The first process of a namespace: it dies with the one that made it.
+        // The first process of a namespace ends with the process that created the namespace.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
             .map_err(|error| format!("no parent-death signal: {error}"))?;
         facts.dies_with_parent = true;
@@ -159,10 +160,10 @@ fn help(
         .open("/dev/null")
         .map_err(|error| format!("no null device: {error}"))?;
     dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
-    // Whatever is closed below must have no owner.
+    // Descriptors closed below must have no owner.
     drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
-    // In the time in which nobody waits for it.
+    // Done before a request arrives, when no caller waits.
     facts.filters = shape.filters()?;
     match shape {
         Shape::Bare | Shape::Reduced { .. } => bare(control, facts),
@@ -171,11 +172,11 @@ fn help(
     }
 }
 
-/// Becomes the command, or its init, where the process is.
+/// Executes the command, or its init process, without namespaces.
 fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     if facts.shape != Shape::Bare {
-        // No command needs more than this, so it need not wait for one.
-        kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
+        // No command needs capabilities, so they are dropped before the request arrives.
+        kernel::drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
         nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
         facts.has_init = landlock::enclose() && adopt_orphans();
         if facts.has_init {
@@ -185,14 +186,14 @@ fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     become_requested(control, &facts)
 }
 
-/// Splits into what becomes the command and the process that keeps house for it, before there is
-/// a command.
+/// Forks into the process that becomes the command and its init process, before the request
+/// arrives.
 fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let (mut waiting, taken) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
     match fork_with_init()? {
         Fork::Child => {
             drop(waiting);
-            // Where there is no namespace that ends with its first process.
+            // Outside a PID namespace, no process ends the command with its init process.
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
                 .map_err(|error| format!("no parent-death signal: {error}"))?;
             let ended = become_requested(control, facts);
@@ -202,8 +203,8 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
         Fork::Parent(command) => {
             drop(taken);
             let_go_of_output()?;
-            // What is said until the request was taken is the request. The other end is closed
-            // when the command begins, or by the other one's death.
+            // Input up to this point belongs to the request. The other end closes when the command
+            // starts or its process dies.
             waiting.read_to_end(&mut Vec::new()).ok();
             init::keep_house(command, control)
         }
@@ -216,7 +217,8 @@ fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, Str
         match Told::receive(control)? {
             None => return Ok(ExitCode::SUCCESS),
             Some(Told::Do(request, directory)) => break (request, directory),
-            // What cannot be made ahead is made when it is needed, or said then why not.
+            // What cannot be prepared in advance is prepared, or reported as an error, when the
+            // request arrives.
             Some(Told::Expect(plan)) if Shape::of(&plan) == facts.shape => {
                 ahead = landlock::make_ahead(&plan).ok();
             }
@@ -238,7 +240,7 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Forks. The child is in a session of its own, the parent waits for children by their signals.
+/// Forks. The child has its own session; the parent waits for children through their signals.
 fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
     let fork = kernel::fork().map_err(|error| format!("no process: {error}"))?;
@@ -249,7 +251,7 @@ fn fork_with_init() -> Result<Fork, String> {
     Ok(fork)
 }
 
-/// Makes namespaces, and waits outside for the first process in them.
+/// Creates namespaces, and waits outside for the first process in them.
 fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCode, String> {
     facts.mounted.namespaces = namespaces::enter(network)?;
     match kernel::fork().map_err(|error| format!("no first process: {error}"))? {
@@ -264,7 +266,7 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
         }
         Fork::Parent(first) => {
             let_go_of_output()?;
-            // Whoever asks this to end means the command, which is asked itself.
+            // A termination request is meant for the command, which receives its own.
             SigSet::all().thread_block().map_err(|error| format!("signals: {error}"))?;
             loop {
                 match waitpid(first, None) {
@@ -279,13 +281,13 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
     }
 }
 
-/// The first process of a namespace: waits for the request, arranges everything and starts the
+/// First process of a namespace: waits for the request, mounts the file system and starts the
 /// command.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     let (request, directory) = match Told::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
         Some(Told::Do(request, directory)) => (request, directory),
-        // Its rules are about mounts that are not there yet.
+        // The Landlock rules depend on mounts that do not exist yet.
         Some(Told::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
     let Request { plan, .. } = &request;
@@ -294,7 +296,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
     let path = place(&directory)?;
     let meant = identity(&directory)?;
-    // It belongs to the tree outside, where nothing is read-only.
+    // The descriptor belongs to the outer tree, where nothing is read-only.
     drop(directory);
     if plan.backend == Backend::Namespaces {
         facts.mounted.processes_max =
@@ -307,9 +309,9 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     std::env::set_current_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let found = File::open(".").map_err(|error| format!("{}: {error}", path.display()))?;
     if identity(&found.into())? != meant {
-        return Err("the working directory is another one by now".to_owned());
+        return Err("the working directory was replaced".to_owned());
     }
-    kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
+    kernel::drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
     nix::sys::prctl::set_no_new_privs().map_err(|error| format!("new privileges: {error}"))?;
     facts.has_init = true;
     match fork_with_init()? {
@@ -324,7 +326,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
 }
 
-/// Puts in force what holds for this process, says so, and becomes the command.
+/// Puts the confinement of this process in force, reports it, and executes the command.
 fn become_command(
     control: &UnixStream,
     request: &Request,
@@ -334,9 +336,9 @@ fn become_command(
     let Request { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
     if plan.tier != Tier::None {
-        // They were dropped already, and what is checked is the kernel's word.
+        // Capabilities were dropped before; this checks the kernel's state.
         if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
-            return Err("capabilities are still there".to_owned());
+            return Err("capabilities were not dropped".to_owned());
         }
         let ahead = ahead.filter(|made| made.suit(plan));
         let is_ahead = ahead.is_some();
@@ -359,7 +361,7 @@ fn become_command(
         };
         let calls = filters.restrict()?;
         if !kernel::has_filter() || !nix::sys::prctl::get_no_new_privs().is_ok_and(|set| set) {
-            return Err("the kernel does not say that system calls are filtered".to_owned());
+            return Err("the kernel reports no system call filter".to_owned());
         }
         report["seccomp"] = json!({ "calls": calls });
         report["noNewPrivileges"] = json!(true);
@@ -378,13 +380,13 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// What is in force before the plan is.
+/// State in force before the plan is applied.
 #[derive(Debug)]
 struct Facts {
     shape: Shape,
     dies_with_parent: bool,
     closed: usize,
-    /// Whether a process of ours stays beside the command.
+    /// `true` if an init process of ours accompanies the command.
     has_init: bool,
     filters: Option<Filters>,
     mounted: Mounted,
@@ -419,109 +421,109 @@ impl Facts {
     }
 }
 
-/// Whether the one who made the namespace did what was asked for.
+/// Checks that bubblewrap created the requested namespaces.
 fn check_inner() -> Result<(), String> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let root = statvfs("/").map_err(|error| format!("/: {error}"))?;
     if nix::unistd::getpid().as_raw() == 1 && root.flags().contains(FsFlags::ST_RDONLY) {
         Ok(())
     } else {
-        Err("there is no namespace around the helper".to_owned())
+        Err("the helper is not in a namespace".to_owned())
     }
 }
 
-/// Where a folder is. One that was removed is nowhere.
+/// Path of an open folder. A removed folder is an error.
 fn place(directory: &OwnedFd) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let path = std::fs::read_link(link)
-        .map_err(|error| format!("the working directory is unknown: {error}"))?;
+        .map_err(|error| format!("cannot read the working directory: {error}"))?;
     if wire::is_plain(&path) { Ok(path) } else { Err("the working directory is gone".to_owned()) }
 }
 
 fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
     let file = directory.try_clone().map(File::from);
     let found = file.and_then(|file| file.metadata());
-    let found = found.map_err(|error| format!("the working directory is unknown: {error}"))?;
+    let found = found.map_err(|error| format!("cannot read the working directory: {error}"))?;
     Ok((found.dev(), found.ino()))
 }
 
-/// Lets the command be the only one that keeps the output open.
+/// Closes our copies of the output, so that only the command keeps it open.
 fn let_go_of_output() -> Result<(), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("output stays open: {error}");
+    let failed = |error: &dyn std::fmt::Display| format!("cannot close the output: {error}");
     let null = File::options().write(true).open("/dev/null").map_err(|error| failed(&error))?;
     dup2_stdout(&null).map_err(|error| failed(&error))?;
     dup2_stderr(&null).map_err(|error| failed(&error))
 }
 
-/// Bounds the processes of this user: in a namespace of users, those of the command only.
+/// Limits the number of processes of this user: in a user namespace, those of the command only.
 fn limit_user_processes(plan: &Plan) {
     if plan.processes_max == 0 {
         return;
     }
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NPROC) else { return };
-    // Outside of a namespace whatever else the user runs counts as well.
+    // Outside a namespace the user's other processes count as well.
     let share = if plan.tier == Tier::Full { 1 } else { 4 };
     let max = u64::from(plan.processes_max).saturating_mul(share).min(soft).min(hard);
-    // The super-user is not bound by it; there the namespace's own number is.
+    // The super-user is exempt from this limit; the namespace's own limit applies instead.
     setrlimit(Resource::RLIMIT_NPROC, max, max).ok();
 }
 
-/// Ties this process's life to that of the thread that started it.
+/// Terminates this process when the thread that started it ends.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Pid) -> Result<bool, String> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|error| format!("no parent-death signal: {error}"))?;
-    // It may have died before it could be asked for.
-    if getppid() == parent { Ok(true) } else { Err("the parent is gone".to_owned()) }
+    // The parent may have died before the call.
+    if getppid() == parent { Ok(true) } else { Err("the parent process has ended".to_owned()) }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn die_with(parent: Pid) -> Result<bool, String> {
-    if getppid() == parent { Ok(false) } else { Err("the parent is gone".to_owned()) }
+    if getppid() == parent { Ok(false) } else { Err("the parent process has ended".to_owned()) }
 }
 
-/// Undoes what our own parent may have ignored: `nohup`, or a shell that started us behind `&`.
+/// Restores signals that our parent ignored, as `nohup` or a shell's `&` does.
 fn reset_signals() -> Result<(), String> {
     for each in Signal::iterator() {
         if matches!(each, Signal::SIGKILL | Signal::SIGSTOP) {
             continue;
         }
         #[expect(unsafe_code, reason = "the only way to stop ignoring a signal")]
-        // SAFETY: the default action is no code of ours, so nothing can run in a handler.
+        // SAFETY: the default action runs no handler of ours.
         let reset = unsafe { signal(each, SigHandler::SigDfl) };
-        reset.map_err(|error| format!("{each} keeps its handler: {error}"))?;
+        reset.map_err(|error| format!("cannot reset {each}: {error}"))?;
     }
     Ok(())
 }
 
-/// Makes a file that may not grow further an error of the write, which can be reported, and not
-/// our end. Commands have the signal's default action again.
+/// Ignores `SIGXFSZ`, so that a file above the size limit is a write error that can be reported and
+/// does not end the process. Commands get the signal's default action back.
 pub fn survive_file_limits() {
     #[expect(unsafe_code, reason = "the only way to ignore a signal")]
-    // SAFETY: to ignore is no code of ours, so nothing can run in a handler.
+    // SAFETY: ignoring a signal runs no handler.
     let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
     if let Err(error) = ignored {
-        tracing::debug!(%error, "a file that grows too far ends this process");
+        tracing::debug!(%error, "cannot ignore SIGXFSZ: a file above the size limit will end this process");
     }
 }
 
-/// Closes everything but the standard streams and the report, and says how many that were.
+/// Closes every descriptor except the standard streams and `report`. Returns their number.
 pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     let entries = std::fs::read_dir(folder)
-        .map_err(|error| format!("open descriptors are unknown: {error}"))?;
+        .map_err(|error| format!("cannot list open descriptors: {error}"))?;
     let open: Vec<RawFd> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|&descriptor: &RawFd| descriptor > 2 && descriptor != report)
         .collect();
-    // The folder's own descriptor was among them and is closed by now.
+    // The descriptor of the folder itself is in the list and is already closed.
     Ok(open.into_iter().filter(|&descriptor| close(descriptor).is_ok()).count())
 }
 
-/// The path that starts our own binary even after it was replaced or removed.
+/// Path that starts our own binary even after it was replaced or removed.
 pub(crate) fn own_binary() -> std::io::Result<PathBuf> {
     let link = std::path::Path::new("/proc/self/exe");
-    // The child that follows this link shares our memory until it does, so it finds our binary.
+    // The child that follows this link shares our memory until then, so it resolves to our binary.
     if cfg!(target_os = "linux") && link.exists() {
         return Ok(link.to_owned());
     }

@@ -1,5 +1,5 @@
-//! The first process of a namespace: starts the command, buries its orphans, says how it ended,
-//! and ends whatever it has left behind.
+//! PID 1 of the sandbox namespace: starts the command, reaps orphans, reports the exit status and
+//! kills remaining processes.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -16,17 +16,16 @@ use nix::unistd::Pid;
 
 use crate::sandbox::wire::{self, Ended};
 
-/// How long what outlives the command may go on printing, if nobody says otherwise.
+/// Default grace period in which background processes of an ended command may continue to print.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What asks the command to end by itself.
+/// Control message that requests SIGTERM for the command.
 pub(crate) const POLITELY: &[u8] = b"term\n";
 
-/// Added to a signal's number to make a code of it.
+/// Offset added to a signal number to form an exit code.
 const SIGNALLED: i32 = 128;
 
-/// Keeps house until `command` and everything it has started has ended. Signals of children must
-/// be blocked already.
+/// Runs until `command` and all processes it started have ended. SIGCHLD must be blocked already.
 pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -37,7 +36,7 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
     let mut house = House { command, ended: None, killed: None };
     let mut until: Option<Instant> = None;
     loop {
-        // Before looking, so that nobody who ends meanwhile is missed.
+        // Cleared before reaping, so that no process that ends meanwhile is missed.
         while let Ok(Some(_)) = deaths.read_signal() {}
         let had_ended = house.ended.is_some();
         let is_alone = house.bury();
@@ -46,7 +45,7 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
                 Ended::Code(code) => format!("exited code {code}"),
                 Ended::Signal(signal) => format!("exited signal {signal}"),
             };
-            // Nobody listens any more when we were given up.
+            // The reader is gone if the run was abandoned.
             wire::say(control, &said).ok();
             until = Some(Instant::now() + GRACE);
         }
@@ -69,7 +68,7 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
         }
         match poll(&mut polled, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(format!("nothing to wait for: {error}")),
+            Err(error) => return Err(format!("cannot wait for children: {error}")),
         }
         let is_said = polled.get(1).is_some_and(|control| control.any() == Some(true));
         if is_said {
@@ -79,7 +78,7 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
             if word[..length].starts_with(POLITELY) && house.ended.is_none() {
                 House::ask_to_end();
             }
-            // Anything else, the end included: nobody waits for more.
+            // Anything else, including end of file: the run is abandoned.
             if word[..length] != *POLITELY {
                 house.kill();
             }
@@ -94,7 +93,7 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
-/// The signal of a child's end.
+/// Signal set with SIGCHLD.
 pub(crate) fn children() -> SigSet {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
@@ -104,12 +103,12 @@ pub(crate) fn children() -> SigSet {
 struct House {
     command: Pid,
     ended: Option<Ended>,
-    /// How many had to be killed, once that was begun.
+    /// Number of killed processes, once killing has begun.
     killed: Option<usize>,
 }
 
 impl House {
-    /// Waits for everybody who has ended. `true`: nobody is left.
+    /// Reaps every child that has ended. Returns `true` if none is left.
     fn bury(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -130,16 +129,16 @@ impl House {
     }
 
     fn ask_to_end() {
-        // There may be nobody any more.
+        // There may be no process left.
         let everybody = Pid::from_raw(-1);
         let _ = kill(everybody, Signal::SIGTERM);
         let _ = kill(everybody, Signal::SIGCONT);
     }
 
-    /// Kills everybody else in the namespace, which only its first process survives.
+    /// Kills all other processes in the namespace; PID 1 itself is exempt.
     fn kill(&mut self) {
         self.killed.get_or_insert(0);
-        // There may be nobody any more.
+        // There may be no process left.
         let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     }
 }

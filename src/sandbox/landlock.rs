@@ -1,11 +1,12 @@
-//! Landlock: what a command and its children may open, connect to and signal.
+//! Landlock rules: files that a command and its children may open, ports they may connect to and
+//! processes they may signal.
 //!
-//! What the policy needs is required, and the kernel's answer is compared with it: a kernel that
-//! can do less does not run the command.
+//! What the policy needs is required and compared with the kernel's answer: a kernel that supports
+//! less does not run the command.
 //!
-//! Rules only add, so what must not be read is spared by a rule for everything beside it. That is
-//! most of the work, and most of it is the same for the next command: a helper that waits makes the
-//! rules of the last plan, and they count if they would be made the same again.
+//! Landlock rules only add rights, so hiding a path needs a rule for each of its siblings. This is
+//! most of the work, and mostly the same for the next command: a waiting helper makes the rules of
+//! the last plan in advance. They are used if making them again would give the same rules.
 
 mod seen;
 
@@ -28,44 +29,44 @@ use crate::sandbox::plan::{Plan, Tier};
 
 use seen::{Entry, Seen};
 
-/// The oldest version that can do what the policy needs: to control truncation and links.
+/// Oldest ABI that supports the policy: control of truncation and links.
 const NEEDED: ABI = ABI::V3;
 
-/// The newest version that is made use of where it is there.
+/// Newest ABI whose features are used.
 const KNOWN: ABI = ABI::V6;
 
-/// Entries of a folder beside a hidden one that are opened one by one.
+/// Maximum number of siblings of a hidden path that get rules of their own.
 const SIBLINGS_MAX: usize = 4000;
 
-/// Devices that any program may use.
+/// Devices that every program may use.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// What the kernel has put in force.
+/// Restrictions put in force by the kernel.
 #[derive(Debug)]
 pub(crate) struct InForce {
-    /// The version that was used.
+    /// Landlock ABI version in use.
     pub(crate) version: i64,
-    /// Whether everything that was asked for is in force, also what is not needed.
+    /// `true` if all requested restrictions are in force, including optional ones.
     pub(crate) is_whole: bool,
-    /// Whether connections are refused.
+    /// `true` if TCP connections are refused.
     pub(crate) tcp: bool,
-    /// Hidden paths that could not be hidden.
+    /// Number of paths that could not be hidden.
     pub(crate) exposed: usize,
 }
 
-/// Rules that are made and not in force.
+/// Prepared rules, not in force yet.
 #[derive(Debug)]
 pub(crate) struct Made {
     ruleset: RulesetCreated,
     tcp: bool,
     exposed: usize,
     subject: Subject,
-    /// None: they were made for now.
+    /// Files that the rules were made from. `None` for rules made on demand.
     seen: Option<Seen>,
 }
 
-/// What of a plan its rules depend on.
+/// Parts of a plan that determine its rules.
 #[derive(Debug, PartialEq, Eq)]
 struct Subject {
     tier: Tier,
@@ -73,9 +74,10 @@ struct Subject {
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
     masked: Vec<PathBuf>,
-    /// What must not be read and can be spared.
+    /// Unreadable paths that are excluded from the rules.
     spared: BTreeSet<PathBuf>,
-    /// How many paths cannot be spared: the folder around them may be written, and so read.
+    /// Number of unreadable paths that cannot be excluded, because the folder around them is
+    /// writable and thus readable.
     inside: usize,
 }
 
@@ -97,23 +99,23 @@ impl Subject {
     }
 }
 
-/// Makes the rules of `plan` ahead of it, and notes what they were made from.
+/// Makes the rules of `plan` in advance, and records the files they were made from.
 pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
     make(Subject::of(plan), Some(Seen::begin(SIBLINGS_MAX)), Path::new("/"))
 }
 
-/// Makes the rules of `plan`.
+/// Makes the rules of `plan` on demand.
 pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
     make(Subject::of(plan), None, Path::new("/"))
 }
 
 fn failed(error: &dyn std::fmt::Display) -> String {
-    format!("Landlock is not in force: {error}")
+    format!("cannot enforce Landlock: {error}")
 }
 
 /// Makes rules for everything below `top`.
 fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String> {
-    // With a network of its own, its loopback is nobody else's.
+    // The loopback of a separate network namespace is reachable for the command only.
     let tcp = !subject.network && subject.tier == Tier::Reduced;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -136,21 +138,21 @@ fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String
 }
 
 impl Made {
-    /// Whether these are the rules that would be made for `plan` now. Never of rules that were not
-    /// made ahead.
+    /// Returns `true` if making rules for `plan` now would give these rules. Always `false` for
+    /// rules made on demand.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
         self.subject == Subject::of(plan) && self.seen.as_ref().is_some_and(Seen::still_holds)
     }
 
-    /// Restricts this process for good.
+    /// Restricts this process permanently.
     pub(crate) fn enforce(self) -> Result<InForce, String> {
         let Made { ruleset, tcp, exposed, .. } = self;
         let status = ruleset.restrict_self().map_err(|error| failed(&error))?;
         let LandlockStatus::Available { effective_abi, .. } = status.landlock else {
-            return Err(failed(&"the kernel has none"));
+            return Err(failed(&"the kernel does not support it"));
         };
         if status.ruleset == RulesetStatus::NotEnforced || effective_abi < NEEDED {
-            return Err(failed(&"the kernel does less than is needed"));
+            return Err(failed(&"the kernel supports an ABI that is too old"));
         }
         Ok(InForce {
             version: i64::from(effective_abi as i32),
@@ -161,14 +163,13 @@ impl Made {
     }
 }
 
-/// Makes a circle that signals do not leave, around this process and its children. `false`: the
-/// kernel cannot, or it did not work.
+/// Creates a signal scope around this process and its children. Returns `false` if the kernel does
+/// not support it or it has no effect.
 ///
-/// Whoever is inside can then be signalled all at once, and nobody else.
+/// All processes inside can then be signalled at once, without reaching others.
 pub(crate) fn enclose() -> bool {
     let Ok(root) = PathFd::new("/") else { return false };
-    // To link and to rename from folder to folder is denied by every circle that does not say
-    // otherwise.
+    // Every domain denies linking and renaming between folders unless it grants them.
     let enclosed = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(Scope::Signal)
@@ -176,13 +177,13 @@ pub(crate) fn enclose() -> bool {
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rule(PathBeneath::new(root, AccessFs::Refer)))
         .and_then(RulesetCreated::restrict_self);
-    // What matters is what happens: the one that started us is outside.
+    // Verified by effect: the parent process is outside the scope.
     enclosed.is_ok() && kill(getppid(), None) == Err(Errno::EPERM)
 }
 
 struct Rules {
     ruleset: RulesetCreated,
-    /// Notes what is looked at, if the rules are made ahead.
+    /// Records the files read, if the rules are made in advance.
     seen: Option<Seen>,
 }
 
@@ -190,7 +191,7 @@ impl Rules {
     fn readable(&mut self, subject: &Subject, top: &Path) -> io::Result<usize> {
         let read = AccessFs::from_read(KNOWN);
         if subject.tier == Tier::Full {
-            // What must not be read is not there.
+            // Unreadable paths get no rule.
             self.add(top, read)?;
             return Ok(0);
         }
@@ -204,7 +205,7 @@ impl Rules {
         Ok(exposed)
     }
 
-    /// Makes everything below `folder` readable, except what is spared.
+    /// Makes everything below `folder` readable, except the excluded paths.
     fn around(
         &mut self,
         folder: &Path,
@@ -214,13 +215,13 @@ impl Rules {
         if let Some(seen) = &mut self.seen {
             seen.folder(folder);
         }
-        // To list the folders on the way is no secret.
+        // The names in the parent folders are not secret.
         self.add_known(folder, AccessFs::ReadDir.into(), true)?;
         let entries = seen::list(folder, SIBLINGS_MAX)?;
         if let Some(seen) = &mut self.seen {
             seen.listed(entries.as_deref());
         }
-        // Who cannot list it cannot be shown what is in it.
+        // A folder that cannot be listed exposes no entries.
         let Some(entries) = entries else { return Ok(()) };
         if entries.len() > SIBLINGS_MAX {
             *exposed += spared.iter().filter(|path| path.starts_with(folder)).count();
@@ -250,7 +251,7 @@ impl Rules {
             self.add(Path::new(device), all)?;
         }
         if subject.tier == Tier::Full {
-            // Folders and terminals of its own.
+            // Folders and terminals of the namespace.
             let own = ["/dev/shm", "/dev/pts", "/dev/ptmx"].map(PathBuf::from);
             for path in subject.masked.iter().chain(&own) {
                 self.add(path, all)?;
@@ -259,7 +260,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds a rule. What has vanished meanwhile, or cannot be opened, needs none.
+    /// Adds a rule. A path that has vanished or cannot be opened needs none.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
         let opened = seen::open(path);
         if let Some(opened) = &opened {
@@ -272,8 +273,8 @@ impl Rules {
         Ok(())
     }
 
-    /// The same where it is known whether it is a folder. A rule that does not fit what is there
-    /// by now is refused by the kernel.
+    /// Adds a rule for a path that is known to be a folder or not. The kernel rejects a rule that
+    /// does not fit the current file.
     fn add_known(
         &mut self,
         path: &Path,

@@ -1,20 +1,20 @@
-//! Output while it happens: pieces of valid UTF-8, joined so that there are few of them.
+//! Live output: pieces of valid UTF-8, joined to limit their number.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Pieces are at least this far apart.
+/// Minimum interval between pieces.
 const INTERVAL: Duration = Duration::from_millis(30);
 
-/// A piece is not larger; of more only the newest is shown.
+/// Maximum size of a piece in bytes; of longer output only the newest part is shown.
 const PIECE_BYTES_MAX: usize = 8 << 10;
 
 /// Collects bytes into pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pending: Vec<u8>,
-    /// When the next piece may be shown. Nothing was shown yet if there is no such time.
+    /// Earliest time of the next piece. `None` before the first piece.
     next: Option<Instant>,
 }
 
@@ -27,12 +27,12 @@ impl Live {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// When the next piece is due, if there is anything.
+    /// Time when the next piece is due, if there is any output.
     pub(crate) fn due(&self) -> Option<Instant> {
         if self.pending.is_empty() { None } else { self.next }
     }
 
-    /// The next piece. A code point that is not whole waits for its rest, except at the end.
+    /// Next piece. An incomplete code point waits for its rest, except at the end.
     pub(crate) fn take(&mut self, is_end: bool) -> Option<String> {
         self.next = Some(Instant::now() + INTERVAL);
         let whole = if is_end { self.pending.len() } else { whole_code_points(&self.pending) };
@@ -45,7 +45,7 @@ impl Live {
     }
 }
 
-/// How many bytes there are before a code point at the end that is not whole.
+/// Number of bytes before an incomplete code point at the end.
 fn whole_code_points(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     for at in (from..bytes.len()).rev() {

@@ -1,8 +1,8 @@
-//! Namespaces of our own, and the file system that a command sees in them.
+//! Namespaces created by the helper, and the file system of a command in them.
 //!
-//! The tree stays where it is and becomes read-only as a whole; what may be written is put over
-//! its own place again, what must not be seen is covered. Copies of what stays visible are taken
-//! before anything is covered, and all of it happens before the command's first process exists.
+//! The whole tree becomes read-only in place; writable paths are mounted over themselves again, and
+//! hidden paths are covered. Copies of visible paths are made before anything is covered. All of
+//! this precedes the command's first process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -18,31 +18,30 @@ use nix::unistd::{getegid, geteuid};
 use crate::sandbox::kernel;
 use crate::sandbox::plan::Plan;
 
-/// Bytes that a folder in memory may hold.
+/// Mount options of a folder in memory, with its size limit.
 const MEMORY: &str = "size=1g,mode=1777";
 
-/// Devices that a command gets.
+/// Devices of a command.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// What a system without a classical file system links its programs to, in a folder that is
-/// covered.
+/// Links to programs on systems without a classical file system, in a folder that is covered.
 const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
-/// Where names of the network are configured, often a link into a folder that is covered.
+/// Name resolver configuration, often a link into a folder that is covered.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// What was put in force.
+/// Mounts and namespaces in force.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mounted {
     pub(crate) namespaces: Vec<&'static str>,
-    /// Whether the command sees processes of its own namespace only.
+    /// `true` if the command sees only processes of its own namespace.
     pub(crate) own_processes: bool,
     pub(crate) writable: usize,
     pub(crate) read_only: usize,
     pub(crate) pinned: usize,
     pub(crate) hidden: usize,
     pub(crate) masked: usize,
-    /// Whether the limit of processes is in force.
+    /// Process limit in force, if any.
     pub(crate) processes_max: Option<u32>,
 }
 
@@ -60,37 +59,37 @@ pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
         flags |= CloneFlags::CLONE_NEWNET;
         names.push("net");
     }
-    unshare(flags).map_err(|error| format!("no namespaces: {error}"))?;
-    // The same user as outside, and nobody else.
+    unshare(flags).map_err(|error| format!("cannot create namespaces: {error}"))?;
+    // The user id stays the same, and no other user is mapped.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
     write("/proc/self/gid_map", &format!("{gid} {gid} 1"))?;
-    // Until the command comes, what is mounted outside appears here as well.
+    // Until the command starts, mounts made outside appear here as well.
     propagate(MsFlags::MS_SLAVE)?;
     Ok(names)
 }
 
 fn propagate(how: MsFlags) -> Result<(), String> {
     mount(None::<&str>, "/", None::<&str>, how | MsFlags::MS_REC, None::<&str>)
-        .map_err(|error| format!("mounts are not separated: {error}"))
+        .map_err(|error| format!("cannot separate mounts: {error}"))
 }
 
 fn write(path: &str, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Shows only processes of this namespace. To be called by its first one.
+/// Mounts a `/proc` with processes of this namespace only. Must be called by its first process.
 ///
-/// A container may cover parts of its own `/proc`, and then the kernel gives nobody a new one. The
-/// old one stays, read-only: the user namespace and Landlock keep others' secrets in it closed.
+/// If a container covers parts of its own `/proc`, the kernel refuses a new one. The old one stays,
+/// read-only: the user namespace and Landlock deny access to other processes' secrets in it.
 pub(crate) fn own_processes() -> bool {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).is_ok()
 }
 
-/// Bounds how many processes there can be at a time, where the kernel counts them by namespace.
+/// Limits the number of concurrent processes, where the kernel counts them per namespace.
 pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
-    /// Before this version it is the whole machine's number.
+    /// Before this kernel version the limit applies to the whole machine.
     const SINCE: (u32, u32) = (6, 14);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let mut parts = release.split(['.', '-']).map(str::parse::<u32>);
@@ -101,7 +100,7 @@ pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
     fs::write("/proc/sys/kernel/pid_max", max.to_string()).is_ok().then_some(max)
 }
 
-/// Arranges the file system as planned. To be called by the namespace's first process.
+/// Mounts the file system as planned. Must be called by the namespace's first process.
 pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
     let at = |path: &Path| {
         let path = path.display().to_string();
@@ -124,7 +123,7 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
-    // In their order, a folder comes before what is in it.
+    // Sorted, a folder precedes its content.
     for (path, is_read_only) in fixed {
         let Some(tree) = existing(kernel::clone_tree(path)).map_err(at(path))? else { continue };
         if is_read_only {
@@ -142,7 +141,7 @@ fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path != root && path.starts_with(root))
 }
 
-/// What is there. What is not there needs no mount.
+/// Maps "not found" to `None`: a missing path needs no mount.
 fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -151,16 +150,16 @@ fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Folders to cover, without those that are covered with another one.
+/// Folders to cover, without those inside another covered folder.
 fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
     let all = &plan.masked;
     let outermost = |path: &&PathBuf| !is_below(path, all) && path.is_dir();
     all.iter().filter(outermost).map(PathBuf::as_path)
 }
 
-/// Copies of what is put back after everything is read-only and covered.
+/// Copies of paths that are mounted again after the tree is read-only and covered.
 struct Kept {
-    /// Parents before what is in them.
+    /// Sorted: parents before their content.
     trees: BTreeMap<PathBuf, (OwnedFd, bool)>,
     links: Vec<(PathBuf, PathBuf)>,
 }
@@ -198,16 +197,16 @@ impl Kept {
     }
 }
 
-/// What comes over the read-only tree.
+/// Mount placed over the read-only tree.
 enum Layer {
-    /// Something that nobody can read.
+    /// An unreadable file or folder.
     Nothing(OwnedFd),
-    /// A copy of what was there, and whether it can be written.
+    /// Copy of the original, and `true` if it is writable.
     Copy(OwnedFd, bool),
 }
 
-/// Lays what is kept and what is hidden over the tree, folders before what is in them: so a secret
-/// in a root is covered, and what is kept below a hidden folder is open in it.
+/// Mounts visible and hidden paths over the tree, parents before children. A secret in a root is
+/// covered, and a visible path below a hidden folder stays accessible.
 fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Result<(), String> {
     let Kept { trees, links } = kept;
     let trees =
@@ -240,7 +239,7 @@ fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Re
         }
     }
     for path in ways {
-        // Only the way to what is in it was made, and stays as it is.
+        // Only the mount point of a child was created; it stays read-only.
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         let flags = flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)
@@ -253,7 +252,7 @@ fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Re
 }
 
 fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
-    // A program that runs with its owner's rights does not, here.
+    // Set-user-id programs run without their owner's rights here.
     let flags = kernel::NO_SETUID | kernel::NO_DEVICES;
     let flags = if is_writable { flags } else { flags | kernel::READ_ONLY };
     kernel::restrict_tree(tree.as_fd(), flags)?;
@@ -261,7 +260,7 @@ fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
     kernel::attach_tree(tree.as_fd(), path)
 }
 
-/// Makes something to mount on, where a covered folder has nothing.
+/// Creates a mount point in a covered folder.
 fn make_place(path: &Path, tree: impl AsFd) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(());
@@ -283,9 +282,9 @@ fn memory(folder: &Path) -> nix::Result<()> {
     mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))
 }
 
-/// Something that nobody can read for each hidden path that there is.
+/// An unreadable cover for each hidden path that exists.
 fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
-    let failed = |error: io::Error| format!("nothing to cover secrets with: {error}");
+    let failed = |error: io::Error| format!("cannot create covers for secrets: {error}");
     let mut covered = Vec::new();
     for path in &plan.hidden {
         let Some(found) = existing(fs::symlink_metadata(path))
@@ -293,7 +292,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
         else {
             continue;
         };
-        // What a link leads to is a path of its own.
+        // The target of a link has a path of its own.
         if !found.is_symlink() {
             covered.push((path, found.is_dir()));
         }
@@ -301,7 +300,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     if covered.is_empty() {
         return Ok(Vec::new());
     }
-    // In a place that is covered itself in a moment, by the command's own devices.
+    // `/dev` is covered with the command's own devices afterwards.
     let place = Path::new("/dev");
     memory(place).map_err(|error| failed(error.into()))?;
     let (file, folder) = (place.join("file"), place.join("folder"));
@@ -318,11 +317,11 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     covered.into_iter().map(take).collect::<io::Result<_>>().map_err(failed)
 }
 
-/// Covers a path, unless what is above it is covered already.
+/// Covers a path, unless a parent is covered already.
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),
-        // Nobody sees into a folder that is covered.
+        // Content of a covered folder is not accessible.
         Err(error)
             if matches!(
                 error.kind(),
@@ -335,7 +334,7 @@ fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Copies of the devices that a command gets.
+/// Copies of the devices of a command.
 fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     let take = |name: &'static str| {
         let path = Path::new("/dev").join(name);
@@ -346,7 +345,7 @@ fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     DEVICES.into_iter().filter_map(take).collect()
 }
 
-/// A `/dev` with nothing in it that leads to hardware or to other terminals.
+/// Mounts a `/dev` without access to hardware or to other terminals.
 fn own_devices(devices: Vec<(&'static str, OwnedFd)>) -> io::Result<()> {
     let dev = Path::new("/dev");
     let none = None::<&str>;

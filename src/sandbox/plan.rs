@@ -1,24 +1,24 @@
-//! What one command is confined to, as plain data.
+//! Confinement of one command, as plain data.
 //!
-//! It is made before the command starts, sent to the helper, and put in force there.
+//! The plan is made before the command starts, sent to the helper, and put in force there.
 
 use std::path::PathBuf;
 
 use crate::sandbox::wire::is_plain;
 
-/// How much of a confinement a host can give.
+/// Degree of confinement that a host supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// Nothing is confined.
+    /// No confinement.
     None,
-    /// Landlock and seccomp; protected files are looked at afterwards.
+    /// Landlock and seccomp; protected files are checked after each command.
     Reduced,
-    /// Namespaces and mounts as well.
+    /// Also namespaces and mounts.
     Full,
 }
 
 impl Tier {
-    /// `none`, `reduced` or `full`.
+    /// Name of the tier: `none`, `reduced` or `full`.
     pub fn as_str(self) -> &'static str {
         match self {
             Tier::None => "none",
@@ -32,25 +32,25 @@ impl Tier {
     }
 }
 
-/// What puts a confinement in force.
+/// Mechanism that puts a confinement in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// Namespaces of our own, Landlock and seccomp.
+    /// Namespaces created by the helper, Landlock and seccomp.
     Namespaces,
-    /// Namespaces that bubblewrap makes, with Landlock and seccomp inside.
+    /// Namespaces created by bubblewrap, with Landlock and seccomp inside.
     Bubblewrap,
     /// Landlock and seccomp.
     Landlock,
-    /// Nothing.
+    /// No confinement.
     Nothing,
 }
 
 impl Backend {
-    /// All of them, the strongest first.
+    /// All backends, the strongest first.
     pub const ALL: [Backend; 4] =
         [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock, Backend::Nothing];
 
-    /// `namespaces`, `bubblewrap`, `landlock` or `nothing`.
+    /// Name of the backend: `namespaces`, `bubblewrap`, `landlock` or `nothing`.
     pub fn as_str(self) -> &'static str {
         match self {
             Backend::Namespaces => "namespaces",
@@ -64,7 +64,7 @@ impl Backend {
         Backend::ALL.into_iter().find(|backend| backend.as_str() == name)
     }
 
-    /// What it amounts to.
+    /// Tier that the backend provides.
     pub fn tier(self) -> Tier {
         match self {
             Backend::Namespaces | Backend::Bubblewrap => Tier::Full,
@@ -74,34 +74,35 @@ impl Backend {
     }
 }
 
-/// What one command is confined to: plain data, made before it starts, put in force by the helper.
+/// Confinement of one command: plain data, made before the command starts, put in force by the
+/// helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What must be in force, or there is no command.
+    /// Required tier; without it the command does not run.
     pub(crate) tier: Tier,
-    /// What puts it in force.
+    /// Backend that puts the plan in force.
     pub(crate) backend: Backend,
-    /// Roots opened for writing: absolute, resolved. The call's own temporary folder is one.
+    /// Writable roots: absolute and resolved, including the call's temporary folder.
     pub(crate) writable: Vec<PathBuf>,
-    /// Folders and files that stay visible where they lie below a masked one.
+    /// Folders and files that stay visible below a masked folder.
     pub(crate) visible: Vec<PathBuf>,
-    /// Folders that the command gets empty ones of its own in place of.
+    /// Folders replaced by empty ones.
     pub(crate) masked: Vec<PathBuf>,
     /// Existing control files and folders below `writable` that stay read-only.
     pub(crate) read_only: Vec<PathBuf>,
-    /// Folders between a writable root and one of those: bound onto themselves, so that no rename
-    /// of an ancestor frees them.
+    /// Folders between a writable root and a read-only path. They are bind-mounted onto themselves,
+    /// so that renaming a parent does not unprotect the path.
     pub(crate) pinned: Vec<PathBuf>,
-    /// Secret files and folders of credentials that must not be readable.
+    /// Secret files and credential folders that must not be readable.
     pub(crate) hidden: Vec<PathBuf>,
-    /// Whether the host's network is inherited.
+    /// `true` if the command has the host's network.
     pub(crate) network: bool,
-    /// How many processes and threads it may have.
+    /// Maximum number of processes and threads.
     pub(crate) processes_max: u32,
 }
 
 impl Plan {
-    /// Nothing confined.
+    /// Plan without confinement.
     pub(crate) fn open() -> Plan {
         Plan {
             tier: Tier::None,
@@ -117,8 +118,7 @@ impl Plan {
         }
     }
 
-    /// Whether it can be put in force as it is written: no path depends on where it is read, and
-    /// the whole tree is not writable.
+    /// Returns `true` if all paths are absolute and normalised and the whole tree is not writable.
     pub(crate) fn is_sound(&self) -> bool {
         let Plan { tier, backend, writable, visible, masked, read_only, pinned, hidden, .. } = self;
         let lists = [writable, visible, masked, read_only, pinned, hidden];

@@ -1,4 +1,4 @@
-//! From what a call was permitted to run within to the plan of its confinement.
+//! Derives the plan of a command from its permitted confinement.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::sandbox::plan::{Plan, Tier};
 use crate::sandbox::wire::is_plain;
 use crate::sandbox::{RunError, Sandbox, Spawn};
 
-/// Profiles by their names, one file each.
+/// Profiles by name, one file each.
 const PROFILES: [&str; 3] = [
     include_str!("../../sandbox-profiles/off.toml"),
     include_str!("../../sandbox-profiles/read-only.toml"),
@@ -19,20 +19,20 @@ const PROFILES: [&str; 3] = [
 
 const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
 
-/// What surrounds the commands of a session.
+/// Paths of the session and the user that affect the confinement of commands.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// Folders of the session: they stay visible wherever they are.
+    /// Folders of the session: always visible.
     pub roots: Vec<PathBuf>,
-    /// Further folders that commands may write where they may write at all.
+    /// Additional folders that are writable for commands with write access.
     pub also_writable: Vec<PathBuf>,
-    /// Our own folders, which no command may look into or change.
+    /// Folders of posse, which no command can read or change.
     pub own: Vec<PathBuf>,
-    /// The user's home directory.
+    /// Home directory of the user.
     pub home: Option<PathBuf>,
-    /// Where the user's services have their sockets.
+    /// Folder with the sockets of the user's services.
     pub runtime_dir: Option<PathBuf>,
-    /// Files with names of secrets that commands may read all the same.
+    /// Files named like secrets that commands may read.
     pub readable_secrets: Vec<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ struct Places {
 struct Place {
     path: Option<PathBuf>,
     variable: Option<String>,
-    /// Only where it costs nothing.
+    /// Masked on the full tier only, where masking is cheap.
     #[serde(default)]
     full_tier_only: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
@@ -87,7 +87,7 @@ fn data() -> Result<&'static Data, RunError> {
         Ok(Data { profiles, places })
     };
     let data = DATA.get_or_init(read);
-    data.as_ref().map_err(|error| not_prepared(format!("the sandbox profiles are broken: {error}")))
+    data.as_ref().map_err(|error| not_prepared(format!("cannot parse the sandbox profiles: {error}")))
 }
 
 fn not_prepared(reason: String) -> RunError {
@@ -107,18 +107,18 @@ impl Place {
     }
 }
 
-/// A path without links in it, if there is anything.
+/// Resolves all links. `None` if the path does not exist.
 fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
 }
 
 impl Sandbox {
-    /// What was found out about this host does not hold.
+    /// Discards the cached backend of this host after it failed.
     pub(crate) fn distrust(&self) {
         self.probe.distrust();
     }
 
-    /// What `spawn` is confined to.
+    /// Plan for the confinement of `spawn`.
     pub(crate) fn plan(
         &self,
         spawn: &Spawn,
@@ -128,7 +128,7 @@ impl Sandbox {
         let data = data()?;
         let name = spawn.confinement.profile.as_str();
         let Some(profile) = data.profiles.iter().find(|profile| profile.name == name) else {
-            return Err(not_prepared(format!("there is no sandbox profile {name:?}")));
+            return Err(not_prepared(format!("unknown sandbox profile {name:?}")));
         };
         let backend = self.backend();
         if profile.writes == Writes::Anywhere || backend.tier() == Tier::None {
@@ -137,12 +137,12 @@ impl Sandbox {
         let mut writable = vec![scratch.to_owned()];
         if profile.writes == Writes::Roots {
             writable.extend(spawn.confinement.writable_roots.iter().map(PathBuf::from));
-            // One that is not there is nothing that could be written.
+            // A missing folder cannot be written to.
             let also = &self.surroundings.also_writable;
             writable.extend(also.iter().filter(|folder| folder.is_dir()).cloned());
         }
         let writable = writable.iter().map(|root| {
-            let why = || not_prepared(format!("{} cannot be opened", root.display()));
+            let why = || not_prepared(format!("cannot open {}", root.display()));
             resolved(root).ok_or_else(why)
         });
         let writable: Vec<PathBuf> = writable.collect::<Result<_, _>>()?;

@@ -1,9 +1,9 @@
-//! What this host can confine with, found out by trying.
+//! Detects the sandbox backend of this host by trial.
 //!
-//! Files that say what a kernel offers are wrong in containers and on other kernels that imitate
-//! Linux; only a command that ran within a confinement shows that there is one. The answer counts
-//! until the machine is started anew or our binary changes, and is kept in the state directory,
-//! where no command can write. Enforcement does not depend on it: each helper reports for itself.
+//! Files that describe kernel features are wrong in containers and on kernels that imitate Linux;
+//! only a command that ran under a confinement proves it. The result is valid until the machine
+//! reboots or our binary changes. It is cached in the state directory, where no command can write.
+//! Enforcement does not depend on it: each helper reports what is in force.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -23,48 +23,48 @@ use crate::sandbox::helper::{self, Shape};
 use crate::sandbox::plan::{Backend, Plan};
 use crate::sandbox::wire::{self, Line, Request};
 
-/// How long one way of confining may take to show that it works.
+/// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
-/// The name of the file with the answer.
+/// Name of the cache file.
 const FILE: &str = "sandbox-backend";
 
-/// Bytes of such a file.
+/// Maximum size of the cache file in bytes.
 const FILE_BYTES_MAX: u64 = 512;
 
-/// How to find out what commands are confined by.
+/// Selection of the backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// The strongest that works here. The answer is kept in this folder of ours, if there is one.
+    /// The strongest backend that works here. The result is cached in this folder, if any.
     Strongest {
         /// The state directory.
         kept_in: Option<PathBuf>,
     },
-    /// This one; if it does not work, commands do not run.
+    /// This backend; if it does not work, commands do not run.
     Exactly(Backend),
 }
 
-/// What was found out.
+/// Result of the detection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What commands are confined by.
+    /// Selected backend.
     pub backend: Backend,
-    /// What was tried on the way, strongest first. Empty if the answer was known.
+    /// Backends tried, strongest first. Empty if the result was cached.
     pub tried: Vec<Tried>,
 }
 
-/// A way of confining that was tried.
+/// Trial of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// Which one.
+    /// Backend.
     pub backend: Backend,
-    /// Why it does not work; none if it does.
+    /// Error, or `None` if the backend works.
     pub failure: Option<String>,
-    /// What it reported as enforced, as JSON text.
+    /// Confinement that was reported as enforced, as JSON text.
     pub report: Option<String>,
 }
 
-/// The question and its answer.
+/// Backend selection and its result.
 #[derive(Debug)]
 pub(crate) struct Probe {
     wanted: Wanted,
@@ -76,7 +76,7 @@ impl Probe {
         Probe { wanted, found: Mutex::new(None) }
     }
 
-    /// The answer, found out the first time.
+    /// Result, detected on the first call.
     pub(crate) fn found(&self, helper: &Path) -> Found {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get_or_insert_with(|| self.find(helper)).clone()
@@ -97,13 +97,13 @@ impl Probe {
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Err(error) = remember(folder, name, found.backend)
         {
-            tracing::debug!(%error, "what confines commands is found out again next time");
+            tracing::debug!(%error, "cannot cache the sandbox backend");
         }
         found
     }
 
-    /// Forgets an answer that turned out to be wrong. It still counts for this process: what was
-    /// promised is enforced, or nothing runs.
+    /// Deletes a cached result that turned out to be wrong. This process keeps using it: the
+    /// promised tier is enforced, or no command runs.
     pub(crate) fn distrust(&self) {
         if let Wanted::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::remove_file(folder.join(FILE)).ok();
@@ -111,7 +111,7 @@ impl Probe {
     }
 }
 
-/// Tries every way, the strongest first, until one works.
+/// Tries every backend, strongest first, until one works.
 pub(crate) fn strongest(helper: &Path) -> Found {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
@@ -134,10 +134,10 @@ pub(crate) fn strongest(helper: &Path) -> Found {
     Found { backend: Backend::Nothing, tried }
 }
 
-/// Runs a command that does nothing within a confinement, and returns what was reported.
+/// Runs a no-op command under a backend and returns its report.
 pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
     let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
-    let place = place.map_err(|error| format!("no temporary folder: {error}"))?;
+    let place = place.map_err(|error| format!("cannot create a temporary folder: {error}"))?;
     let folder = fs::canonicalize(place.path()).map_err(|error| error.to_string())?;
     let plan = Plan {
         tier: backend.tier(),
@@ -150,7 +150,7 @@ pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String>
     };
     let program = ["/bin/true", "/usr/bin/true", "/bin/sh"].map(PathBuf::from);
     let program = program.into_iter().find(|path| path.is_file());
-    let program = program.ok_or("there is no program to try it with")?;
+    let program = program.ok_or("found no program for the trial")?;
     let arguments = if program.ends_with("sh") { vec!["-c".into(), ":".into()] } else { vec![] };
     let request = Request { plan, program, arguments, environment: Vec::new() };
     let directory = File::open(&folder).map_err(|error| error.to_string())?;
@@ -161,7 +161,7 @@ pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String>
     let ended = reap(&mut child);
     match (reported?, ended?) {
         (report, true) => Ok(report),
-        (_, false) => Err("a command that does nothing failed in it".to_owned()),
+        (_, false) => Err("the trial command failed".to_owned()),
     }
 }
 
@@ -174,7 +174,7 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     if plan.backend == Backend::Bubblewrap {
         command.process_group(0);
     } else {
-        // It makes a session of its own, which the first of a group cannot.
+        // The helper calls `setsid`, which fails for the leader of a process group.
         command.arg0("posse");
     }
     command
@@ -186,12 +186,12 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
         .stdin(Stdio::from(control_end))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    command.spawn().map_err(|error| format!("it cannot be started: {error}"))
+    command.spawn().map_err(|error| format!("cannot start the helper: {error}"))
 }
 
-/// Tells the helper what to do, and listens until it has nothing more to say.
+/// Sends the request to the helper and reads its answers until it closes the socket.
 fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result<String, String> {
-    let failed = |error: io::Error| format!("the helper does not answer: {error}");
+    let failed = |error: io::Error| format!("cannot reach the helper: {error}");
     control.set_read_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     control.set_write_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     let sent = request.send(control, directory.as_fd());
@@ -208,11 +208,11 @@ fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result
     match (report, sent.and(heard.map(drop))) {
         (Some(report), Ok(())) => Ok(report),
         (_, Err(error)) => Err(failed(error)),
-        (None, Ok(())) => Err("nothing was reported as enforced".to_owned()),
+        (None, Ok(())) => Err("the helper reported no confinement".to_owned()),
     }
 }
 
-/// Waits for a trial's end, and says whether it went well.
+/// Waits for the end of a trial. Returns `true` if it succeeded.
 fn reap(child: &mut Child) -> Result<bool, String> {
     let begin = Instant::now();
     loop {
@@ -224,14 +224,14 @@ fn reap(child: &mut Child) -> Result<bool, String> {
             Ok(None) => {
                 child.kill().ok();
                 child.wait().ok();
-                return Err("it does not end".to_owned());
+                return Err("the trial command did not end".to_owned());
             }
             Err(error) => return Err(error.to_string()),
         }
     }
 }
 
-/// What an answer counts for: this start of the machine, this binary and this user.
+/// Scope of a cached result: this boot, this binary and this user.
 fn identity(helper: &Path) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let binary = fs::metadata(helper).ok()?;
@@ -248,7 +248,7 @@ fn identity(helper: &Path) -> Option<String> {
     ))
 }
 
-/// The answer of an earlier process, if nobody else can have written it.
+/// Cached result, if no other user can have written the file.
 fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -264,7 +264,7 @@ fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
-    // That nothing works is worth another try: somebody may have mended it.
+    // A cached "nothing" is tried again: the host may have been repaired.
     Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
 }
 
@@ -272,7 +272,7 @@ fn remember(folder: &Path, name: &str, backend: Backend) -> io::Result<()> {
     if !folder.is_dir() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    // Made with mode 600, and put in place whole.
+    // Created with mode 600, and moved in place atomically.
     let mut file = tempfile::Builder::new().prefix(".sandbox-").tempfile_in(folder)?;
     writeln!(file, "{name} {}", backend.as_str())?;
     file.persist(folder.join(FILE)).map_err(|error| error.error)?;

@@ -1,10 +1,9 @@
-//! What a command must not change or read although it may write around it: control files, and
-//! secrets.
+//! Protection of control files and secrets in folders that a command can write to.
 //!
-//! [`Protection::survey`] finds them before a command starts: mounts hold what is there, where the
-//! host can give them. [`Protection::check_after`] finds what came into being or changed all the
-//! same, moves it aside and puts back what was there. Nothing is ever made beforehand to hold a
-//! name: `git add` would take it.
+//! [`Protection::survey`] finds them before a command starts: mounts protect the existing ones on
+//! hosts that support it. [`Protection::check_after`] finds names that were created or changed
+//! nevertheless, moves them to the quarantine and restores the originals. Placeholders are never
+//! created to reserve a name: `git add` would add them.
 
 mod aside;
 mod check;
@@ -36,31 +35,31 @@ use state::{Reader, State};
 use written::{Log, Since};
 pub use written::{Writing, Written};
 
-/// Mounts that one command gets at most. What is beyond is looked at afterwards.
+/// Maximum number of mounts for one command. Further paths are checked after the command.
 const MOUNTS_MAX: usize = 400;
 
-/// A look that takes no longer is over before another thread would have begun it.
+/// Duration of a scan below which switching to another thread would take longer.
 const QUICK_MICROSECONDS: u64 = 500;
 
-/// Looks after the control files below some roots. One for a session, shared by its commands.
+/// Protects the control files below some roots. One per session, shared by its commands.
 #[derive(Debug)]
 pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
     bounds: Bounds,
-    /// Whether the last look saw everything, for those who cannot wait for one that is under way.
+    /// `true` if the last scan was complete. Readable while a scan is running.
     is_complete: AtomicBool,
-    /// Microseconds that the last look took.
+    /// Duration of the last scan in microseconds.
     took: AtomicU64,
-    /// Where commands have temporary folders of their own, which go when they end.
+    /// Parents of the commands' temporary folders.
     temporary: Temporary,
-    /// What our own tools write meanwhile. Whoever needs both takes `inner` first.
+    /// Changes by our own tools. Lock order: `inner` first.
     written: Written,
     inner: Mutex<Inner>,
 }
 
-/// Folders that may be added to while somebody looks.
+/// Folders that can be added during a scan.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 #[derive(Debug)]
@@ -70,26 +69,26 @@ struct Inner {
     links: links::Links,
     stores: stores::Keys,
     quarantine: Quarantine,
-    /// Where commands have temporary folders of their own.
+    /// Parents of the commands' temporary folders.
     temporary: Temporary,
-    /// What everything was before the first of the commands that run now.
+    /// State before the first of the running commands.
     baseline: Option<Arc<Baseline>>,
     running: usize,
-    /// Several of them ran at the same time.
+    /// `true` if several commands ran at the same time.
     were_several: bool,
-    /// A command was given up without a look at what it did; this is what held it.
+    /// Protection of a command that was abandoned without a check.
     owed: Option<Held>,
-    /// Repositories that commands of this session made. They hold nothing of the user's, and are
-    /// cleaned after each command.
+    /// Repositories created by commands of this session. They contain no user data, and are cleaned
+    /// after each command.
     born: HashMap<Identity, Born>,
-    /// Found when nobody was there to be told.
+    /// Findings not reported yet, because no run was there to report them.
     untold: Vec<Finding>,
-    /// What the commands that run now may change. Where several run at the same time, who changed it
-    /// cannot be told.
+    /// Paths that the running commands may change. With several running commands the author of a
+    /// change is unknown.
     lifted: Lifted,
-    /// Whether the last look saw everything.
+    /// `true` if the last scan was complete.
     is_complete: bool,
-    /// It was said that there is too much to look at.
+    /// The warning about an incomplete scan was logged.
     told_too_much: bool,
 }
 
@@ -97,49 +96,49 @@ struct Inner {
 struct Watched {
     root: Root,
     scan: Scan,
-    /// Commands cannot write here: what changes is the user's, or another agent's. Only secrets are
-    /// looked for.
+    /// Commands cannot write here: changes are made by the user or another agent. Only secrets are
+    /// scanned for.
     is_out_of_reach: bool,
 }
 
-/// A repository that a command made.
+/// Repository created by a command.
 #[derive(Debug)]
 struct Born {
     key: Key,
-    /// Whether the folder around it was made with it, so that nothing in there is the user's.
+    /// `true` if its parent folder was created with it, so that nothing in it belongs to the user.
     with_folder: bool,
 }
 
-/// Where a protected name is: which root, and the path below it.
+/// Location of a protected name: index of the root, and the path below it.
 type Key = (usize, Arc<Path>);
 
 #[derive(Debug, Clone)]
 struct Baseline {
     items: HashMap<Key, Before>,
-    /// The numbers of the scans that made it.
+    /// Numbers of the scans it was made from.
     scans: Vec<u64>,
-    /// What configuration of git points to, whether or not it is there.
+    /// Targets of git configuration settings, existing or not.
     pointed: Vec<(usize, Item)>,
-    /// Whether everything was looked at.
+    /// `true` if the scan was complete.
     is_complete: bool,
-    /// When it was made.
+    /// Position in the log of our own tools' changes.
     since: Since,
 }
 
 #[derive(Debug, Clone)]
 struct Before {
     sort: Sort,
-    /// None for repositories, which may change.
+    /// `None` for repositories, which may change.
     state: Option<State>,
     identity: Identity,
-    /// When a repository was made: another may have got its number.
+    /// Creation time of a repository: its inode number may be reused.
     birth: Option<SystemTime>,
     parent: Option<Identity>,
     is_mounted: bool,
 }
 
-/// What is there before a command starts. It must be given back to [`Protection::check_after`];
-/// one that is dropped is looked after by the next survey.
+/// State before a command starts. Must be given back to [`Protection::check_after`]; if it is
+/// dropped, the next survey performs the check.
 #[derive(Debug)]
 pub struct Survey {
     /// Control files and folders that exist, to be mounted read-only.
@@ -155,39 +154,39 @@ pub struct Survey {
     protection: Option<Arc<Protection>>,
 }
 
-/// What held a command while it ran.
+/// Protection during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
     ByMounts,
-    /// Nothing but the look afterwards.
+    /// Only the check after the run.
     ByCheck,
 }
 
-/// Something that a command did to a protected name.
+/// Change of a protected name by a command.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// Where.
+    /// Protected path.
     pub path: PathBuf,
-    /// What was done.
+    /// Kind of change.
     pub what: What,
-    /// What became of it.
+    /// Reaction to the change.
     pub action: Action,
-    /// Who can have done it.
+    /// Commands that can have made the change.
     #[serde(skip_serializing_if = "Whose::is_this")]
     pub whose: Whose,
 }
 
-/// Which command can have done something.
+/// Possible author of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
-    /// No other ran.
+    /// This command; no other ran.
     #[default]
     This,
-    /// Others ran at the same time.
+    /// One of several commands that ran at the same time.
     AnyOfSeveral,
-    /// One that ended before, when nobody could be told.
+    /// An earlier command, whose run could not report it.
     Earlier,
 }
 
@@ -199,47 +198,47 @@ impl Whose {
 }
 
 impl Finding {
-    /// What the only command that ran has done.
+    /// Finding for the only command that ran.
     pub fn new(path: PathBuf, what: What, action: Action) -> Finding {
         Finding { path, what, action, whose: Whose::This }
     }
 }
 
-/// What a command did.
+/// Kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum What {
-    /// It made something.
+    /// Created a file or folder.
     Created,
-    /// It changed something.
+    /// Changed a file or folder.
     Changed,
-    /// It removed something.
+    /// Removed a file or folder.
     Removed,
-    /// It put another repository in the place of one.
+    /// Replaced a repository with another one.
     Replaced,
-    /// It made settings of git that run programs; these. None: what it made is not understood.
+    /// Added these git settings that run programs. `None`: the new file cannot be parsed.
     Settings(Vec<String>),
-    /// It made a file that leads git to a repository outside.
+    /// Created a file that points git to a repository outside the workspace.
     LeadsOutside,
-    /// It brought a repository that contains this.
+    /// Created a repository that contains this.
     CameWithRepository,
-    /// There was too much to look at.
+    /// The scan limit was exceeded.
     TooMuch,
 }
 
-/// What became of what a command did.
+/// Reaction to a change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// It was moved there.
+    /// Moved to this path.
     MovedAside(PathBuf),
-    /// What was there before is there again; what the command made of it is at this path.
+    /// The original was restored; the command's version is at this path.
     Restored(Option<PathBuf>),
-    /// The settings were taken out; the whole text is at this path.
+    /// The settings were removed; the original text is at this path.
     Cleaned(PathBuf),
-    /// It is as the command left it.
+    /// Left unchanged.
     Left,
-    /// Nothing could be done, because of this.
+    /// Failed with this error.
     Failed(String),
 }
 
@@ -275,7 +274,7 @@ impl fmt::Display for Finding {
             Whose::This => {}
             Whose::AnyOfSeveral => {
                 f.write_str(
-                    " while this command ran, and others did, so it may be the work of any",
+                    " while this command ran, and others did, so any of them may have done it",
                 )?;
             }
             Whose::Earlier => f.write_str(" while an earlier command ran")?,
@@ -291,15 +290,15 @@ impl fmt::Display for Finding {
                 write!(f, "; they were taken out, and the whole text is in {}", shown(to))
             }
             Action::Left => write!(f, "; it was left, as nothing reads it from here"),
-            Action::Failed(why) => write!(f, "; it could not be put right: {why}"),
+            Action::Failed(why) => write!(f, "; it could not be restored: {why}"),
         }
     }
 }
 
 impl Protection {
-    /// Looks after `roots`, which are absolute and resolved. `own` are our own folders, hidden
-    /// from commands; `home` is where credentials are looked for; `readable` are secrets that
-    /// commands may read; what is moved aside goes into `quarantine`.
+    /// Protects `roots`, which are absolute and resolved. `own` are folders of posse, hidden from
+    /// commands; `home` is searched for credentials; `readable` are secrets that commands may read;
+    /// `quarantine` receives moved files.
     pub fn new(
         roots: &[PathBuf],
         own: Vec<PathBuf>,
@@ -307,7 +306,7 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
-        // What is below another root is found there.
+        // A root below another root is covered by that one.
         let outer =
             |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
@@ -345,7 +344,7 @@ impl Protection {
         })
     }
 
-    /// The same for commands that can write nothing in these roots.
+    /// Marks roots that commands cannot write to.
     pub(crate) fn out_of_reach(self, roots: &[PathBuf]) -> Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
@@ -353,24 +352,25 @@ impl Protection {
         self
     }
 
-    /// The same beside those who write to `written`.
+    /// Uses `written` to recognise changes by our own tools.
     pub(crate) fn beside(mut self, written: Written) -> Protection {
         self.written = written;
         self
     }
 
-    /// The same with other bounds.
+    /// Replaces the scan limits.
     pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
         self.bounds = bounds;
         self
     }
 
-    /// Looks for what is missing below `folder` too, in which commands have temporary folders.
+    /// Also searches `folder`, which contains temporary folders of commands, for missing
+    /// repositories.
     pub(crate) fn looks_into(&self, folder: PathBuf) {
         self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
 
-    /// Whether a look will probably be over in no time: the last one was, and none is under way.
+    /// Returns `true` if a scan will probably be short: the last one was, and none is running.
     pub(crate) fn looks_quickly(&self) -> bool {
         let is_free = self.inner.try_lock().is_ok();
         is_free && self.written.is_free() && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
@@ -385,13 +385,13 @@ impl Protection {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds what is to be protected. Reads folders, so it must not be called where others wait.
+    /// Scans for protected names. Reads folders, so it must not run on an async worker thread.
     pub fn survey(self: &Arc<Protection>) -> Survey {
         self.survey_without(&[])
     }
 
-    /// The same for a command that may change `lifted`: absolute, resolved paths that a person
-    /// named, with what is below them.
+    /// Survey for a command that may change `lifted`: absolute, resolved paths permitted by the
+    /// user, with their content.
     pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
         let begin = Instant::now();
         let mut inner = self.lock();
@@ -414,7 +414,8 @@ impl Protection {
             }
             secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
         }
-        // What came while other commands run may be theirs, and is not taken for the user's.
+        // Names that appeared while other commands run may be theirs and are not added to the
+        // user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
             Some(baseline) => baseline,
             None => inner.new_baseline(items, complete, &log),
@@ -427,14 +428,14 @@ impl Protection {
         inner.baseline = Some(Arc::clone(&baseline));
         let (mut read_only, mut pinned) = inner.mounts(&baseline);
         if inner.running > 1 {
-            // Our own tools may have removed something since.
+            // Our own tools may have removed files since.
             read_only.retain(|path| path.symlink_metadata().is_ok());
         }
         let mut own = Lifted::default();
         own.extend(lifted);
         own.take_out(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
-        // What covers a secret holds it as well.
+        // The cover of a secret also protects it.
         read_only.retain(|path| !hidden.contains(path));
         drop(log);
         drop(inner);
@@ -443,7 +444,7 @@ impl Protection {
         Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
     }
 
-    /// The secrets below the roots, which only mounts can hide. Reads folders.
+    /// Secrets below the roots, which only mounts can hide. Reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
@@ -457,7 +458,7 @@ impl Protection {
         hidden
     }
 
-    /// Finds what a command that has ended did to what `survey` saw, and puts it right.
+    /// Compares the state after a command with `survey`, and reverts forbidden changes.
     pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;
         let begin = Instant::now();
@@ -473,7 +474,7 @@ impl Protection {
         let found = inner.settle(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
         self.is_complete.store(inner.is_complete, Ordering::Relaxed);
-        // What a command made too large to be looked at is told each time.
+        // Exceeding the scan limit is reported for each command that does it.
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
@@ -486,7 +487,7 @@ impl Protection {
         findings
     }
 
-    /// Forgets a survey after which no command has run.
+    /// Discards a survey of a command that did not run.
     pub(crate) fn take_back(&self, mut survey: Survey) {
         survey.protection = None;
         let mut inner = self.lock();
@@ -498,7 +499,7 @@ impl Protection {
         }
     }
 
-    /// Whether the last look, before or after a command, saw everything.
+    /// Returns `true` if the last scan, before or after a command, was complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }
@@ -509,7 +510,7 @@ impl Protection {
         inner.owed = Some(held);
     }
 
-    /// Looks at what a command did that was given up. Until `is_dead`, it is looked at again.
+    /// Checks the changes of an abandoned command. Repeated until `is_dead`.
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
@@ -526,7 +527,7 @@ impl Protection {
 }
 
 impl Survey {
-    /// Notes what holds the command. Until this is called, nothing does.
+    /// Sets the protection of the command. The default is none.
     pub fn held_by(&mut self, held: Held) {
         self.held = held;
     }
@@ -541,14 +542,14 @@ impl Drop for Survey {
 }
 
 impl Inner {
-    /// Notes what everything is now.
+    /// Records the current state.
     fn new_baseline(
         &mut self,
         items: Vec<(usize, Item)>,
         is_complete: bool,
         log: &Log,
     ) -> Arc<Baseline> {
-        // The number of a folder that is gone is given to another one.
+        // The inode number of a removed folder is reused.
         let roots = &self.roots;
         self.born.retain(|identity, Born { key: (at, path), .. }| {
             roots[*at].scan.identity(path) == Some(*identity)
@@ -570,14 +571,14 @@ impl Inner {
         let mut mounted: Vec<(&Key, &mut Before)> =
             baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
         mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
-        // What is nearest to the root matters most.
+        // Names closest to the root have priority.
         for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
             before.is_mounted = false;
         }
         Arc::new(baseline)
     }
 
-    /// What an item is now. None: it is gone.
+    /// Current state of an item. `None` if it does not exist.
     fn look(&mut self, at: usize, item: &Item) -> Option<Before> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
@@ -596,7 +597,7 @@ impl Inner {
         Some(Before { sort, state, identity, birth: None, parent, is_mounted })
     }
 
-    /// The hooks and settings that known settings point to.
+    /// Hooks and settings files that known settings point to.
     fn pointed(&mut self, items: &[(usize, Item)]) -> Vec<(usize, Item)> {
         let mut pointed: Vec<(usize, Item)> = Vec::new();
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
@@ -619,7 +620,7 @@ impl Inner {
                         && other.1.sort != Sort::Repository
                         && relative.starts_with(&other.1.path)
                 };
-                // The workspace itself cannot be held as a whole.
+                // The workspace root itself cannot be protected as a whole.
                 let is_root = relative.as_os_str().is_empty();
                 if !is_root && !items.iter().chain(&pointed).any(is_known) {
                     let sort = Sort::Name(crate::protected::Class::Git);
@@ -630,7 +631,7 @@ impl Inner {
         pointed
     }
 
-    /// What mounts must hold, and what must not be renamed for that.
+    /// Paths to mount read-only, and parents that must not be renamed.
     fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let mut keys: Vec<&Key> = baseline
             .items
@@ -647,7 +648,7 @@ impl Inner {
             read_only.push(root.join(path));
             let controls_git = !matches!(baseline.items[key].sort, Sort::Name(_));
             if controls_git {
-                // Whoever renames a folder above could put another in its place.
+                // Renaming a parent would allow replacing it.
                 let above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
                 pinned.extend(above.map(|path| root.join(path)));
             }
@@ -664,7 +665,7 @@ impl Inner {
         (read_only, pinned.into_iter().collect())
     }
 
-    /// Other names of files that have more than one.
+    /// Further hard links of files.
     fn linked(&mut self, files: impl Iterator<Item = (Key, Stat)>) -> Vec<PathBuf> {
         let wanted: Vec<Stat> = files.map(|(_, stat)| stat).collect();
         if wanted.is_empty() {

@@ -1,4 +1,4 @@
-//! One run of a process, from its start until nothing of it is left.
+//! One run of a process, from its start until all its processes have ended.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,38 +31,38 @@ use crate::sandbox::tree::Tree;
 use crate::sandbox::wire::{self, Ended, Line, Request};
 use crate::sandbox::{Directory, Exit, Outcome, RunError, Sandbox, Spawn, Update};
 
-/// How long it may take until a command begins.
+/// Time limit for the preparation of a command.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
 
-/// How long a process that was asked to end may take.
+/// Grace period between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_millis(200);
 
-/// How often a process is killed before it is given up.
+/// Number of SIGKILLs before the process is abandoned.
 const KILLS_MAX: u32 = 10;
 
-/// How long output of processes that outlive the command is waited for.
+/// Grace period for output of processes that outlive the command.
 const STRAGGLER_GRACE: Duration = Duration::from_millis(300);
 
-/// How often the tree is looked at while it runs.
+/// Interval of scans of the process tree.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes of one read.
+/// Size of the read buffer in bytes.
 const READ_BYTES: usize = 32 << 10;
 
-/// Bytes that a helper may report.
+/// Maximum size of a helper's report in bytes.
 const REPORT_BYTES_MAX: usize = 4 << 10;
 
-/// Bytes of what a helper printed that are passed on when it fails.
+/// Maximum number of bytes of a failed helper's output in the error.
 const SAID_BYTES_MAX: usize = 400;
 
 impl Sandbox {
-    /// Runs `spawn` until nothing of it is left, and tells `watch` what happens meanwhile.
+    /// Runs `spawn` until all its processes have ended, and calls `watch` for each update.
     ///
-    /// Must be awaited on a thread that lives as long as the process may, such as one of the
-    /// runtime's: the process is killed when the thread that started it ends. Dropping the future
+    /// Must be awaited on a thread that lives as long as the process may, such as a thread of the
+    /// runtime: the process is killed when the thread that started it ends. Dropping the future
     /// kills the process and everything it has started.
     ///
-    /// To be used for what the user has configured; what a model asks for goes through
+    /// For commands that the user has configured; commands of a model go through
     /// [`run_judged`](Sandbox::run_judged).
     pub async fn run(
         &self,
@@ -72,23 +72,23 @@ impl Sandbox {
         self.run_judged(spawn, Besides { unsurveyed: true, ..Besides::default() }, watch).await
     }
 
-    /// Runs `spawn` with what it may do besides. Where not everything that is protected can be
-    /// looked after it does not run, unless somebody said that it may.
+    /// Runs `spawn` with the exemptions that the user permitted. If the scan for protected files is
+    /// incomplete, the command runs only with a permission for that.
     pub async fn run_judged(
         &self,
         spawn: Spawn,
         besides: Besides,
         mut watch: impl FnMut(Update) + Send,
     ) -> Result<Outcome, RunError> {
-        // Dropped last, when nobody uses it any more.
+        // Dropped last, when no process uses it any more.
         let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
         let scratch = Arc::new(scratch);
         let directory = opened(&spawn.directory)?;
         let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
-        // Dropped after the process, which must not be at work when it is looked at.
+        // Dropped after the process, which must have ended when its changes are checked.
         let guard = self.guard(&mut plan, &scratch, besides).await?;
         let shape = Shape::of(&plan);
-        // Where there are mounts, most of what takes long has to be done with them in place.
+        // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, Shape::Reduced { .. }).then(|| plan.clone());
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
@@ -165,7 +165,7 @@ impl Sandbox {
         })
     }
 
-    /// A helper that was told what to do.
+    /// Returns a helper that has received the request.
     fn told(&self, request: &mut Request, directory: &OwnedFd) -> Result<Ready, RunError> {
         let shape = Shape::of(&request.plan);
         let environment = request.environment.len();
@@ -174,7 +174,7 @@ impl Sandbox {
             if request.send(&ready.control, directory.as_fd()).is_ok() {
                 return Ok(ready);
             }
-            // It has just died. What it did not read cannot have been done.
+            // The helper has just died. It cannot have executed a request that it did not read.
             request.environment.truncate(environment);
             ready.tree.dismiss();
         }
@@ -185,58 +185,58 @@ impl Sandbox {
         let ready = ready.map_err(start_error)?;
         request.environment.push(ready.mark.variable());
         if let Err(error) = request.send(&ready.control, directory.as_fd()) {
-            // Whoever reads nothing reports nothing either, which is what counts.
-            tracing::debug!(%error, "the helper does not listen");
+            // A helper that does not read reports nothing either, which is checked.
+            tracing::debug!(%error, "cannot send the request to the helper");
         }
         Ok(ready)
     }
 }
 
-/// A process and everything that is known of it.
+/// Running process and its state.
 struct Running {
-    // Dropped first, so that nothing lives when the rest goes.
+    // Dropped first, so that no process is alive when the rest is dropped.
     tree: Tree,
     child: Child,
     output: Option<Receiver>,
     control: Option<UnixStream>,
-    /// Standard error, if that is kept apart.
+    /// Standard error, if captured separately.
     errors: Option<Receiver>,
     errors_text: Kept,
-    /// The beginning of a line that the helper has not finished.
+    /// Incomplete line from the helper.
     said: Vec<u8>,
-    /// Whether the command's processes have an init of ours among them.
+    /// `true` if an init process of ours accompanies the command.
     has_init: bool,
-    /// What must be in force.
+    /// Required tier.
     tier: &'static str,
     is_enforced: bool,
     failure: Option<String>,
-    /// How the command ended, if it has an init that says so.
+    /// Exit status of the command, as reported by its init process.
     ended: Option<Ended>,
     is_asked_to_clear: bool,
-    /// How many its init had to kill.
+    /// Number of processes that the init process killed.
     cleared: usize,
     mask: Mask,
     capture: Capture,
     live: Live,
     status: Option<ExitStatus>,
-    /// Why we ended it, if we did.
+    /// Reason, if we ended the process.
     forced: Option<Exit>,
-    /// Tells that it should end.
+    /// Stop request of the caller.
     stop: Option<oneshot::Receiver<()>>,
     kills: u32,
     begin: Instant,
     last_output: Instant,
-    /// How long it may run, once it does.
+    /// Time limit, counted from the start of the command.
     timeout: Duration,
-    /// When to take the next step against it: to ask it to end, to kill it, to wait no longer.
+    /// Time of the next step: terminate, kill, or stop waiting.
     deadline: Instant,
     look_at: Instant,
 }
 
 impl Running {
-    /// Reads, waits and keeps the time until the command has ended and its output is read.
+    /// Reads output and enforces deadlines until the command has ended and its output is read.
     ///
-    /// `meanwhile` is called once when the command runs.
+    /// Calls `meanwhile` once, when the command runs.
     async fn attend(
         &mut self,
         watch: &mut (impl FnMut(Update) + Send),
@@ -249,12 +249,12 @@ impl Running {
         while self.status.is_none() || self.output.is_some() {
             let wake = self.live.due().map_or(self.look_at, |due| due.min(self.look_at));
             tokio::select! {
-                // What is in force is known before anything is printed. The time is looked at
-                // after each step, so a flood of output cannot keep it out.
+                // The report arrives before any output. Deadlines are checked after each step, so
+                // that a flood of output cannot delay them.
                 biased;
                 length = hear(&mut self.control, &mut line), if self.control.is_some() => {
                     let was_enforced = self.is_enforced;
-                    // An end of this kind is no failure: what counts is what was said before.
+                    // A closed socket is no failure: the lines before it count.
                     self.take_said(&line[..length.unwrap_or_default()], watch);
                     if self.is_enforced && !was_enforced {
                         meanwhile();
@@ -268,7 +268,7 @@ impl Running {
                     self.take_output(&chunk[..length?]);
                     reads = reads.wrapping_add(1);
                     if reads.is_multiple_of(16) {
-                        // A command that prints without end must not keep others waiting.
+                        // A command with endless output must not block other tasks.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -300,7 +300,8 @@ impl Running {
         Ok(())
     }
 
-    /// Takes the next step against a command whose time is up. `false`: wait no longer.
+    /// Takes the next step after a deadline: terminate, kill, or stop waiting. Returns `false` to
+    /// stop waiting.
     fn press(&mut self, now: Instant) -> bool {
         if self.status.is_some() {
             return false;
@@ -315,14 +316,15 @@ impl Running {
             self.kills += 1;
             self.tree.kill_once(true);
         } else {
-            // It hangs in the kernel, where no signal reaches it.
+            // It hangs in the kernel and cannot receive signals.
             return false;
         }
         self.deadline = now + TERMINATION_GRACE;
         true
     }
 
-    /// Asks it to end, for this reason. What does not comes to [`press`](Running::press).
+    /// Starts to end the process, for this reason. [`press`](Running::press) takes the further
+    /// steps.
     fn force(&mut self, why: Exit, now: Instant) {
         self.forced = Some(why);
         if self.has_init {
@@ -358,7 +360,7 @@ impl Running {
         }
     }
 
-    /// Tells the command's init that nobody waits for what outlives it.
+    /// Requests the command's init process to kill the remaining processes now.
     fn ask_to_clear(&mut self) {
         if !self.is_asked_to_clear {
             self.tell(b"clear\n");
@@ -367,7 +369,7 @@ impl Running {
     }
 
     fn tell(&self, word: &[u8]) {
-        // It may have ended, which is just as well.
+        // The init process may have ended, which is fine.
         self.control.as_ref().map(|control| control.try_write(word));
     }
 
@@ -399,7 +401,7 @@ impl Running {
         let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else { return };
         let tier = report["tier"].as_str().unwrap_or("none").to_owned();
         if tier != self.tier {
-            self.failure = Some(format!("{tier} is in force and not {}", self.tier));
+            self.failure = Some(format!("sandbox tier {tier} is in force instead of {}", self.tier));
             self.tree.kill_once(true);
             return;
         }
@@ -411,11 +413,11 @@ impl Running {
         watch(Update::Enforced { tier, report });
     }
 
-    /// Kills what the command has left behind, and sums up.
+    /// Kills the remaining processes of the command and builds the outcome.
     async fn end(mut self, watch: &mut (impl FnMut(Update) + Send)) -> Result<Outcome, RunError> {
         let end = Instant::now();
         let stragglers = self.tree.clear().await;
-        // Nobody is left to write, so what can be read at once is the rest.
+        // No writer is left, so the available bytes are the rest.
         let mut chunk = vec![0; READ_BYTES];
         while let Some(length) =
             self.control.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
@@ -437,13 +439,13 @@ impl Running {
             return Err(RunError::NotPrepared { reason });
         }
         if !self.is_enforced {
-            // Whoever stands between us and the helper says there why it did not go on.
+            // A process between us and the helper, such as bubblewrap, prints its errors there.
             let printed = self.capture.finish().head;
             let printed = String::from_utf8_lossy(&printed[..printed.len().min(SAID_BYTES_MAX)]);
             let reason = match printed.trim() {
-                "" if self.forced.is_some() => "it could not be prepared in time".to_owned(),
-                "" => "nothing was reported as enforced".to_owned(),
-                said => format!("nothing was reported as enforced: {said}"),
+                "" if self.forced.is_some() => "the preparation timed out".to_owned(),
+                "" => "the helper reported no confinement".to_owned(),
+                said => format!("the helper reported no confinement: {said}"),
             };
             return Err(RunError::NotPrepared { reason });
         }
@@ -472,11 +474,11 @@ impl Running {
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
-    // A process that has ended has either a code or a signal.
+    // An ended process has either an exit code or a signal.
     status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(0)), Exit::Code)
 }
 
-/// Reads what there is, waiting for it. Nothing means the end.
+/// Waits for output. An empty read is the end.
 async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(receiver) => receiver.read(into).await,
@@ -484,7 +486,7 @@ async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize>
     }
 }
 
-/// Reads what the helper says, waiting for it. Nothing means the end.
+/// Waits for a line of the helper. An empty read is the end.
 async fn hear(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(control) => control.read(into).await,
@@ -492,7 +494,7 @@ async fn hear(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usiz
     }
 }
 
-/// Waits until somebody says so, or nobody can any more.
+/// Waits until a stop is requested or the sender is dropped.
 async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
     match stop {
         Some(told) => drop(told.await),
@@ -500,7 +502,7 @@ async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// What could be read at once. `None` is the end, or as good as that.
+/// Length of the available bytes. `None` at the end or on an error.
 fn some(length: io::Result<usize>) -> Option<usize> {
     length.ok().filter(|&length| length > 0)
 }
@@ -509,7 +511,7 @@ fn start_error(source: io::Error) -> RunError {
     RunError::Start { source }
 }
 
-/// The working directory itself, wherever it is.
+/// Opens the working directory.
 fn opened(directory: &Directory) -> Result<OwnedFd, RunError> {
     match directory {
         Directory::Path(path) => {

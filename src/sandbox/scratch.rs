@@ -1,13 +1,13 @@
-//! The temporary folder of one command.
+//! Temporary folder of one command.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
-/// A folder that the last command left as it was made, for the next one. To make and to remove
-/// one costs a third of a millisecond on a journaling file system, and most commands use none.
-/// Removed when the last who may use it is gone.
+/// Unused temporary folder, kept for the next command. Creating and removing one costs a third of a
+/// millisecond on a journaling file system, and most commands use none. Removed with the last
+/// owner.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spare(Arc<Mutex<Kept>>);
 
@@ -28,7 +28,7 @@ impl Spare {
         kept.0.take_if(|folder| folder.parent() == Some(parent)).filter(|folder| is_new(folder))
     }
 
-    /// Keeps `folder`, if nobody would see a difference and there is none yet.
+    /// Keeps `folder` if it is as good as new and none is kept yet. Returns `true` if kept.
     fn keep(&self, folder: &Path) -> bool {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let keeps = kept.0.is_none() && is_new(folder);
@@ -39,7 +39,7 @@ impl Spare {
     }
 }
 
-/// Whether a folder is ours alone and empty.
+/// Returns `true` if a folder is private to us and empty.
 fn is_new(folder: &Path) -> bool {
     let ours = fs::symlink_metadata(folder).is_ok_and(|found| {
         let mode = found.permissions().mode() & 0o7777;
@@ -48,7 +48,7 @@ fn is_new(folder: &Path) -> bool {
     ours && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// A new folder that only the user can enter. Removed when dropped, with all that is in it.
+/// New folder that only the user can enter. Removed with its content when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: PathBuf,
@@ -56,7 +56,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one below `parent`, which is made as well if it is not there.
+    /// Creates a folder below `parent`, which is created if it is missing.
     pub(crate) fn new(parent: &Path, spare: &Spare) -> io::Result<Scratch> {
         let spare = spare.clone();
         if let Some(folder) = spare.take(parent) {
@@ -66,7 +66,7 @@ impl Scratch {
         builder.mode(0o700);
         match fs::symlink_metadata(parent) {
             Ok(found) if found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw() => (),
-            Ok(_) => return Err(io::Error::other("the folder for temporary files is not ours")),
+            Ok(_) => return Err(io::Error::other("the folder for temporary files belongs to another user")),
             Err(_) => builder.recursive(true).create(parent)?,
         }
         let only_us = fs::Permissions::from_mode(0o700);
@@ -82,28 +82,28 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Most commands leave nothing behind; what others leave is removed without waiting.
+        // Most commands leave nothing behind; remaining files are removed in the background.
         if self.spare.keep(&self.folder) || fs::remove_dir(&self.folder).is_ok() {
             return;
         }
         let folder = std::mem::take(&mut self.folder);
         let remove = move || {
             if let Err(error) = remove(&folder) {
-                tracing::debug!(%error, "a temporary folder stays");
+                tracing::debug!(%error, "cannot remove a temporary folder");
             }
         };
         if let Err(error) = std::thread::Builder::new().name("posse-scratch".into()).spawn(remove) {
-            tracing::debug!(%error, "a temporary folder stays");
+            tracing::debug!(%error, "cannot remove a temporary folder");
         }
     }
 }
 
-/// Removes what is at `path`, which is no more than a link if somebody put one there.
+/// Removes `path`, without following links.
 fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
     }
-    // A folder that its owner may not enter is still its owner's to open.
+    // The owner of an unreadable folder can make it readable.
     open_up(path);
     if fs::symlink_metadata(path)?.is_dir() {
         fs::remove_dir_all(path)
@@ -112,7 +112,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets the user into all folders below `path`. Follows no links.
+/// Makes all folders below `path` accessible to the user. Follows no links.
 fn open_up(path: &Path) {
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -142,10 +142,10 @@ mod tests {
             let path = scratch.path().to_owned();
             fill(&path);
             drop(scratch);
-            // What was left behind is removed by a thread of its own.
+            // Remaining files are removed by a separate thread.
             let begin = std::time::Instant::now();
             while fs::symlink_metadata(&path).is_ok() {
-                assert!(begin.elapsed() < std::time::Duration::from_secs(20), "it stays");
+                assert!(begin.elapsed() < std::time::Duration::from_secs(20), "not removed");
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
@@ -157,7 +157,7 @@ mod tests {
             link(Path::new("/"), &path.join("root")).unwrap();
             link(Path::new(".."), &path.join("up")).unwrap();
         });
-        // The folder itself became a link to another one, or a file.
+        // The folder itself was replaced by a link or a file.
         scratch(&|path| {
             fs::remove_dir(path).unwrap();
             link(&outside, path).unwrap();
@@ -166,7 +166,7 @@ mod tests {
             fs::remove_dir(path).unwrap();
             fs::write(path, "a file").unwrap();
         });
-        // Names that are no text, folders that nobody may enter, and many below one another.
+        // Names that are not UTF-8, inaccessible folders, and deep nesting.
         scratch(&|path| {
             use std::os::unix::ffi::OsStrExt;
             let odd = path.join(std::ffi::OsStr::from_bytes(b"\xff\n*"));

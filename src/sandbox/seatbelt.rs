@@ -1,8 +1,8 @@
-//! The confinement of macOS: a profile for `sandbox-exec`, in text of our own.
+//! Confinement on macOS: a generated profile for `sandbox-exec`.
 //!
-//! Text and paths are kept apart: every path is a parameter, and the text is made of our own words
-//! only. What comes later in a profile wins, so the denials stand at its end. The text is made and
-//! tested on every system; only macOS can run it.
+//! Text and paths are separate: every path is a parameter, and the text contains only our own
+//! words. Later rules override earlier ones, so the denials are at the end. The text is generated
+//! and tested on every system; only macOS can run it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::protected;
 
-/// Where the system keeps the program. A path is not looked for, so nobody can put another first.
+/// Path of the program on macOS. No search in `PATH`, so that no other program can replace it.
 pub(crate) const PROGRAM: &str = "/usr/bin/sandbox-exec";
 
-/// What a command may do, from the plan of its confinement.
+/// Rights of a command, from its plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Allowed<'a> {
     pub(crate) writable: &'a [PathBuf],
@@ -23,14 +23,14 @@ pub(crate) struct Allowed<'a> {
     pub(crate) network: bool,
 }
 
-/// A profile and the paths that it speaks of.
+/// Profile text and the paths of its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) text: String,
     pub(crate) parameters: Vec<(String, PathBuf)>,
 }
 
-/// What every program needs to run at all.
+/// Rules that every program needs to run.
 const BASE: &str = r#"(version 1)
 (deny default)
 (allow process-exec)
@@ -71,7 +71,7 @@ const BASE: &str = r#"(version 1)
 (allow file-read* file-write* (regex #"^/dev/ttys[0-9]+$"))
 "#;
 
-/// Without the network nothing may be asked for names either: a name can carry what was read.
+/// Without network access, name lookups are denied as well: a name can carry data out.
 const NO_NETWORK: &str = r#"(deny network*)
 (deny system-socket)
 (deny network-outbound (literal "/private/var/run/mDNSResponder"))
@@ -92,11 +92,11 @@ const NETWORK: &str = r#"(allow network*)
   (global-name "com.apple.SecurityServer"))
 "#;
 
-/// What controls a repository, below its folder, as a regular expression.
+/// Control files of a repository, below its folder, as a regular expression.
 const CONTROL: &str = r"/([Hh][Oo][Oo][Kk][Ss]|[Cc][Oo][Nn][Ff][Ii][Gg](\.[Ww][Oo][Rr][Kk][Tt][Rr][Ee][Ee])?|[Cc][Oo][Mm][Mm][Oo][Nn][Dd][Ii][Rr]|[Ii][Nn][Ff][Oo]/[Aa][Tt][Tt][Rr][Ii][Bb][Uu][Tt][Ee][Ss])(/|$)";
 
 impl Profile {
-    /// The profile of a command.
+    /// Profile of a command.
     pub(crate) fn of(allowed: &Allowed<'_>) -> Profile {
         let mut profile = Profile { text: BASE.to_owned(), parameters: Vec::new() };
         let roots = profile.name("WRITE", allowed.writable);
@@ -118,7 +118,7 @@ impl Profile {
                  \"{repository}\")) #\"{CONTROL}\")))"
             ));
         }
-        // To rename is to unlink, and whoever renames a folder above frees what is in it.
+        // A rename unlinks the old name; renaming a parent folder would unprotect its content.
         let pinned = profile.name("PIN", &pinned(allowed));
         for pinned in &pinned {
             profile.line(format_args!("(deny file-write-unlink (literal (param \"{pinned}\")))"));
@@ -131,7 +131,7 @@ impl Profile {
         profile
     }
 
-    /// The arguments of [`PROGRAM`] that run `program` under this profile.
+    /// Arguments of [`PROGRAM`] that run `program` under this profile.
     pub(crate) fn arguments(&self, program: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["-p".into(), self.text.clone().into()];
         for (name, path) in &self.parameters {
@@ -143,7 +143,7 @@ impl Profile {
         arguments
     }
 
-    /// Makes `paths` parameters, and returns what they are called.
+    /// Adds `paths` as parameters. Returns their names.
     fn name(&mut self, word: &str, paths: &[PathBuf]) -> Vec<String> {
         let named =
             paths.iter().enumerate().map(|(at, path)| (format!("{word}_{at}"), canonical(path)));
@@ -152,11 +152,11 @@ impl Profile {
         self.parameters[begin..].iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Protected names below a root, whether or not they are there.
+    /// Denies protected names below a root, existing or not.
     fn deny_names(&mut self, root: &str) {
         for (above, name) in protected::all_names() {
-            // Of a `.git` only some things are denied, and `git clone` makes one: what it brings
-            // is looked at afterwards.
+            // Only some content of a `.git` is denied, because `git clone` creates one: its content
+            // is checked after the command.
             if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
                 continue;
             }
@@ -179,7 +179,7 @@ impl Profile {
     }
 }
 
-/// The repositories that read-only files control.
+/// Repositories controlled by the read-only files.
 fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     let controls = read_only
         .iter()
@@ -189,8 +189,8 @@ fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     folders.into_iter().map(Path::to_owned).collect()
 }
 
-/// Everything that may not be renamed: what is held or hidden, and all folders above it that a
-/// command could otherwise rename.
+/// Paths that must not be renamed: protected or hidden paths, and their parents that a command
+/// could rename.
 fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     let mut pinned: std::collections::BTreeSet<PathBuf> = allowed.pinned.iter().cloned().collect();
     for path in allowed.read_only.iter().chain(allowed.hidden) {
@@ -203,7 +203,8 @@ fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     pinned.into_iter().collect()
 }
 
-/// A name as a regular expression that knows no case. Names are ours: small letters and signs.
+/// Case-insensitive regular expression for a name. Our names consist of lower-case letters and
+/// punctuation.
 fn without_case(name: &str) -> String {
     let mut pattern = String::new();
     for letter in name.chars() {
@@ -218,7 +219,7 @@ fn without_case(name: &str) -> String {
     pattern
 }
 
-/// The path as the kernel of macOS knows it: three folders of the root are links.
+/// Canonical path on macOS, where three folders of the root are links.
 fn canonical(path: &Path) -> PathBuf {
     for linked in ["tmp", "var", "etc"] {
         if let Ok(below) = path.strip_prefix(Path::new("/").join(linked)) {
@@ -247,7 +248,7 @@ mod tests {
         })
     }
 
-    /// The text between brackets is well formed, strings aside.
+    /// Checks that parentheses are balanced outside strings.
     fn is_balanced(text: &str) -> bool {
         let mut depth = 0_i32;
         let mut in_string = false;
@@ -364,7 +365,7 @@ mod tests {
 
     #[test]
     fn the_text_is_as_it_was_reviewed() {
-        // The names are tested one by one; what is around them is short enough to be read.
+        // The names are tested one by one; the rest of the text is short enough to review.
         let text = profile(false).text;
         let shown: Vec<&str> = text.lines().filter(|line| !line.contains("WRITE_1")).collect();
         let is_name = |line: &&&str| line.contains("regex-quote (param \"WRITE_");

@@ -1,4 +1,4 @@
-//! The filter of system calls, built from the list in `sandbox-profiles/seccomp.toml`.
+//! System call filter, built from the list in `sandbox-profiles/seccomp.toml`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::sandbox::plan::{Plan, Tier};
 use crate::sandbox::syscalls;
 
-/// The list, one reason an entry.
+/// The list, with one reason per entry.
 const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");
 
 #[derive(Debug, Deserialize)]
@@ -69,14 +69,14 @@ struct Condition {
     any_bit: Vec<u32>,
 }
 
-/// Filters that are ready to be put in force.
+/// Compiled filters.
 #[derive(Debug)]
 pub(crate) struct Filters {
     tier: Tier,
     network: bool,
-    /// One for each kind of error.
+    /// One program per error code.
     programs: Vec<BpfProgram>,
-    /// How many calls they speak of.
+    /// Number of system calls in the filters.
     calls: usize,
 }
 
@@ -86,33 +86,33 @@ impl Filters {
         Ok(Filters { tier, network, programs, calls })
     }
 
-    /// Whether they are those of a plan.
+    /// Returns `true` if the filters fit `plan`.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
         (self.tier, self.network) == (plan.tier, plan.network)
     }
 
-    /// Puts them in force for good, and says how many calls they speak of.
+    /// Puts the filters in force permanently. Returns the number of filtered calls.
     pub(crate) fn restrict(&self) -> Result<usize, String> {
         for program in &self.programs {
             seccompiler::apply_filter(program)
-                .map_err(|error| format!("system calls are not filtered: {error}"))?;
+                .map_err(|error| format!("cannot install the system call filter: {error}"))?;
         }
         Ok(self.calls)
     }
 }
 
-/// One program for each kind of error, and how many calls they speak of.
+/// One program per error code, and the number of filtered calls.
 fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
     let list: List =
-        toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
+        toml::from_str(LIST).map_err(|error| format!("invalid seccomp list: {error}"))?;
     let mut rules: BTreeMap<Error, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
     for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
-        let ways = entry.ways().map_err(|error| format!("the list of calls is broken: {error}"))?;
+        let ways = entry.ways().map_err(|error| format!("invalid seccomp list: {error}"))?;
         for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
             let of_call = rules.entry(entry.error).or_default().entry(call);
             let is_new = matches!(of_call, std::collections::btree_map::Entry::Vacant(_));
             let of_call = of_call.or_default();
-            // No condition means always, whatever another entry says.
+            // An entry without conditions applies always, regardless of other entries.
             if ways.is_empty() || (!is_new && of_call.is_empty()) {
                 of_call.clear();
             } else {
@@ -130,7 +130,7 @@ fn compile(error: Error, rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfPr
         Error::Refused => libc::EPERM,
         Error::Unknown => libc::ENOSYS,
     };
-    let failed = |error: seccompiler::BackendError| format!("no filter of calls: {error}");
+    let failed = |error: seccompiler::BackendError| format!("cannot compile the system call filter: {error}");
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
     let refuse = SeccompAction::Errno(number.cast_unsigned());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture);
@@ -138,16 +138,16 @@ fn compile(error: Error, rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfPr
     Ok(without_x32(program))
 }
 
-/// Loads the number of the call.
+/// BPF: loads the number of the call.
 const LOAD: u16 = 0x20;
-/// Jumps if it is at least as large.
+/// BPF: jumps if the value is at least as large.
 const AT_LEAST: u16 = 0x35;
-/// Ends with an answer.
+/// BPF: returns a verdict.
 const RETURN: u16 = 0x06;
-/// The bit of calls of the x32 kind.
+/// Bit that marks x32 calls.
 const X32: u32 = 0x4000_0000;
 
-/// Refuses calls of the x32 kind first: they have other numbers, and the same architecture.
+/// Rejects x32 calls first: they have other numbers, but the same architecture.
 fn without_x32(program: BpfProgram) -> BpfProgram {
     if !cfg!(target_arch = "x86_64") {
         return program;
@@ -177,7 +177,7 @@ impl Entry {
         tier && network
     }
 
-    /// The ways in which its conditions can hold. None are needed if it has no conditions.
+    /// Alternative rules of the conditions. Empty if the entry has no conditions.
     fn ways(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
         for condition in &self.conditions {
@@ -196,7 +196,7 @@ impl Entry {
 }
 
 impl Condition {
-    /// Sets of comparisons, of which one has to hold.
+    /// Sets of comparisons, of which one has to match.
     fn choices(&self) -> Result<Vec<Vec<SeccompCondition>>, seccompiler::BackendError> {
         let compare = |operation, value: u32| {
             let length = SeccompCmpArgLen::Dword;
@@ -238,7 +238,7 @@ mod tests {
                 assert_eq!(ways.iter().filter(|way| !way.is_empty()).count(), 1, "{entry:?}");
             }
             for call in &entry.calls {
-                // Names of calls that were given up, or that this C library has no name for.
+                // Names of removed calls, or calls that this C library does not name.
                 let unnamed = ["open_tree_attr", "vm86", "_sysctl", "nfsservctl"];
                 assert!(
                     syscalls::number(call).is_some() || unnamed.contains(&call.as_str()),

@@ -1,7 +1,7 @@
-//! Helpers: starting one, and keeping one that is already started for the next command.
+//! Starting helpers, and keeping one started for the next command.
 //!
-//! A helper that waits knows nothing of a command yet, so it can do whatever takes long in the
-//! time in which a model thinks. It ends when we do, because its socket does.
+//! A waiting helper does not depend on a command yet, so it performs slow preparation while the
+//! model generates. It ends with posse, because its socket closes.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -20,16 +20,16 @@ use crate::sandbox::helper::{self, Shape};
 use crate::sandbox::plan::Plan;
 use crate::sandbox::tree::{Family, Mark, Tree};
 
-/// How long a helper may take to read what it is told.
+/// Time limit for sending a request to a helper.
 const SEND_MAX: Duration = Duration::from_secs(5);
 
-/// How long a command that has just begun has the machine for itself.
+/// Delay after the start of a command, before the next helper competes for the CPU.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// The stack of the thread that starts helpers: it calls nothing deep.
+/// Stack size of the thread that starts helpers: its calls are shallow.
 const STACK_BYTES: usize = 256 << 10;
 
-/// A helper that waits for its request.
+/// Started helper that waits for its request.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) mark: Mark,
@@ -38,15 +38,14 @@ pub(crate) struct Ready {
     pub(crate) output: io::PipeReader,
     pub(crate) control: UnixStream,
     shape: Shape,
-    /// Where its end is waited for.
+    /// Runtime that waits for its end.
     runtime: Id,
 }
 
-/// The helper that is kept, and the thread that starts it.
+/// Warm helper, and the thread that starts it.
 ///
-/// To start one holds up the thread that does it until the new process runs, and a command is
-/// killed when the thread that started its helper ends: so it is one thread of its own, for as
-/// long as there is a sandbox.
+/// Starting a helper blocks the thread until the new process runs, and a command is killed when the
+/// thread that started its helper ends. So a separate thread exists as long as the sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     slot: Arc<Mutex<Slot>>,
@@ -56,15 +55,15 @@ pub(crate) struct Kept {
 #[derive(Debug, Default)]
 struct Slot {
     ready: Option<Ready>,
-    /// Whether none is wanted any more.
+    /// `true` once no helper is needed any more.
     is_closed: bool,
 }
 
-/// What to keep, and where its end is waited for.
+/// Request to start a helper for a runtime.
 #[derive(Debug)]
 struct Order {
     shape: Shape,
-    /// What the next command will probably be confined to.
+    /// Expected plan of the next command.
     expected: Option<Plan>,
     runtime: Handle,
 }
@@ -74,7 +73,7 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 }
 
 impl Kept {
-    /// Ends it.
+    /// Stops the thread and the kept helper.
     pub(crate) fn dismiss(&mut self) {
         drop(self.keeper.take());
         let mut slot = lock(&self.slot);
@@ -89,7 +88,7 @@ impl Kept {
         let (slot, family) = (Arc::clone(&self.slot), family.clone());
         let work = move || {
             for Order { shape, expected, runtime } in orders {
-                // The command that runs now is waited for; nobody waits for this.
+                // The running command is awaited by a caller; this helper is not.
                 std::thread::sleep(PAUSE);
                 let mut slot = lock(&slot);
                 if slot.is_closed || slot.ready.is_some() {
@@ -99,11 +98,11 @@ impl Kept {
                 match begin(command(&helper), shape, &family) {
                     Ok(ready) => {
                         let sent = expected.map(|plan| plan.send_ahead(&ready.control));
-                        // One that does not listen is found out when it is needed.
-                        tracing::trace!(?sent, "a helper was told what to expect");
+                        // A helper that does not read is detected when it is needed.
+                        tracing::trace!(?sent, "sent the expected plan to a helper");
                         slot.ready = Some(ready);
                     }
-                    Err(error) => tracing::debug!(%error, "no helper is kept"),
+                    Err(error) => tracing::debug!(%error, "cannot start a spare helper"),
                 }
                 drop(context);
             }
@@ -121,7 +120,7 @@ impl Ready {
 }
 
 impl Sandbox {
-    /// The helper that was kept, if it is one for `shape`.
+    /// Kept helper, if it has this `shape`.
     pub(crate) fn kept(&self, shape: Shape) -> Option<Ready> {
         let mut ready = lock(&self.kept.slot).ready.take()?;
         if ready.suits(shape) {
@@ -131,16 +130,16 @@ impl Sandbox {
         None
     }
 
-    /// Keeps a helper for the next command, if there is none yet: one that is confined as
-    /// `expected` will be, if anything can be made ready for that. To be called when nobody waits.
+    /// Keeps a helper for the next command if there is none, prepared for the plan `expected` where
+    /// possible. Must be called when no caller waits.
     pub(crate) fn keep(&self, shape: Shape, expected: Option<Plan>) {
-        // Where somebody else makes the namespace it needs the command first.
+        // bubblewrap needs the command when it creates the namespaces.
         if shape == Shape::Inner {
             return;
         }
         let start = || self.kept.start(self.helper.clone(), &self.family);
         if let Some(keeper) = self.kept.keeper.get_or_init(start) {
-            // A thread that has gone keeps nothing, and the next helper is started when needed.
+            // If the thread has ended, the next helper is started on demand.
             keeper.send(Order { shape, expected, runtime: Handle::current() }).ok();
         }
     }
@@ -181,7 +180,7 @@ fn begin(mut command: std::process::Command, shape: Shape, family: &Family) -> i
         .stdout(Stdio::from(output_end.try_clone()?))
         .stderr(Stdio::from(output_end))
         .current_dir("/");
-    // The descriptors of the other ends are closed with the command, or reading never ends.
+    // Dropping the command closes the other ends; otherwise reading never ends.
     let (child, tree) = Tree::start(mark.clone(), shape.encloses(), move || {
         let child = tokio::process::Command::from(command).spawn()?;
         let id = child.id().map_or(0, u32::cast_signed);

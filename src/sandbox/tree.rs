@@ -1,7 +1,7 @@
-//! The processes of a command: finding all of them, and ending all of them.
+//! Process tree of a command: finds and kills all processes.
 //!
-//! Orphans of a command are handed to us, because we are their subreaper; so what leaves its
-//! group or session is found again among our own children.
+//! posse is the subreaper of orphaned processes, so processes that leave their group or session are
+//! found among our own children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -18,13 +18,13 @@ use nix::unistd::Pid;
 
 use crate::sandbox::watch;
 
-/// The variable that marks every process of a call.
+/// Variable that marks every process of a call.
 const MARK: &str = "POSSE_CALL";
 
-/// How long stragglers that do not die are chased.
+/// Time limit for killing remaining processes.
 const CHASE_MAX: Duration = Duration::from_secs(2);
 
-/// How often a list that keeps changing is read again.
+/// Number of attempts to read a list that keeps changing.
 const READS_MAX: usize = 8;
 
 /// Processes that we started and wait for ourselves.
@@ -33,7 +33,7 @@ static STARTED: Mutex<BTreeMap<i32, Started>> = Mutex::new(BTreeMap::new());
 #[derive(Debug)]
 struct Started {
     mark: String,
-    /// Whether it waits for a command and has no children of one.
+    /// `true` while it waits for a command and has no children of one.
     is_idle: bool,
 }
 
@@ -43,18 +43,18 @@ fn started() -> MutexGuard<'static, BTreeMap<i32, Started>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the marks of one sandbox have in common, and those of no other process on the machine.
+/// Common prefix of the marks of one sandbox, unique on the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family(String);
 
 impl Family {
     pub(crate) fn new() -> Family {
-        // Keyed by chance: an id of a process is given away again.
+        // Random, because process ids are reused.
         let chance = RandomState::new().hash_one(CALLS.fetch_add(1, Ordering::Relaxed));
         Family(format!("{}.{chance:016x}", std::process::id()))
     }
 
-    /// The family of that name, if it can be one.
+    /// Parses a family name.
     pub(crate) fn parse(name: &str) -> Option<Family> {
         let (process, chance) = name.split_once('.')?;
         let is_one = process.parse::<i32>().is_ok()
@@ -67,18 +67,18 @@ impl Family {
         &self.0
     }
 
-    /// Whether a mark is of this family.
+    /// Returns `true` if the mark belongs to this family.
     pub(crate) fn has(&self, mark: &str) -> bool {
         mark.strip_prefix(&self.0).is_some_and(|call| call.starts_with('.'))
     }
 
-    /// Whether nothing of any of its calls is left, as far as it is known.
+    /// Returns `true` if no process of its calls is left, as far as known.
     pub(crate) fn is_gone(&self) -> bool {
         !started().values().any(|started| self.has(&started.mark))
     }
 }
 
-/// A mark for the environment of one call.
+/// Mark for the environment of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark(String);
 
@@ -92,33 +92,33 @@ impl Mark {
         Mark(format!("{}.{}", family.0, CALLS.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// The variable to set.
+    /// Environment variable with the mark.
     pub(crate) fn variable(&self) -> (OsString, OsString) {
         (MARK.into(), self.0.clone().into())
     }
 }
 
-/// The process tree of one command. Dropping it kills the tree.
+/// Process tree of one command. Dropping it kills the tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
     leader: Pid,
     mark: Mark,
-    /// Descendants seen so far, with their start times, whatever they have become since.
+    /// Descendants seen so far, with their start times, even if their parent has changed.
     seen: BTreeSet<(i32, u64)>,
-    /// Whether nobody can leave it, and nobody in it survives the leader.
+    /// `true` if no process can leave the tree, and none survives the leader.
     is_enclosed: bool,
     is_gone: bool,
 }
 
 impl Tree {
-    /// Starts a process with `spawn`, which also says its id, and takes over everything that
-    /// comes of it. It waits for its command until [`Tree::wake`].
+    /// Starts a process with `spawn`, which returns its id, and manages all its descendants. The
+    /// process waits for its command until [`Tree::wake`].
     pub(crate) fn start<T>(
         mark: Mark,
         is_enclosed: bool,
         spawn: impl FnOnce() -> io::Result<(T, i32)>,
     ) -> io::Result<(T, Tree)> {
-        // Whoever looks for orphans meanwhile waits, and does not take this child for one.
+        // The lock keeps a concurrent search for orphans from taking this child for one.
         let mut started = started();
         let (child, leader) = spawn()?;
         started.insert(leader, Started { mark: mark.0.clone(), is_idle: true });
@@ -127,7 +127,7 @@ impl Tree {
         Ok((child, Tree { leader, mark, seen: BTreeSet::new(), is_enclosed, is_gone: false }))
     }
 
-    /// It gets a command now.
+    /// Marks the process as running a command.
     pub(crate) fn wake(&self) {
         if let Some(started) = started().get_mut(&self.leader.as_raw()) {
             started.is_idle = false;
@@ -141,27 +141,27 @@ impl Tree {
         started().remove(&self.leader.as_raw());
     }
 
-    /// Asks the command's group to end.
+    /// Sends SIGTERM to the command's process group.
     pub(crate) fn terminate(&self) {
-        // The group may be gone or not exist yet; the kill that follows does not depend on it.
+        // The group may be gone or not exist yet; the following kill does not depend on it.
         let _ = killpg(self.leader, Signal::SIGTERM);
         let _ = killpg(self.leader, Signal::SIGCONT);
     }
 
-    /// Remembers who belongs to the tree, and buries orphans that have ended.
+    /// Records the members of the tree, and reaps orphans that have ended.
     pub(crate) fn look(&mut self) {
         let orphans = self.orphans();
         self.remember(&orphans);
         bury(&orphans);
     }
 
-    /// Kills whoever is left, once.
+    /// Kills all remaining members, once.
     pub(crate) fn kill_once(&mut self, with_leader: bool) {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
         members.retain(|pid| *pid != self.leader.as_raw());
         if with_leader {
-            // Before it has made its group there is only the process itself.
+            // Before the process has created its group, only the process itself exists.
             let _ = kill(self.leader, Signal::SIGKILL);
             let _ = killpg(self.leader, Signal::SIGKILL);
         }
@@ -171,8 +171,7 @@ impl Tree {
         bury(&orphans);
     }
 
-    /// After the leader has ended and was waited for: kills what it left behind until nothing is
-    /// left, and returns how many processes that were.
+    /// Kills processes that the ended leader left behind until none is left. Returns their number.
     pub(crate) async fn clear(&mut self) -> usize {
         let mut killed = BTreeSet::new();
         let begin = Instant::now();
@@ -184,7 +183,7 @@ impl Tree {
             if before.is_empty() {
                 break;
             }
-            // The watcher of a runtime below us ends with it, a moment later.
+            // The watchdog of a nested posse ends with that process, a moment later.
             let left_behind = |&pid: &i32| is_living(pid) && !watch::is_watcher(pid);
             killed.extend(before.into_iter().filter(left_behind));
             self.kill_once(false);
@@ -198,7 +197,7 @@ impl Tree {
         killed.len()
     }
 
-    /// Every process that is known to belong here, dead ones that nobody waited for included.
+    /// All known members, including zombies.
     fn members(&mut self) -> Vec<i32> {
         let orphans = self.orphans();
         let mut members = self.remember(&orphans);
@@ -206,8 +205,8 @@ impl Tree {
         members
     }
 
-    /// The tree as far as it can be seen: below the leader, below orphans, and whoever was seen
-    /// before and still is the same process.
+    /// Visible tree: descendants of the leader and of orphans, and processes seen before that are
+    /// still the same.
     fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
         let mut todo: Vec<i32> = orphans.to_vec();
         if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
@@ -229,7 +228,7 @@ impl Tree {
         members.into_iter().collect()
     }
 
-    /// Children of ours that we did not start and that are this call's, or have ended.
+    /// Children that we did not start and that belong to this call, or have ended.
     fn orphans(&self) -> Vec<i32> {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };
@@ -238,7 +237,7 @@ impl Tree {
         let prefix = format!("{me}.");
         let is_orphan = |pid: i32| {
             let Some(stat) = Stat::of(pid) else { return false };
-            // Commands live in sessions of their own, and nobody can enter an older session.
+            // Commands have their own sessions, and no process can join an older session.
             if started.contains_key(&pid) || stat.session == ours.session {
                 return false;
             }
@@ -246,11 +245,11 @@ impl Tree {
                 return true;
             }
             match mark_of(pid) {
-                // Of this call, or overlooked by one that has ended.
+                // Belongs to this call, or was missed by one that has ended.
                 Some(mark) if mark.starts_with(&prefix) => {
                     mark == self.mark.0 || !started.values().any(|active| active.mark == mark)
                 }
-                // It has wiped its environment, or comes of another runtime below us.
+                // It has cleared its environment, or belongs to a nested posse.
                 _ => alone,
             }
         };
@@ -263,7 +262,7 @@ impl Drop for Tree {
         if self.is_gone {
             return;
         }
-        // Two rounds: killing parents hands their children to us.
+        // Two rounds: children of killed parents become ours.
         self.kill_once(true);
         self.kill_once(true);
         let mut rest = Tree {
@@ -273,7 +272,7 @@ impl Drop for Tree {
             is_enclosed: self.is_enclosed,
             is_gone: true,
         };
-        // What was being born in that moment is chased without holding up anybody.
+        // Processes forked at that moment are killed in the background.
         let chase = move || {
             let begin = Instant::now();
             while !rest.is_extinct() && begin.elapsed() < CHASE_MAX {
@@ -290,7 +289,7 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// Whether nobody of this tree lives, and nobody waits to be buried.
+    /// Returns `true` if no process of this tree is alive or a zombie.
     fn is_extinct(&mut self) -> bool {
         !is_living(self.leader.as_raw()) && self.members().is_empty()
     }
@@ -299,34 +298,33 @@ impl Tree {
 #[cfg(target_os = "linux")]
 fn become_subreaper() {
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
-        tracing::warn!(%error, "orphans of commands cannot be followed");
+        tracing::warn!(%error, "cannot become a subreaper; orphaned processes of commands are not tracked");
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 fn become_subreaper() {}
 
-/// Keeps commands from reading our memory and the environment that we were started with: both may
-/// hold keys.
+/// Prevents commands from reading our memory and our initial environment: both may hold keys.
 #[cfg(target_os = "linux")]
 fn close_to_commands() {
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {
-        tracing::warn!(%error, "commands can read our environment");
+        tracing::warn!(%error, "cannot make the process undumpable; commands can read its environment");
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 fn close_to_commands() {}
 
-/// Waits for those that have ended.
+/// Reaps processes that have ended.
 fn bury(processes: &[i32]) {
     for &pid in processes {
-        // One that lives on, or that somebody else has waited for, is nothing to report.
+        // A process that is alive, or was reaped elsewhere, is no error.
         let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
     }
 }
 
-/// Whether there is such a process and it has not ended.
+/// Returns `true` if the process exists and has not ended.
 fn is_living(pid: i32) -> bool {
     match Stat::of(pid) {
         Some(stat) => stat.is_living(),
@@ -339,7 +337,7 @@ fn start_time(pid: i32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start)
 }
 
-/// What the kernel says of a process.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     state: u8,
     session: i32,
@@ -349,7 +347,7 @@ struct Stat {
 impl Stat {
     fn of(pid: i32) -> Option<Stat> {
         let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name stands in parentheses and may contain anything, also parentheses.
+        // The name is in parentheses and may contain any character, including parentheses.
         let after = line.iter().rposition(|&byte| byte == b')')? + 2;
         let rest = std::str::from_utf8(line.get(after..)?).ok()?;
         let mut fields = rest.split(' ');
@@ -364,9 +362,9 @@ impl Stat {
     }
 }
 
-/// The children of a process, of every thread of it.
+/// Children of a process, of all its threads.
 ///
-/// The kernel may leave some out while others end, so it is asked until it says the same twice.
+/// The kernel may omit some while others end, so the list is read until it is the same twice.
 fn children(pid: i32) -> BTreeSet<i32> {
     let mut last = children_once(pid);
     let mut all = last.clone();
@@ -392,7 +390,7 @@ fn children_once(pid: i32) -> BTreeSet<i32> {
     children
 }
 
-/// The mark in the environment that a process was started with.
+/// Mark in the initial environment of a process.
 pub(crate) fn mark_of(pid: i32) -> Option<String> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment.split(|&byte| byte == 0).find_map(|entry| {

@@ -1,9 +1,9 @@
-//! What ends commands after we were killed: our own binary, started again, which waits for our end.
+//! Watchdog: kills commands after posse was killed. It is our own binary, started again.
 //!
-//! A signal that cannot be caught leaves nobody to clear up, and of a command only its first
-//! process dies with us. So before its first command a sandbox starts one watcher, and holds one
-//! end of a pipe that the watcher reads. When the pipe closes, however that came about, the
-//! watcher kills every process that carries the sandbox's mark in its environment, and ends.
+//! SIGKILL leaves no time to clean up, and only the first process of a command dies with posse. So
+//! before its first command a sandbox starts one watchdog, and holds one end of a pipe that the
+//! watchdog reads. When the pipe closes for any reason, the watchdog kills every process that
+//! carries the sandbox's mark in its environment, and ends.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,30 +20,32 @@ use nix::unistd::Pid;
 use crate::sandbox::helper;
 use crate::sandbox::tree::{self, Family};
 
-/// The first argument that makes a process the watcher.
+/// First argument that selects the watchdog.
 pub(crate) const MARK: &str = "__posse_watch";
 
-/// What is written when nothing is left to look for.
+/// Message that no process is left to kill.
 const BYE: &[u8] = b"bye\n";
 
-/// How long processes that do not die are chased.
+/// Time limit for killing processes.
 const CHASE_MAX: Duration = Duration::from_secs(5);
 
-/// How often nothing must be found in a row: one look can miss who is born during it.
+/// Number of consecutive scans that must find nothing: one scan can miss processes forked during
+/// it.
 const LOOKS_MIN: u32 = 3;
 
-/// Time between looks.
+/// Time between scans.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The stack of the thread that waits for the watcher: it calls nothing deep.
+/// Stack size of the thread that waits for the watchdog: its calls are shallow.
 const STACK_BYTES: usize = 64 << 10;
 
-/// The watcher of one sandbox. Dropping it ends the watcher, after it has killed what is left.
+/// Watchdog of one sandbox. Dropping it ends the watchdog, which first kills the remaining
+/// processes.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(OnceLock<Option<io::PipeWriter>>);
 
 impl Watch {
-    /// Starts a watcher over `family`, the first time. Does not wait until it runs.
+    /// Starts a watchdog for `family` on the first call. Does not wait until it runs.
     pub(crate) fn ensure(&self, helper: &Path, family: &Family) {
         self.0.get_or_init(|| {
             if !cfg!(target_os = "linux") {
@@ -51,16 +53,16 @@ impl Watch {
             }
             let begun = begin(helper, family);
             if let Err(error) = &begun {
-                tracing::warn!(%error, "commands would outlive a kill");
+                tracing::warn!(%error, "failed to start the watchdog; orphaned commands will not be killed");
             }
             begun.ok()
         });
     }
 
-    /// Says that nothing is left to look for.
+    /// Tells the watchdog that no process is left.
     pub(crate) fn dismiss(&mut self) {
         if let Some(mut end) = self.0.take().flatten() {
-            // Without the word it looks once more, which is all the difference.
+            // Without the message it only scans once more.
             end.write_all(BYE).ok();
         }
     }
@@ -74,39 +76,39 @@ fn begin(helper: &Path, family: &Family) -> io::Result<io::PipeWriter> {
         .arg0("posse")
         .arg(MARK)
         .arg(family.as_str())
-        // Without a mark it is nobody's command, and without variables it holds no secret.
+        // Without a mark it is not taken for a command, and without variables it holds no secret.
         .env_clear()
         .current_dir("/")
-        // In our session, so it is no orphan of a command; in a group of its own, so the
-        // terminal's signals are not for it.
+        // In our session, so that it is not taken for an orphan; in its own group, so that it
+        // receives no signals from the terminal.
         .process_group(0)
         .stdin(Stdio::from(reader))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    // Neither its start nor its end is waited for by anybody who has something to do.
+    // No caller waits for its start or its end.
     let attend = move || match command.spawn() {
         Ok(mut watcher) => {
             drop(command);
             watcher.wait().ok();
         }
-        Err(error) => tracing::warn!(%error, "commands would outlive a kill"),
+        Err(error) => tracing::warn!(%error, "failed to start the watchdog; orphaned commands will not be killed"),
     };
     let thread = std::thread::Builder::new().name("posse-watch".into()).stack_size(STACK_BYTES);
     thread.spawn(attend)?;
     Ok(writer)
 }
 
-/// Whether that process is a watcher, by its arguments.
+/// Returns `true` if the process is a watchdog, by its arguments.
 pub(crate) fn is_watcher(pid: i32) -> bool {
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     arguments.split(|&byte| byte == 0).nth(1) == Some(MARK.as_bytes())
 }
 
-/// Does the watcher's work: waits for the end of the pipe on standard input, and clears up.
+/// Runs the watchdog: waits for the end of the pipe on standard input, then kills the processes.
 pub(crate) fn watcher_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let family = arguments.next().and_then(|family| Family::parse(family.to_str()?));
     let Some(family) = family else { return ExitCode::FAILURE };
-    // It ends when its sandbox does, and not before. What cannot be blocked is harmless.
+    // It ends only with its sandbox. A signal that cannot be blocked is harmless.
     SigSet::all().thread_block().ok();
     helper::close_others(0).ok();
     let mut said = Vec::new();
@@ -127,12 +129,12 @@ fn hunt(family: &Family) {
     }
 }
 
-/// Kills whoever carries a mark of the family, and returns how many that were.
+/// Kills all processes with a mark of the family. Returns their number.
 fn kill_marked(family: &Family) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|&pid| {
-        // The mark is looked at immediately before, so an id that was given away is spared.
+        // The mark is read immediately before the kill, so that a reused process id is spared.
         let is_ours = tree::mark_of(pid).is_some_and(|mark| family.has(&mark));
         is_ours && kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
     })
@@ -152,7 +154,7 @@ mod tests {
         for other in ["", ours.as_str(), "1.7", &format!("{}0.7", ours.as_str())] {
             assert!(!ours.has(other), "{other}");
         }
-        // What would match more than one sandbox is refused.
+        // A name that would match more than one sandbox is rejected.
         for bad in ["", ".", "1", "1.", "1.0", "x.0123456789abcdef", "1.0123456789abcdef.2"] {
             assert_eq!(Family::parse(bad), None, "{bad}");
         }

@@ -1,7 +1,8 @@
-//! What is said between us and a helper: a request of bytes with lengths, answered by lines.
+//! Protocol between posse and a helper: binary requests with length prefixes, answered by text
+//! lines.
 //!
-//! Paths and arguments are bytes and need not be text. A request is read whole and every length
-//! in it is checked before anything is done, so rubbish means that there is no command.
+//! Paths and arguments are bytes and need not be UTF-8. A request is read completely and every
+//! length is checked before it is executed, so an invalid request runs no command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -14,20 +15,20 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, 
 
 use crate::sandbox::plan::{Backend, Plan, Tier};
 
-/// What a request begins with: two programs of different versions do not understand each other.
+/// Magic of a request: programs of different versions must not accept each other's requests.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// What a plan begins with that is sent ahead of its request.
+/// Magic of an expected plan, which is sent before the request.
 const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// Bytes of a plan that is sent ahead: what is more might not fit into the socket of a helper that
-/// has not begun to read.
+/// Maximum size of an expected plan: a larger one might not fit into the socket buffer of a helper
+/// that has not begun to read.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a request. The kernel takes two megabytes of arguments at most.
+/// Maximum size of a request in bytes. The kernel accepts at most 2 MB of arguments.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// What a helper is to do.
+/// Request to execute a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) plan: Plan,
@@ -37,12 +38,12 @@ pub(crate) struct Request {
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-/// What a helper is told.
+/// Message to a helper.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// What the next request will probably be confined to.
+    /// Expected plan of the next request.
     Expect(Plan),
-    /// What to do, and the working directory.
+    /// Request, and the working directory.
     Do(Request, OwnedFd),
 }
 
@@ -99,7 +100,7 @@ impl Plan {
         plan.is_sound().then_some(plan)
     }
 
-    /// Tells a helper that waits what it will probably be asked for. `false`: it is too much.
+    /// Sends the expected plan to a waiting helper. Returns `false` if it is too large.
     pub(crate) fn send_ahead(&self, to: &UnixStream) -> io::Result<bool> {
         let mut body = Vec::with_capacity(4096);
         self.encode(&mut body);
@@ -133,12 +134,12 @@ impl Request {
         is_whole.then_some(Request { plan, program, arguments, environment })
     }
 
-    /// Sends this and the working directory.
+    /// Sends the request and the working directory.
     pub(crate) fn send(&self, to: &UnixStream, directory: BorrowedFd<'_>) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
         let Some(length) = length else {
-            return Err(io::Error::other("the command and its environment are too long"));
+            return Err(io::Error::other("the command and its environment exceed the request size limit"));
         };
         let head = [MAGIC, &length.to_le_bytes()].concat();
         let descriptors = [directory.as_raw_fd()];
@@ -153,9 +154,9 @@ impl Request {
 }
 
 impl Told {
-    /// Waits for what somebody says. Nothing means that nobody will.
+    /// Waits for a message. `None` if the sender closed the socket.
     pub(crate) fn receive(from: &UnixStream) -> Result<Option<Told>, String> {
-        let broken = |error: io::Error| format!("the request was cut off: {error}");
+        let broken = |error: io::Error| format!("cannot read the request: {error}");
         let mut head = [0; MAGIC.len() + 4];
         let (read, directory) = receive_first(from, &mut head).map_err(broken)?;
         if read == 0 {
@@ -167,16 +168,16 @@ impl Told {
         let length = u32::from_le_bytes(length.try_into().unwrap_or_default()) as usize;
         let is_ahead = magic == MAGIC_AHEAD;
         if (magic != MAGIC && !is_ahead) || length > REQUEST_BYTES_MAX {
-            return Err("the request is of another version, or none at all".to_owned());
+            return Err("the request is invalid or of another version".to_owned());
         }
         let mut body = vec![0; length];
         from.read_exact(&mut body).map_err(broken)?;
         if is_ahead {
             let mut body = Reader(&body);
             let plan = Plan::decode(&mut body).filter(|_| body.0.is_empty());
-            return plan.map(Told::Expect).map(Some).ok_or("the plan makes no sense".to_owned());
+            return plan.map(Told::Expect).map(Some).ok_or("the plan is invalid".to_owned());
         }
-        let request = Request::decode(&body).ok_or("the request makes no sense")?;
+        let request = Request::decode(&body).ok_or("the request is invalid")?;
         let directory = directory.ok_or("the request has no working directory")?;
         Ok(Some(Told::Do(request, directory)))
     }
@@ -197,7 +198,7 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
         if let ControlMessageOwned::ScmRights(descriptors) = control {
             for descriptor in descriptors {
                 #[expect(unsafe_code, reason = "a received descriptor is a number")]
-                // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+                // SAFETY: the kernel has just opened it for us, and it has no other owner.
                 let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
                 directory = Some(owned);
             }
@@ -207,7 +208,7 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
 }
 
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    // What does not fit is too long for a request, which is noticed when it is sent.
+    // A longer item exceeds the request limit, which is checked when it is sent.
     out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -236,7 +237,7 @@ impl Reader<'_> {
         let length = self.number()?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        // The kernel would end it there.
+        // The kernel would end the string there.
         (!bytes.contains(&0)).then(|| OsString::from_vec(bytes.to_vec()))
     }
 
@@ -246,7 +247,7 @@ impl Reader<'_> {
 
     fn list(&mut self) -> Option<Vec<OsString>> {
         let count = self.number()?;
-        // Each one takes four bytes at least.
+        // Each item takes at least four bytes.
         (count <= self.0.len() / 4).then_some(())?;
         (0..count).map(|_| self.string()).collect()
     }
@@ -256,27 +257,27 @@ impl Reader<'_> {
     }
 }
 
-/// A line that a helper wrote.
+/// Line written by a helper.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// JSON text: what is in force.
+    /// Confinement in force, as JSON text.
     Enforced(String),
-    /// Why there is no command.
+    /// Reason why no command runs.
     Failed(String),
-    /// How the command ended, while something that it started may still live.
+    /// Exit status of the command, while processes that it started may still run.
     Exited(Ended),
-    /// Nothing of it is left; so many had to be killed.
+    /// All processes have ended; this many were killed.
     Cleared(usize),
 }
 
-/// How a command ended, as its init saw it.
+/// Exit status of a command, as seen by its init process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Code(i32),
     Signal(i32),
 }
 
-/// Reads what a helper wrote, if the line makes sense.
+/// Parses a line of a helper. `None` if it is invalid.
 pub(crate) fn parse(line: &str) -> Option<Line> {
     let (word, rest) = line.split_once(' ')?;
     match word {
@@ -292,7 +293,7 @@ pub(crate) fn parse(line: &str) -> Option<Line> {
     }
 }
 
-/// Writes a line to us. Whatever is in it stays one line.
+/// Writes one line to posse. Line breaks in `line` are replaced.
 pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     let line = format!("{}\n", line.replace(['\n', '\r'], " "));
     let mut bytes = line.as_bytes();
@@ -307,7 +308,7 @@ pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `path` is absolute and has no part that leads up or nowhere.
+/// Returns `true` if `path` is absolute and has no `.` or `..` component.
 pub(crate) fn is_plain(path: &Path) -> bool {
     use std::path::Component;
     path.is_absolute()

@@ -1,8 +1,7 @@
-//! What rules were made from, so that it can be told whether they would be made the same again.
+//! Snapshot of the files that rules were made from, to detect whether new rules would be the same.
 //!
-//! Rules name folders and files by what they are, not by what they are called. Rules made a while
-//! ago are as good as new ones only if every name that was looked at still leads to the same
-//! thing and no name has come or gone. In doubt they are not.
+//! Rules refer to inodes, not names. Old rules are valid only if every recorded name still leads to
+//! the same inode and no name was added or removed. In doubt they are invalid.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -15,32 +14,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// A folder that changed this short before it was read may change again without another time: the
-/// clocks of file systems are coarse.
+/// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
+/// coarse.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Everything that was looked at while rules were made.
+/// Everything that was read while rules were made.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// Says whether anything was mounted or unmounted since. None: nobody knows.
+    /// Mount table; signals mounts and unmounts since. `None` if unavailable.
     mounts: Option<File>,
     folders: Vec<Folder>,
     places: Vec<Place>,
     entries_max: usize,
 }
 
-/// A folder whose entries were looked at one by one.
+/// Folder whose entries were read one by one.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
     stamp: Option<Stamp>,
-    /// Whether a change after that would have given another stamp.
+    /// `true` if any later change would have given another time stamp.
     is_settled: bool,
     entries: Option<Vec<Entry>>,
 }
 
-/// A path that has a rule of its own. What was there is held open, or its number could be given
-/// to something else.
+/// Path with a rule of its own. The file is held open, so that its inode number is not reused.
 #[derive(Debug)]
 struct Place {
     path: PathBuf,
@@ -56,28 +54,28 @@ pub(super) struct Entry {
     pub(super) is_link: bool,
 }
 
-/// What tells one state of a folder from another.
+/// Identity and change times of a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     mode: u32,
     owner: (u32, u32),
-    /// When its names changed last: seconds and nanoseconds.
+    /// Last change of its names: seconds and nanoseconds.
     written: (i64, i64),
-    /// When anything of it changed last.
+    /// Last change of any metadata.
     changed: (i64, i64),
 }
 
 impl Seen {
-    /// Begins to note what is looked at, with up to `entries_max` entries of a folder.
+    /// Starts a snapshot, with up to `entries_max` entries per folder.
     pub(super) fn begin(entries_max: usize) -> Seen {
-        // The first question is answered by what happened before.
+        // The first poll reports changes before this point.
         let mounts = File::open("/proc/self/mountinfo").ok().filter(|file| changed(file).is_some());
         Seen { mounts, folders: Vec::new(), places: Vec::new(), entries_max }
     }
 
-    /// Notes a folder that is about to be listed.
+    /// Records a folder that is about to be listed.
     pub(super) fn folder(&mut self, path: &Path) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = stamp(path);
@@ -85,20 +83,20 @@ impl Seen {
         self.folders.push(Folder { path: path.to_owned(), stamp, is_settled, entries: None });
     }
 
-    /// Notes what the folder that was noted last has in it.
+    /// Records the entries of the folder recorded last.
     pub(super) fn listed(&mut self, entries: Option<&[Entry]>) {
         if let Some(folder) = self.folders.last_mut() {
             folder.entries = entries.map(<[Entry]>::to_vec);
         }
     }
 
-    /// Notes a path that gets a rule, and what was opened there for it.
+    /// Records a path that gets a rule, and the file opened for it.
     pub(super) fn place(&mut self, path: &Path, opened: Option<File>) {
         let found = opened.and_then(|file| Some((Stamp::of(&file.metadata().ok()?), file)));
         self.places.push(Place { path: path.to_owned(), found });
     }
 
-    /// Whether all of it is as it was.
+    /// Returns `true` if nothing has changed.
     pub(super) fn still_holds(&self) -> bool {
         let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
         same_mounts
@@ -110,14 +108,14 @@ impl Seen {
 impl Folder {
     fn is_same(&self, entries_max: usize) -> bool {
         let is_same_folder = self.is_settled && self.stamp == stamp(&self.path);
-        // Not every file system keeps the times of its folders.
+        // Not every file system maintains the times of its folders.
         is_same_folder && list(&self.path, entries_max).is_ok_and(|now| now == self.entries)
     }
 }
 
 impl Place {
     fn is_same(&self) -> bool {
-        // Its content is none of the rule's business.
+        // The content does not affect the rule.
         match (&self.found, stamp(&self.path)) {
             (Some((before, _)), Some(now)) => before.is_same_thing(&now),
             (None, None) => true,
@@ -143,8 +141,8 @@ impl Stamp {
         (self.device, self.inode, kind(self)) == (other.device, other.inode, kind(other))
     }
 
-    /// Whether a change after `now`, counted from 1970, would give another time. Nobody can set this
-    /// one.
+    /// Returns `true` if a change after `now` (since the Unix epoch) would give another change
+    /// time. Programs cannot set this time.
     fn is_settled(&self, now: Duration) -> bool {
         let (seconds, nanoseconds) = self.changed;
         let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -153,18 +151,18 @@ impl Stamp {
     }
 }
 
-/// What a path leads to, itself and not what it links to.
+/// Metadata of the path itself, without following links.
 fn stamp(path: &Path) -> Option<Stamp> {
     std::fs::symlink_metadata(path).ok().as_ref().map(Stamp::of)
 }
 
-/// What is at `path` itself, opened for nothing but to say so.
+/// Opens the path itself with `O_PATH`.
 pub(super) fn open(path: &Path) -> Option<File> {
     let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     File::options().read(true).custom_flags(flags).open(path).ok()
 }
 
-/// The names in a folder, one more than `entries_max` at most. None: it cannot be listed.
+/// Names in a folder, at most `entries_max` plus one. `None` if the folder cannot be listed.
 pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<Entry>>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(None) };
     let entry = |entry: io::Result<std::fs::DirEntry>| {
@@ -180,7 +178,7 @@ pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<E
     entries.take(entries_max + 1).map(entry).collect::<io::Result<_>>().map(Some)
 }
 
-/// Whether the table of mounts has changed since this was asked before. None: it does not say.
+/// Returns `true` if the mount table has changed since the last call. `None` if unknown.
 fn changed(mounts: &File) -> Option<bool> {
     let mut asked = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
     poll(&mut asked, PollTimeout::ZERO).ok()?;

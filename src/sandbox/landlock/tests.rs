@@ -1,4 +1,4 @@
-//! When rules that were made ahead are as good as new ones, and when they are not.
+//! Validity of rules made in advance.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::sandbox::plan::Backend;
 
-/// A home with something to hide in it, beside a workspace.
+/// Home folder with secrets, and a workspace.
 struct Home {
     folder: TempDir,
     plan: Plan,
@@ -42,13 +42,13 @@ impl Home {
         self.folder.path().canonicalize().unwrap().join(below)
     }
 
-    /// The rules, for this folder alone: what others do beside it is none of a test's business.
+    /// Rules for this folder alone, because other tests change its siblings.
     fn ahead(&self) -> Made {
         let seen = Some(Seen::begin(SIBLINGS_MAX));
         make(Subject::of(&self.plan), seen, &self.at("")).unwrap()
     }
 
-    /// Rules made when nothing has changed for long enough to know it.
+    /// Rules made once the folder has been unchanged for long enough.
     fn made(&self) -> Made {
         let begin = Instant::now();
         loop {
@@ -56,13 +56,13 @@ impl Home {
             if made.suit(&self.plan) {
                 return made;
             }
-            assert!(begin.elapsed() < Duration::from_mins(1), "no moment without a change");
+            assert!(begin.elapsed() < Duration::from_mins(1), "the folder never settled");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// Everything that makes rules useless, each with the change that it is.
+/// Every change that invalidates rules.
 #[test]
 fn a_change_of_what_was_looked_at_makes_them_useless() {
     type Change = fn(&Home);
@@ -146,7 +146,7 @@ fn another_plan_needs_other_rules() {
         assert_ne!(made.subject, Subject::of(&other), "{name}");
         assert!(!made.suit(&other), "{name}");
     }
-    // What only mounts and the look afterwards hold changes no rule.
+    // Paths that only mounts and the later scan protect do not affect the rules.
     let same = plan(&|plan| {
         plan.read_only.push(home.at("work/.git/hooks"));
         plan.pinned.push(home.at("work/.git"));
@@ -171,7 +171,7 @@ fn rules_that_were_not_made_ahead_are_never_used_later() {
     assert!(!make_now(&home.plan).unwrap().suit(&home.plan));
 }
 
-/// Whoever changes a folder while rules are made from it is noticed, also if they undo it.
+/// A change while rules are being made is detected, even if it is undone.
 #[test]
 fn a_change_in_the_middle_of_it_is_noticed() {
     let home = Home::new();

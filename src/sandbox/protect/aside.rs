@@ -1,4 +1,4 @@
-//! Where things go that a command put where they must not be. Nothing is destroyed.
+//! Quarantine of forbidden files. Nothing is deleted.
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
@@ -12,15 +12,15 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::sandbox::protect::place::{self, FOLDER, Kind, Stat};
 
-/// What is copied at most when the quarantine is on another file system.
+/// Limits for copies, used when the quarantine is on another file system.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 const COPY_ENTRIES_MAX: usize = 10_000;
 const COPY_DEPTH_MAX: usize = 32;
 
-/// Letters of a name that are kept.
+/// Maximum length of the part kept from the old name.
 const NAME_LETTERS_MAX: usize = 60;
 
-/// A folder of the session that nothing reads. It is made when it is needed.
+/// Folder of the session for quarantined files. Created when needed.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     path: PathBuf,
@@ -32,7 +32,7 @@ impl Quarantine {
         Quarantine { path, next: 1 }
     }
 
-    /// Moves `name` out of `folder`, and says where it is now.
+    /// Moves `name` out of `folder`. Returns the new path.
     pub(super) fn take(&mut self, folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
         match self.open() {
             Ok(quarantine) => {
@@ -50,15 +50,15 @@ impl Quarantine {
                     Err(_) => {}
                 }
             }
-            Err(error) => tracing::warn!(%error, "there is no quarantine"),
+            Err(error) => tracing::warn!(%error, "cannot use the quarantine folder"),
         }
-        // Under a name that nothing acts on it does no harm either.
+        // A name that no program interprets is also harmless.
         let beside = PathBuf::from(format!("moved-aside-{}", self.name_for(name).display()));
         renameat(folder, name, folder, beside.as_path())?;
         Ok(beside)
     }
 
-    /// Keeps a copy of a file's bytes, and says where.
+    /// Stores a copy of a file's bytes. Returns its path.
     pub(super) fn keep(&mut self, name: &Path, bytes: &[u8]) -> Result<PathBuf, Errno> {
         let quarantine = self.open()?;
         let new = self.name_for(name);
@@ -80,7 +80,7 @@ impl Quarantine {
         }
     }
 
-    /// A name that nothing acts on, with what can be shown of the old one.
+    /// Neutral name that contains the printable part of the old one.
     fn name_for(&mut self, name: &Path) -> PathBuf {
         loop {
             let number = self.next;
@@ -90,7 +90,7 @@ impl Quarantine {
             let shown: String =
                 name.to_string_lossy().chars().take(NAME_LETTERS_MAX).map(plain).collect();
             let new = PathBuf::from(format!("{number}-{}", shown.trim_start_matches('.')));
-            // A session that goes on has numbers already.
+            // A resumed session has numbered files already.
             if fs::symlink_metadata(self.path.join(&new)).is_err() {
                 return new;
             }
@@ -103,7 +103,7 @@ struct Left {
     entries: usize,
 }
 
-/// Copies what `name` is, links as links, up to a bound.
+/// Copies `name` with links as links, up to the limits.
 fn copy(
     folder: &OwnedFd,
     name: &Path,
@@ -131,13 +131,13 @@ fn copy(
             }
             if all { Ok(()) } else { Err(Errno::EFBIG) }
         }
-        // Nothing of a pipe or a socket can be kept.
+        // The content of a pipe or a socket cannot be copied.
         Kind::Other => Ok(()),
         Kind::Folder => Err(Errno::EFBIG),
     }
 }
 
-/// Removes what `name` is, through no link.
+/// Removes `name` without following links.
 fn remove(folder: &OwnedFd, name: &Path, depth: usize) -> Result<(), Errno> {
     match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR | Errno::EPERM) if depth <= COPY_DEPTH_MAX => {

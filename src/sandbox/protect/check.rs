@@ -1,4 +1,4 @@
-//! What a command did to protected names, and how that is put right.
+//! Comparison of protected names after a command, and reverting of changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -17,15 +17,14 @@ use crate::sandbox::protect::state::{self, State};
 use crate::sandbox::protect::written::Log;
 use crate::sandbox::protect::{Action, Baseline, Before, Born, Finding, Held, Inner, Key, What};
 
-/// How often everything is looked at, as long as there is something to put right: somebody may
-/// still be at work.
+/// Number of checks while there are changes to revert: processes may still be running.
 const ROUNDS_MAX: usize = 4;
 
-/// Findings that are told one by one.
+/// Maximum number of findings reported one by one.
 const FINDINGS_MAX: usize = 200;
 
 impl Inner {
-    /// Compares everything with the baseline and puts right what differs.
+    /// Compares the current state with the baseline and reverts changes.
     pub(super) fn settle(&mut self, held: Held, bounds: Bounds, log: &Log) -> Vec<Finding> {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
         let mut findings: Vec<Finding> = Vec::new();
@@ -33,7 +32,7 @@ impl Inner {
         for round in 0..ROUNDS_MAX {
             let mut found = self.round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
-                // Nobody gets out of sight by making more than is looked at.
+                // Exceeding the scan limit must not hide files.
                 bounds = bounds.wider();
                 found.extend(self.round(&baseline, held, bounds, log));
             }
@@ -80,18 +79,18 @@ impl Inner {
                 now.insert((at, item.path), current);
             }
         }
-        // What our own tools have written since is what must be there.
+        // Changes by our own tools since then are part of the expected state.
         let amended = self.with_written(baseline, log, &now);
         let baseline = amended.as_ref().unwrap_or(baseline);
         let moved = self.move_back(baseline, &now);
         if !moved.is_empty() {
-            // Names lead elsewhere by now: the next round looks at what is there.
+            // Paths have changed: the next round scans again.
             return moved;
         }
         let before_by_identity: HashMap<Identity, &Before> =
             baseline.items.values().map(|before| (before.identity, before)).collect();
         let mut findings = Vec::new();
-        // What a new repository is allowed does not depend on the order of names.
+        // The rules for a new repository do not depend on the order of names.
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
         for (key, current) in repositories {
@@ -105,7 +104,7 @@ impl Inner {
         for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
             let same_place = known.filter(|before| before.parent == current.parent);
-            // A folder above may have been renamed, and this has come with it.
+            // A parent may have been renamed, which moved this name.
             let carried = before_by_identity
                 .get(&current.identity)
                 .copied()
@@ -125,7 +124,7 @@ impl Inner {
         findings
     }
 
-    /// Whether the repository at `key` was there before, there or somewhere else.
+    /// Returns `true` if the repository at `key` existed before, there or elsewhere.
     fn knew(&self, baseline: &Baseline, key: &Key) -> bool {
         let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
         let mut repositories =
@@ -133,14 +132,15 @@ impl Inner {
         repositories.any(|before| before.identity == identity)
     }
 
-    /// Whether nobody looked where `key` is before the command ran, so that it may be the user's.
+    /// Returns `true` if `key` was not scanned before the command, so that it may belong to the
+    /// user.
     fn was_out_of_sight(&self, baseline: &Baseline, key: &Key) -> bool {
         let around = key.1.parent().unwrap_or(Path::new(""));
         let scan = &self.roots[key.0].scan;
         !baseline.is_complete && !scan.was_there(around, baseline.scans[key.0])
     }
 
-    /// Whether a folder is a repository that a command of this session made.
+    /// Returns `true` if a folder is a repository created by a command of this session.
     pub(super) fn is_born(&self, parent: Option<Identity>) -> bool {
         parent.is_some_and(|parent| self.born.contains_key(&parent))
     }
@@ -164,7 +164,7 @@ impl Inner {
         if self.came_along(key.0, &key.1) {
             return;
         }
-        // It was on a mount that the command could not write: somebody else did this.
+        // It was on a read-only mount, so another process changed it.
         let is_held = before.is_mounted && held == Held::ByMounts;
         if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
@@ -177,7 +177,7 @@ impl Inner {
         self.restore(&folder, name, old, Some(new), &path, findings);
     }
 
-    /// Makes `name` what it was.
+    /// Restores `name`.
     fn restore(
         &mut self,
         folder: &OwnedFd,
@@ -214,7 +214,7 @@ impl Inner {
         let action = match state::put_back(folder, name, old) {
             Ok(()) => Action::Restored(taken),
             Err(Errno::EFBIG) => Action::Failed(
-                "it was too large to be kept; what replaced it was moved aside".to_owned(),
+                "it was too large to be stored; its replacement was moved aside".to_owned(),
             ),
             Err(errno) => Action::Failed(errno.desc().to_owned()),
         };
@@ -257,7 +257,7 @@ impl Inner {
 
     fn removed(&mut self, key: &Key, before: &Before, findings: &mut Vec<Finding>) {
         let Some(state) = &before.state else { return };
-        // Without its folder there is nothing to protect: the folder was removed or renamed.
+        // Without its parent there is nothing to protect: the parent was removed or renamed.
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
@@ -265,7 +265,7 @@ impl Inner {
         if parent != before.parent || is_there || is_theirs {
             return;
         }
-        // A hollow `.git` goes with what was in it.
+        // An emptied `.git` is moved with its content.
         let is_inside = !matches!(before.sort, Sort::Name(_) | Sort::Pointer);
         if is_inside && !has_head(&folder) && before.sort != Sort::Attributes {
             return;
@@ -302,8 +302,8 @@ impl Inner {
         self.aside(&folder, name, &path, What::Created, findings);
     }
 
-    /// Whether a folder above is a repository that a command made together with the folder: what
-    /// would act in it is shown, but the work tree is its own.
+    /// Returns `true` if a parent is a repository that a command created with its folder: its
+    /// control files are reported, but the work tree belongs to it.
     pub(super) fn came_along(&self, at: usize, path: &Path) -> bool {
         let scan = &self.roots[at].scan;
         let mut above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
@@ -314,7 +314,7 @@ impl Inner {
         })
     }
 
-    /// Takes what acts out of a repository that a command made.
+    /// Removes hooks and dangerous settings from a repository created by a command.
     fn clean(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
@@ -325,7 +325,7 @@ impl Inner {
             (Sort::Hooks, Some(State::Folder { entries, is_whole: true, .. })) => {
                 let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
                 for (hook, state) in entries {
-                    // git calls no hook of such a name.
+                    // git ignores hooks with this suffix.
                     let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
                     if !is_sample || state.is_folder() {
                         self.aside(&opened, hook, &path.join(hook), What::Created, findings);
@@ -370,11 +370,11 @@ impl Inner {
             let mut roots = self.roots.iter();
             roots.any(|watched| whole.starts_with(&watched.root.path) && whole != watched.root.path)
         };
-        // Links may lead elsewhere than the text says.
+        // Links may resolve to another place than the text.
         is_below(&whole) && std::fs::canonicalize(&whole).is_ok_and(|real| is_below(&real))
     }
 
-    /// Whether a `.gitmodules` says nothing but where modules come from.
+    /// Returns `true` if a `.gitmodules` contains only the sources of modules.
     fn is_harmless_text(&self, key: &Key) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
@@ -395,7 +395,7 @@ impl Inner {
         }
         let action = match self.quarantine.take(folder, name) {
             Ok(to) => Action::MovedAside(to),
-            // It has gone by itself.
+            // It does not exist any more.
             Err(Errno::ENOENT) => return,
             Err(errno) => Action::Failed(errno.desc().to_owned()),
         };
@@ -420,7 +420,7 @@ fn has_head(repository: &OwnedFd) -> bool {
     Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != Kind::Folder)
 }
 
-/// `path` without `.` and `..`, as it reads.
+/// Removes `.` and `..` lexically.
 pub(super) fn normalise(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {

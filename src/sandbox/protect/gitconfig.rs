@@ -1,12 +1,12 @@
-//! Configuration of git that came into being by itself: what of it may stay.
+//! Filter for git configuration that a command created.
 //!
-//! A setting stays if it is on a list of harmless ones. Everything else goes: there are too many
-//! that run a program, and new ones come with each version.
+//! Settings on an allow-list stay. All others are removed: too many run a program, and each git
+//! version adds more.
 
-/// Bytes of a configuration that are read.
+/// Maximum size of a configuration file in bytes.
 pub(super) const BYTES_MAX: u64 = 256 << 10;
 
-/// Harmless settings: section and key, both in small letters. `*` stands for any key.
+/// Harmless settings: section and key in lower case. `*` matches any key.
 const HARMLESS: [(&str, &str); 78] = [
     ("advice", "*"),
     ("am", "threeway"),
@@ -88,10 +88,10 @@ const HARMLESS: [(&str, &str); 78] = [
     ("user", "name"),
 ];
 
-/// What of a remote is not harmless after all: it names programs.
+/// Keys of a remote that name programs, and are thus not harmless.
 const REMOTE_PROGRAMS: [&str; 4] = ["receivepack", "uploadpack", "vcs", "proxy"];
 
-/// One setting, with the lines it stands on.
+/// One setting, with its lines.
 #[derive(Debug)]
 struct Setting {
     section: String,
@@ -101,16 +101,16 @@ struct Setting {
     lines: std::ops::Range<usize>,
 }
 
-/// What a configuration was cut down to.
+/// Result of the filter.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cleaned {
-    /// The text without what was removed.
+    /// Text without the removed settings.
     pub(super) text: Vec<u8>,
-    /// The names of what was removed, such as `core.fsmonitor`.
+    /// Names of the removed settings, such as `core.fsmonitor`.
     pub(super) removed: Vec<String>,
 }
 
-/// Removes what is not harmless. `None`: it is no configuration that can be understood.
+/// Removes settings that are not harmless. `None` if the text cannot be parsed.
 pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
     let text = std::str::from_utf8(bytes).ok()?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -127,8 +127,8 @@ pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
     Some(Cleaned { text: kept.map(|(line, _)| *line).collect::<String>().into(), removed })
 }
 
-/// The folders and files that a configuration points to and that act like part of it:
-/// `core.hooksPath` and what it includes.
+/// Folders and files that a configuration refers to and that act as part of it: `core.hooksPath`
+/// and includes.
 pub(super) fn pointers(bytes: &[u8]) -> Vec<(bool, String)> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -168,8 +168,7 @@ fn is_relative(path: &str) -> bool {
     !path.starts_with(['/', '~', '%', '\\'])
 }
 
-/// Reads a configuration as git does. What is not understood is an error: it may be understood by
-/// git.
+/// Parses a configuration like git does. Unknown syntax is an error, because git may understand it.
 fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut section: Option<(String, Option<String>)> = None;
@@ -183,8 +182,8 @@ fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
         if let Some(head) = rest.strip_prefix('[') {
             let (parsed, after) = header(head)?;
             section = Some(parsed);
-            // A setting may stand behind the header; then the line has both, and must be told
-            // apart to be cleaned.
+            // A setting may follow the header on the same line, and must be separated from it to be
+            // removed.
             if !is_blank(after) {
                 return None;
             }
@@ -219,7 +218,8 @@ fn is_blank(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with(['#', ';'])
 }
 
-/// `section]`, `section.sub]` or `section "sub"]`, and what follows.
+/// Parses `section]`, `section.sub]` or `section "sub"]`. Returns the name and the rest of the
+/// line.
 fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     let end = head.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.')?;
     let (name, rest) = head.split_at(end);
@@ -247,7 +247,7 @@ fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     None
 }
 
-/// The value that begins behind `=`, over as many lines as it has, and the line after it.
+/// Parses the value after `=`, including continuation lines. Returns it with the next line.
 fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut quoted = false;
@@ -264,7 +264,7 @@ fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
                     Some('t') => text.push('\t'),
                     Some('b') => drop(text.pop()),
                     Some(same @ ('\\' | '"')) => text.push(same),
-                    // The value goes on in the next line.
+                    // The value continues in the next line.
                     None => {
                         at += 1;
                         line = lines.get(at)?;

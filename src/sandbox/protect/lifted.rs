@@ -1,4 +1,4 @@
-//! Protected paths that one command may change all the same, because a person said so.
+//! Exemptions: protected paths that one command may change, because the user permitted it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,36 +6,36 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::protect::MOUNTS_MAX;
 
-/// How deep a protected folder is taken apart around something that may be changed in it.
+/// Maximum depth to which a protected folder is split around an exempt path.
 const DEPTH_MAX: usize = 16;
 
-/// Absolute, resolved paths. Each stands for itself and everything below it, and for nothing else.
+/// Absolute, resolved paths. Each covers itself and everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lifted(BTreeSet<PathBuf>);
 
 impl Lifted {
-    /// Whether nothing is.
+    /// Returns `true` if there are no exemptions.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds some.
+    /// Adds paths.
     pub(super) fn extend(&mut self, paths: &[PathBuf]) {
         self.0.extend(paths.iter().cloned());
     }
 
-    /// Whether `path` may be changed.
+    /// Returns `true` if `path` is exempt.
     pub(super) fn covers(&self, path: &Path) -> bool {
         self.0.iter().any(|lifted| path.starts_with(lifted))
     }
 
-    /// Whether something below `path` may be changed, and `path` itself may not.
+    /// Returns `true` if a path below `path` is exempt, and `path` itself is not.
     pub(super) fn reaches_into(&self, path: &Path) -> bool {
         !self.covers(path) && self.0.iter().any(|lifted| lifted.starts_with(path))
     }
 
-    /// Takes them out of what mounts hold. A protected folder around one is held as what else is in
-    /// it, and itself must not be renamed.
+    /// Removes the exempt paths from the read-only mounts. A protected parent folder is replaced by
+    /// its other entries, and must not be renamed itself.
     pub(super) fn take_out(&self, read_only: &mut Vec<PathBuf>, pinned: &mut Vec<PathBuf>) {
         if self.is_empty() {
             return;
@@ -47,7 +47,8 @@ impl Lifted {
                 return false;
             }
             let (mut beside, mut above) = (Vec::new(), Vec::new());
-            // Where there is too much beside it, the folder stays as it is and nothing is lifted.
+            // A folder with too many entries stays protected as a whole, and its exemption has no
+            // effect.
             if self.reaches_into(path)
                 && self.apart(path, DEPTH_MAX, &mut left, &mut beside, &mut above).is_some()
             {
@@ -65,7 +66,7 @@ impl Lifted {
         pinned.dedup();
     }
 
-    /// What is in `folder` besides what is lifted, and the folders on the way there.
+    /// Entries of `folder` that are not exempt, and the folders on the way to the exempt ones.
     fn apart(
         &self,
         folder: &Path,
@@ -79,7 +80,7 @@ impl Lifted {
             let entry = entry.ok()?;
             let kind = entry.file_type().ok()?;
             let path = entry.path();
-            // A link cannot be mounted over; what is made of it is seen afterwards.
+            // A link cannot be a mount point; changes to it are found by the check.
             if self.covers(&path) || kind.is_symlink() {
                 continue;
             }

@@ -1,8 +1,8 @@
-//! Repositories that a command took away: they are moved back, or it is said that they are gone.
+//! Repositories that a command moved away: they are moved back, or reported as lost.
 //!
-//! Where mounts hold them they cannot be moved. Where they do not, a repository that is still
-//! somewhere below the roots, or in a command's temporary folder, is put where it was, and what
-//! took its place is moved aside. One that was deleted is gone, and that is told.
+//! Mounts prevent moving them. Without mounts, a repository that still exists below the roots, or
+//! in a command's temporary folder, is moved back, and its replacement is quarantined. A deleted
+//! repository is lost, and is reported.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -19,20 +19,20 @@ use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Root, Stat};
 use crate::sandbox::protect::scan::Sort;
 use crate::sandbox::protect::{Action, Baseline, Before, Finding, Inner, Key, What};
 
-/// Entries of temporary folders among which a repository is looked for.
+/// Maximum number of entries of temporary folders in the search for a repository.
 const ENTRIES_MAX: usize = 200_000;
 
-/// Why a repository stays away.
+/// Reason reported for a lost repository.
 const GONE: &str = "it is nowhere that is looked at, and no copy of a repository is kept";
 
-/// Which repository it is. The number of one that was removed may be given to another.
+/// Identity of a repository. The inode number of a removed one may be reused.
 type Repository = (Identity, Option<SystemTime>);
 
-/// The folder that a repository was found in, and the name it has there.
+/// Folder that contains the repository, and its name there.
 type Place = (OwnedFd, PathBuf);
 
 impl Inner {
-    /// Moves every `.git` back that was moved by itself, and not with a folder above it.
+    /// Moves back every `.git` that was moved by itself, without its parent folder.
     pub(super) fn move_back(
         &mut self,
         baseline: &Baseline,
@@ -90,8 +90,8 @@ impl Inner {
         Finding::new(self.path(key), What::Removed, action)
     }
 
-    /// Every `.git` that is no longer anywhere. What was in a folder that package managers fill
-    /// and went with it is theirs.
+    /// Every `.git` that does not exist any more. A `.git` removed together with a folder that
+    /// package managers fill is not reported.
     pub(super) fn lost(&self, baseline: &Baseline, now: &BTreeMap<Key, Before>) -> Vec<Finding> {
         let known: HashSet<Repository> = now
             .values()
@@ -116,7 +116,7 @@ impl Inner {
         lost
     }
 
-    /// The `.git` folders that were there and are not a command's own to remove.
+    /// The `.git` folders of the baseline that the command did not create.
     fn watched<'a>(
         &self,
         baseline: &'a Baseline,
@@ -129,19 +129,19 @@ impl Inner {
         })
     }
 
-    /// The folder around `key`, as it is now.
+    /// Identity of the parent folder of `key`.
     fn around(&self, key: &Key) -> Option<Identity> {
         let (folder, _) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
     }
 
-    /// Whether the repository is where it was, whether or not a scan came that far.
+    /// Returns `true` if the repository is in its place, even if the scan did not reach it.
     fn is_there(&self, key: &Key, before: &Before) -> bool {
         let Ok(folder) = self.roots[key.0].root.open_folder(&key.1) else { return false };
         is(&folder, repository(before))
     }
 
-    /// Where they are, no longer as repositories, or in the temporary folders of commands.
+    /// Finds repositories that are incomplete, or in the temporary folders of commands.
     fn look_elsewhere(&self, mut wanted: HashSet<Repository>) -> HashMap<Repository, Place> {
         let mut found = HashMap::new();
         if wanted.is_empty() {
@@ -185,12 +185,12 @@ impl Inner {
     }
 }
 
-/// Whether `name` is that repository.
+/// Returns `true` if `name` is that repository.
 fn is_at(folder: &OwnedFd, name: &Path, which: Repository) -> bool {
     openat(folder, name, FOLDER, Mode::empty()).is_ok_and(|opened| is(&opened, which))
 }
 
-/// Whether a folder is that repository.
+/// Returns `true` if the folder is that repository.
 fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
     Stat::at(opened, Path::new("")).is_ok_and(|stat| stat.identity == identity)
         && (birth.is_none() || place::birth(opened) == birth)

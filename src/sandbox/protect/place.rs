@@ -1,4 +1,4 @@
-//! Names below a root, reached by descriptors and through no link.
+//! Access to names below a root, by descriptors and without following links.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,31 +14,31 @@ use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-/// For looking names up and listing them.
+/// Flags to look up and list names.
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK);
 
-/// For reading one file, which may turn out to be a pipe.
+/// Flags to read one file, which may turn out to be a pipe.
 const FILE: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY);
 
-/// Bytes of a link's target.
+/// Maximum length of a link's target in bytes.
 const LINK_BYTES_MAX: usize = 4096;
 
-/// Which thing it is, whatever it is called.
+/// Identity of a file, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) device: u64,
     pub(super) inode: u64,
 }
 
-/// What the system says of a name.
+/// Metadata of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) identity: Identity,
@@ -46,7 +46,7 @@ pub(super) struct Stat {
     pub(super) mode: u32,
     pub(super) size: u64,
     pub(super) links: u64,
-    /// When anything of it was last changed: seconds and nanoseconds. Nobody can set it.
+    /// Last change of any metadata: seconds and nanoseconds. Programs cannot set it.
     pub(super) changed: (i64, i64),
 }
 
@@ -77,14 +77,14 @@ impl Stat {
         }
     }
 
-    /// What `name` is in `folder`, itself and not what it links to.
+    /// Metadata of `name` in `folder`, without following links.
     pub(super) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
     }
 }
 
-/// A folder that names are looked up in, held open.
+/// Root folder, held open for lookups.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) path: PathBuf,
@@ -96,12 +96,12 @@ impl Root {
         Ok(Root { path: path.to_owned(), folder: open(path, FOLDER, Mode::empty())? })
     }
 
-    /// Opens the folder at `relative` through no link.
+    /// Opens the folder at `relative` without following links.
     pub(super) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
         open_beneath(&self.folder, relative)
     }
 
-    /// The folder that holds `relative`, and the name it has there.
+    /// Opens the parent folder of `relative`. Returns it and the file name.
     pub(super) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
         let name = relative.file_name().ok_or(Errno::EINVAL)?;
         let parent = relative.parent().unwrap_or(Path::new(""));
@@ -120,7 +120,7 @@ fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
             | ResolveFlag::RESOLVE_NO_MAGICLINKS,
     );
     match openat2(root, relative, how) {
-        // Some containers know no such call.
+        // Some containers do not support this system call.
         Err(Errno::ENOSYS | Errno::EPERM) => open_by_steps(root, relative),
         opened => opened,
     }
@@ -143,13 +143,13 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     Ok(folder)
 }
 
-/// When a folder was made. The number of one that was removed is soon given to another; this is
-/// not. None where the file system does not say.
+/// Creation time of a folder. It tells a new folder from a removed one with the same inode number.
+/// `None` if the file system does not record it.
 pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
 
-/// A name in a folder.
+/// Entry of a folder.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) name: OsString,
@@ -157,10 +157,10 @@ pub(super) struct Listed {
     pub(super) inode: u64,
 }
 
-/// What is in a folder, without `.` and `..`, up to `entries_max`. The flag says whether that is
-/// all.
+/// Entries of a folder, without `.` and `..`, up to `entries_max`. The flag is `true` if the list
+/// is complete.
 pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>, bool), Errno> {
-    // A copy of the descriptor would share its position with whoever lists next.
+    // A duplicated descriptor would share its position with later callers.
     let mut dir = Dir::from_fd(openat(folder, ".", FOLDER, Mode::empty())?)?;
     let mut listed = Vec::new();
     for entry in dir.iter() {
@@ -186,7 +186,7 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
     Ok((listed, true))
 }
 
-/// The bytes of a regular file, or none if there are more than `bytes_max`.
+/// Bytes of a regular file. `None` if there are more than `bytes_max`.
 pub(super) fn read(
     folder: impl AsFd,
     name: &Path,
@@ -205,13 +205,13 @@ pub(super) fn read(
     Ok((length as u64 <= bytes_max).then_some(bytes))
 }
 
-/// Where a link leads, as it says.
+/// Target of a link, unresolved.
 pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
     let target = readlinkat(folder, name)?;
     if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }
 }
 
-/// Puts `bytes` at `name`, whatever is there, at once and through no link.
+/// Replaces `name` with a file of `bytes`, atomically and without following links.
 pub(super) fn replace_file(
     folder: &OwnedFd,
     name: &Path,
@@ -229,18 +229,18 @@ pub(super) fn replace_file(
         .and_then(|()| fchmod(&file, mode_of(mode)))
         .and_then(|()| renameat(folder, temporary.as_path(), folder, name));
     if written.is_err() {
-        // Nothing but the name is left of it.
+        // Removes the remaining temporary name.
         unlinkat(folder, temporary.as_path(), UnlinkatFlags::NoRemoveDir).ok();
     }
     written
 }
 
-/// Makes a link that says `target`. Nothing may be there.
+/// Creates a link to `target`. The name must not exist.
 pub(super) fn make_link(folder: &OwnedFd, name: &Path, target: &OsStr) -> Result<(), Errno> {
     symlinkat(target, folder, name)
 }
 
-/// Makes a folder, or takes the one that is there.
+/// Creates a folder, or opens the existing one.
 pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
     match mkdirat(folder, name, mode_of(mode | 0o700)) {
         Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),

@@ -1,8 +1,8 @@
-//! Where protected names and secrets are below a root. A folder is read again only if it has
-//! changed since.
+//! Incremental scan for protected names and secrets below a root. A folder is read again only if it
+//! has changed.
 //!
-//! Inside a folder of git only what belongs to git counts: branches may have any name. The two
-//! hundred and fifty-six folders of loose objects are the only ones that are not looked into.
+//! Inside a git folder only git's own names count, because branches may have any name. The 256
+//! folders of loose objects are the only ones that are skipped.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -17,14 +17,14 @@ use crate::protected::{self, Class};
 use crate::sandbox::protect::place::{self, Identity, Kind, Listed, Root, Stat};
 use crate::secrets;
 
-/// A folder that changed this short before it was read may have changed again without a trace:
-/// the times of a file system have a coarse clock.
+/// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
+/// coarse.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Folders after which the time is looked at.
+/// Number of folders between checks of the time limit.
 const FOLDERS_PER_LOOK: usize = 32;
 
-/// How much is looked at before the rest is given up.
+/// Limits of a scan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) folders: usize,
@@ -33,7 +33,8 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// For a workspace that a command has just made larger: what was there was within the others.
+    /// Limits for a workspace that a command has just enlarged: the previous content was within the
+    /// normal limits.
     pub(super) fn wider(self) -> Bounds {
         let Bounds { folders, entries, time } = self;
         Bounds {
@@ -50,10 +51,10 @@ impl Default for Bounds {
     }
 }
 
-/// What a folder means to what is in it.
+/// Role of a folder, which determines how its content is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// An ordinary one.
+    /// Ordinary folder.
     Plain,
     /// Filled by a package manager.
     Vendored,
@@ -63,20 +64,20 @@ enum Role {
     Info,
     /// `objects` of a repository.
     Objects,
-    /// A protected folder: only secrets are looked for.
+    /// Protected folder: only secrets are scanned for.
     Held,
-    /// `.git`, whatever is in it.
+    /// `.git`, regardless of its content.
     Git,
 }
 
-/// What a protected name is.
+/// Kind of a protected name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// It is protected as a whole.
+    /// Protected as a whole.
     Name(Class),
-    /// A folder that git takes for a repository, or will: only some things in it are protected.
+    /// Folder that git uses, or will use, as a repository: only some of its content is protected.
     Repository,
-    /// A file or link called `.git`, which leads to a repository.
+    /// File or link called `.git`, which refers to a repository.
     Pointer,
     /// `hooks` of a repository.
     Hooks,
@@ -84,29 +85,29 @@ pub(super) enum Sort {
     Settings,
     /// `info/attributes` of a repository.
     Attributes,
-    /// `commondir` of a repository: where its settings really are.
+    /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
 }
 
-/// A protected name that was found.
+/// Protected name found by the scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
-    /// Below the root.
+    /// Path below the root.
     pub(super) path: Arc<Path>,
     pub(super) sort: Sort,
 }
 
-/// A folder as it was when it was read.
+/// Folder as of its last reading.
 #[derive(Debug)]
 struct Folder {
     identity: Identity,
-    /// When a repository was made, where the file system says so.
+    /// Creation time of a repository, if the file system records it.
     birth: Option<SystemTime>,
     changed: (i64, i64),
-    /// Whether a later change would have shown.
+    /// `true` if any later change would have changed the time stamp.
     is_settled: bool,
     role: Role,
-    /// The scan that first met it, and the last one.
+    /// Number of the first scan that found it, and of the last one.
     first_met: u64,
     last_met: u64,
     entries: usize,
@@ -115,17 +116,17 @@ struct Folder {
     secrets: Vec<Arc<Path>>,
 }
 
-/// What one scan found.
+/// Result of one scan.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) items: Vec<Item>,
     pub(super) secrets: Vec<Arc<Path>>,
     pub(super) is_complete: bool,
-    /// Folders that were read, not only looked at.
+    /// Folders that were read, not only checked for changes.
     pub(super) folders_read: usize,
 }
 
-/// A path that is compared as its bytes: to take it apart for that costs more than all the rest.
+/// Path compared by its bytes: comparing components costs more than the rest of the scan.
 #[derive(Debug)]
 struct Name(Arc<Path>);
 
@@ -149,7 +150,7 @@ impl Borrow<OsStr> for Name {
     }
 }
 
-/// Everything known of one root.
+/// Known state of one root.
 #[derive(Debug)]
 pub(super) struct Scan {
     folders: HashMap<Name, Folder>,
@@ -161,38 +162,38 @@ impl Scan {
         Scan { folders: HashMap::new(), number: 0 }
     }
 
-    /// The number of the last scan.
+    /// Number of the last scan.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether the folder at `path` was there at the scan of that number, as the same folder.
+    /// Returns `true` if scan `number` found the same folder at `path`.
     pub(super) fn was_there(&self, path: &Path, number: u64) -> bool {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.first_met <= number)
     }
 
-    /// Which folder is at `path`.
+    /// Identity of the folder at `path`.
     pub(super) fn identity(&self, path: &Path) -> Option<Identity> {
         self.folders.get(path.as_os_str()).map(|folder| folder.identity)
     }
 
-    /// When the repository at `path` was made.
+    /// Creation time of the repository at `path`.
     pub(super) fn birth(&self, path: &Path) -> Option<SystemTime> {
         self.folders.get(path.as_os_str()).and_then(|folder| folder.birth)
     }
 
-    /// Where the folder of that number is.
+    /// Path of the folder with this identity.
     pub(super) fn place_of(&self, identity: Identity) -> Option<&Path> {
         let mut folders = self.folders.iter();
         folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| &*name.0)
     }
 
-    /// Every folder that the last scan saw.
+    /// Every folder found by the last scan.
     pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
         self.folders.keys().map(|name| &*name.0)
     }
 
-    /// Looks at everything below `root`, those nearest to it first.
+    /// Scans everything below `root`, breadth first.
     pub(super) fn run(&mut self, root: &Root, bounds: Bounds) -> Found {
         self.number += 1;
         let begin = Instant::now();
@@ -228,7 +229,7 @@ impl Scan {
         found
     }
 
-    /// The folder at `path`, read if it is not known as it is. None if it is no folder any more.
+    /// Folder at `path`, read if it has changed. `None` if it is not a folder any more.
     fn visit(
         &mut self,
         root: &Root,
@@ -237,8 +238,7 @@ impl Scan {
         found: &mut Found,
         bounds: Bounds,
     ) -> Option<&Folder> {
-        // A link that took a folder's place on the way leads to something else, or to the same
-        // folder, which has the same content.
+        // A link on the way leads to another folder, or to the same folder with the same content.
         let stat = Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == Kind::Folder)?;
         let number = self.number;
         let known = self.folders.get_mut(path.as_os_str());
@@ -248,19 +248,19 @@ impl Scan {
             let unchanged = same && known.changed == stat.changed && known.is_settled;
             if unchanged && known.role == role {
                 known.last_met = number;
-                // Returning what was borrowed a moment ago would borrow it for the whole function.
+                // Returning the earlier borrow would extend it to the whole function.
                 return self.folders.get(path.as_os_str());
             }
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let left = bounds.entries;
         let read = root.open_folder(path).and_then(|folder| {
-            // What was opened is what is described, not what had the name a moment before.
+            // Describes the opened folder, because the name may have been replaced since.
             let stat = Stat::at(&folder, Path::new(""))?;
             place::list(&folder, left).map(|(listed, all)| (folder, stat, listed, all))
         });
         let Ok((opened, stat, listed, all)) = read else {
-            // It may be one that only others can read; what we cannot read, git cannot use either.
+            // A folder that we cannot read is useless for git as well.
             return None;
         };
         found.folders_read += 1;
@@ -287,14 +287,14 @@ impl Scan {
     }
 }
 
-/// Whether a change after `now` would give another time than `changed`.
+/// Returns `true` if a change after `now` would give another time than `changed`.
 pub(super) fn settled(changed: (i64, i64), now: Duration) -> bool {
     let seconds = u64::try_from(changed.0).unwrap_or(0);
     let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
-/// Finds out what of a folder's content matters.
+/// Classifies the content of a folder.
 fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
     let above = path.file_name().unwrap_or_default();
     let is_repository = folder.role == Role::Git || looks_like_repository(&listed);
@@ -308,7 +308,7 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(Item { path: Arc::clone(&child), sort });
         }
-        // A name may be both, such as `.npmrc`: then it is hidden, and looked after as well.
+        // A name may be both, such as `.npmrc`: then it is hidden and protected.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
         let visible = matches!(folder.role, Role::Plain | Role::Held) && may_hide;
         let is_secret = visible && secret(above, &name, kind, &mut named);
@@ -322,7 +322,7 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
     }
 }
 
-/// Whether git would take a folder with that content for a repository.
+/// Returns `true` if git would use a folder with this content as a repository.
 fn looks_like_repository(listed: &[Listed]) -> bool {
     let mut seen: HashSet<&[u8]> = HashSet::new();
     for entry in listed {
@@ -374,12 +374,12 @@ fn sort_of(
     }
 }
 
-/// Our own folder means the same everywhere.
+/// The name of posse's own folder has the same role in every folder.
 fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
 }
 
-/// What a folder means that is in another one. None: it is not looked into.
+/// Role of a subfolder. `None` if it is not scanned.
 fn role_below(role: Role, is_repository: bool, name: &OsStr, sort: Option<Sort>) -> Option<Role> {
     match sort {
         Some(Sort::Repository) => return Some(Role::Git),
@@ -412,7 +412,7 @@ fn is_hexadecimal(name: &OsStr) -> bool {
     name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Whether a name is a secret in a folder called `above`. `named` is only a place to write to.
+/// Returns `true` if `name` in a folder called `above` is a secret. `named` is scratch space.
 fn secret(above: &OsStr, name: &OsStr, kind: Kind, named: &mut String) -> bool {
     if kind == Kind::Other {
         return false;
@@ -421,7 +421,7 @@ fn secret(above: &OsStr, name: &OsStr, kind: Kind, named: &mut String) -> bool {
     named.clear();
     named.push_str(above);
     named.push('/');
-    // A folder called like the one above it would make its content secret twice.
+    // A folder with the name of its parent would match its content twice.
     named.push_str(name);
     let below_secret = secrets::is_secret(above);
     !below_secret && secrets::is_secret(named)

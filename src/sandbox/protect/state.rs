@@ -1,5 +1,4 @@
-//! What a protected name was before a command, so that it can be told whether it still is, and be
-//! put back.
+//! Recorded state of protected names, for comparison and restoring.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -15,16 +14,16 @@ use nix::sys::stat::Mode;
 use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
 use crate::sandbox::protect::scan::settled;
 
-/// Bytes of a file that are kept.
+/// Maximum size of a stored file in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of all files that are kept.
+/// Maximum size of all stored files in bytes.
 const ALL_BYTES_MAX: usize = 8 << 20;
-/// Entries of one protected folder that are kept.
+/// Maximum number of stored entries of one protected folder.
 const ENTRIES_MAX: usize = 4096;
-/// How deep a protected folder is looked into.
+/// Maximum depth of a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
 
-/// One name, and what is below it.
+/// State of one name, and of its content.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     File {
@@ -39,14 +38,14 @@ pub(super) enum State {
         entries: BTreeMap<PathBuf, State>,
         is_whole: bool,
     },
-    /// A pipe, a socket, a device, or something that cannot be read.
+    /// A pipe, a socket, a device, or an unreadable file.
     Other {
         stat: Stat,
     },
 }
 
 impl State {
-    /// Whether both say the same to whoever reads them. Folders are compared by what is in them.
+    /// Returns `true` if both have the same content for a reader. Folders are compared by content.
     pub(super) fn is_same(&self, other: &State) -> bool {
         match (self, other) {
             (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
@@ -78,7 +77,7 @@ impl State {
         State::Folder { mode: 0o755, entries: BTreeMap::new(), is_whole: true }
     }
 
-    /// Makes what is at `path` below this folder `state`, or nothing; the folders around it stay.
+    /// Sets the state of `path` below this folder, or removes it; parent folders stay.
     pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
         let mut parts = path.components();
         let Some(first) = parts.next() else { return };
@@ -102,12 +101,12 @@ impl State {
     }
 }
 
-/// Reads states, and remembers the bytes of files that have not changed since.
+/// Reads states, and caches the bytes of unchanged files.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     copies: HashMap<Identity, Copied>,
     bytes: usize,
-    /// Raised by each survey; copies that none of the last ones used are dropped.
+    /// Increased by each survey. Copies not used by recent rounds are dropped.
     round: u64,
 }
 
@@ -120,7 +119,7 @@ struct Copied {
 }
 
 impl Reader {
-    /// Forgets what has not been looked at lately.
+    /// Drops copies that were not used recently.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         let round = self.round;
@@ -128,7 +127,7 @@ impl Reader {
         self.bytes = self.copies.values().map(|copied| copied.bytes.len()).sum();
     }
 
-    /// What `name` is in `folder`. None: nothing.
+    /// State of `name` in `folder`. `None` if it does not exist.
     pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
         let mut left = ENTRIES_MAX;
         self.state_below(folder, name, DEPTH_MAX, &mut left)
@@ -172,7 +171,7 @@ impl Reader {
         State::Folder { mode, entries, is_whole }
     }
 
-    /// The bytes of a file, if they are few enough.
+    /// Bytes of a file, if it is small enough.
     fn copy(&mut self, folder: &OwnedFd, name: &Path, stat: Stat) -> Option<Arc<[u8]>> {
         let round = self.round;
         if let Some(known) = self.copies.get_mut(&stat.identity)
@@ -203,7 +202,7 @@ fn read_whole(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
     place::read(folder, name, FILE_BYTES_MAX).ok().flatten()
 }
 
-/// Makes `name` what `state` says. Nothing may be there, unless both are files or both folders.
+/// Restores `state` at `name`. The name must not exist, unless both are files or both folders.
 pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {
@@ -217,7 +216,7 @@ pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(
             }
             Ok(())
         }
-        // It was too large to be kept, or is nothing that can be made again.
+        // Too large to be stored, or a kind of file that cannot be created again.
         State::File { copy: None, .. } | State::Other { .. } => Err(Errno::EFBIG),
     }
 }

@@ -1,5 +1,5 @@
-//! Secrets that a command must not read: what the scan found, and where programs keep credentials
-//! in the home folder.
+//! Secrets that a command must not read: scan results, and credential files of programs in the home
+//! folder.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -10,15 +10,15 @@ use crate::sandbox::protect::place::{self, Identity, Kind, Root, Stat};
 use crate::sandbox::protect::{Inner, Protection};
 use crate::secrets;
 
-/// Bytes of a file that are searched for a key.
+/// Maximum number of bytes that are searched for a private key.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Which files of certificates have a key in them.
+/// Cache: certificate files that contain a private key.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
 
 impl Keys {
-    /// Whether a `.pem` is one that anybody may read: it has only certificates in it.
+    /// Returns `true` if a `.pem` contains certificates only.
     fn is_public(&mut self, root: &Root, path: &Path) -> bool {
         let is_pem = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem"));
         if !is_pem {
@@ -45,7 +45,7 @@ impl Keys {
 }
 
 impl Protection {
-    /// Every secret that exists, except those that the user lets commands read.
+    /// Every existing secret, except those that the user lets commands read.
     pub(super) fn hidden(&self, inner: &mut Inner, found: &[(usize, Arc<Path>)]) -> Vec<PathBuf> {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
         let mut linked = Vec::new();
@@ -74,7 +74,7 @@ impl Protection {
         let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
         let stores = stores.chain(self.own.iter().cloned()).filter(exists);
-        // A link to a store is no store: what it leads to is.
+        // A link to a credential file is replaced by its target.
         hidden.extend(stores.filter_map(|path| fs::canonicalize(path).ok()));
         let is_readable = |path: &PathBuf| {
             let resolved = self.readable.iter().any(|readable| path.starts_with(readable));
@@ -84,7 +84,7 @@ impl Protection {
         hidden.into_iter().collect()
     }
 
-    /// The file that a link with the name of a secret leads to, if it is one of the user's.
+    /// Target of a link with the name of a secret, if it is a file of the user.
     fn linked_to(&self, roots: &[super::Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
         let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());

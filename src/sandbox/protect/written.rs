@@ -1,9 +1,9 @@
-//! What the program's own tools wrote while commands ran, so that a check takes it for what it is.
+//! Log of files that posse's own tools wrote while commands ran, so that a check accepts them.
 //!
-//! A tool asks to be [alone](Written::alone), changes a file, and says what it made of it. Whoever
-//! looks at control files, before or after a command, waits for that and is waited for: a look sees
-//! a change together with its record, or neither. Records are kept as long as a command runs that
-//! was looked after before they were made; where none runs, nothing is kept.
+//! A tool takes the [exclusive lock](Written::alone), changes a file, and records the result. Scans
+//! of control files, before or after a command, take the same lock: a scan sees a change together
+//! with its record, or neither. Records are kept while a command runs whose survey is older;
+//! otherwise nothing is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -17,20 +17,20 @@ use crate::sandbox::protect::scan::Sort;
 use crate::sandbox::protect::state::{self, State};
 use crate::sandbox::protect::{Baseline, Before, Inner, Key};
 
-/// Bytes of names and contents that are kept of everything.
+/// Maximum size of all names and contents in bytes.
 const BYTES_MAX: usize = 8 << 20;
-/// Bytes of them that ordinary names may take: settings of git can make one a hook.
+/// Part of it for ordinary names: git settings can make one a hook.
 const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
 
-/// What the tools of this process wrote. Clones share it.
+/// Log of the files written by the tools of this process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Written(Arc<RwLock<Log>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// The number of the last record.
+    /// Number of the last record.
     last: u64,
-    /// Held by everybody who will ask what was written since.
+    /// Cloned by every survey that will need later records.
     asked: Arc<()>,
     records: BTreeMap<PathBuf, Record>,
     bytes: usize,
@@ -39,45 +39,45 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Record {
     number: u64,
-    /// None: the file was removed.
+    /// `None` if the file was removed.
     made: Option<(Identity, State)>,
-    /// The folders around it then, the nearest first.
+    /// Parent folders at that time, the nearest first.
     around: Vec<Option<Identity>>,
     bytes: usize,
 }
 
-/// From when on somebody asks what was written.
+/// Position in the log, held by a survey.
 #[derive(Debug, Clone)]
 pub(super) struct Since {
     number: u64,
     _asks: Arc<()>,
 }
 
-/// The only one who writes at this moment, and nobody looks.
+/// Exclusive access of a writer. No scan runs meanwhile.
 #[derive(Debug)]
 pub struct Writing<'a>(RwLockWriteGuard<'a, Log>);
 
 impl Written {
-    /// Waits until nobody looks at control files and nobody else writes one; blocks. What is
-    /// written must be said to what this returns before that is dropped.
+    /// Waits until no scan and no other writer is active; blocks. Changes must be recorded in the
+    /// returned value before it is dropped.
     #[must_use]
     pub fn alone(&self) -> Writing<'_> {
         Writing(self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps writers away while somebody looks.
+    /// Excludes writers during a scan.
     pub(super) fn look(&self) -> RwLockReadGuard<'_, Log> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a look would not have to wait.
+    /// Returns `true` if a scan would not have to wait.
     pub(super) fn is_free(&self) -> bool {
         self.0.try_read().is_ok()
     }
 }
 
 impl Writing<'_> {
-    /// `path`, which is absolute and contains no link, is now the file that `metadata` describes,
+    /// Records that `path`, absolute and without links, is now the file described by `metadata`,
     /// with exactly `bytes` and the permissions `mode`.
     pub fn wrote(&mut self, path: &Path, metadata: &Metadata, mode: u32, bytes: &[u8]) {
         if !self.is_asked() {
@@ -98,14 +98,14 @@ impl Writing<'_> {
         self.note(path, Some((identity, State::File { stat, copy })));
     }
 
-    /// There is nothing at `path` any more.
+    /// Records that `path` does not exist any more.
     pub fn removed(&mut self, path: &Path) {
         if self.is_asked() {
             self.note(path, None);
         }
     }
 
-    /// Whether anybody will ask. What was written for those who asked before is forgotten if not.
+    /// Returns `true` if a survey needs the record. If not, older records are dropped.
     fn is_asked(&mut self) -> bool {
         let is_asked = Arc::strong_count(&self.0.asked) > 1;
         if !is_asked {
@@ -142,7 +142,7 @@ impl Writing<'_> {
 }
 
 impl Log {
-    /// From now on.
+    /// Current position in the log.
     pub(super) fn since(&self) -> Since {
         Since { number: self.last, _asks: Arc::clone(&self.asked) }
     }
@@ -154,7 +154,7 @@ impl Log {
 }
 
 impl Inner {
-    /// The baseline with what our own tools have written since. None: they have written nothing.
+    /// Baseline with the changes of our own tools since. `None` if there are none.
     pub(super) fn with_written(
         &self,
         baseline: &Baseline,
@@ -177,7 +177,7 @@ impl Inner {
     }
 }
 
-/// The protected name that `below` is, or is in.
+/// Protected name that is or contains `below`.
 fn held_as(
     at: usize,
     below: &Path,
@@ -194,7 +194,7 @@ fn held_as(
             if known.state.is_some() {
                 return Some((key, known.sort));
             }
-            // What counts in a repository is not told by its name alone.
+            // In a repository the role of a name also depends on its place.
             may_be_named = false;
         }
         may_be_named &= !protected::is_vendored(part.as_encoded_bytes());
@@ -211,11 +211,11 @@ fn is_dot_git(name: &[u8]) -> bool {
     matches!(&*protected::fold(name), b".git" | b"git~1")
 }
 
-/// Makes `items` say what `record` says of `below`, which is `key` or in it.
+/// Updates `items` with `record` for `below`, which is `key` or below it.
 fn amend(items: &mut HashMap<Key, Before>, key: Key, sort: Sort, below: &Path, record: &Record) {
     let rest = below.strip_prefix(&key.1).unwrap_or(Path::new(""));
     let depth = rest.components().count();
-    // Of the folders from the file up to the root of everything.
+    // Parent folders of the file, up to the file system root.
     let around = |up: usize| record.around.get(up).copied().flatten();
     let state = record.made.as_ref().map(|(_, state)| state.clone());
     if depth == 0 {
@@ -223,12 +223,12 @@ fn amend(items: &mut HashMap<Key, Before>, key: Key, sort: Sort, below: &Path, r
             items.remove(&key);
             return;
         };
-        // A mount over the old file went with it.
+        // A mount over the old file was removed with it.
         let (birth, is_mounted, parent) = (None, false, around(0));
         items.insert(key, Before { sort, state, identity, birth, parent, is_mounted });
         return;
     }
-    // Further down nobody looks.
+    // Deeper levels are not compared.
     if depth > state::DEPTH_MAX {
         return;
     }

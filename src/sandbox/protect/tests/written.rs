@@ -1,4 +1,4 @@
-//! What our own tools write while commands run is what is expected after them.
+//! Changes by our own tools during commands are part of the expected state.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 
 impl World {
-    /// Writes as a tool does that somebody has allowed to.
+    /// Writes like a permitted tool call.
     fn allowed(&self, path: &str, text: &str) {
         let mut writing = self.protection.written.alone();
         write(&self.root, "unnamed", text);
@@ -26,7 +26,7 @@ impl World {
     }
 }
 
-/// Where and what, without what became of it.
+/// Path and change of each finding, without the action.
 fn told(findings: &[Finding], root: &Path) -> Vec<(String, What)> {
     let below = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
     findings.iter().map(|finding| (below(&finding.path), finding.what.clone())).collect()
@@ -66,14 +66,14 @@ fn stays_as_it_is() {
             assert_eq!(world.read(path), text, "{held:?}");
         }
         assert!(!world.exists(".vscode/tasks.json") && !world.quarantine.exists(), "{held:?}");
-        // And then it is held like everything else.
+        // From then on it is protected like other files.
         let findings = world.after(|root| write(root, "CLAUDE.md", "planted\n"));
         assert_eq!(told(&findings, &world.root), [("CLAUDE.md".to_owned(), What::Changed)]);
         assert_eq!(world.read("CLAUDE.md"), "second\n");
     }
 }
 
-/// Mounts hold what was there before, and not what took its place: it comes to the same.
+/// Runs with mounts, which protect only the original file, and without: the result is the same.
 fn on(act: impl Fn(&World), told_of: &[(&str, What)], then: &[(&str, &str)]) {
     for held in [Held::ByCheck, Held::ByMounts] {
         let world = World::new();
@@ -117,7 +117,7 @@ fn is_what_comes_back_when_a_command_changes_it() {
         &[("CLAUDE.md", What::Changed)],
         &[("CLAUDE.md", "allowed\n")],
     );
-    // What was removed with permission is not made again by whoever likes to.
+    // A file removed with permission cannot be created again by a command.
     on(
         |world| {
             world.allowed_to_remove("AGENTS.md");
@@ -126,7 +126,7 @@ fn is_what_comes_back_when_a_command_changes_it() {
         &[("AGENTS.md", What::Created)],
         &[("AGENTS.md", "")],
     );
-    // What somebody allowed over a plant is what somebody allowed.
+    // A permitted write over a forbidden file is accepted.
     on(
         |world| {
             write(&world.root, "CLAUDE.md", "planted\n");
@@ -170,7 +170,7 @@ fn comes_back_in_its_folder_and_goes_with_it() {
 fn is_not_kept_where_it_is_large() {
     let big = "x".repeat(2 << 20);
     on(|world| world.allowed("CLAUDE.md", &big), &[], &[("CLAUDE.md", &big)]);
-    // There is no copy to put back.
+    // There is no copy to restore.
     on(
         |world| {
             world.allowed("CLAUDE.md", &big);
@@ -197,7 +197,7 @@ fn counts_for_all_commands_that_ran_then_and_for_no_later_one() {
          be the work of any; it was moved to "
     ));
     assert_eq!(world.read("CLAUDE.md"), "allowed\n");
-    // The user may do away with it.
+    // The user may remove it.
     fs::remove_file(world.root.join("CLAUDE.md")).unwrap();
     let findings = world.after(|root| write(root, "GEMINI.md", "planted\n"));
     assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), What::Created)]);
@@ -224,8 +224,7 @@ fn survives_commands_that_were_given_up() {
     });
 }
 
-/// Writers and commands at the same time, as fast as they can: no look comes between a change and
-/// its record.
+/// Concurrent writers and commands: no scan sees a change without its record.
 #[test]
 fn is_never_taken_away_in_between() {
     let world = World::new();
