@@ -1,32 +1,31 @@
-//! How a session goes on later: the command that does it, and the ready-made line that has the
-//! machine do it. Pure.
+//! Resume hint: the command that resumes a session, and a shell line that schedules it. Pure.
 
 use std::path::Path;
 use std::time::Duration;
 
-/// What the line has to be ready for.
+/// Delay added to the scheduled time, for clock differences.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// A session that can go on.
+/// Session that can be resumed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Its id.
+    /// Session id.
     pub session: String,
-    /// The program, as a path.
+    /// Path of the program.
     pub program: String,
-    /// The folder in which it works.
+    /// Working directory.
     pub cwd: String,
-    /// The flags of this run that have to be given again.
+    /// Flags of this run that are needed again.
     pub flags: Vec<String>,
-    /// Names of variables that the program needs and a timer does not have.
+    /// Names of environment variables that the program needs and a timer does not have.
     pub variables: Vec<String>,
-    /// Variables that are settings of this run, with their values.
+    /// Environment variables that are settings of this run, with their values.
     pub values: Vec<(String, String)>,
-    /// Where programs are looked for.
+    /// Search path of programs.
     pub path: String,
 }
 
-/// What starts a program later.
+/// Program that schedules commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
     /// `systemd-run`.
@@ -36,13 +35,12 @@ pub enum Timer {
 }
 
 impl Again {
-    /// What a person types.
+    /// Command for the user to type.
     pub(crate) fn command(&self) -> String {
         format!("posse resume {}", self.session)
     }
 
-    /// The line that has it done after `wait`, without anybody there; `None` where nothing starts
-    /// programs later.
+    /// Shell line that runs the command unattended after `wait`. `None` without a timer program.
     pub(crate) fn later(&self, wait: Duration) -> Option<String> {
         Some(self.line(wait, Timer::of(&self.path)?))
     }
@@ -67,7 +65,7 @@ impl Again {
             }
             Timer::At => {
                 let minutes = seconds.div_ceil(60);
-                // It keeps the variables of the shell that it is told by.
+                // `at` keeps the variables of the calling shell.
                 let set =
                     |(name, value): &(String, String)| format!("{name}={} ", shell_word(value));
                 let values: Vec<String> = self.values.iter().map(set).collect();
@@ -79,7 +77,7 @@ impl Again {
 }
 
 impl Timer {
-    /// The first that there is.
+    /// First available timer program.
     fn of(path: &str) -> Option<Timer> {
         let is_there = |name: &str| {
             let folders = path.split(':').filter(|folder| folder.starts_with('/'));
@@ -91,7 +89,7 @@ impl Timer {
     }
 }
 
-/// `text` as one word of a shell.
+/// Quotes `text` as one word for a shell.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -136,7 +134,7 @@ mod tests {
         assert_eq!(Timer::of(&path), Some(Timer::Systemd));
     }
 
-    /// Within single quotes a shell reads everything as it is, save the quote itself.
+    /// Within single quotes a shell interprets nothing except the quote itself.
     #[test]
     fn quotes_for_a_shell() {
         let table = [

@@ -1,6 +1,7 @@
-//! What another program wants: one JSON object a line on standard input.
+//! Instructions of a driving program: one JSON object per line on standard input.
 //!
-//! A line that makes no sense is answered and skipped. Lines are bounded, and so is how many wait.
+//! An invalid line is answered with an error and skipped. The length of lines and the number of
+//! queued lines are bounded.
 
 use std::io::{self, BufRead};
 
@@ -8,18 +9,18 @@ use tokio::sync::mpsc;
 
 use crate::talk::instruction::{Instruction, LINE_BYTES_MAX, parse};
 
-/// Instructions that wait to be followed.
+/// Maximum number of queued instructions.
 const WAITING_MAX: usize = 16;
 
-/// An instruction, or what is wrong with the line.
+/// Instruction with its line number, or the error in the line.
 #[derive(Debug)]
 pub(crate) struct Numbered {
-    /// From 1.
+    /// Line number, from 1.
     pub(crate) line: u64,
     pub(crate) what: Result<Instruction, String>,
 }
 
-/// Reads standard input on a thread of its own.
+/// Reads standard input on a separate thread.
 #[derive(Debug)]
 pub(crate) struct Driver {
     lines: mpsc::Receiver<Numbered>,
@@ -35,14 +36,13 @@ impl Driver {
         Driver { lines }
     }
 
-    /// The next instruction. `None` at the end of standard input. Dropping the future loses
-    /// nothing.
+    /// Next instruction. `None` at the end of standard input. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Numbered> {
         self.lines.recv().await
     }
 }
 
-/// Hands on every line that is not blank, until nobody takes it.
+/// Passes on every line that is not blank, until the receiver is dropped.
 fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     for line in 1.. {
         let what = match next_line(&mut input) {
@@ -62,13 +62,13 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     }
 }
 
-/// A line of bounded length.
+/// Line of bounded length.
 pub(crate) enum Line {
     Whole(Vec<u8>),
     TooLong,
 }
 
-/// The next line with its newline, if it has one. `None` at the end.
+/// Next line including its newline. `None` at the end.
 pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     let mut bytes = Vec::new();
     let mut too_long = false;

@@ -1,5 +1,5 @@
-//! One task without a screen: `text`, `json` or `stream-json` on standard output, everything else
-//! on standard error.
+//! Headless runs: one task, with `text`, `json` or `stream-json` on standard output and everything
+//! else on standard error.
 
 mod driven;
 mod leaving;
@@ -28,70 +28,71 @@ pub use driven::drive;
 
 use losing::Told;
 
-/// Whether a person sees questions and can answer them, wherever standard input comes from.
+/// Returns `true` if a user can see and answer questions on a terminal, independent of standard
+/// input.
 pub fn can_ask() -> bool {
     question::can_ask()
 }
 
-/// How long a run that was told to stop may take to do so.
+/// Time limit for a run to stop after a request.
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
-/// A deadline before there is one.
+/// Initial deadline, effectively infinite.
 const fn far_away() -> Duration {
     Duration::from_hours(365 * 24)
 }
 
-/// When a run that is told to stop now has to have done so.
+/// Deadline of a stop request that arrives now.
 fn wind_down() -> tokio::time::Instant {
     tokio::time::Instant::now() + WIND_DOWN
 }
 
-/// What standard output gets.
+/// Format of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// The final answer.
     Text,
     /// One object at the end.
     Json,
-    /// One event a line.
+    /// One event per line.
     StreamJson,
 }
 
-/// What a run does when its terminal goes away.
+/// Reaction to the loss of the terminal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum HangUp {
-    /// It ends.
+    /// The run ends.
     #[default]
     Ends,
-    /// It goes on, and writes to the end of this file what it would have shown. `None`: nowhere.
+    /// The run continues and appends its output to this file. `None`: output is discarded.
     GoesOn(Option<PathBuf>),
 }
 
-/// How a run is shown, and whether a person can be asked.
+/// Options of a headless run.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Manner {
-    /// What standard output gets.
+    /// Format of standard output.
     pub format: Format,
-    /// Whether questions go to the terminal.
+    /// `true` to ask questions on the terminal.
     pub interactive: bool,
-    /// Whether colours may be used on standard error.
+    /// `true` to use colours on standard error.
     pub color: bool,
-    /// Whether progress is shown at all.
+    /// `true` to hide progress.
     pub quiet: bool,
-    /// Whether questions are answered with yes already.
+    /// `true` if `--yes` answers permission requests.
     pub yes: bool,
-    /// Whether tools only say what they would do.
+    /// `true` for a dry run: tools only report what they would do.
     pub dry_run: bool,
-    /// What happens when the terminal goes away.
+    /// Reaction to the loss of the terminal.
     pub hang_up: HangUp,
-    /// How the session can go on later, if it is kept.
+    /// Resume hint, if the session is stored.
     pub again: Option<Again>,
-    /// Worktrees of agents that were there before: those that still are, are named at the end.
+    /// Worktrees of subagents from earlier runs; those that still exist are listed at the end.
     pub worktrees: Vec<String>,
 }
 
-/// Works on `task`, shows it as `manner` says, and ends the session.
+/// Runs `task` with the options `manner`, and ends the session.
 pub async fn run(session: SessionHandle, task: Task, manner: Manner) -> Exit {
     let mut front = Front::new(session, manner);
     let outcome = front.work(task).await;
@@ -107,22 +108,22 @@ struct Front {
     stdout: Output,
     stderr: Output,
     manner: Manner,
-    /// The signal that stopped the run.
+    /// Signal that stopped the run.
     stopped: Option<Exit>,
-    /// It was told twice, or did not stop in time.
+    /// A second stop request came, or the run did not stop in time.
     hurried: bool,
-    /// It goes on without its terminal.
+    /// The run continues without its terminal.
     detached: bool,
     denials: Vec<Denial>,
-    /// What had begun before, and nobody knows how it ended.
+    /// Calls of an earlier run that started and whose outcome is unknown.
     unknown: Vec<UnknownEnd>,
-    /// What the session has cost, once that is known.
+    /// Cost of the session, once known.
     spent: Option<Spent>,
-    /// Worktrees of agents that were there when these had ended.
+    /// Worktrees that subagents left behind.
     worktrees: Vec<String>,
 }
 
-/// What a session has cost.
+/// Cost of a session.
 struct Spent {
     usage: Usage,
     cost_usd: Option<f64>,
@@ -130,26 +131,26 @@ struct Spent {
     unpriced: u64,
 }
 
-/// What nobody could be asked about.
+/// Permission request that was denied because no user could be asked.
 #[derive(Debug, Serialize)]
 struct Denial {
     reason: String,
-    /// Would have allowed it.
+    /// Rule that would have allowed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
 }
 
-/// A call that had begun, and nobody knows how it ended.
+/// Call that started and whose outcome is unknown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct UnknownEnd {
     tool: String,
-    /// What it was to do, and since when, where that was recorded.
+    /// Description and start time, if recorded.
     #[serde(flatten)]
     begun: Option<Begun>,
 }
 
-/// What `json` prints.
+/// Output of the `json` format.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -161,10 +162,10 @@ struct Summary<'a> {
     result: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Error<'a>>,
-    /// What was denied because nobody could be asked.
+    /// Permission requests denied because no user could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
-    /// Calls that nobody knows the end of: they may have had their effect.
+    /// Calls with unknown outcome: they may have had their effect.
     #[serde(skip_serializing_if = "<[UnknownEnd]>::is_empty")]
     outcome_unknown: &'a [UnknownEnd],
     /// Nothing was written or run.
@@ -172,10 +173,10 @@ struct Summary<'a> {
     dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
-    /// What is known of it, in billionths of a dollar.
+    /// Known cost in billionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_nano_usd: Option<u64>,
-    /// Requests whose cost is not known, or not all of it.
+    /// Number of requests without a complete price.
     #[serde(skip_serializing_if = "is_zero")]
     unpriced_requests: u64,
     turns: u32,
@@ -260,7 +261,7 @@ impl Front {
             Event::DelegationEnded { workplace: Some(remains), .. }
                 if remains.kept && !self.worktrees.contains(&remains.cwd) =>
             {
-                // One that went on has ended more than once.
+                // A resumed subagent ends more than once.
                 self.worktrees.push(remains.cwd.clone());
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
@@ -312,10 +313,10 @@ impl Front {
         self.leave(verdict, outcome).await
     }
 
-    /// Nobody said what to do.
+    /// Standard input contained no message.
     async fn nothing_to_do(self) -> Exit {
-        let failure = Failure::new("CLI002", Exit::Usage, "there was no message")
-            .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
+        let failure = Failure::new("CLI002", Exit::Usage, "standard input contains no message")
+            .fix(r#"send a line like {"type":"message","content":"fix the test"}"#);
         let verdict =
             Verdict { exit: Exit::Usage, reason: "failed", result: None, failure: Some(failure) };
         self.leave(verdict, None).await
@@ -359,7 +360,7 @@ impl Front {
         }
     }
 
-    /// What it cost, if anything is known of that.
+    /// Cost of the session, if known.
     fn cost_line(&self) -> Option<String> {
         let Spent { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
         let nano = nano_usd.filter(|nano| *nano > 0)?;
@@ -407,8 +408,8 @@ impl Front {
     }
 }
 
-/// The next event, when there is room for what it says: a reader that does not read keeps nobody
-/// from hearing a signal.
+/// Next event, once the outputs have room for it: a reader that does not read must not delay
+/// signals.
 async fn next_when_read(
     events: &mut Subscription,
     stdout: &Output,

@@ -1,5 +1,5 @@
-//! A session that runs in another process, seen from here: as lines for a program, or as text for a
-//! person. Leaving changes nothing there.
+//! Attach client: shows a session of another process, as lines for a program or as text for a user.
+//! Detaching does not affect the session.
 
 mod person;
 mod shown;
@@ -17,24 +17,24 @@ use crate::talk::signals::Signals;
 
 pub use person::{Manner, person};
 
-/// Instructions that wait to be sent.
+/// Maximum number of queued instructions.
 const WAITING_MAX: usize = 16;
 
-/// How a visit ended.
+/// Reason for the end of an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visit {
     /// The session has ended.
     Ended,
-    /// It goes on in the same process as another one, behind this record.
+    /// The process switched to another session, after this record.
     Switched(u64),
-    /// Whoever joined has left.
+    /// The user detached.
     Left(Exit),
     /// The connection ended, and why.
     Cut(String),
 }
 
 impl Visit {
-    /// As the end of the process; where there is more to say, it is said on standard error.
+    /// Exit code of the process. Prints further details on standard error.
     pub async fn conclude(self) -> Exit {
         let why = match self {
             Visit::Ended | Visit::Switched(_) => return Exit::Done,
@@ -43,7 +43,7 @@ impl Visit {
         };
         let failure = Failure::new("ATT006", Exit::Session, "the connection to the session ended")
             .because(why)
-            .fix("`posse sessions list` shows how the session stands; `posse attach` joins again");
+            .fix("`posse sessions list` shows its state; `posse attach` connects again");
         let mut stderr = Output::new(Target::Stderr);
         stderr.write(all_lines(&[failure]).into_bytes()).await;
         stderr.finish().await.ok();
@@ -51,11 +51,11 @@ impl Visit {
     }
 }
 
-/// The words for a host that is gone without a word.
-const GONE: &str = "the process that owns the session is gone";
+/// Reason if the owning process closed the connection without a message.
+const GONE: &str = "the process that owns the session has ended";
 
-/// Writes what is heard to standard output, one line each. `drives`: standard input holds
-/// instructions, and at its end this ends as soon as all of them were answered.
+/// Writes received messages to standard output, one per line. With `drives`, standard input
+/// contains instructions, and the client ends at its end once all were answered.
 pub async fn program(remote: Remote, drives: bool) -> Visit {
     let Remote { accepted, mut heard, voice } = remote;
     let mut stdout = Output::new(Target::Stdout);
@@ -69,7 +69,7 @@ pub async fn program(remote: Remote, drives: bool) -> Visit {
         first.extend(more);
     }
     stdout.write(format!("{first}\n").into_bytes()).await;
-    // Lines that were sent in all, once that is known, and those that were answered.
+    // Number of lines sent, once known, and number of answers.
     let (mut sent, mut answered) = (None, 0);
     let mut ended = None;
     let visit = loop {
@@ -115,7 +115,7 @@ pub async fn program(remote: Remote, drives: bool) -> Visit {
     visit
 }
 
-/// How the session ended, if this is its last event.
+/// Reason for the end, if this is the session's last event.
 fn end_of(event: &Event, last_record: u64) -> Option<Visit> {
     match event {
         Event::SessionEnded { reason, .. } if reason == "switched" => {
@@ -126,13 +126,13 @@ fn end_of(event: &Event, last_record: u64) -> Option<Visit> {
     }
 }
 
-/// What comes next, when there is room for it.
+/// Next message, once the output has room for it.
 async fn next_when_read(heard: &mut mpsc::Receiver<Heard>, stdout: &Output) -> Option<Heard> {
     stdout.room().await;
     heard.recv().await
 }
 
-/// The number of lines that were sent, when there will be no more.
+/// Number of lines sent, once standard input has ended.
 async fn counted(input: &mut Option<mpsc::Receiver<u64>>) -> u64 {
     match input {
         Some(input) => input.recv().await.unwrap_or_default(),
@@ -140,8 +140,8 @@ async fn counted(input: &mut Option<mpsc::Receiver<u64>>) -> u64 {
     }
 }
 
-/// Sends standard input line by line, on a thread of its own, and says at its end how many lines
-/// that were. Blank ones are left out; one that is too long is refused there, as it is here.
+/// Sends standard input line by line, on a separate thread, and returns the number of lines. Blank
+/// lines are skipped; a line that is too long is rejected by the session, as in driven mode.
 fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
     let (said, count) = mpsc::channel(WAITING_MAX);
     std::thread::spawn(move || {

@@ -1,7 +1,7 @@
-//! Writing to standard output and error without ever stopping the session.
+//! Writing to standard output and error without blocking the session.
 //!
-//! A pipe or a terminal may be read slowly or not at all, so what goes there is written by a
-//! thread of its own behind a bounded queue. A regular file never blocks and needs no thread.
+//! A pipe or a terminal may be read slowly or never, so a separate thread with a bounded queue
+//! writes to it. A regular file never blocks and needs no thread.
 
 mod closed;
 
@@ -16,24 +16,24 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdout};
 use tokio::sync::{mpsc, oneshot};
 
-/// Writes waiting for a slow reader; then the front end waits, and deltas are dropped for it.
+/// Maximum number of queued writes; then the front end waits, and deltas are dropped.
 const WRITES_WAITING: usize = 256;
 
-/// A pipe that can be written at all takes this much without waiting (`PIPE_BUF`).
+/// A writable pipe accepts this many bytes without blocking (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
-/// Where to write.
+/// Standard stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Stdout,
     Stderr,
 }
 
-/// What the writing thread does next.
+/// Request to the writing thread.
 #[derive(Debug)]
 enum Write {
     Bytes(Vec<u8>),
-    /// Say that everything before is written.
+    /// Confirm that everything before is written.
     Barrier(oneshot::Sender<()>),
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Output {
     direct: bool,
     pipe: bool,
     thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
-    /// Why nothing can be written any more.
+    /// Error after which no write is possible.
     broken: Arc<OnceLock<String>>,
 }
 
@@ -65,14 +65,14 @@ impl Output {
         Output { target, terminal, direct, pipe, thread: None, broken: Arc::default() }
     }
 
-    /// Whether it was a terminal when it was first looked at. One that has vanished is none any
-    /// more.
+    /// Returns `true` if it was a terminal at the start. A terminal that has vanished is not
+    /// recognised as one any more.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// From now on, everything goes to `file`. What waits to be written does so too, and what
-    /// could not be written is lost.
+    /// Redirects all output to `file`, including queued writes. Output that could not be written is
+    /// lost.
     pub(crate) fn move_to(&mut self, file: &File) {
         let moved = match self.target {
             Target::Stdout => dup2_stdout(file),
@@ -83,12 +83,12 @@ impl Output {
         }
     }
 
-    /// Whether its reader is gone.
+    /// Returns `true` if the reader is gone.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get().is_some()
     }
 
-    /// Writes `bytes`, in order. Waits while too much waits to be read.
+    /// Writes `bytes` in order. Waits while the queue is full.
     pub(crate) async fn write(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() || self.is_broken() {
             return;
@@ -122,8 +122,7 @@ impl Output {
         queue.send(Write::Bytes(bytes)).await.ok();
     }
 
-    /// Returns when the next write does not have to wait for a reader. Dropping the future loses
-    /// nothing.
+    /// Returns when the next write does not have to wait. Cancel-safe.
     pub(crate) async fn room(&self) {
         if let Some((queue, _)) = self.thread.as_ref().filter(|_| !self.is_broken()) {
             queue.reserve().await.ok();
@@ -139,7 +138,7 @@ impl Output {
         }
     }
 
-    /// Whether a small write would not wait.
+    /// Returns `true` if a small write would not block.
     fn has_room(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
             let mut room = [PollFd::new(fd, PollFlags::POLLOUT)];
@@ -151,7 +150,7 @@ impl Output {
         }
     }
 
-    /// Returns when everything is written, or says why not all of it was.
+    /// Returns when everything is written, or the error that prevented it.
     pub(crate) async fn finish(self) -> Result<(), String> {
         if let Some((queue, thread)) = self.thread {
             drop(queue);

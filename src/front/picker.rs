@@ -1,7 +1,7 @@
-//! Choosing a stored session at a terminal: arrows, typing filters, Enter takes, Esc leaves. On a
-//! terminal that can do nothing, a numbered list.
+//! Session selector at a terminal: arrows, typing filters, Enter selects, Esc cancels. A dumb
+//! terminal gets a numbered list.
 //!
-//! What the list says comes from journals, so it is escaped before it is shown.
+//! Texts of the list come from journals, so they are escaped.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -14,40 +14,40 @@ use nix::sys::termios::{InputFlags, LocalFlags, SetArg, Termios, tcgetattr, tcse
 use crate::failure::{Exit, printable};
 use crate::talk::signals::Signals;
 
-/// How long a key is awaited before signals are looked at, in milliseconds.
+/// Poll interval for keys between checks for signals, in milliseconds.
 const TICK_MS: u16 = 30;
-/// Rows of a list that are shown at once.
+/// Maximum number of visible rows.
 const ROWS_MAX: usize = 12;
-/// Characters of a filter.
+/// Maximum length of the filter in characters.
 const FILTER_MAX: usize = 60;
 
-/// A session that can be chosen.
+/// Selectable session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Its id.
+    /// Session id.
     pub id: String,
-    /// When it was worked on last.
+    /// Time since the last activity.
     pub age: String,
-    /// How it stands.
+    /// State of the session.
     pub state: String,
-    /// What it took.
+    /// Tokens and cost.
     pub spent: String,
-    /// What it is about: its title, or how its first task begins.
+    /// Title, or the beginning of the first task.
     pub prompt: String,
 }
 
-/// What somebody chose.
+/// Result of the selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Picked {
     /// This row.
     Row(usize),
-    /// None of them.
+    /// Cancelled.
     Nothing,
-    /// A signal came.
+    /// A signal arrived.
     Signal(Exit),
 }
 
-/// Shows `rows` and returns what was chosen. `dumb`: the terminal cannot move its cursor.
+/// Shows `rows` and returns the selection. With `dumb`, the terminal cannot move its cursor.
 pub async fn pick(
     rows: &[Row],
     dumb: bool,
@@ -79,13 +79,13 @@ pub async fn pick(
     }
 }
 
-/// A list for a terminal without a cursor: one number or the beginning of an id is typed.
+/// List for a dumb terminal: the user types a number or the beginning of an id.
 async fn pick_by_number(rows: &[Row], signals: &mut Signals) -> io::Result<Picked> {
     let mut text = String::new();
     for (nth, row) in rows.iter().take(ROWS_MAX).enumerate() {
         text.extend([&format!("{:>3}  ", nth + 1), line(row).as_str(), "\n"]);
     }
-    text.push_str("which one? number or id, or nothing to leave: ");
+    text.push_str("number or id (Enter cancels): ");
     show(&text)?;
     let mut typed = Vec::new();
     while !typed.contains(&b'\n') {
@@ -99,7 +99,7 @@ async fn pick_by_number(rows: &[Row], signals: &mut Signals) -> io::Result<Picke
     Ok(by_number(typed.trim(), rows).map_or(Picked::Nothing, Picked::Row))
 }
 
-/// The row of a number from 1, or the only one whose id begins like this.
+/// Row with this number (from 1), or the only row whose id begins with `typed`.
 fn by_number(typed: &str, rows: &[Row]) -> Option<usize> {
     if typed.is_empty() {
         return None;
@@ -115,7 +115,7 @@ fn by_number(typed: &str, rows: &[Row]) -> Option<usize> {
     }
 }
 
-/// Something that was pressed.
+/// Key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key {
     Up,
@@ -127,7 +127,7 @@ enum Key {
     Char(char),
 }
 
-/// Takes whole keys out of what came in; a character that is not complete yet stays.
+/// Takes complete keys from the input; an incomplete character stays.
 fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some(&first) = bytes.first() {
@@ -136,7 +136,7 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
                 (Some(b'[' | b'O'), Some(letter)) => match letter {
                     b'A' => (Some(Key::Up), 3),
                     b'B' => (Some(Key::Down), 3),
-                    // A longer sequence: up to its last byte.
+                    // A longer sequence: up to its final byte.
                     _ => (
                         None,
                         2 + bytes[2..].iter().take_while(|b| !(0x40..=0x7e).contains(*b)).count()
@@ -172,13 +172,13 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
     keys
 }
 
-/// The list as somebody sees it.
+/// Selector state.
 struct List<'a> {
     rows: &'a [Row],
     filter: String,
-    /// Rows that the filter leaves.
+    /// Rows that match the filter.
     left: Vec<usize>,
-    /// Which of those is chosen.
+    /// Index of the selected row in `left`.
     at: usize,
     columns: usize,
     room: usize,
@@ -211,7 +211,7 @@ impl<'a> List<'a> {
         None
     }
 
-    /// Rows that have every word of the filter.
+    /// Keeps the rows that contain every word of the filter.
     fn narrow(&mut self) {
         let filter = self.filter.to_lowercase();
         let fits = |row: &Row| {
@@ -224,14 +224,14 @@ impl<'a> List<'a> {
 
     fn render(&self) -> Vec<String> {
         let mut lines =
-            vec![self.cut(&format!("Which session goes on? {}", printable(&self.filter)))];
+            vec![self.cut(&format!("Resume which session? {}", printable(&self.filter)))];
         let first = self.at.saturating_sub(self.room - 1);
         for (nth, row) in self.left.iter().enumerate().skip(first).take(self.room) {
             let mark = if nth == self.at { ">" } else { " " };
             lines.push(self.cut(&format!("{mark} {}", line(&self.rows[*row]))));
         }
         if self.left.is_empty() {
-            lines.push("  none has these words".to_owned());
+            lines.push("  no matching session".to_owned());
         }
         let keys = format!(
             "{} of {}  up/down, type to filter, Enter, Esc",
@@ -248,7 +248,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// A session in one line.
+/// Formats a session as one line.
 fn line(row: &Row) -> String {
     let Row { id, age, state, spent, prompt } = row;
     let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -256,7 +256,7 @@ fn line(row: &Row) -> String {
     printable(&format!("{id}  {age:<11} {state:<12} {prompt}{spent}"))
 }
 
-/// What stands on the screen, to draw over it.
+/// Lines on the screen, to draw over them.
 #[derive(Default)]
 struct Screen {
     drawn: usize,
@@ -293,7 +293,7 @@ fn show(text: &str) -> io::Result<()> {
     stderr.flush()
 }
 
-/// The terminal hands over keys as they are pressed, until this is dropped.
+/// Raw mode of the terminal, until dropped.
 struct Raw(Termios);
 
 impl Raw {
@@ -313,7 +313,7 @@ impl Drop for Raw {
     }
 }
 
-/// The next keys, or the signal that came instead.
+/// Next keys, or a signal.
 async fn next_keys(
     pending: &mut Vec<u8>,
     signals: &mut Signals,
@@ -321,11 +321,11 @@ async fn next_keys(
     loop {
         match bytes(pending, signals).await? {
             Err(signal) => return Ok(Err(signal)),
-            // Nobody types any more.
+            // Standard input has ended.
             Ok(false) => return Ok(Ok(vec![Key::Escape])),
             Ok(true) => {}
         }
-        // An arrow may come in pieces.
+        // The sequence of an arrow key may arrive in pieces.
         if matches!(pending[..], [0x1b] | [0x1b, b'[' | b'O']) && is_ready()? {
             continue;
         }
@@ -336,7 +336,7 @@ async fn next_keys(
     }
 }
 
-/// Waits for bytes, and adds them. `false`: there will be none any more.
+/// Waits for bytes and appends them. Returns `false` at the end of input.
 async fn bytes(to: &mut Vec<u8>, signals: &mut Signals) -> io::Result<Result<bool, Exit>> {
     loop {
         if is_ready()? {
@@ -356,7 +356,7 @@ async fn bytes(to: &mut Vec<u8>, signals: &mut Signals) -> io::Result<Result<boo
     }
 }
 
-/// Whether something was typed, or is within a moment.
+/// Returns `true` if input is available within a moment.
 fn is_ready() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

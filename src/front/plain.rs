@@ -1,7 +1,7 @@
-//! Line mode: a conversation that lives as long as the process, without control of the screen.
+//! Line mode: an interactive session without control of the screen.
 //!
-//! Answers go to standard output; what is asked, done and said meanwhile goes to standard error.
-//! While a run goes on, what is typed is said to the model, unless a question waits for an answer.
+//! Answers go to standard output; questions, actions and notices go to standard error. During a
+//! task, typed lines are steering messages, unless a question is open.
 
 mod beside;
 mod between;
@@ -32,48 +32,48 @@ use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task, is_default}
 
 use terminal::{Input, Terminal};
 
-/// What stands in front of a line that is typed.
+/// Prompt of the line editor.
 const PROMPT: &str = "> ";
 
-/// A second Ctrl+C within this leaves.
+/// Interval in which a second Ctrl+C exits.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// How long the end of a session may take.
+/// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);
 
-/// The same, for somebody who wants out.
+/// Time limit for the end of a session after a second Ctrl+C.
 const HURRIED_END: Duration = Duration::from_millis(500);
 
-/// How line mode behaves.
+/// Options of line mode.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
-    /// A person is at the terminal: lines are edited, and questions are asked.
+    /// `true` if a user is at the terminal: lines are edited, and questions are asked.
     pub interactive: bool,
-    /// Whether colours may be used on standard error.
+    /// `true` to use colours on standard error.
     pub color: bool,
-    /// Whether sessions are not kept.
+    /// `true` if sessions are not stored.
     pub forgotten: bool,
-    /// Whether questions are answered with yes already.
+    /// `true` if `--yes` answers permission requests.
     pub yes: bool,
-    /// Whether tools only say what they would do.
+    /// `true` for a dry run: tools only report what they would do.
     pub dry_run: bool,
-    /// Whether the terminal may have a clipboard.
+    /// `true` if the terminal may support a clipboard.
     pub clipboard: bool,
-    /// Where typed lines are kept, if they are.
+    /// File of the input history, if any.
     pub history: Option<PathBuf>,
-    /// What is done before anything is typed.
+    /// First task, before any input.
     pub first: Option<Task>,
 }
 
-/// Talks until the user leaves.
+/// Runs line mode until the user exits.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
     let choice = Choice::default();
     let opened = sessions.open(&choice, false)?;
     let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
     let history = History::open(options.history.filter(|_| options.interactive));
     let terminal = Terminal::open(options.interactive, history)
-        .map_err(|error| internal(format!("no thread to read with: {error}")))?;
+        .map_err(|error| internal(format!("cannot start the thread that reads standard input: {error}")))?;
     let current = Current::start(opened).await.map_err(internal)?;
     let stderr = Output::new(Target::Stderr);
     let live = stderr.is_terminal();
@@ -115,34 +115,34 @@ struct Plain<'a> {
     current: Current,
     terminal: Terminal,
     interactive: bool,
-    /// Sessions are not kept.
+    /// Sessions are not stored.
     forgotten: bool,
     yes: bool,
-    /// A rule that would have allowed what was denied was shown, in this task.
+    /// The rule that would have allowed a denied call was shown during this task.
     rule_shown: bool,
     progress: Progress,
     questions: Questions,
-    /// Agents that work for others, and have not ended.
+    /// Running subagents.
     at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
-    /// Lines that came when they could not be followed yet.
+    /// Lines that could not be handled yet.
     waiting: VecDeque<String>,
-    /// When Ctrl+C was pressed last.
+    /// Time of the last Ctrl+C.
     interrupted: Option<Instant>,
-    /// How the process ends, once that is decided.
+    /// Exit code, once the user exits.
     leaving: Option<Exit>,
-    /// How the last task ended.
+    /// Exit code of the last task.
     last: Exit,
     totals: Totals,
-    /// The terminal may have a clipboard.
+    /// The terminal may support a clipboard.
     clipboard: bool,
-    /// The last answer, to be copied.
+    /// Last answer, for `/copy`.
     last_reply: String,
 }
 
-/// The session that goes on.
+/// Current session.
 struct Current {
     session: SessionHandle,
     joinable: Joinable,
@@ -152,13 +152,13 @@ struct Current {
     model: String,
     agent: String,
     tier: String,
-    /// Questions so far that nobody could be asked.
+    /// Number of questions that no user could be asked.
     unanswered: u32,
-    /// Of these, what `--yes` would not have covered.
+    /// Number of those that `--yes` would not have answered.
     not_by_yes: u32,
-    /// Commands in the background.
+    /// Background jobs.
     jobs: Jobs,
-    /// Messages that wait.
+    /// Queued messages.
     queue: Queue,
 }
 
@@ -216,13 +216,13 @@ impl Current {
 
 impl Plain<'_> {
     async fn introduce(&mut self, forgotten: bool, dry_run: bool) {
-        let kept = if forgotten { " (not kept, cannot be resumed)" } else { "" };
+        let kept = if forgotten { " (not stored, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
         text.push_str(&self.selection());
         text.push_str(match self.current.tier.as_str() {
             "full" => "sandbox   full\n",
             "reduced" => "sandbox   reduced: secret files can be read by commands\n",
-            _ => "sandbox   none: commands run with all of your rights\n",
+            _ => "sandbox   none: commands run with your full rights\n",
         });
         if dry_run {
             text.push_str("dry run   nothing is written or run\n");
@@ -241,7 +241,7 @@ impl Plain<'_> {
         [Selected::Provider, Selected::Model, Selected::Agent].map(line).concat()
     }
 
-    /// Text for a person, on a line of its own.
+    /// Prints text on a line of its own.
     async fn say(&mut self, text: &str) {
         let text = format!("{}{text}", self.progress.finish_line());
         self.stderr.write(text.into_bytes()).await;
@@ -264,7 +264,7 @@ impl Plain<'_> {
         }
     }
 
-    /// A line that was typed while nothing runs.
+    /// Reads the next line while no task runs.
     async fn next_line(&mut self) -> Option<String> {
         self.stdout.settle().await;
         self.stderr.settle().await;
@@ -272,7 +272,7 @@ impl Plain<'_> {
             return self.line_beside().await;
         }
         self.terminal.edit(PROMPT);
-        // What happens from now on, besides what is shown with the next task.
+        // Events from now on that are not shown with the next task.
         let mut watched = self.current.session.subscribe_after(u64::MAX);
         let mut given = false;
         let input = loop {
@@ -286,7 +286,7 @@ impl Plain<'_> {
                 id = Plain::given_elsewhere(&mut watched), if self.interactive && !given => {
                     given = true;
                     self.at_work.insert(id);
-                    self.say("\n(another front end has given a task: Enter shows it)\n").await;
+                    self.say("\n(another front end started a task: press Enter to show it)\n").await;
                 }
             }
         };
@@ -301,7 +301,7 @@ impl Plain<'_> {
             }
             Input::End => {
                 self.leaving = Some(match self.interactive {
-                    // Its end is seen before the signal that tells of it, sometimes.
+                    // The end of input may be seen before the hangup signal.
                     true if terminal::is_gone() => Exit::HangUp,
                     true => Exit::Done,
                     false => self.last,
@@ -312,14 +312,14 @@ impl Plain<'_> {
         }
     }
 
-    /// Ctrl+C while nothing runs that it could stop.
+    /// Handles Ctrl+C while nothing runs.
     async fn interrupt_idle(&mut self) {
         let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
         if again {
             self.leaving = Some(Exit::Interrupt);
         } else {
             self.interrupted = Some(Instant::now());
-            self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
+            self.say("(press Ctrl+C again, Ctrl+D or /exit to exit)\n").await;
         }
     }
 
@@ -354,7 +354,7 @@ impl Plain<'_> {
 
     async fn select(&mut self, what: Selected, name: String) {
         if name.contains(char::is_whitespace) {
-            let what = format!("a name has no white space: \"{}\"", printable(&name));
+            let what = format!("names cannot contain white space: \"{}\"", printable(&name));
             let failure = Failure::new("CFG003", Exit::Configuration, what);
             self.complain(&[failure]).await;
             return;
@@ -384,8 +384,8 @@ impl Plain<'_> {
         }
     }
 
-    /// Goes on in another session: the same conversation, or a new one. If it cannot be put
-    /// together, the one that is there goes on.
+    /// Switches to another session with the same or a new conversation. If it cannot be opened, the
+    /// current session continues.
     async fn reopen(&mut self, choice: Choice, goes_on: bool) -> bool {
         let mut opened = match self.sessions.open(&choice, goes_on) {
             Ok(opened) => opened,
@@ -396,16 +396,16 @@ impl Plain<'_> {
         };
         if goes_on {
             opened.settings.history = self.current.session.history().await;
-            // A budget is one for the whole conversation.
+            // The budget covers the whole conversation.
             opened.settings.accounts = self.current.session.accounts().await.unwrap_or_default();
         }
-        // First the end: both may write to the same journal.
+        // The current session ends first: both may write to the same journal.
         let reason = if goes_on { "switched" } else { "completed" };
         self.current.end(reason, Exit::Done, PATIENT_END).await;
         self.enter(opened, choice).await
     }
 
-    /// Goes on in `opened`, when the session before has ended.
+    /// Switches to `opened`, after the previous session has ended.
     async fn enter(&mut self, opened: Opened, choice: Choice) -> bool {
         match Current::start(opened).await {
             Ok(current) => {
@@ -421,7 +421,7 @@ impl Plain<'_> {
         }
     }
 
-    /// The last line that a person sees.
+    /// Last line for the user.
     fn farewell(&self) -> String {
         if self.forgotten {
             return String::new();
@@ -449,7 +449,7 @@ impl Plain<'_> {
         if let Err(cause) = &written {
             stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
         }
-        // Where standard error cannot be written, there is nobody to tell.
+        // Errors of standard error cannot be reported.
         stderr.finish().await.ok();
         if written.is_err() && exit == Exit::Done { Exit::Failed } else { exit }
     }

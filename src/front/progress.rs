@@ -1,5 +1,5 @@
-//! What a person sees on standard error while a run goes on: short lines. Only a countdown is
-//! drawn over itself, and a reply that broke off is taken back, on a terminal that can do so.
+//! Progress on standard error during a run: short lines. On a capable terminal, a countdown is
+//! redrawn in place and an interrupted reply is erased.
 
 mod lines;
 mod live;
@@ -26,28 +26,28 @@ use live::{Live, Screen, fitting};
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "three are settings, two are what was shown")]
 pub(crate) struct Progress {
-    /// Whether deltas are shown as they arrive.
+    /// `true` to show deltas as they arrive.
     live: bool,
-    /// Whether colours may be used.
+    /// `true` to use colours.
     color: bool,
-    /// Whether tools only say what they would do.
+    /// `true` for a dry run: tools only report what they would do.
     dry_run: bool,
-    /// Text of the reply that is being streamed was shown, without its newline.
+    /// Text of the streamed reply was shown without a newline.
     mid_line: bool,
-    /// A line is there that the next one replaces.
+    /// The current line is replaced by the next one.
     drawn: bool,
-    /// A question stands there, without its newline.
+    /// The current line is a question, without a newline.
     asks: bool,
-    /// The reply that is being streamed, as far as it was shown.
+    /// Shown part of the streamed reply.
     reply: Option<Live>,
     screen: Screen,
-    /// How this front end is called in records, if it joined a session of another process.
+    /// Name of this front end in records, if it is attached to another process.
     name: Option<String>,
-    /// Questions that are open, and their calls.
+    /// Open questions and their calls.
     asked: Vec<(QuestionId, CallId)>,
-    /// Calls that a person allowed, having seen what they would do.
+    /// Calls whose effect the user saw and allowed.
     seen: Vec<CallId>,
-    /// The call that the user made last.
+    /// Last call of the user.
     own_call: Option<CallId>,
     /// The whole text of the last reply was shown live.
     pub(crate) shown_live: bool,
@@ -72,18 +72,18 @@ impl Progress {
         }
     }
 
-    /// The same, for a front end that joined a session and is called so there.
+    /// Sets the name of an attached front end.
     pub(crate) fn named(self, name: &str) -> Progress {
         Progress { name: Some(name.to_owned()), ..self }
     }
 
-    /// The same, for a run in which tools only say what they would do.
+    /// Sets whether this is a dry run.
     pub(crate) fn of_dry_run(self, dry_run: bool) -> Progress {
         Progress { dry_run, ..self }
     }
 
-    /// The text that an announcement adds: what agents do that work for others stands behind their
-    /// path, and what they say is not shown as it arrives.
+    /// Text of an announcement. Events of subagents are prefixed with their path, and their replies
+    /// are not shown live.
     pub(crate) fn follow(&mut self, announcement: &Announcement) -> String {
         let event = announcement.event();
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
@@ -110,7 +110,7 @@ impl Progress {
         shown
     }
 
-    /// The text that `event` adds.
+    /// Text of `event`.
     pub(crate) fn show(&mut self, event: &Event) -> String {
         match event {
             Event::TextDelta { text } => self.delta(text),
@@ -136,13 +136,13 @@ impl Progress {
         }
     }
 
-    /// Another piece of a reply.
+    /// Text of a delta.
     fn delta(&mut self, text: &str) -> String {
         if !self.live || text.is_empty() {
             return String::new();
         }
         let start = match self.reply {
-            // A reply begins on a line of its own.
+            // A reply begins on a new line.
             None => self.start_line(),
             Some(_) => self.wiped(),
         };
@@ -154,7 +154,7 @@ impl Progress {
         shown
     }
 
-    /// A line that the next one replaces.
+    /// Draws a line that the next one replaces.
     fn draw(&mut self, line: &str) -> String {
         let start = self.start_line();
         self.drawn = true;
@@ -165,7 +165,7 @@ impl Progress {
         text
     }
 
-    /// Lines that stay.
+    /// Prints permanent lines.
     fn print(&mut self, event: &Event) -> String {
         let line = self.line(event);
         if line.is_empty() {
@@ -174,31 +174,30 @@ impl Progress {
         format!("{}{line}\n", self.finish_line())
     }
 
-    /// A reply that broke off is asked for again: what was shown of it goes, or is said not to
-    /// count.
+    /// Handles the retry of an interrupted reply: the shown part is erased, or marked as invalid.
     fn take_back(&mut self) -> String {
         let Some(reply) = self.reply.take().filter(Live::broke_off) else { return String::new() };
         let start = self.start_line();
         self.shown_live = false;
         reply.erased((self.screen)()).unwrap_or_else(|| {
-            let text = "! what stands above of the reply does not count";
+            let text = "! ignore the partial reply above";
             format!("{start}{}\n", self.paint("33", text))
         })
     }
 
-    /// What is true for a moment, and is drawn over when that has passed.
+    /// Temporary status line, redrawn later.
     fn passing(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;
         }
         match event {
             Event::ProviderWaiting { provider, wait_ms, patience_left_ms, .. } => Some(format!(
-                "… {provider}: next try in {} (patience after that: {})",
+                "… {provider}: next attempt in {} (patience after that: {})",
                 rough(*wait_ms),
                 rough(*patience_left_ms)
             )),
             Event::ProviderSilent { provider, silent_ms } => {
-                Some(format!("… {provider}: nothing heard for {}", rough(*silent_ms)))
+                Some(format!("… {provider}: no data for {}", rough(*silent_ms)))
             }
             _ => None,
         }
@@ -212,24 +211,24 @@ impl Progress {
         }
     }
 
-    /// A question was written that is answered on its own line: nothing else may stand there.
+    /// Registers a question that is answered on its own line: no other text may be on it.
     pub(crate) fn asked(&mut self, text: &str) {
         self.asks = !text.ends_with('\n');
     }
 
-    /// It was answered, and with that the line has ended. Whether a question stood there.
+    /// Registers the newline after an answer. Returns `true` if a question was shown.
     pub(crate) fn line_ended(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 
-    /// Whether a question stands there.
+    /// Returns `true` if a question is on the current line.
     pub(crate) fn asks(&self) -> bool {
         self.asks
     }
 
-    /// What must follow before other text may start on a line of its own.
+    /// Text that must be written before other text can start on a new line.
     pub(crate) fn finish_line(&mut self) -> &'static str {
-        // What others write is not known here, so nothing above it can be taken back.
+        // Later output of others is unknown, so nothing above it can be erased.
         if let Some(reply) = &mut self.reply {
             reply.settle();
         }
@@ -241,7 +240,7 @@ impl Progress {
         if std::mem::take(&mut self.mid_line) && wiped.is_empty() { "\n" } else { wiped }
     }
 
-    /// Text that is of less interest.
+    /// Dims text of minor interest.
     pub(crate) fn dim(&self, text: &str) -> String {
         self.paint("2", text)
     }
@@ -282,12 +281,12 @@ impl Progress {
             | Event::PermissionDenied { .. } => self.question(event),
             Event::ToolFailed { content, name, class, .. } => {
                 let whole = text_of(content);
-                // A refusal's reason is worth its rows.
+                // The reason of a denial may take several lines.
                 let line = match whole.lines().next() {
                     Some(line) if class == "denied" => printable(line),
                     _ => first_line(content),
                 };
-                // What the model is told begins with the class as well.
+                // The text for the model also begins with the class.
                 let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
                 let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
@@ -299,7 +298,7 @@ impl Progress {
             Event::InvocationRequested { .. } | Event::DelegationEnded { .. } => {
                 self.of_agents(event)
             }
-            // What a run left open is not asked again.
+            // Questions left open by an earlier run are not asked again.
             Event::InvocationStarted { .. } => {
                 self.asked.clear();
                 self.seen.clear();
@@ -309,7 +308,7 @@ impl Progress {
         }
     }
 
-    /// An agent begins to work for another, or has ended.
+    /// Start or end of a subagent.
     fn of_agents(&self, event: &Event) -> String {
         match event {
             Event::InvocationRequested {
@@ -384,8 +383,8 @@ impl Progress {
         self.seen.extend(call.filter(|_| allowed));
     }
 
-    /// How a command ended and its last lines, or what a change changed, unless that was `seen` in
-    /// the question. Nothing for a look.
+    /// Exit status and last lines of a command, or the diff of a change unless it was `seen` in the
+    /// question. Empty for read-only calls.
     fn completed(
         &self,
         content: &[ContentPart],
@@ -412,7 +411,7 @@ impl Progress {
         }
     }
 
-    /// The beginning of a unified diff.
+    /// Beginning of a unified diff.
     fn excerpt(&self, diff: &str) -> String {
         let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
         let all: Vec<&str> = diff.lines().skip_while(is_header).collect();
@@ -437,28 +436,28 @@ impl Progress {
             Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
                 let wait = seconds(*wait_ms);
                 let cause = printable(cause);
-                format!("! {provider}: attempt {attempt} failed ({cause}); again in {wait}")
+                format!("! {provider}: attempt {attempt} failed ({cause}); retrying in {wait}")
             }
             Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
                 let rule = rule.as_deref().map(|rule| format!("\n  rule: {}", printable(rule)));
                 format!("! denied: {}{}", printable(reason), rule.unwrap_or_default())
             }
             Event::ModelPartial { cause, .. } => {
-                format!("! the reply broke off ({}); what had arrived is kept", printable(cause))
+                format!("! the reply was interrupted ({}); the received part is kept", printable(cause))
             }
             Event::ActorCrashed { actor, cause } => {
                 format!("! {actor} crashed: {}", printable(cause))
             }
-            Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
+            Event::ActorRestarted { actor, .. } => format!("! {actor} restarted"),
             Event::ProviderSilent { provider, silent_ms } => {
-                format!("! {provider}: nothing heard for {}", rough(*silent_ms))
+                format!("! {provider}: no data for {}", rough(*silent_ms))
             }
             Event::ProviderFailover { .. } => switch(event),
             Event::SessionParked { cause, next_try_ms, .. } => {
-                let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
+                let next = next_try_ms.map(|at| format!("; next attempt at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
-            // Whoever asked for it was told.
+            // The requesting front end shows its own message.
             Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
                 return String::new();
             }

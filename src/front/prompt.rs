@@ -1,4 +1,4 @@
-//! Where a prompt comes from: arguments, standard input, images.
+//! Sources of a prompt: arguments, standard input, images.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -14,37 +14,37 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use crate::failure::{Exit, Failure, printable};
 use crate::images::{self, ImageLimits};
 
-/// Bytes of standard input that may be a prompt or its context.
+/// Maximum size of standard input as prompt or context, in bytes.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
 
-/// How long piped input is awaited when there is a prompt already, in milliseconds.
+/// Time limit for piped input in addition to a prompt argument, in milliseconds.
 const FIRST_BYTE_MS: u16 = 1000;
 
-/// What the command line says about the prompt.
+/// Prompt source selected on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// It is this text; piped input is context.
+    /// This text; piped input is context.
     Text(String),
-    /// It is standard input.
+    /// Standard input.
     Stdin,
-    /// Nothing was said: standard input if it is no terminal.
+    /// No selection: standard input, unless it is a terminal.
     Nothing,
 }
 
-/// Images that go with a prompt.
+/// Images of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Images<'a> {
-    /// As they were named: paths or addresses.
+    /// Image arguments: paths or addresses.
     pub named: &'a [String],
-    /// What paths are relative to.
+    /// Base folder of relative paths.
     pub cwd: &'a Path,
-    /// What one may cost.
+    /// Size limits.
     pub limits: ImageLimits,
-    /// How closely models look.
+    /// Detail level for models.
     pub detail: &'a str,
 }
 
-/// Puts the prompt together.
+/// Assembles the prompt.
 pub fn read(wanted: Wanted, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
         Wanted::Text(text) => match context()? {
@@ -52,19 +52,19 @@ pub fn read(wanted: Wanted, images: &Images<'_>) -> Result<Prompt, Failure> {
             None => text,
         },
         Wanted::Nothing if io::stdin().is_terminal() => {
-            return Err(Failure::new("CLI002", Exit::Usage, "there is no prompt")
-                .fix("say what to do: posse run \"fix the failing test\""));
+            return Err(Failure::new("CLI002", Exit::Usage, "missing prompt")
+                .fix("pass a task: posse run \"fix the failing test\""));
         }
         Wanted::Stdin | Wanted::Nothing => stdin_text()?,
     };
     of_text(text, images)
 }
 
-/// Puts the prompt together from a text alone.
+/// Assembles the prompt from a text alone.
 pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new("CLI002", Exit::Usage, "the prompt is empty")
-            .fix("say what to do: posse run \"fix the failing test\""));
+            .fix("pass a task: posse run \"fix the failing test\""));
     }
     let mut content = vec![ContentPart::text(text)];
     let mut attached = String::new();
@@ -78,7 +78,7 @@ pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     Ok(Prompt { content })
 }
 
-/// Piped input beside a prompt, if something comes within a second.
+/// Piped input in addition to a prompt, if it arrives within a second.
 fn context() -> Result<Option<String>, Failure> {
     let stdin = io::stdin();
     let Ok(stat) = fstat(&stdin) else { return Ok(None) };
@@ -115,7 +115,7 @@ fn stdin_text() -> Result<String, Failure> {
 }
 
 impl Images<'_> {
-    /// The image, and what is shown of it.
+    /// The image, and its description.
     pub fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
         let detail = Some(self.detail.to_owned());
         if image.starts_with("https://") || image.starts_with("http://") {
@@ -128,8 +128,8 @@ impl Images<'_> {
         Ok((ContentPart::ImageUrl { url: loaded.data_url(), detail }, about))
     }
 
-    /// Where the image is: the name as it is, or what a terminal makes of a file that is dropped
-    /// on it.
+    /// Path of the image: as typed, or decoded from the text that a terminal inserts for a dropped
+    /// file.
     fn find(&self, image: &str) -> PathBuf {
         let as_it_is = self.cwd.join(image);
         if as_it_is.symlink_metadata().is_ok() {
@@ -140,7 +140,7 @@ impl Images<'_> {
     }
 }
 
-/// The path that a terminal means by a text with quotes, backslashes or percent signs.
+/// Decodes a dropped path with quotes, backslashes or percent signs.
 fn dropped(text: &str) -> Option<PathBuf> {
     let text = text.trim();
     for quote in ['\'', '"'] {

@@ -1,7 +1,6 @@
-//! Asking a person at the terminal, one question at a time, in the order they were asked.
+//! Questions to the user at the terminal, one at a time, in order.
 //!
-//! Whatever is asked about is shown to its last character before a yes is taken: what is long is
-//! shown page by page.
+//! The complete subject of a question is shown before a yes is accepted; long texts are paged.
 
 pub(crate) mod keyboard;
 mod pages;
@@ -21,21 +20,21 @@ pub(crate) use keyboard::can_ask;
 use keyboard::{Heard, Keyboard};
 use pages::{Page, pages};
 
-/// A question as it was asked.
+/// Open question.
 #[derive(Debug, Clone)]
 struct Open {
     id: QuestionId,
     /// What was not shown yet, the next page first.
     left: VecDeque<Page>,
-    /// Lines that follow the page that was shown last.
+    /// Number of lines after the last shown page.
     lines_left: usize,
     scopes: Vec<Scope>,
-    /// An agent asks that works for others.
+    /// `true` for a question of a subagent.
     below: bool,
 }
 
 impl Open {
-    /// The next page. What may be answered follows when the keyboard is silent.
+    /// Next page. The possible answers follow after a quiet period.
     fn turn(&mut self) -> String {
         let Some(page) = self.left.pop_front() else { return String::new() };
         self.lines_left = self.left.iter().map(|page| page.lines).sum();
@@ -55,28 +54,27 @@ impl Open {
     }
 }
 
-/// The questions of one terminal.
+/// Questions of one terminal.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     open: VecDeque<Open>,
     shown: bool,
-    /// How many were decided since none was open.
+    /// Number of decided questions since none was open.
     decided: usize,
-    /// Nothing that is typed is an answer before the keyboard was silent.
+    /// Input is no answer before the quiet period is over.
     deaf: bool,
-    /// Global was chosen, and has to be chosen again.
+    /// Global scope was chosen, and needs confirmation.
     confirming: bool,
     keyboard: Option<Keyboard>,
 }
 
 impl Questions {
-    /// Questions of somebody who may have piped something else into standard input.
+    /// Questions for a terminal whose standard input may be a pipe.
     pub(crate) fn at_terminal() -> Questions {
         Questions { keyboard: Some(Keyboard::at_terminal()), ..Questions::default() }
     }
 
-    /// The same as [`follow`](Questions::follow); a question of an agent that works for others says
-    /// whose it is.
+    /// Like [`follow`](Questions::follow); also names the subagent that asks.
     pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         let mut event = Cow::Borrowed(announcement.event());
@@ -97,7 +95,7 @@ impl Questions {
         shown
     }
 
-    /// Follows an event. Returns what to show, if the question in front changed.
+    /// Handles an event. Returns the text to show if the current question has changed.
     pub(crate) fn follow(&mut self, event: &Event) -> Option<String> {
         let known = match event {
             Event::PermissionRequested { request_id, summary, detail, reason, scopes, .. } => {
@@ -134,7 +132,7 @@ impl Questions {
         self.shown = true;
         let text = self.turn()?;
         let (nth, all) = (self.decided + 1, self.decided + self.open.len());
-        // Whoever answers one after the other wants to know how many there are.
+        // Shows the number of questions.
         Some(if all > 1 {
             text.replacen("\n? ", &format!("\n? ({nth} of {all}) "), 1)
         } else {
@@ -142,13 +140,12 @@ impl Questions {
         })
     }
 
-    /// So many more are decided.
+    /// Counts decided questions.
     fn count(&mut self, decided: usize) {
         self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
-    /// The next page of the question in front. What was typed or pasted before it was seen is no
-    /// answer to it.
+    /// Next page of the current question. Input before it was shown is no answer to it.
     fn turn(&mut self) -> Option<String> {
         let text = self.open.front_mut()?.turn();
         (self.deaf, self.confirming) = (true, false);
@@ -158,24 +155,24 @@ impl Questions {
         Some(text)
     }
 
-    /// What may be answered, once more: something else was written behind it.
+    /// The possible answers again, after other output.
     pub(crate) fn again(&self) -> Option<String> {
         let open = self.open.front().filter(|_| self.shown && !self.deaf)?;
         Some(open.keys())
     }
 
-    /// Whether the keyboard should be silent now, where somebody else reads it.
+    /// Returns `true` if a quiet period is needed, when another reader owns the keyboard.
     pub(crate) fn wants_silence(&self) -> bool {
         self.deaf
     }
 
-    /// The keyboard was silent: from now on it answers. Returns what it may answer.
+    /// Ends the quiet period: input counts from now on. Returns the possible answers.
     pub(crate) fn quiet(&mut self) -> Option<String> {
         let open = self.open.front()?;
         std::mem::take(&mut self.deaf).then(|| open.keys())
     }
 
-    /// The next answer to the question in front. Pending while none is open.
+    /// Next answer to the current question. Pending while none is open.
     pub(crate) async fn answer(&mut self) -> Answered {
         let (Some(open), Some(keyboard)) = (self.open.front(), &mut self.keyboard) else {
             return std::future::pending().await;
@@ -187,15 +184,15 @@ impl Questions {
                 self.decide(&line).unwrap_or(Answered::Unclear(String::new()))
             }
             None => {
-                // Nobody is there any more.
+                // The user is gone.
                 self.over();
                 Answered::Decided(id, Decision::Deny { reason: None })
             }
         }
     }
 
-    /// What `line` answers to the question in front. `None` if no question is open. Before the
-    /// keyboard was silent nothing is an answer, and what looks like one is nothing at all.
+    /// Interprets `line` as an answer to the current question. `None` if no question is open.
+    /// Before the end of the quiet period nothing is an answer, and text like an answer is dropped.
     pub(crate) fn decide(&mut self, line: &str) -> Option<Answered> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
@@ -231,14 +228,14 @@ impl Questions {
         })
     }
 
-    /// The question in front is decided.
+    /// Removes the current question.
     fn over(&mut self) {
         let decided = usize::from(self.open.pop_front().is_some());
         self.count(decided);
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
-    /// Forgets the questions of a run that is over. Those of agents that work on are still open.
+    /// Drops the questions of an ended run. Questions of running subagents stay open.
     pub(crate) fn forget(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.below);
@@ -248,29 +245,29 @@ impl Questions {
         }
     }
 
-    /// Whether one is open.
+    /// Returns `true` if a question is open.
     pub(crate) fn any_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// The text of the question that comes next, if one is open.
+    /// Text of the next question, if one is open.
     pub(crate) fn next_text(&mut self) -> Option<String> {
         self.show()
     }
 }
 
-/// What is said of a line that is no answer.
+/// Reply to a line that is no answer.
 const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 
-/// What a line at the terminal meant.
+/// Meaning of a typed line.
 #[derive(Debug)]
 pub(crate) enum Answered {
     Decided(QuestionId, Decision),
-    /// Show this and wait on.
+    /// Show this and keep waiting.
     Unclear(String),
 }
 
-/// Everything about a question, page by page.
+/// Text of a question, as pages.
 fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<Page> {
     let mut all = pages(detail);
     let head = format!("\n? {}\n  {}\n", printable(summary), printable(reason));
@@ -337,7 +334,7 @@ mod tests {
         }
     }
 
-    /// A question that appeared, and what is shown of it after a silence.
+    /// Text of a new question after a quiet period.
     fn asked(questions: &mut Questions, detail: &str, scopes: &[Scope]) -> String {
         let text = questions.follow(&question(detail, scopes)).unwrap();
         text + &questions.quiet().unwrap()

@@ -141,13 +141,13 @@ struct Before {
 /// dropped, the next survey performs the check.
 #[derive(Debug)]
 pub struct Survey {
-    /// Control files and folders that exist, to be mounted read-only.
+    /// Existing control files and folders, to be mounted read-only.
     pub read_only: Vec<PathBuf>,
-    /// Folders between a root and a control file, to be bound onto themselves.
+    /// Folders between a root and a control file, to be bind-mounted onto themselves.
     pub pinned: Vec<PathBuf>,
-    /// Secrets that exist.
+    /// Existing secrets.
     pub hidden: Vec<PathBuf>,
-    /// Whether everything was looked at.
+    /// `true` if the scan was complete.
     pub complete: bool,
     held: Held,
     baseline: Arc<Baseline>,
@@ -157,7 +157,7 @@ pub struct Survey {
 /// Protection during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
+    /// Mounts: the command cannot have changed [`Survey::read_only`].
     ByMounts,
     /// Only the check after the run.
     ByCheck,

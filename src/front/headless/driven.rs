@@ -1,7 +1,7 @@
-//! A session that another program drives: prompts, steering, interrupts and answers come from
-//! standard input, events go to standard output.
+//! Session driven by another program: prompts, steering, interrupts and answers on standard input,
+//! events on standard output.
 //!
-//! It ends when nothing runs and standard input is at its end.
+//! The session ends when nothing runs and standard input has ended.
 
 use std::pin::Pin;
 
@@ -17,15 +17,15 @@ use crate::front::headless::{Front, Manner, far_away, next_when_read, wind_down}
 use crate::talk::Task;
 use crate::talk::instruction::Instruction;
 
-/// Complaints about lines that are answered; a program that is wrong this often does not listen.
+/// Maximum number of error answers to invalid lines.
 const COMPLAINTS_MAX: u32 = 1000;
 
-/// Why a question is answered with no when nobody is left to answer it.
-const NOBODY: &str = "nobody can be asked any more: standard input is at its end";
+/// Denial reason for questions after the end of standard input.
+const NOBODY: &str = "cannot ask the user: standard input has ended";
 
 type Work = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 
-/// Follows what standard input says, beginning with `task` if there is one.
+/// Follows the instructions on standard input, starting with `task` if given.
 pub async fn drive(session: SessionHandle, task: Option<Task>, manner: Manner) -> Exit {
     let mut driven = Driven {
         front: Front::new(session, manner),
@@ -57,9 +57,9 @@ struct Driven {
     /// `None` at the end of standard input.
     driver: Option<Driver>,
     running: Option<Work>,
-    /// Questions that wait for an answer.
+    /// Questions without an answer.
     open: Vec<QuestionId>,
-    /// Questions that came when nobody was left to answer.
+    /// Number of questions that arrived after the end of standard input.
     unanswered: u32,
     complaints: u32,
     last: Option<TurnOutcome>,
@@ -67,7 +67,7 @@ struct Driven {
 }
 
 impl Driven {
-    /// `false` says that the session died or was told to stop.
+    /// Returns `false` if the session crashed or was stopped.
     async fn work(&mut self) -> bool {
         let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
         loop {
@@ -160,7 +160,7 @@ impl Driven {
                         .to_owned(),
                 );
             }
-            // Where nothing runs any more, what was meant for the run is a message of its own.
+            // Without a running task, a steering message is a new prompt.
             Instruction::Steer(content) => {
                 let Some(content) = self.deliver(MessageKind::Steer, content).await? else {
                     return Ok(());
@@ -184,7 +184,7 @@ impl Driven {
             Instruction::Compact(keep) => {
                 return match self.front.session.compact_keeping(keep).await {
                     Ok(Some(_)) => Ok(()),
-                    Ok(None) => Err("there is nothing to remove yet".to_owned()),
+                    Ok(None) => Err("the queue is empty".to_owned()),
                     Err(error) => Err(error.to_string()),
                 };
             }
@@ -211,7 +211,7 @@ impl Driven {
             Ok(_) => Ok(None),
             Err(DeliverError::Full) => Err(DeliverError::Full.to_string()),
             Err(DeliverError::Idle) => {
-                // It ended a moment ago; what it said comes first.
+                // The run has just ended; its output comes first.
                 if let Some(running) = self.running.take() {
                     self.last = running.await.or(self.last.take());
                 }
@@ -229,7 +229,7 @@ impl Driven {
     }
 }
 
-/// Why an answer had no effect, in the words of the line that gave it.
+/// Error message for an answer without effect, in the terms of the input line.
 fn refused(error: &AnswerError) -> String {
     match error {
         AnswerError::ScopeNotOffered(scope) => {

@@ -1,4 +1,4 @@
-//! The end of a headless run: the last record, the last words, and out, whoever does not read them.
+//! End of a headless run: last record, final output, exit, even if the output is not read.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,10 +13,10 @@ use crate::front::headless::{Front, WIND_DOWN, far_away};
 use crate::talk::outcome::{Verdict, unwritten};
 use crate::talk::signals::Signals;
 
-/// How long the end of a session may take.
+/// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);
 
-/// The same, for somebody who wants out.
+/// Time limit for the end of a session after a second Ctrl+C.
 const HURRIED_END: Duration = Duration::from_millis(500);
 
 impl Front {
@@ -41,7 +41,7 @@ impl Front {
                 biased;
                 exit = &mut last => return exit,
                 () = &mut limit => return exit,
-                // What a terminal that vanishes now does not show is seen when it is written.
+                // A terminal that vanishes now is noticed when it is written to.
                 signal = signals.next() => if signal != Exit::HangUp || !goes_on {
                     hurry(limit.as_mut());
                 },
@@ -49,8 +49,8 @@ impl Front {
         }
     }
 
-    /// Ends the session, and says whether that was done in time. Another signal, or a disk that
-    /// hangs, must not keep anybody here for long.
+    /// Ends the session. Returns `true` if it ended in time. Another signal, or a hanging disk,
+    /// must not block for long.
     async fn end_session(&mut self, ending: SessionEnding) -> bool {
         let session = self.session.clone();
         let mut end = std::pin::pin!(session.end(ending));
@@ -73,7 +73,7 @@ impl Front {
         }
     }
 
-    /// What is still to be shown, the answer, and how to go on.
+    /// Prints the remaining events, the answer, and the resume hint.
     async fn say_the_last(
         mut self,
         mut verdict: Verdict,
@@ -86,7 +86,7 @@ impl Front {
             self.follow(&announcement).await;
         }
         if outcome.is_some() {
-            // Advice depends on what was shown, of which the last came just now.
+            // The advice depends on the events shown, including the last ones.
             verdict = self.verdict(outcome.as_ref());
         }
         let failures: Vec<_> = verdict.failure.iter().collect();
@@ -101,7 +101,7 @@ impl Front {
         }
         let again = self.manner.again.as_ref();
         let mut farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
-        // Those that were taken over are gone by now.
+        // Merged worktrees do not exist any more.
         for worktree in self.worktrees.iter().filter(|cwd| Path::new(cwd).is_dir()) {
             farewell.extend(["worktree kept: ", &printable(worktree), "\n"]);
         }
@@ -111,14 +111,13 @@ impl Front {
             stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
         }
         stderr.write(farewell.into_bytes()).await;
-        // Where standard error cannot be written, there is nobody to tell.
+        // Errors of standard error cannot be reported.
         stderr.finish().await.ok();
         if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
     }
 }
 
-/// How the session goes on, for whoever wants it to; and for one that is parked, how it does so
-/// by itself.
+/// Resume hint; for a parked session also the shell line that schedules it.
 fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
     let mut text = format!("session {} · {}\n", again.session, again.command());
     let parked = outcome.and_then(|outcome| match outcome.ending {
@@ -129,13 +128,13 @@ fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wait = Duration::from_millis(at).saturating_sub(now);
         if let Some(line) = again.later(wait) {
-            text.extend(["by itself then: ", &line, "\n"]);
+            text.extend(["to schedule it: ", &line, "\n"]);
         }
     }
     text
 }
 
-/// Somebody wants out: it takes this much longer at most.
+/// Shortens the time limit after a second Ctrl+C.
 fn hurry(mut limit: std::pin::Pin<&mut Sleep>) {
     let soon = Instant::now() + HURRIED_END;
     if limit.deadline() > soon {

@@ -1,4 +1,4 @@
-//! What a run does when it is told to end, and when whoever looked at it goes away.
+//! Shutdown signals, and loss of the reader of an output.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,22 +8,22 @@ use crate::failure::Exit;
 use crate::front::headless::{Front, HangUp};
 use crate::front::progress::Progress;
 
-/// How long a word to somebody who does not read is worth waiting.
+/// Time limit for a message to a stalled terminal.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
-/// What a loop does after something from outside.
+/// Next step of an event loop after a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    /// As before.
+    /// Continue.
     GoOn,
-    /// It was told to stop just now, and has a moment for that.
+    /// The run was asked to stop and has a time limit for that.
     Stop,
-    /// At once.
+    /// Exit at once.
     Leave,
 }
 
 impl Front {
-    /// A signal came.
+    /// Handles a signal.
     pub(super) async fn told(&mut self, signal: Exit) -> Told {
         if signal == Exit::HangUp && self.goes_on() {
             self.detach().await;
@@ -34,16 +34,16 @@ impl Front {
             return Told::Leave;
         }
         self.session.interrupt();
-        // What stands there, a question or the `^C` of the terminal, is no whole line.
+        // The line may be incomplete: a question, or the terminal's `^C`.
         let mid_line = !self.progress.finish_line().is_empty();
         let start = if mid_line || self.stderr.is_terminal() { "\n" } else { "" };
         let text = format!("{start}! interrupted\n").into_bytes();
-        // A terminal that was told to stand still does not keep the run from ending.
+        // A stalled terminal must not keep the run from ending.
         tokio::time::timeout(STANDSTILL, self.stderr.write(text)).await.ok();
         Told::Stop
     }
 
-    /// Looks whether the streams still lead somewhere.
+    /// Checks whether the outputs still have readers.
     pub(super) async fn look_who_reads(&mut self) -> Told {
         let lost = self.stdout.is_broken();
         if self.goes_on() {
@@ -55,15 +55,15 @@ impl Front {
         if !lost || self.stopped.is_some() {
             return Told::GoOn;
         }
-        // Nobody reads the answer any more. The end of a terminal is sometimes seen before the
-        // signal that tells of it.
+        // The answer has no reader any more. The end of a terminal is sometimes seen before its
+        // signal.
         let vanished = self.stdout.is_terminal();
         self.stopped = Some(if vanished { Exit::HangUp } else { Exit::Failed });
         self.session.interrupt();
         Told::Stop
     }
 
-    /// What was written just now went nowhere, and the stream leads somewhere else since.
+    /// Returns `true` if the last output was lost and the stream was redirected since.
     pub(super) async fn look_again(&mut self) -> bool {
         let lost = self.goes_on() && self.stdout.is_broken();
         if lost {
@@ -72,12 +72,12 @@ impl Front {
         lost
     }
 
-    /// Whether the run outlives its terminal.
+    /// Returns `true` if the run survives the loss of its terminal.
     pub(super) fn goes_on(&self) -> bool {
         matches!(self.manner.hang_up, HangUp::GoesOn(_))
     }
 
-    /// Goes on without the streams that lead nowhere.
+    /// Continues without the streams that have no reader.
     pub(super) async fn detach(&mut self) {
         let all = !std::mem::replace(&mut self.detached, true);
         let Some(log) = self.log() else { return };
@@ -87,14 +87,14 @@ impl Front {
             }
         }
         if all {
-            // There is nothing to draw on any more.
+            // There is no terminal to draw on any more.
             self.progress = Progress::new(false, false).of_dry_run(self.manner.dry_run);
-            let line = format!("session {} goes on without its terminal\n", self.session.id());
+            let line = format!("session {} continues without its terminal\n", self.session.id());
             self.stderr.write(line.into_bytes()).await;
         }
     }
 
-    /// Where a run writes that has lost its terminal; nowhere, if that cannot be opened.
+    /// Log file of a detached run, or `/dev/null` if it cannot be opened.
     fn log(&self) -> Option<File> {
         let HangUp::GoesOn(path) = &self.manner.hang_up else { return None };
         let append = |path| OpenOptions::new().append(true).create(true).mode(0o600).open(path);

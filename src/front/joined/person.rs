@@ -1,5 +1,5 @@
-//! Somebody at a terminal who has joined a session that runs elsewhere: what happens there as text,
-//! what is typed here as something said to the model, and questions first.
+//! Attach client for a user at a terminal: shows events as text, sends input to the model, and
+//! handles questions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::talk::instruction::{Instruction, line_of};
 use crate::talk::joining::{Heard, Remote, Role, announcement};
 use crate::talk::signals::Signals;
 
-/// What can be typed.
+/// Help text.
 const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
     \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
     \x20 /context      what a request is made of\n\
     \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
     \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
 
-/// How it is shown.
+/// Options of the terminal client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manner {
-    /// Somebody is there: what is typed counts.
+    /// `true` if a user is at the terminal and input counts.
     pub interactive: bool,
-    /// Whether colours may be used on standard error.
+    /// `true` to use colours on standard error.
     pub color: bool,
-    /// It was joined before, and this is the same visit.
+    /// `true` after a reconnect of the same client.
     pub again: bool,
 }
 
-/// A question is shown when it is still open after this: where `--yes` answers, nobody is asked, and the
-/// answer comes at once.
+/// Delay before a question is shown: with `--yes` the answer arrives at once, and the question need
+/// not be shown.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
-/// What was asked for, and what is said when it was done.
+/// Kind of a request, which determines the message shown after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Say,
@@ -52,11 +52,11 @@ enum Asked {
     Answer,
 }
 
-/// Shows the session, and passes on what is typed, until one of both ends.
+/// Shows the session and sends the user's input, until one of both ends.
 pub async fn person(remote: Remote, manner: Manner) -> Visit {
     let controls = remote.accepted.role == Role::Controller && manner.interactive;
     let Ok(mut terminal) = Terminal::open(manner.interactive, History::open(None)) else {
-        return Visit::Cut("there is no thread to read with".to_owned());
+        return Visit::Cut("cannot start the thread that reads standard input".to_owned());
     };
     if manner.interactive {
         terminal.watch();
@@ -81,9 +81,9 @@ pub async fn person(remote: Remote, manner: Manner) -> Visit {
     if !manner.again {
         let (id, process) = (printable(accepted.session_id.as_str()), accepted.process);
         let role = match (accepted.role, controls) {
-            (Role::Observer, _) => "you observe",
-            (Role::Controller, true) => "you control it; /help, and /exit leaves",
-            (Role::Controller, false) => "nobody is here to type",
+            (Role::Observer, _) => "observing only",
+            (Role::Controller, true) => "you control it; /help lists commands, /exit detaches",
+            (Role::Controller, false) => "input is disabled",
         };
         person.say(&format!("session {id} in process {process} · {role}\n")).await;
     }
@@ -92,7 +92,7 @@ pub async fn person(remote: Remote, manner: Manner) -> Visit {
         tokio::select! {
             biased;
             signal = signals.next() => {
-                // Whoever leaves with Ctrl+C has done what they wanted.
+                // Ctrl+C detaches, which is no error.
                 let exit = if signal == Exit::Interrupt { Exit::Done } else { signal };
                 break Visit::Left(exit);
             }
@@ -127,7 +127,7 @@ async fn next_when_read(
     heard.recv().await
 }
 
-/// Sleeps until that moment, or for ever.
+/// Sleeps until that time, or forever.
 async fn shown_at(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -135,7 +135,7 @@ async fn shown_at(at: Option<Instant>) {
     }
 }
 
-/// The question that an event is about.
+/// Question of an event.
 fn question_of(event: &Event) -> Option<&QuestionId> {
     match event {
         Event::PermissionRequested { request_id, .. }
@@ -154,9 +154,9 @@ struct Person {
     stdout: Output,
     stderr: Output,
     controls: bool,
-    /// What was asked for, one for each line that was sent.
+    /// Requests without an answer, one per line sent.
     asked: Vec<Asked>,
-    /// Questions that are not shown yet, and when they will be.
+    /// Questions that are not shown yet, with their time.
     held: VecDeque<(Instant, Arc<Announcement>)>,
     last_record: u64,
     ended: Option<Visit>,
@@ -177,7 +177,7 @@ impl Person {
             }
             Heard::Done(line) => {
                 if self.asked_as(line) == Some(Asked::Stop) {
-                    self.say("(told to stop)\n").await;
+                    self.say("(stop requested)\n").await;
                 }
             }
             Heard::Failed(_, message) => self.say(&format!("({})\n", printable(&message))).await,
@@ -197,7 +197,7 @@ impl Person {
         let added = self.shown.follow(announcement);
         self.stderr.write(added.text.into_bytes()).await;
         if !added.answer.is_empty() {
-            // Whoever reads both streams reads them in this order.
+            // Keeps the order of both streams for a reader of both.
             self.stderr.settle().await;
             self.stdout.write(added.answer.into_bytes()).await;
             self.stdout.settle().await;
@@ -210,7 +210,7 @@ impl Person {
             let before = self.held.len();
             let over = question_of(announcement.event());
             self.held.retain(|(_, held)| question_of(held.event()) != over);
-            // Nobody has seen a question that is answered so soon.
+            // A question answered so soon was never shown.
             if self.controls && self.held.len() == before {
                 let question = self.questions.follow_announced(&announcement);
                 self.show_question(question).await;
@@ -218,7 +218,7 @@ impl Person {
         }
     }
 
-    /// Shows the questions that were held for long enough.
+    /// Shows the questions whose delay has passed.
     async fn show_held(&mut self) {
         while let Some((at, _)) = self.held.front()
             && *at <= Instant::now()
@@ -228,7 +228,7 @@ impl Person {
                 let question = self.questions.follow_announced(&announcement);
                 self.show_question(question).await;
             } else if let Event::PermissionRequested { summary, .. } = announcement.event() {
-                let text = format!("? {}\n  waits for an answer\n", printable(summary));
+                let text = format!("? {}\n  waiting for an answer\n", printable(summary));
                 self.say(&text).await;
             }
         }
@@ -266,7 +266,7 @@ impl Person {
         }
         if !self.controls {
             if typed != Typed::Blank {
-                self.say("(you observe: /exit leaves)\n").await;
+                self.say("(observing only: /exit detaches)\n").await;
             }
             return None;
         }
@@ -300,7 +300,7 @@ impl Person {
             }
             Typed::Blank => (),
             Typed::Shell(_) | Typed::Command(..) | Typed::Unknown(..) => {
-                self.say("(that can only be done where the session runs; /help)\n").await;
+                self.say("(this command is available in the session's own process only; see /help)\n").await;
             }
         }
     }
@@ -316,18 +316,19 @@ impl Person {
         }
     }
 
-    /// Nothing here waits for a host that does not listen: what it does not take is not said.
+    /// Does not wait for a session that does not read: a message that does not fit is dropped with
+    /// a notice.
     async fn send(&mut self, instruction: &Instruction, asked: Asked) {
         if self.voice.try_send(line_of(instruction)).is_ok() {
             self.asked.push(asked);
         } else {
-            self.say("(the session does not listen at the moment; say it again)\n").await;
+            self.say("(the session is busy and did not receive this; send it again)\n").await;
         }
     }
 
     async fn leave(mut self, visit: &Visit) {
         if matches!(visit, Visit::Left(_)) {
-            self.say("(left; the session goes on)\n").await;
+            self.say("(detached; the session continues)\n").await;
         }
         self.terminal.restore();
         self.stdout.finish().await.ok();

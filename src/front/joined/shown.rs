@@ -1,6 +1,6 @@
-//! What a person sees of a session that runs elsewhere: first what has been, then what happens.
+//! Rendering of an attached session: first the history, then live events.
 //!
-//! Pure. What has been is shown as it ended: of a question only whether it is still open.
+//! Pure. The history shows final states: of a question only whether it is still open.
 
 use std::sync::Arc;
 
@@ -12,42 +12,42 @@ use crate::front::progress::Progress;
 use crate::talk::context;
 use crate::talk::joining::Accepted;
 
-/// What comes before pieces of a reply whose beginning was not heard.
-const IN_THE_MIDDLE: &str = "… (joined in the middle)";
+/// Marker before parts of a reply whose beginning was not received.
+const IN_THE_MIDDLE: &str = "… (attached in the middle)";
 
 /// Turns announcements into text.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "two are settings, the others what was heard")]
 pub(super) struct Shown {
     progress: Progress,
-    /// Whether what happens from now on may be drawn as it arrives.
+    /// `true` to show live text as it arrives.
     live: bool,
     color: bool,
-    /// Whether whoever sees standard error sees standard output as well.
+    /// `true` if both output streams go to the same screen.
     one_screen: bool,
-    /// The last record of what has been.
+    /// Last record of the history.
     records: u64,
-    /// What has been was shown.
+    /// The history is complete.
     caught_up: bool,
-    /// Questions of what has been that nobody has answered.
+    /// Open questions of the history.
     open: Vec<Arc<Announcement>>,
-    /// The visible text of the reply that is being streamed, as far as it came.
+    /// Visible text of the streamed reply so far.
     said: String,
-    /// A request was seen whose reply is heard from its beginning.
+    /// The reply is received from its beginning.
     whole: bool,
-    /// Of the reply that is being streamed, the beginning was not heard, and that was said.
+    /// The missing beginning of the streamed reply was reported.
     in_the_middle: bool,
-    /// Somebody here asked what a request is made of.
+    /// The user of this client requested the context report.
     pub(super) wants_context: bool,
     me: String,
 }
 
-/// What an announcement adds.
+/// Output of an announcement.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Added {
-    /// For standard error.
+    /// Text for standard error.
     pub(super) text: String,
-    /// For standard output.
+    /// Text for standard output.
     pub(super) answer: String,
     /// Questions to ask, and ends of questions.
     pub(super) questions: Vec<Arc<Announcement>>,
@@ -103,10 +103,11 @@ impl Shown {
             Event::ModelReply { message, .. } if is_root => {
                 let said = std::mem::take(&mut self.said);
                 if std::mem::take(&mut self.in_the_middle) {
-                    added.text.push_str(&self.note("(the whole of it:)"));
+                    added.text.push_str(&self.note("(complete reply:)"));
                 }
                 let content = message.content.as_deref().unwrap_or_default();
-                // What was streamed may have had holes: whoever reads slowly is told the whole.
+                // Streamed text may have gaps, because a slow reader loses pieces: the complete
+                // text follows.
                 let streams = self.caught_up && self.live;
                 if streams && said != content && !message.tool_calls.is_empty() {
                     let start = self.progress.finish_line();
@@ -144,14 +145,14 @@ impl Shown {
         added
     }
 
-    /// A piece of a reply whose beginning was not heard, where pieces are not shown: the whole
-    /// comes.
+    /// Returns `true` for a piece of a reply without beginning, in a mode that shows complete
+    /// replies only.
     fn is_partial(&self, event: &Event) -> bool {
         let is_piece = matches!(event, Event::TextDelta { .. } | Event::ThinkingDelta { .. });
         is_piece && !self.whole && !(self.caught_up && self.live)
     }
 
-    /// What had arrived of a reply that was stopped, unless it stands there.
+    /// Received text of a stopped reply, unless it was shown.
     fn rest(&mut self, text: &str) -> String {
         let said = std::mem::take(&mut self.said);
         if self.caught_up && self.live && said == text {
@@ -165,7 +166,7 @@ impl Shown {
         announcement.record().is_none_or(|record| record > self.records)
     }
 
-    /// What has been is over: from here on it is as if one had been there.
+    /// Ends the history: from here on events are live.
     fn catch_up(&mut self, added: &mut Added) {
         self.caught_up = true;
         added.text.push_str(self.progress.finish_line());
@@ -186,7 +187,7 @@ impl Shown {
         }
         match event {
             Event::PermissionRequested { .. } => self.open.push(Arc::clone(announcement)),
-            // Another process goes on: what is still open is asked again.
+            // Another process continues the session: open questions are asked again.
             Event::SessionResumed { .. } => self.open.clear(),
             _ => (),
         }
@@ -207,12 +208,12 @@ impl Shown {
                 }
                 context::table(used)
             }
-            // Nobody here is told of it otherwise.
+            // This client has no other notice of it.
             Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
                 let text = context::compacted(announcement.event()).unwrap_or_default();
                 return self.note(&format!("({})", printable(&text)));
             }
-            // The client of the session that owns it has no name.
+            // The client in the owning process has no name.
             Event::PermissionGranted { answered_by: None, by, .. }
                 if by == "user" && self.caught_up =>
             {
@@ -236,7 +237,7 @@ impl Shown {
     }
 }
 
-/// What somebody said, every line behind a mark.
+/// Prefixes every line of a message.
 fn said(mark: &str, text: &str) -> String {
     let lines = printable_lines(text.trim_end());
     lines.lines().flat_map(|line| [mark, " ", line, "\n"]).collect()
@@ -364,7 +365,7 @@ mod tests {
         {
             assert_eq!(questions(&shown.follow(&stored(record, event))), Vec::<u64>::new());
         }
-        // The last of what has been.
+        // Last record of the history.
         assert_eq!(questions(&shown.follow(&stored(5, asked("c")))), [3, 5]);
         let answered = shown.follow(&stored(6, denied("a", None)));
         assert_eq!(questions(&answered), [6]);
@@ -385,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_shown_once_and_whole_wherever_its_pieces_begin() {
-        // Joined in the middle of a reply.
+        // Attached in the middle of a reply.
         let mut shown = joined(1);
         shown.follow(&stored(1, request()));
         let first = shown.follow(&delta("second")).text;
@@ -396,7 +397,7 @@ mod tests {
         let answer = shown.follow(&stored(3, done("first half, second half"))).answer;
         assert_eq!(answer, "first half, second half\n");
 
-        // Heard from its beginning: it stands there already.
+        // Received from its beginning: it was already shown.
         shown.follow(&stored(4, request()));
         assert_eq!(shown.follow(&delta("all of")).text, "all of");
         assert_eq!(shown.follow(&delta(" it")).text, " it");
@@ -404,7 +405,7 @@ mod tests {
         let added = shown.follow(&stored(6, done("all of it")));
         assert_eq!((added.text.as_str(), added.answer.as_str()), ("\n", ""));
 
-        // A piece was lost, in an answer and in words before a call.
+        // A piece was lost, in an answer and in text before a call.
         shown.follow(&stored(7, request()));
         shown.follow(&delta("it"));
         shown.follow(&stored(8, reply("all of it", 0)));

@@ -1,7 +1,7 @@
-//! Whether standard output was closed when the process began.
+//! Detects standard output that was closed when the process started.
 //!
-//! The standard library opens `/dev/null` in place of a closed stream before `main`, and that looks
-//! like any other `/dev/null` from then on. So this looks before.
+//! The standard library opens `/dev/null` for a closed stream before `main`, which cannot be told
+//! from a redirection to `/dev/null` later. So this check runs earlier.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Called before `main`.
+/// Runs before `main`.
 #[used]
 #[expect(unsafe_code, reason = "nothing else runs before the standard library's own start")]
 #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]

@@ -1,8 +1,7 @@
-//! Between tasks, while agents work in the background: what they do is shown, and what they ask can
-//! be answered, also while no task runs.
+//! Background subagents between tasks: their events are shown, and their questions can be answered.
 //!
-//! Lines are the terminal's own then, as they are during a task, so that nothing is drawn over what
-//! is being typed.
+//! The terminal reads whole lines meanwhile, as during a task, so that output does not overwrite a
+//! line being edited.
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Announcement, Event, Subscription};
@@ -12,7 +11,7 @@ use crate::front::plain::terminal::{self, Input};
 use crate::front::plain::{PROMPT, Plain};
 
 impl Plain<'_> {
-    /// Notes who is at work besides the main agent.
+    /// Tracks the running subagents.
     pub(super) fn note_work(&mut self, announcement: &Announcement) {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         match (announcement.event(), below) {
@@ -36,8 +35,8 @@ impl Plain<'_> {
         }
     }
 
-    /// Returns when a front end that joined the session has given a task while nothing ran here. It
-    /// is at work then like any other.
+    /// Returns when an attached front end has started a task while nothing ran here. The task then
+    /// runs like any other.
     pub(super) async fn given_elsewhere(watched: &mut Subscription) -> InvocationId {
         while let Some(announcement) = watched.next().await {
             if let (Event::InvocationStarted { .. }, Some(origin)) =
@@ -50,7 +49,7 @@ impl Plain<'_> {
         std::future::pending().await
     }
 
-    /// The answer to a task that was given elsewhere.
+    /// Shows the answer to a task of another front end.
     pub(super) async fn show_answer(&mut self, announcement: &Announcement) {
         let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
         if let Event::InvocationCompleted { result, .. } = announcement.event()
@@ -61,7 +60,7 @@ impl Plain<'_> {
         }
     }
 
-    /// A line for the conversation; `None` when nobody works beside it any more, or the user leaves.
+    /// Reads a line while subagents run. `None` when none runs any more, or the user exits.
     pub(super) async fn line_beside(&mut self) -> Option<String> {
         self.say(PROMPT).await;
         self.watch();

@@ -1,11 +1,11 @@
-//! What happens between tasks, of which a person hears before the next one.
+//! Events between tasks, shown before the next one.
 
 use posse_actors::event::Event;
 
 use crate::front::plain::{Current, Plain};
 
 impl Current {
-    /// Keeps up with what goes on beside, and with what waits.
+    /// Updates the lists of jobs and queued messages.
     pub(super) fn keep_up(&mut self, event: &Event) {
         self.jobs.follow(event);
         self.queue.follow(event);
@@ -13,9 +13,9 @@ impl Current {
 }
 
 impl Plain<'_> {
-    /// What happened since the last task: agents and the ends of jobs are heard, and the answer to
-    /// a task that another front end gave. Before the first task all of it is, as what the session
-    /// itself says at its beginning.
+    /// Shows events since the last task: subagents, ended jobs, and the answer to a task of another
+    /// front end. Before the first task it shows all events, including those of the session's
+    /// start.
     pub(super) async fn catch_up(&mut self) {
         while let Some(announcement) = self.current.events.try_next() {
             let origin = announcement.origin();
@@ -33,7 +33,7 @@ impl Plain<'_> {
                 self.note_work(&announcement);
             }
             if let Event::InvocationCompleted { .. } = event {
-                // Nothing of it was shown as it came.
+                // It was not shown live.
                 self.progress.shown_live = false;
                 self.show_answer(&announcement).await;
             }

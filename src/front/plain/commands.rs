@@ -1,5 +1,5 @@
-//! Commands of line mode: those of every front end, in words on standard error. What cannot be done
-//! without control of the screen says so, with the way on.
+//! Slash commands of line mode, shown as text on standard error. Commands that need control of the
+//! screen name the alternative.
 
 use posse_actors::root_session::UserCall;
 
@@ -8,14 +8,14 @@ use crate::front::plain::{PATIENT_END, Plain};
 use crate::talk::commands::{COMMANDS, Command, Typed, When, parse, unknown};
 use crate::talk::{Choice, Errand, Report, Task, asked, clipboard};
 
-/// What `/keys` shows.
+/// Text of `/keys`.
 const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\
     \x20 Up, Down        what was typed before; Ctrl+R looks for it\n\
     \x20 Ctrl+C          stop what runs; twice within two seconds: leave\n\
     \x20 Ctrl+D          leave, on an empty line\n\
     \x20 Pasted lines stay together. Other keys are those of your shell's line editor.\n";
 
-/// What `/help` shows.
+/// Text of `/help`.
 fn help() -> String {
     let line = |entry: &crate::talk::commands::Entry| {
         let name = format!("/{} {}", entry.name, entry.argument);
@@ -31,7 +31,7 @@ fn help() -> String {
 }
 
 impl Plain<'_> {
-    /// Follows a line that was typed while nothing runs.
+    /// Handles a line that was typed while nothing runs.
     pub(super) async fn follow_line(&mut self, line: &str) {
         match parse(line) {
             Typed::Blank => (),
@@ -53,19 +53,19 @@ impl Plain<'_> {
         }
     }
 
-    /// Follows a command that was typed while a task is worked on, and that is no end of it.
+    /// Handles a command that was typed during a task and does not end it.
     pub(super) async fn command_meanwhile(&mut self, command: Command, when: When) {
         let left = match when {
             When::Always => self.answer(command, true).await,
             When::Idle => Some(command),
         };
         if left.is_some() {
-            self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
+            self.say("(not available while a task runs; /stop stops it)\n").await;
         }
     }
 
-    /// Does what can be done at any time. What has to wait until nothing runs is given back.
-    /// `busy`: a task is worked on.
+    /// Handles a command that is available at any time. Returns a command that needs an idle
+    /// session. `busy`: a task is running.
     async fn answer(&mut self, command: Command, busy: bool) -> Option<Command> {
         let session = self.current.session.clone();
         let text = match command {
@@ -96,10 +96,10 @@ impl Plain<'_> {
             Command::Theme(_) => "Line mode has no themes: NO_COLOR=1 in the environment turns \
                                   colours off, and `ui.theme` is for `posse tui`.\n"
                 .to_owned(),
-            Command::Stop => "Nothing runs.\n".to_owned(),
+            Command::Stop => "Nothing is running.\n".to_owned(),
             Command::StopAll => {
                 session.interrupt_all();
-                "(agents in the background are told to stop)\n".to_owned()
+                "(stopping background agents)\n".to_owned()
             }
             command @ (Command::New
             | Command::Resume(_)
@@ -116,7 +116,7 @@ impl Plain<'_> {
         None
     }
 
-    /// Does what changes which session goes on, or what it works on.
+    /// Handles a command that changes the current session or its task.
     async fn change(&mut self, command: Command) {
         match command {
             Command::New => self.clear().await,
@@ -147,7 +147,7 @@ impl Plain<'_> {
                 Ok(prompt) => self.work(Task::Prompt(prompt)).await,
                 Err(failures) => self.complain(&failures).await,
             },
-            // Done at any time, or by whoever reads lines.
+            // Handled elsewhere.
             Command::Help
             | Command::Keys
             | Command::Status
@@ -187,8 +187,8 @@ impl Plain<'_> {
         self.errand(errand).await
     }
 
-    /// Has something done on another thread. `None`: it failed, or the user gave it up; either was
-    /// said.
+    /// Runs a background job on another thread. Returns `None` after reporting that it failed or
+    /// was cancelled.
     async fn errand<T: Send + 'static>(&mut self, errand: Errand<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
@@ -196,7 +196,7 @@ impl Plain<'_> {
             signal = self.signals.next() => {
                 if signal == Exit::Interrupt {
                     self.current.session.interrupt();
-                    self.say("\n(given up)\n").await;
+                    self.say("\n(cancelled)\n").await;
                 } else {
                     self.leaving = Some(signal);
                 }
@@ -209,7 +209,7 @@ impl Plain<'_> {
                     None
                 }
                 Err(error) => {
-                    self.say(&format!("! it ended in the middle: {error}\n")).await;
+                    self.say(&format!("! the background job failed: {error}\n")).await;
                     None
                 }
             },
@@ -220,13 +220,13 @@ impl Plain<'_> {
         let Some(number) = which else { return self.current.queue.table(busy) };
         let Some(id) = self.current.queue.own(&number).cloned() else {
             return format!(
-                "No message {} of yours waits; /queue lists them.\n",
+                "There is no queued message {}; /queue lists them.\n",
                 crate::failure::printable(&number)
             );
         };
         match self.current.session.withdraw(id).await {
             Some(_) => "(deleted)\n".to_owned(),
-            None => "(too late: it was said already)\n".to_owned(),
+            None => "(too late: it was already sent)\n".to_owned(),
         }
     }
 
@@ -257,14 +257,14 @@ impl Plain<'_> {
             text.extend([id, "  ", what, "\n"]);
         }
         text.push_str(if text.is_empty() {
-            "There is no other conversation here.\n"
+            "There is no other stored session.\n"
         } else {
-            "/resume ID goes on with one; the beginning of an id is enough.\n"
+            "/resume ID resumes one; the beginning of an id is enough.\n"
         });
         self.say(&text).await;
     }
 
-    /// Goes on in a stored session, or in one that branches off it.
+    /// Resumes a stored session, or a fork of it.
     async fn take_up(&mut self, id: &str, fork: bool) {
         let Some(ready) = self.errand(self.sessions.look_up(id, fork)).await else { return };
         let (opened, unfinished) = match self.sessions.take_up(ready) {

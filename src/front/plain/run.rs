@@ -1,4 +1,4 @@
-//! One task of a conversation: events on the screen, what is typed to the model, questions first.
+//! One task in line mode: shows events, sends steering messages, and handles questions first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::talk::Task;
 use crate::talk::commands::{Command, Typed, parse, unknown};
 use crate::talk::outcome::{Advised, judge, word};
 
-/// How long the last events of a run are awaited.
+/// Time limit for the last events of a run.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 impl Plain<'_> {
-    /// Works on `task` to its end.
+    /// Runs `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
         self.catch_up().await;
         self.rule_shown = false;
@@ -30,17 +30,17 @@ impl Plain<'_> {
         };
         let running = match (task.begin(&self.current.session).await, said) {
             (Ok(running), _) => running,
-            // Another front end was faster: it is said to the model all the same.
+            // Another front end started a task first: the text becomes a steering message.
             (Err(PromptError::Busy), Some(said)) => return self.steer(said).await,
             (Err(error), _) => {
                 self.last = Exit::Failed;
-                return self.say(&format!("{error}\n/clear begins anew.\n")).await;
+                return self.say(&format!("{error}\n/clear starts a new session.\n")).await;
             }
         };
         self.accompany(running).await;
     }
 
-    /// Shows what runs, to its end.
+    /// Shows a running task to its end.
     pub(super) async fn accompany(&mut self, running: Running) {
         let started = Instant::now();
         let invocation = running.invocation().clone();
@@ -91,8 +91,7 @@ impl Plain<'_> {
         self.conclude(outcome, started).await;
     }
 
-    /// Reads what is typed from now on. A question that was shown before the keyboard was silent waits
-    /// for that again.
+    /// Starts to read typed lines. A question that was already shown needs a new quiet period.
     pub(super) fn watch(&mut self) {
         self.terminal.watch();
         if self.questions.wants_silence() {
@@ -102,10 +101,10 @@ impl Plain<'_> {
 
     async fn stop(&mut self) {
         self.current.session.interrupt();
-        self.say("(stopping; Ctrl+C again leaves at once)\n").await;
+        self.say("(stopping; press Ctrl+C again to exit at once)\n").await;
     }
 
-    /// What stands there, a question or the `^C` of the terminal, is no whole line.
+    /// Ends an incomplete line: a question, or the terminal's `^C`.
     async fn leave_line(&mut self) {
         if self.interactive {
             self.progress.finish_line();
@@ -145,7 +144,7 @@ impl Plain<'_> {
         }
     }
 
-    /// What a run says last comes a moment after its outcome.
+    /// The last events of a run arrive shortly after its outcome.
     async fn follow_to_the_end(&mut self, invocation: &InvocationId) {
         let mut limit = std::pin::pin!(tokio::time::sleep(LAST_EVENTS));
         loop {
@@ -169,7 +168,7 @@ impl Plain<'_> {
             }
             Input::End => {
                 self.leave_when_done();
-                return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;
+                return self.say("(exiting when this is done; Ctrl+C stops it)\n").await;
             }
             Input::Quiet => {
                 let keys = self.questions.quiet();
@@ -194,7 +193,7 @@ impl Plain<'_> {
             Typed::Blank => (),
             Typed::Text(text) => self.steer(text).await,
             Typed::Shell(_) => {
-                self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
+                self.say("(not available while a task runs; /stop stops it)\n").await;
             }
             Typed::Command(command, when) => self.command_meanwhile(command, when).await,
             Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
@@ -217,8 +216,8 @@ impl Plain<'_> {
     async fn steer(&mut self, text: String) {
         let content = vec![ContentPart::text(text.clone())];
         match self.current.session.deliver(MessageKind::Steer, content).await {
-            Ok(_) => self.say("(said at the next step)\n").await,
-            // It ended a moment ago: this is the next task.
+            Ok(_) => self.say("(will be sent at the next step)\n").await,
+            // The run has just ended: this is the next task.
             Err(DeliverError::Idle) => self.waiting.push_back(text),
             Err(error @ DeliverError::Full) => self.say(&format!("({error})\n")).await,
         }
@@ -246,7 +245,7 @@ impl Plain<'_> {
             let line = self.progress.finish_line();
             self.stderr.write(line.into()).await;
             if !seen {
-                // Whoever reads both streams reads them in this order.
+                // Keeps the order of both streams for a reader of both.
                 self.stderr.settle().await;
                 let end = if result.ends_with('\n') { "" } else { "\n" };
                 self.stdout.write(format!("{result}{end}").into_bytes()).await;
@@ -257,7 +256,7 @@ impl Plain<'_> {
             self.complain(std::slice::from_ref(failure)).await;
         }
         match outcome {
-            // What the user ran says itself how it ended.
+            // A call of the user reports its own result.
             Some(_) if is_own => (),
             Some(outcome) => self.count(&outcome, started.elapsed()).await,
             None => self.leaving = Some(verdict.exit),
@@ -291,14 +290,14 @@ impl Plain<'_> {
     }
 }
 
-/// Whether it was no task, but a call of the user's own.
+/// Returns `true` for a call of the user, which is no task.
 fn is_own_call(outcome: &TurnOutcome) -> bool {
     outcome.turns == 0 && outcome.ending == Ending::Answered(String::new())
 }
 
-/// Whether an invocation, or a call of the user's own, says nothing more after this.
+/// Returns `true` for the last event of an invocation or of a user's call.
 fn is_last(announcement: &Announcement, invocation: &InvocationId) -> bool {
-    // What is queued last tells the model what the user ran.
+    // The last queued message reports the user's call to the model.
     if let Event::MessageQueued { kind: MessageKind::Aside, .. } = announcement.event() {
         return true;
     }

@@ -1,7 +1,7 @@
-//! Where lines come from: an editor while nothing runs, the terminal's own lines while something
-//! does, so that output never has to be drawn around what is being typed. Or a pipe.
+//! Input of line mode: a line editor while nothing runs, the terminal's own lines during a task, so
+//! that output never overwrites a line being edited. Or a pipe.
 //!
-//! One thread reads standard input and nothing else does.
+//! A single thread reads standard input.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,28 +25,28 @@ use crate::front::driver::{Line, next_line};
 use crate::front::question::keyboard::{self, HUSH, Hushed};
 use crate::talk::history::History;
 
-/// Lines that follow each other faster than this were pasted, and belong together.
+/// Lines with a shorter interval were pasted, and form one input.
 const PASTE_GAP: Duration = Duration::from_millis(30);
 
-/// Bytes of lines that belong together.
+/// Maximum size of such an input in bytes.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Inputs that wait to be understood.
+/// Maximum number of queued inputs.
 const WAITING_MAX: usize = 16;
 
-/// Tells the thread to stop watching.
+/// Command to the thread: stop watching.
 const STOP: u8 = b'!';
 
-/// Something that came in.
+/// Input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A line without its newline, or several that belong together.
+    /// A line without its newline, or several pasted lines.
     Line(String),
-    /// Nothing was typed for a while since silence was last asked for.
+    /// The quiet period requested last is over.
     Quiet,
-    /// Ctrl+C while a line was edited.
+    /// Ctrl+C in the line editor.
     Interrupted,
-    /// There will be no more.
+    /// End of input.
     End,
     /// The thread has stopped watching.
     Stopped,
@@ -64,16 +64,16 @@ pub(crate) struct Terminal {
     requests: std_mpsc::Sender<Request>,
     inputs: mpsc::Receiver<(u64, Input)>,
     wake: OwnedFd,
-    /// How often silence was asked for.
+    /// Number of requested quiet periods.
     hushes: u64,
     interactive: bool,
     watching: bool,
-    /// As it was found.
+    /// Original terminal modes.
     modes: Option<Termios>,
 }
 
 impl Terminal {
-    /// Starts the thread. Nothing is read before it is asked for.
+    /// Starts the thread. It reads only on request.
     pub(crate) fn open(interactive: bool, history: History) -> io::Result<Terminal> {
         let modes = if interactive { tcgetattr(io::stdin()).ok() } else { None };
         let (woken, wake) = nix::unistd::pipe()?;
@@ -95,20 +95,20 @@ impl Terminal {
         Ok(Terminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 
-    /// Asks for one line, with this in front of it.
+    /// Requests one line, with this prompt.
     pub(crate) fn edit(&mut self, prompt: &str) {
         self.requests.send(Request::Edit(prompt.to_owned())).ok();
     }
 
-    /// Hands on whatever is typed, until [`unwatch`](Terminal::unwatch). Of a pipe nothing is
-    /// read meanwhile: what comes next there is the next task.
+    /// Passes on all typed lines, until [`unwatch`](Terminal::unwatch). A pipe is not read
+    /// meanwhile: its next line is the next task.
     pub(crate) fn watch(&mut self) {
         if self.interactive && !self.watching {
             self.watching = self.requests.send(Request::Watch).is_ok();
         }
     }
 
-    /// Stops watching, and returns what was typed and not taken yet.
+    /// Stops watching. Returns the typed lines that were not taken yet.
     pub(crate) async fn unwatch(&mut self) -> Vec<Input> {
         let mut left = Vec::new();
         if !std::mem::take(&mut self.watching) {
@@ -124,25 +124,25 @@ impl Terminal {
         left
     }
 
-    /// Throws away what is typed until nothing is for a while. Only while watching.
+    /// Discards input until a quiet period has passed. Only while watching.
     pub(crate) fn hush(&mut self) {
         if self.watching && nix::unistd::write(&self.wake, &[HUSH]).is_ok() {
             self.hushes += 1;
         }
     }
 
-    /// What comes next. Dropping the future loses nothing.
+    /// Next input. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Input {
         loop {
             match self.inputs.recv().await {
-                // Silence was asked for again since.
+                // A newer quiet period was requested since.
                 Some((hushes, Input::Quiet)) if hushes != self.hushes => (),
                 other => return other.map_or(Input::End, |(_, input)| input),
             }
         }
     }
 
-    /// Leaves the terminal as it was found, also in the middle of a line.
+    /// Restores the original terminal modes, even in the middle of a line.
     pub(crate) fn restore(&self) {
         if let Some(modes) = &self.modes {
             tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok();
@@ -156,7 +156,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Whether the terminal has vanished: its end then looks like Ctrl+D to whoever reads.
+/// Returns `true` if the terminal has vanished, which a reader cannot tell from Ctrl+D.
 pub(crate) fn is_gone() -> bool {
     let stdin = io::stdin();
     let mut state = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -164,7 +164,7 @@ pub(crate) fn is_gone() -> bool {
     asked.is_ok() && state[0].revents().is_some_and(|found| found.contains(PollFlags::POLLHUP))
 }
 
-/// What the thread owns. Its methods return `None` when nobody listens any more.
+/// State of the thread. Its methods return `None` when the receiver is gone.
 struct Reader {
     inputs: mpsc::Sender<(u64, Input)>,
     woken: OwnedFd,
@@ -182,13 +182,13 @@ impl Reader {
         let input = match self.edit_line(prompt) {
             Ok(text) => Input::Line(text.replace("\\\n", "\n")),
             Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Input::Interrupted,
-            // Its end, or a terminal that is gone.
+            // End of input, or a vanished terminal.
             Err(_) => Input::End,
         };
         self.send(input)
     }
 
-    /// What was typed ahead of the prompt waits in the editor, so there is one for all lines.
+    /// Keys typed ahead of the prompt stay in the editor, so one editor serves all lines.
     fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
         let editor = match &mut self.editor {
             Some(editor) => editor,
@@ -196,7 +196,7 @@ impl Reader {
         };
         let text = loop {
             match editor.readline(prompt) {
-                // The window changed its size.
+                // The window size has changed.
                 Err(ReadlineError::Signal(rustyline::error::Signal::Resize)) => (),
                 other => break other?,
             }
@@ -213,7 +213,7 @@ impl Reader {
                 let text = String::from_utf8_lossy(&bytes);
                 Input::Line(text.trim_end_matches(['\r', '\n']).to_owned())
             }
-            // Better nothing than a part.
+            // An empty line is safer than a partial one.
             Ok(Some(Line::TooLong)) => Input::Line(String::new()),
             Ok(None) | Err(_) => Input::End,
         };
@@ -229,7 +229,7 @@ impl Reader {
                     self.hand_on(&mut text)?;
                     let (stdin, orders) = (io::stdin(), self.woken.as_fd());
                     match keyboard::hush(stdin.as_fd(), orders, &mut self.hushes) {
-                        // What ended is seen by reading.
+                        // The end is detected by reading.
                         Hushed::Quiet | Hushed::Gone => self.send(Input::Quiet)?,
                         Hushed::Order(_) => return self.send(Input::Stopped),
                     }
@@ -250,7 +250,8 @@ impl Reader {
                         Ok(_) | Err(_) => {
                             self.hand_on(&mut text)?;
                             self.send(Input::End)?;
-                            // Asking again would be answered the same, at once and for ever.
+                            // A further request would get the same answer at once, in an endless
+                            // loop.
                             while matches!(self.wait(false, None), Waited::Woken(Some(HUSH))) {
                                 self.hushes += 1;
                             }
@@ -296,7 +297,7 @@ impl Reader {
 }
 
 enum Waited {
-    /// And what for.
+    /// With the received command.
     Woken(Option<u8>),
     Typed,
     Quiet,

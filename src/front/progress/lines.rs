@@ -1,4 +1,4 @@
-//! Lines of a run, in words: how a command ended, how long it takes.
+//! Texts of progress lines: exit status, durations.
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
@@ -6,16 +6,16 @@ use posse_actors::ports::Remains;
 
 use crate::failure::printable;
 
-/// Characters of a line that are shown.
+/// Maximum number of characters of a line.
 const RESULT_CHARS_MAX: usize = 160;
 
-/// Lines of a command's output that are shown, the last ones.
+/// Maximum number of output lines of a command, from the end.
 pub(super) const OUTPUT_LINES_MAX: usize = 5;
 
-/// The same of one that the user ran: whoever runs it wants to see it.
+/// Maximum number of output lines of a command that the user ran.
 pub(super) const OWN_LINES_MAX: usize = 60;
 
-/// Lines of a diff that are shown, the first ones.
+/// Maximum number of lines of a diff, from the beginning.
 pub(super) const DIFF_LINES_MAX: usize = 12;
 
 pub(super) fn first_line(content: &[ContentPart]) -> String {
@@ -26,7 +26,7 @@ pub(super) fn first_line(content: &[ContentPart]) -> String {
     format!("{}{more}", clipped(line))
 }
 
-/// The last lines that a command printed, without the tool's own remarks below them.
+/// Last lines of a command's output, without the tool's own notes below them.
 pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
@@ -38,7 +38,7 @@ pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     more.into_iter().chain(shown).collect()
 }
 
-/// A line that cannot draw, cut where it becomes long.
+/// Truncates a line with control characters escaped.
 pub(super) fn clipped(line: &str) -> String {
     match line.char_indices().nth(RESULT_CHARS_MAX) {
         Some((end, _)) => format!("{} …", printable(&line[..end])),
@@ -46,7 +46,7 @@ pub(super) fn clipped(line: &str) -> String {
     }
 }
 
-/// What an agent has left in a worktree of its own.
+/// Summary of the worktree that a subagent left.
 pub(super) fn of_worktree(remains: &Remains) -> String {
     match &remains.left {
         _ if !remains.kept => String::new(),
@@ -57,10 +57,10 @@ pub(super) fn of_worktree(remains: &Remains) -> String {
     }
 }
 
-/// A command in the background: that it goes on, or how it ended.
+/// Start or end of a background job.
 pub(super) fn of_job(event: &Event) -> String {
     match event {
-        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} goes on in the background"),
+        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} continues in the background"),
         Event::JobEnded { call_id, summary, detail, findings, .. } => {
             let first = format!("◂ job {call_id} {detail}: {summary}");
             let lines = std::iter::once(&first).chain(findings).map(|line| printable(line));
@@ -70,7 +70,7 @@ pub(super) fn of_job(event: &Event) -> String {
     }
 }
 
-/// A time, as exactly as somebody who waits wants to know it.
+/// Rounded duration for a waiting user.
 pub(super) fn rough(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..=99 => format!("{seconds} s"),

@@ -1,31 +1,31 @@
-//! What a terminal shows of a reply while it arrives, and how that is taken back when the reply
-//! breaks off.
+//! Live text of a streamed reply on a terminal, and its removal when the reply is interrupted.
 //!
-//! Only what is still in view is taken back, and only if nobody else wrote in between: what has
+//! Only visible text is removed, and only if nothing else was written in between: text that has
+//! scrolled away stays, and a notice marks it as invalid.
 //! scrolled away stays as it is, and then a line says that it does not count.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Bytes of a reply that are kept to be taken back; no terminal shows that many at once.
+/// Maximum number of bytes kept for removal; no terminal shows more at once.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Columns between tab stops.
 const TAB: usize = 8;
 
-/// Finds out how large the terminal is: columns and rows.
+/// Returns the size of the terminal: columns and rows.
 pub(super) type Screen = fn() -> Option<(u16, u16)>;
 
-/// The terminal at standard error.
+/// Size of the terminal at standard error.
 pub(super) fn screen() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// What was written since a reply began, from the beginning of a line on.
+/// Text written since a reply began, from the start of a line.
 #[derive(Debug)]
 pub(super) struct Live {
     text: String,
-    /// The terminal's size at that time.
+    /// Size of the terminal at that time.
     size: Option<(u16, u16)>,
     broke_off: bool,
 }
@@ -35,7 +35,7 @@ impl Live {
         Live { text: String::new(), size, broke_off: false }
     }
 
-    /// This was written.
+    /// Adds written text.
     pub(super) fn add(&mut self, text: &str) {
         if self.text.len() + text.len() > SHOWN_BYTES_MAX {
             self.settle();
@@ -45,12 +45,12 @@ impl Live {
         }
     }
 
-    /// It cannot be taken back any more.
+    /// Makes the text permanent.
     pub(super) fn settle(&mut self) {
         (self.size, self.text) = (None, String::new());
     }
 
-    /// The reply broke off, and this was written about it.
+    /// Registers the interruption of the reply, and the notice written about it.
     pub(super) fn break_off(&mut self, text: &str) {
         self.add(text);
         self.broke_off = true;
@@ -60,7 +60,8 @@ impl Live {
         self.broke_off
     }
 
-    /// What erases it on a terminal that has this size now. `None` if not all of it is in view, or
+    /// Escape sequence that erases it on a terminal of this size. `None` if it is not completely
+    /// visible, or its position is unknown.
     /// nobody can know where it is.
     pub(super) fn erased(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
@@ -72,7 +73,7 @@ impl Live {
     }
 }
 
-/// As much of a line as fits into one row: only that can be drawn over.
+/// The part of a line that fits into one row: only that can be redrawn.
 pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     let Some((columns, _)) = size else { return line };
     let mut left = usize::from(columns);
@@ -85,8 +86,8 @@ pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     too_much.map_or(line, |(end, _)| &line[..end])
 }
 
-/// How many rows below its first one the cursor stands after `text`, on a terminal that is this
-/// wide. Beside text there are only our own colours, and line feeds, tabs and carriage returns.
+/// Rows between the first row and the cursor after `text`, for this terminal width. The text
+/// contains only our own colour sequences, line feeds, tabs and carriage returns.
 fn rows_below_first(text: &str, columns: usize) -> usize {
     let (mut row, mut column) = (0, 0);
     let mut chars = text.chars();
@@ -99,7 +100,7 @@ fn rows_below_first(text: &str, columns: usize) -> usize {
             '\u{1b}' => drop(chars.by_ref().find(char::is_ascii_alphabetic)),
             c => {
                 let width = c.width().unwrap_or_default();
-                // The cursor stays behind the last column until something else is written.
+                // The cursor stays after the last column until more text is written.
                 if column + width > columns {
                     (row, column) = (row + 1, 0);
                 }

@@ -1,4 +1,4 @@
-//! What is shown for which event, on a terminal and elsewhere.
+//! Output for each event, with and without a terminal.
 
 use std::fmt::Write as _;
 
@@ -157,7 +157,7 @@ fn a_look_stays_one_line() {
     assert_eq!(Progress::new(true, true).show(&completed("much text", json!({"lines": 3}))), "");
 }
 
-/// What a terminal of this size shows, row by row, with what has scrolled away first.
+/// Screen content of a terminal of this size, row by row, including scrolled lines.
 fn on_screen(written: &str, columns: usize, rows: usize) -> String {
     let mut screen: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0_usize, 0);
@@ -203,7 +203,7 @@ fn on_screen(written: &str, columns: usize, rows: usize) -> String {
     text
 }
 
-/// An iterator up to the first letter, with it.
+/// An iterator up to the first letter, inclusive.
 trait TakeWhileInclusive: Iterator<Item = char> + Sized {
     fn take_while_inclusive(self) -> String {
         let mut taken = String::new();

@@ -1,7 +1,7 @@
-//! Where answers come from: standard input if that is the terminal, else the terminal itself.
+//! Source of answers: standard input if it is the terminal, otherwise the controlling terminal.
 //!
-//! A line is read when one is asked for and not before, and for a new question only after the
-//! keyboard has been silent: nothing that was typed earlier can wait here.
+//! A line is read only on request, and for a new question only after a quiet period: input typed
+//! earlier cannot answer it.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -19,49 +19,49 @@ use tokio::sync::mpsc;
 use crate::front::driver::{Line, next_line};
 use crate::talk::silence::Silence;
 
-/// The terminal of a process, wherever its standard streams go.
+/// Controlling terminal of the process, independent of its standard streams.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
 
-/// Tells the thread that a question appeared: silence, then a line.
+/// Command to the thread: a question appeared; wait for a quiet period, then read a line.
 pub(crate) const HUSH: u8 = b'?';
-/// Tells it to read another line for the same question.
+/// Command to the thread: read another line for the same question.
 const MORE: u8 = b'm';
 
-/// Whether a person sees questions and can answer them.
+/// Returns `true` if a user can see and answer questions.
 pub(crate) fn can_ask() -> bool {
     io::stderr().is_terminal()
         && (io::stdin().is_terminal() || File::open(CONTROLLING_TERMINAL).is_ok())
 }
 
-/// What comes from the keyboard.
+/// Keyboard event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It was silent since the last question appeared, and listens now.
+    /// The quiet period since the last question is over.
     Quiet,
     Line(String),
 }
 
-/// What the thread says, with the number of questions that it knew of.
+/// Keyboard event, with the number of questions known to the thread.
 type Said = (u64, Heard);
 
-/// A terminal's keyboard.
+/// Keyboard of a terminal.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
     /// `None`: standard input.
     terminal: Option<Arc<File>>,
     reader: Option<Reader>,
-    /// Questions that appeared.
+    /// Number of questions so far.
     appeared: u64,
 }
 
-/// The thread that reads.
+/// Reading thread.
 #[derive(Debug)]
 struct Reader {
     orders: OwnedFd,
     heard: mpsc::Receiver<Said>,
-    /// A line was asked for and has not come yet.
+    /// A line was requested and has not arrived yet.
     asked: bool,
-    /// The terminal as it was found.
+    /// Original terminal modes.
     modes: Option<Termios>,
 }
 
@@ -74,14 +74,14 @@ impl Keyboard {
         Keyboard { terminal, reader: None, appeared: 0 }
     }
 
-    /// A question appeared: what was typed so far, and what is typed before it falls silent, is
-    /// thrown away.
+    /// Registers a new question: input typed so far, or before the end of the quiet period, is
+    /// discarded.
     pub(super) fn hush(&mut self) {
         self.order(HUSH);
         self.appeared += 1;
     }
 
-    /// What comes next; `None` if there will be no more. Dropping the future loses nothing.
+    /// Next event; `None` at the end of input. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Heard> {
         loop {
             if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
@@ -90,7 +90,7 @@ impl Keyboard {
             let reader = self.reader.as_mut()?;
             let (known, heard) = reader.heard.recv().await?;
             reader.asked &= heard == Heard::Quiet;
-            // What was typed before the latest question appeared is no answer to it.
+            // Input from before the latest question is no answer to it.
             if known == self.appeared {
                 return Some(heard);
             }
@@ -137,7 +137,7 @@ impl Reader {
     }
 }
 
-/// Does what it is told until nobody listens any more, or the terminal is gone.
+/// Executes commands until the receiver or the terminal is gone.
 fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<Said>) {
     let mut questions = 0;
     let mut order = take(orders);
@@ -167,19 +167,19 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
     }
 }
 
-/// How a wait for silence ended.
+/// Result of a quiet period.
 pub(crate) enum Hushed {
     Quiet,
-    /// Something else is to be done; `None`: nobody listens any more.
+    /// Interrupted by a command; `None`: the sender is gone.
     Order(Option<u8>),
-    /// There will be no more keys.
+    /// End of input.
     Gone,
 }
 
-/// Waits until the keyboard is silent, and throws away every key until then. Further questions
-/// that appear meanwhile begin the wait anew, and are counted.
+/// Waits for a quiet period, discarding every key until then. Further questions restart the wait,
+/// and are counted.
 ///
-/// Single keys are seen only while the terminal does not gather lines, so it does not for the
+/// Single keys are visible only without line buffering, so it is disabled during the wait.
 /// time of the wait.
 pub(crate) fn hush(
     keyboard: BorrowedFd<'_>,
@@ -197,7 +197,7 @@ pub(crate) fn hush(
     }
     let ended = silence(keyboard, orders, questions);
     if let Some(found) = &found {
-        // What came between the last look and this is thrown away as well.
+        // Input between the last check and this call is discarded as well.
         tcsetattr(keyboard, SetArg::TCSAFLUSH, found).ok();
     }
     ended
@@ -207,7 +207,7 @@ fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64
     let start = Instant::now();
     let mut silence = Silence::begin(start.elapsed());
     while let Some(left) = silence.left(start.elapsed()) {
-        // Rounded up: a wait that ends too early would be made again.
+        // Rounded up: a wait that ends too early would be repeated.
         let left = left + std::time::Duration::from_millis(1);
         match wait(keyboard, orders, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
             Waited::Nothing => (),
@@ -252,7 +252,7 @@ fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: PollTimeout) ->
     if ready[0].any().unwrap_or(true) { Waited::Order } else { Waited::Typed }
 }
 
-/// The next order; `None` if there will be none.
+/// Next command; `None` at the end.
 fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     let mut order = [0];
     loop {
@@ -264,18 +264,18 @@ fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
-/// The line that is there.
+/// Reads the available line.
 fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     let read = OneLine(keyboard);
     match next_line(&mut io::BufReader::with_capacity(4096, read)) {
         Ok(Some(Line::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        // No answer at all.
+        // Not a valid answer.
         Ok(Some(Line::TooLong)) => Some("?".to_owned()),
         Ok(None) | Err(_) => None,
     }
 }
 
-/// A terminal gives one line for each read, so nothing of the next one is taken.
+/// A terminal returns one line per read, so the next line is not consumed.
 struct OneLine<'a>(BorrowedFd<'a>);
 
 impl io::Read for OneLine<'_> {

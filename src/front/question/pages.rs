@@ -1,26 +1,26 @@
-//! A text that fits no screen, page by page, without losing a character.
+//! Paging of a long text without losing a character.
 
 use std::collections::VecDeque;
 
 use crate::failure::printable;
 
-/// Rows of a terminal that a page takes, if the terminal is as wide as [`COLUMNS`].
+/// Maximum rows of a page, for a terminal as wide as [`COLUMNS`].
 const ROWS: usize = 200;
 
-/// Characters of a row. The terminal itself breaks lines that are longer.
+/// Characters per row. The terminal wraps longer lines.
 const COLUMNS: usize = 100;
 
-/// A part of a text.
+/// Page of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
-    /// As it is shown.
+    /// Text as shown.
     pub(super) text: String,
-    /// Lines of the text that begin or go on here.
+    /// Lines of the text that begin or continue here.
     pub(super) lines: usize,
 }
 
-/// Every line of `text`, escaped, behind a rule. A line that goes on on the next page does so
-/// behind a rule of its own kind.
+/// Splits `text` into pages. Every line is escaped and prefixed with a rule; a line continued from
+/// the previous page has a different rule.
 pub(super) fn pages(text: &str) -> VecDeque<Page> {
     let mut pages = VecDeque::new();
     let mut page = Page { text: String::new(), lines: 0 };

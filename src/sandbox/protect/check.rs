@@ -357,7 +357,7 @@ impl Inner {
         }
     }
 
-    /// Whether a file that leads git somewhere leads to a place that is looked after.
+    /// Returns `true` if a file that refers to a git folder refers to a protected place.
     fn leads_inside(&self, key: &Key) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
