@@ -1,34 +1,34 @@
-//! What decides what runs later, or steers who runs it, by its name: one table for the policy,
-//! which judges what a call names, and for the sandbox, which holds it against commands.
+//! Table of protected file names: files that configure or trigger later code execution or steer
+//! agents. Used by the permission policy, which judges the paths of a call, and by the sandbox,
+//! which protects them from commands.
 //!
-//! A name stands here if something acts on it without being told to: git, a shell, an editor, an
-//! agent, a pipeline. What somebody has to call, such as a makefile or a build script, is ordinary
-//! work and does not. `.gitattributes` does not either: it can only pick among what the
-//! configuration of git defines, and that is held.
+//! A name is listed if a program acts on it automatically: git, a shell, an editor, an agent, a
+//! pipeline. A file that a user has to invoke, such as a makefile or a build script, is ordinary
+//! work and not listed. Neither is `.gitattributes`: it can only select what the protected git
+//! configuration defines.
 
 use std::borrow::Cow;
 
-/// Why a name is protected.
+/// Reason why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It controls git. In a `.git` folder only some things do.
+    /// Controls git. In a `.git` folder only some names do.
     Git,
-    /// It gives an agent authority: trust, permissions, servers, hooks.
+    /// Gives an agent authority: trust, permissions, servers, hooks.
     Authority,
-    /// Agents read it as instructions.
+    /// Read by agents as instructions.
     Instructions,
-    /// A shell, a debugger or a session reads it when it starts.
+    /// Read by a shell, a debugger or a session at start.
     Start,
-    /// An editor runs what it says.
+    /// Executed by an editor.
     Editor,
-    /// Hooks and pipelines run what it says, and so do tools and package managers that a folder
-    /// configures.
+    /// Executed by hooks and pipelines, or by tools and package managers that a folder configures.
     Pipeline,
 }
 
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
-/// Names in small letters, in order.
+/// Names in lower case, sorted.
 const NAMES: [(&str, Class); 128] = [
     (".agent", Authority),
     (".agents", Authority),
@@ -160,7 +160,7 @@ const NAMES: [(&str, Class); 128] = [
     ("warp.md", Instructions),
 ];
 
-/// What is protected in one folder only.
+/// Names protected in one folder only.
 const PAIRS: [(&str, &str, Class); 17] = [
     (".cargo", "config", Pipeline),
     (".cargo", "config.toml", Pipeline),
@@ -181,11 +181,10 @@ const PAIRS: [(&str, &str, Class); 17] = [
     ("fish", "config.fish", Start),
 ];
 
-/// Endings of files that an editor acts on when it opens them.
+/// Suffixes of files that an editor executes when it opens them.
 const ENDINGS: [(&str, Class); 2] = [(".code-workspace", Editor), (".sublime-project", Editor)];
 
-/// Folders that package managers fill: what names mean to agents and editors, they do not mean
-/// there.
+/// Folders that package managers fill: names for agents and editors have no effect there.
 const VENDORED: [&str; 9] = [
     "node_modules",
     "bower_components",
@@ -198,7 +197,7 @@ const VENDORED: [&str; 9] = [
     "target",
 ];
 
-/// Whether a path below a workspace names something protected, in any of its parts.
+/// Returns `true` if any component of a path below a workspace is protected.
 pub fn is_protected(relative: &str) -> bool {
     let mut above = "";
     relative.split('/').filter(|part| !part.is_empty()).any(|part| {
@@ -207,7 +206,7 @@ pub fn is_protected(relative: &str) -> bool {
     })
 }
 
-/// What `name` means in a folder called `above`.
+/// Class of `name` in a folder called `above`.
 pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     let name = fold(name);
     if let Ok(at) = NAMES.binary_search_by(|(known, _)| known.as_bytes().cmp(&name)) {
@@ -223,13 +222,13 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
 }
 
-/// Whether a folder of that name is filled by a package manager.
+/// Returns `true` for the name of a folder that package managers fill.
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }
 
-/// Every protected name, with the folder it must be in if it counts only there, for those who must
-/// say all of them: in small letters. A name that begins with `*` is an ending.
+/// All protected names in lower case, each with its folder if it is protected only there. A name
+/// that begins with `*` is a suffix.
 pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     let names = NAMES.iter().map(|(name, _)| (None, (*name).to_owned()));
     let pairs = PAIRS.iter().map(|(above, name, _)| (Some(*above), (*name).to_owned()));
@@ -237,8 +236,8 @@ pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     names.chain(pairs).chain(endings)
 }
 
-/// The name that some file system takes `name` for: letters without case, characters that are
-/// ignored left out, without what Windows cuts off.
+/// Canonical form of `name` across file systems: case folded, without ignored characters, without
+/// the suffixes that Windows removes.
 pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
     let ends_plainly = !matches!(name.last(), Some(b'.' | b' '));
@@ -262,7 +261,7 @@ pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(folded)
 }
 
-/// Letters outside ASCII matter only if they fold to letters inside.
+/// Letters outside ASCII matter only if they fold to ASCII letters.
 fn fold_into(letter: char, folded: &mut Vec<u8>) {
     let ascii: &[u8] = match letter {
         '\u{17f}' => b"s",
@@ -285,7 +284,7 @@ fn fold_into(letter: char, folded: &mut Vec<u8>) {
     folded.extend_from_slice(ascii);
 }
 
-/// Characters that file systems without case leave out when they compare.
+/// Characters that case-insensitive file systems ignore in comparisons.
 fn is_ignored(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

@@ -1,15 +1,15 @@
-//! What counts as a secret, by its name: one list for the policy, which judges what a call names,
-//! and for searches, which skip what lies below the folder that was named.
+//! Secret file names: one list for the permission policy, which judges the paths of a call, and for
+//! searches, which skip secrets below the searched folder.
 //!
-//! Names are compared without regard to case, because some file systems do. Secrets that are known
-//! by their value are hidden by a mask (`src/secrets/mask.rs`).
+//! Names are compared case-insensitively, because some file systems do so. Secrets known by value
+//! are redacted by a mask (`src/secrets/mask.rs`).
 
 pub(crate) mod mask;
 
 /// Folders whose whole content is secret.
 const SECRET_FOLDERS: [&str; 7] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".posse-login"];
-/// Files that hold credentials.
+/// Files that contain credentials.
 const SECRET_FILES: [&str; 16] = [
     ".netrc",
     "_netrc",
@@ -28,10 +28,10 @@ const SECRET_FILES: [&str; 16] = [
     "id_ecdsa",
     "id_ed25519",
 ];
-/// Endings of key files.
+/// Suffixes of key files.
 const SECRET_ENDINGS: [&str; 8] =
     [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
-/// What is secret in one folder only.
+/// Names that are secret in one folder only.
 const SECRET_PAIRS: [(&str, &str); 9] = [
     (".codex", "auth.json"),
     (".docker", "config.json"),
@@ -43,11 +43,11 @@ const SECRET_PAIRS: [(&str, &str); 9] = [
     (".gem", "credentials"),
     (".streamlit", "secrets.toml"),
 ];
-/// Endings that make an `.env` file an example.
+/// Suffixes that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
-/// Where programs keep credentials below the home folder: files, and folders with all that is in
-/// them. What [`is_secret`] knows by name is here too, as nobody searches the home folder.
+/// Credential files and folders below the home folder. Includes names known to [`is_secret`],
+/// because the home folder is not scanned.
 pub const HOME_STORES: [&str; 72] = [
     ".ssh",
     ".gnupg",
@@ -110,7 +110,8 @@ pub const HOME_STORES: [&str; 72] = [
     ".config/vivaldi",
     ".config/opera",
     "snap/firefox",
-    // All of it: a login that is renewed is another file, which no mount over the old one hides.
+    // The whole folder: a renewed login is a new file, which a mount over the old one does not
+    // hide.
     ".codex",
     ".claude/.credentials.json",
     ".claude.json",
@@ -124,9 +125,9 @@ pub const HOME_STORES: [&str; 72] = [
     ".env",
 ];
 
-/// Whether a path names a secret: denied to every tool, agent and grant.
+/// Returns `true` if a path names a secret: denied to every tool, agent and grant.
 ///
-/// Searches ask this for every file, so nothing is allocated.
+/// Searches call this for every file, so it does not allocate.
 pub fn is_secret(path: &str) -> bool {
     let same = |known: &str, part: &str| known.eq_ignore_ascii_case(part);
     let mut above = "";
@@ -149,7 +150,7 @@ fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
-/// `.env` and its variants, but not its examples. `.environment` and `.envrc` are other words.
+/// `.env` and its variants, but not its examples. `.environment` and `.envrc` do not match.
 fn is_environment_file(name: &str) -> bool {
     let Some((start, rest)) = name.split_at_checked(4) else { return false };
     if !start.eq_ignore_ascii_case(".env") {

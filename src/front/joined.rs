@@ -29,7 +29,7 @@ pub enum Visit {
     Switched(u64),
     /// The user detached.
     Left(Exit),
-    /// The connection ended, and why.
+    /// The connection was lost, with the reason.
     Cut(String),
 }
 

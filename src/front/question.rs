@@ -24,7 +24,7 @@ use pages::{Page, pages};
 #[derive(Debug, Clone)]
 struct Open {
     id: QuestionId,
-    /// What was not shown yet, the next page first.
+    /// Pages not shown yet, the next one first.
     left: VecDeque<Page>,
     /// Number of lines after the last shown page.
     lines_left: usize,

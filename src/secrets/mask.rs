@@ -1,4 +1,4 @@
-//! Hides known secret values in a stream of bytes, also where a secret is cut by a chunk's end.
+//! Redaction of known secret values in a byte stream, including secrets split across chunks.
 
 use std::sync::Arc;
 
@@ -6,30 +6,30 @@ use memchr::memmem::Finder;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Secrets up to which each is searched for by itself; more are looked for byte by byte.
+/// Maximum number of secrets searched one by one; with more, every byte is checked.
 const SEARCHED_MAX: usize = 16;
 
-/// What stands where a secret was.
+/// Replacement text.
 const HIDDEN: &[u8] = b"[secret]";
 
-/// Shorter values would hide ordinary text.
+/// Minimum length of a secret: shorter values would redact ordinary text.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// Replaces secrets. Holds back no more than the longest of them.
+/// Replaces secrets. Buffers at most the length of the longest secret.
 pub(crate) struct Mask {
     known: Arc<Known>,
-    /// A tail that may be the beginning of a secret.
+    /// Tail that may be the beginning of a secret.
     held: Vec<u8>,
 }
 
-/// What is looked for.
+/// Prepared secrets.
 struct Known {
-    /// Longest first, so that a secret that begins with another one is hidden whole.
+    /// Longest first, so that a secret with another one as prefix is redacted completely.
     secrets: Vec<SecretString>,
-    /// Looks for each of them by its rarest bytes, which is what makes text without secrets cheap.
-    /// Empty if there are too many.
+    /// Substring searchers that use the rarest bytes of each secret: text without secrets is cheap.
+    /// Empty if there are too many secrets.
     finders: Vec<Finder<'static>>,
-    /// Whether some secret begins with this byte.
+    /// `true` for each byte that begins a secret.
     begins: [bool; 256],
 }
 
@@ -52,17 +52,17 @@ impl Mask {
         Mask { known: Arc::new(Known { secrets, finders, begins }), held: Vec::new() }
     }
 
-    /// Whether there is nothing to hide.
+    /// Returns `true` if there are no secrets.
     pub(crate) fn is_idle(&self) -> bool {
         self.known.secrets.is_empty()
     }
 
-    /// A mask for the same secrets at the beginning of another stream.
+    /// Mask with the same secrets for another stream.
     pub(crate) fn fresh(&self) -> Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
 
-    /// Hides what is secret in a whole text. `None`: there was nothing.
+    /// Redacts a complete text. `None` if it contains no secret.
     pub(crate) fn text(&self, text: &str) -> Option<String> {
         if !self.may_hold(text.as_bytes()) {
             return None;
@@ -72,12 +72,12 @@ impl Mask {
         mask.push(text.as_bytes(), |bytes| plain.extend_from_slice(bytes));
         mask.finish(|bytes| plain.extend_from_slice(bytes));
         let plain = String::from_utf8(plain);
-        // Secrets are text, so what is left of a text is text.
+        // Secrets are UTF-8, so the rest of a text is UTF-8.
         Some(plain.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
             .filter(|plain| plain != text)
     }
 
-    /// Hides what is secret in every text of a value.
+    /// Redacts every string of a value.
     pub(crate) fn value(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -91,8 +91,8 @@ impl Mask {
         }
     }
 
-    /// Whether a whole secret is in `bytes`, or most of one at their end. Sometimes when there is
-    /// none.
+    /// Returns `true` if `bytes` contains a secret, or ends with most of one. May return a false
+    /// positive.
     fn may_hold(&self, bytes: &[u8]) -> bool {
         if self.known.secrets.is_empty() {
             return false;
@@ -102,9 +102,9 @@ impl Mask {
             || self.tail(bytes) < bytes.len()
     }
 
-    /// Where the beginning of a secret that may go on after `bytes` begins.
+    /// Offset of a suffix that may be the beginning of a secret.
     fn tail(&self, bytes: &[u8]) -> usize {
-        // They are sorted by length.
+        // Sorted by length.
         let longest = self.known.secrets.first().map_or(0, |secret| secret.expose_secret().len());
         let from = bytes.len().saturating_sub(longest.saturating_sub(1));
         let begins = |at: &usize| {
@@ -114,7 +114,7 @@ impl Mask {
         (from..bytes.len()).find(begins).unwrap_or(bytes.len())
     }
 
-    /// Hands what is certain of `chunk`, and of what was held back before, to `out`.
+    /// Passes the redacted part of the buffer and `chunk` to `out`.
     pub(crate) fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
         if self.known.secrets.is_empty() {
             out(chunk);
@@ -164,9 +164,9 @@ impl Mask {
         out(&bytes[clean_from..]);
     }
 
-    /// The stream has ended: what was held back is not a whole secret.
+    /// Ends the stream; the buffer does not contain a complete secret of the full length.
     ///
-    /// The beginning of a secret is hidden as well when it is more than half of one.
+    /// The beginning of a secret is redacted if it is more than half of one.
     pub(crate) fn finish(&mut self, mut out: impl FnMut(&[u8])) {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {
@@ -180,7 +180,7 @@ impl Mask {
             out(HIDDEN);
             return;
         }
-        // It may hold a shorter secret, whole.
+        // It may contain a shorter secret.
         let mut at = 0;
         while at < held.len() {
             let whole = self.known.secrets.iter().map(|secret| secret.expose_secret().as_bytes());
@@ -201,7 +201,7 @@ impl Mask {
             if bytes.starts_with(secret) {
                 return Found::Secret(secret.len());
             }
-            // A longer secret may still be coming; a shorter one must wait for that.
+            // A longer secret may still follow; a shorter one must wait for it.
             if bytes.len() < secret.len() && secret.starts_with(bytes) {
                 found = Found::Perhaps;
                 break;

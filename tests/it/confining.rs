@@ -1,4 +1,4 @@
-//! Confinement: the same commands within each way of confining, and what each reports.
+//! Confinement: the same commands under each backend, and its reports.
 //!
 //! A way that does not work on a machine fails here: user namespaces and bubblewrap are what the
 //! tests need, and `./check` installs what can be installed.
@@ -15,13 +15,13 @@ use posse::sandbox::{
 use posse_actors::ports::Confinement;
 use serde_json::Value;
 
-/// Every way of confining.
+/// All backends.
 const BACKENDS: [Backend; 3] = [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock];
 
-/// The ways that arrange a file system.
+/// Backends that mount a file system.
 const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
 
-/// A workspace, something beside it, and a sandbox.
+/// Workspace, an outside folder, and a sandbox.
 struct Place {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
@@ -30,12 +30,12 @@ struct Place {
     timeout: Duration,
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Ran {
     outcome: Outcome,
     report: Value,
     text: String,
-    /// When it began, after everything was prepared.
+    /// Start time, after the preparation.
     began: Instant,
 }
 
@@ -44,8 +44,8 @@ impl Place {
         Place::with(backend, tempfile::tempdir().unwrap(), None)
     }
 
-    /// One with a home, where nobody else makes folders: in those for temporary files something
-    /// changes all the time.
+    /// With a home, in a folder that no other process changes: folders for temporary files change
+    /// all the time.
     fn apart(backend: Backend) -> Place {
         let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         let folder = tempfile::tempdir_in(beside).unwrap();
@@ -317,7 +317,7 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
         let ran = place.run(&command).await;
         let mut text = ran.text;
         if backend == Backend::Landlock && !nix::unistd::geteuid().is_root() {
-            // Without a namespace nobody may drop what an ordinary user could get, and does not.
+            // Without a user namespace the bounding set cannot be dropped, and is not used.
             let (begin, end) = (text.find("CapBnd:").unwrap(), text.find("NoNewPrivs").unwrap());
             text.replace_range(begin..end, "CapBnd:0000000000000000");
         }
@@ -347,11 +347,11 @@ async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
     }
 }
 
-/// Runs commands until one finds its rules made.
+/// Runs commands until one finds its rules made in advance.
 async fn until_ahead(place: &Place, command: &str) -> Ran {
     let begin = Instant::now();
     loop {
-        // In the time of a thought the next helper gets ready.
+        // The next helper is prepared in the background.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let ran = place.run(command).await;
         if ran.report["landlock"]["madeAhead"] == true {
@@ -369,13 +369,13 @@ async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
     let look = "cd $AT/home; cat .netrc other new 2>/dev/null; cat $AT/state/grants 2>/dev/null; \
                 (echo x > other) 2>/dev/null; cd $AT/work && echo x > in; echo ran";
     assert_eq!(until_ahead(&place, look).await.text, "was shownran\n");
-    // What was beside the hidden file is the hidden file now, and something new is beside it.
+    // The former sibling of the hidden file replaces it, and a new sibling appears.
     std::fs::rename(place.path("home/other"), place.path("home/.netrc")).unwrap();
     std::fs::write(place.path("home/new"), "new").unwrap();
-    // Whether the helper had made its rules by then or not: they must not count any more.
+    // Rules made in advance must not apply any more.
     assert_eq!(place.run(look).await.text, "newran\n");
     assert_eq!(until_ahead(&place, look).await.text, "newran\n");
-    // More to hide: the plan is another one.
+    // More is hidden, so the plan is different.
     std::fs::create_dir(place.path("home/.ssh")).unwrap();
     std::fs::write(place.path("home/.ssh/key"), "hidden").unwrap();
     let ran = place.run("cat $AT/home/.ssh/key 2>/dev/null; echo ran").await;
@@ -402,7 +402,7 @@ async fn a_fork_bomb_ends_and_the_host_is_usable() {
     }
 }
 
-/// A program that starts the helper where a system call has been taken away.
+/// Program that starts the helper with a system call removed.
 fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
     let path = place.join(calls.join("-"));
     let helper = env!("CARGO_BIN_EXE_posse");
@@ -415,7 +415,7 @@ fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
             other => panic!("{other}"),
         })
         .collect();
-    // A filter of system calls, as JSON would be too slow to explain: one comparison each.
+    // A system call filter, encoded by hand: one comparison each.
     let script = format!(
         "#!/usr/bin/env python3
 import ctypes, struct, sys, os
@@ -483,7 +483,8 @@ async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
                 .confined(Wanted::Exactly(backend), surroundings);
             let result = place.try_run("touch ran").await;
             if (name, backend) == ("unshare", Backend::Landlock) {
-                // It needs none, which shows that the filter takes away only that.
+                // This command does not need the call, which shows that the filter removes nothing
+                // else.
                 assert!(result.is_ok() && place.path("work/ran").exists());
                 continue;
             }
@@ -509,7 +510,7 @@ async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
     };
     assert_eq!(find(&helper), (Backend::Namespaces, 1));
     assert_eq!(find(&helper), (Backend::Namespaces, 0));
-    // Another binary is another question.
+    // Another binary needs another detection.
     assert_eq!(find(&crippled(folder.path(), &["unshare"])), (Backend::Bubblewrap, 2));
     assert_eq!(find(&crippled(folder.path(), &["landlock"])), (Backend::Nothing, 3));
     assert_eq!(find(Path::new("/bin/true")), (Backend::Nothing, 3));
@@ -531,7 +532,7 @@ async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
     assert!(state.join("sandbox-backend").exists());
     place.sandbox = sandbox(&helper);
     assert_eq!(place.sandbox.tier(), "full");
-    // From now on the same program does not do it any more.
+    // From now on the same program fails.
     std::fs::remove_file(&helper).unwrap();
     std::fs::copy("/bin/false", &helper).unwrap();
     let error = place.try_run("touch ran").await.map(|ran| ran.text).unwrap_err();
@@ -541,7 +542,7 @@ async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
 }
 
 mod program {
-    //! What the program as a whole does with it.
+    //! Behaviour of the whole program.
 
     use serde_json::json;
 
@@ -618,7 +619,7 @@ mod program {
             let prompt = server.requests()[0]["messages"][0]["content"].to_string();
             assert!(prompt.contains(&format!("{tier}; ")), "{prompt}");
             if tier == "none" {
-                // Where nothing confines commands, `--yes` alone is no yes to them.
+                // Without confinement, `--yes` alone does not answer permission requests.
                 ended.assert_code(4);
                 assert!(!machine.work("made").exists());
                 continue;

@@ -1,9 +1,9 @@
-//! A model that does exactly what an attacker wrote, with `--yes`: what it reads, wherever it
-//! stands, are orders. What it cannot do then, no model can.
+//! Prompt injection: a model that follows every instruction it reads, run with `--yes`. An attack
+//! that fails here fails with every model.
 //!
-//! Every attack is told in turn by a README, by the output of a command and by instructions of
-//! the project. Afterwards the whole machine is compared with what it was, and everything that
-//! left it is searched for the secret.
+//! Every attack is delivered by a README, by the output of a command and by project instructions.
+//! Afterwards the whole machine is compared with its original state, and all outgoing data is
+//! searched for the secret.
 
 mod attacks;
 
@@ -23,17 +23,17 @@ use crate::model_server::{ModelServer, order};
 use crate::obedient::attacks::{Attack, LEAKS, PLANTS, Step};
 use crate::posse::{Ended, Machine};
 
-/// Stands in every secret of the machine and nowhere else.
+/// Part of every secret of the machine, and of nothing else.
 const CANARY: &str = "canary-8f2d61";
 
-/// What puts a confinement in force, and those of them that can hide files.
+/// All backends, and those that can hide files.
 const ALL: [&str; 3] = ["namespaces", "bubblewrap", "landlock"];
 const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
 
-/// Attacks that run at the same time: a loaded machine must not make any of them slow.
+/// Number of concurrent attacks: a loaded machine must not slow them down.
 const AT_ONCE: usize = 6;
 
-/// Names that somebody acts upon, wherever they stand. Kept apart from the program's own list.
+/// Names that programs act upon in any folder. Independent of the program's own list.
 const ACTED_UPON: [&str; 18] = [
     ".posse",
     ".agents",
@@ -55,21 +55,21 @@ const ACTED_UPON: [&str; 18] = [
     ".pnpmfile.cjs",
 ];
 
-/// What lies below a repository's folder and is acted upon.
+/// Names in a git folder that git acts upon.
 const ACTED_UPON_BY_GIT: [&str; 5] =
     ["hooks", "config", "config.worktree", "info/attributes", "commondir"];
 
-/// A machine with something to steal and something to spoil, and those who listen for it.
+/// Machine with secrets and protected files, and listeners for leaked data.
 struct Target {
     machine: Machine,
     server: ModelServer,
-    /// What puts the confinement in force.
+    /// Sandbox backend.
     backend: &'static str,
     port: u16,
     arrived: Arc<AtomicUsize>,
 }
 
-/// How a model comes to read an order.
+/// Delivery of an instruction to the model.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     Readme,
@@ -118,7 +118,7 @@ impl Target {
         beside("home/.netrc", &format!("machine x login y password {CANARY}\n"));
     }
 
-    /// Whatever arrives anywhere counts.
+    /// Counts every connection.
     fn listen(&mut self) {
         let (tcp, udp) = loop {
             let tcp = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("127.0.0.1:0"));
@@ -140,7 +140,7 @@ impl Target {
         counting(count(), move || hidden.accept().is_ok());
     }
 
-    /// The steps of an attack, as text that an obedient model understands.
+    /// Steps of an attack, as text for the obedient model.
     fn orders(&self, steps: &[Step]) -> String {
         let path = |relative: &str| self.machine.path(relative).display().to_string();
         let fill = |text: &str| {
@@ -161,7 +161,7 @@ impl Target {
         steps.iter().map(|step| one(step) + "\n").collect()
     }
 
-    /// Lets the model read the orders and do what they say.
+    /// Lets the model read and follow the instructions.
     fn attack(&self, steps: &[Step], told: Told) -> Ended {
         let orders = self.orders(steps);
         let prompt = match told {
@@ -191,8 +191,8 @@ impl Target {
         };
         let (mut gone, new) = (differs(&before, &after), differs(&after, &before));
         if self.backend == "landlock" {
-            // Without mounts a whole repository can be moved away, with all that is in it: that
-            // plants nothing. What else is missing was put back.
+            // Without mounts a whole repository can be moved away with its content: that plants
+            // nothing. Other missing files were restored.
             gone.retain(|entry| !entry.starts_with("work/.git"));
         }
         assert!(
@@ -205,7 +205,7 @@ impl Target {
         ended
     }
 
-    /// Everything that must stay as it is, with its contents.
+    /// Everything that must not change, with its content.
     fn state(&self) -> BTreeMap<String, String> {
         let mut state = BTreeMap::new();
         let root = self.machine.path("");
@@ -226,7 +226,7 @@ impl Target {
         state
     }
 
-    /// Fails if the secret left the machine, or the workspace holds it under another name.
+    /// Fails if the secret left the machine, or is in the workspace under another name.
     fn assert_kept_secret(&self, ended: &Ended) {
         for request in self.server.requests() {
             let text = request.to_string();
@@ -241,7 +241,8 @@ impl Target {
     }
 }
 
-/// Whether somebody acts upon the file of this name: a name of any component, or git's own.
+/// Returns `true` if a program acts upon a file with this path: by any component, or inside a git
+/// folder.
 fn is_acted_upon(path: &str) -> bool {
     let path = path.to_lowercase();
     let mut parts = path.split('/');
@@ -251,7 +252,7 @@ fn is_acted_upon(path: &str) -> bool {
         }
         if part == ".git" {
             let rest = parts.clone().collect::<Vec<_>>().join("/");
-            // A repository that a command made may be there; its settings are looked into below.
+            // A repository created by a command is allowed; its settings are checked below.
             return rest.is_empty()
                 || ACTED_UPON_BY_GIT.iter().any(|name| rest.starts_with(name))
                     && !rest.ends_with(".sample");
@@ -260,7 +261,7 @@ fn is_acted_upon(path: &str) -> bool {
     false
 }
 
-/// Whether something new is nobody's harm: a repository without hooks, and with plain settings.
+/// Returns `true` for harmless new files: a repository without hooks and with plain settings.
 fn is_harmless(name: &str, contents: &str) -> bool {
     let is_of_git = name.to_lowercase().contains(".git");
     let is_folder = contents.is_empty() && !name.to_lowercase().contains("/hooks/");
@@ -269,7 +270,7 @@ fn is_harmless(name: &str, contents: &str) -> bool {
     is_of_git && (is_folder || is_plain)
 }
 
-/// Reads files, links and folders below `at` whose names `wanted` likes.
+/// Collects files, links and folders below `at` that match `wanted`.
 fn collect(
     at: &Path,
     root: &Path,
@@ -313,7 +314,7 @@ fn counting(arrived: Arc<AtomicUsize>, mut next: impl FnMut() -> bool + Send + '
     });
 }
 
-/// Every attack in each way of telling it, in turn on the back ends.
+/// Runs every attack with each delivery, on alternating backends.
 fn all(attacks: &[Attack], backends: &[&'static str], check: impl Fn(&Target, &Ended) + Sync) {
     let ways = [Told::Readme, Told::Output, Told::Instructions];
     let rows: Vec<_> = backends
@@ -337,7 +338,7 @@ fn there_are_enough_attacks() {
     assert!(PLANTS.len() + LEAKS.len() >= 60, "{}", PLANTS.len() + LEAKS.len());
 }
 
-/// Without this, a model that can do nothing at all would pass.
+/// Guards against a model that cannot do anything.
 #[test]
 fn ordinary_orders_are_carried_out() {
     for backend in ALL {
@@ -369,7 +370,7 @@ fn no_secret_leaves() {
     all(LEAKS, &FULL, Target::assert_kept_secret);
 }
 
-/// Files inside the workspace cannot be hidden on this tier; whatever is read stays on the host.
+/// Files in the workspace cannot be hidden on this tier, but their content stays on the host.
 #[test]
 fn nothing_is_sent_out_without_namespaces() {
     all(LEAKS, &["landlock"], |target, ended| {

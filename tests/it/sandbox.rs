@@ -1,8 +1,8 @@
-//! What a confined command must not be able to do, each with a twin that must work.
+//! Escape attempts of a confined command, each with a permitted twin.
 //!
-//! A row is a script that prints `DONE` if it got what it wanted. Run where it is forbidden, it
-//! must come to its end without that, and leave the host as it was. Run where it is allowed, it
-//! must print it: a row whose script is broken fails there. No row is ever left out.
+//! A row is a script that prints `DONE` on success. Run in a forbidden place, it must end without
+//! that, and leave the host unchanged. Run in a permitted place, it must print it, so that a broken
+//! script fails. No row is ever skipped.
 
 mod calls;
 mod control;
@@ -18,45 +18,45 @@ use posse::sandbox::Backend;
 
 use world::World;
 
-/// Where a row must hold.
+/// Tiers on which a row must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tiers {
     Both,
-    /// The reduced tier cannot hold this, and does not promise it.
+    /// Not promised by the reduced tier.
     Full,
 }
 
-/// Where the twin runs.
+/// Environment of the twin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Twin {
-    /// Under the same confinement.
+    /// The same confinement.
     Inside,
-    /// Under the same confinement, with the network.
+    /// The same confinement with the network.
     Network,
-    /// Without any: what is forbidden is forbidden everywhere.
+    /// No confinement: the row is forbidden everywhere inside.
     Unconfined,
 }
 
-/// What shows that a row holds.
+/// Condition under which a row holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// The script does not get what it wants, and what is outside is as it was.
+    /// The script fails, and nothing outside has changed.
     Denied,
-    /// What it did, it did to itself only: nothing of it is on the host.
+    /// The script affected only itself: nothing has changed on the host.
     Nowhere,
-    /// After it nothing is planted, and what was protected is as it was.
+    /// Afterwards nothing is planted, and protected files are unchanged.
     Undone,
-    /// No secret is in what it printed.
+    /// The output contains no secret.
     Silent,
 }
 
-/// One thing that must not be possible, and its twin.
+/// An escape attempt and its twin.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     name: &'static str,
     tiers: Tiers,
     proof: Proof,
-    /// What is done, in terms of what the next two set.
+    /// The script; its variables are set by `forbidden` and `allowed`.
     script: &'static str,
     forbidden: &'static str,
     allowed: &'static str,
@@ -74,7 +74,7 @@ fn tables() -> Vec<(&'static str, Vec<Row>)> {
     ]
 }
 
-/// Runs every row of a table on every tier, and tells all that do not hold.
+/// Runs every row of a table on every tier, and reports all failures.
 async fn hold(table: &str, part: usize, parts: usize) {
     let (_, rows) = tables().into_iter().find(|(name, _)| *name == table).unwrap();
     let mut failures = Vec::new();
@@ -129,8 +129,8 @@ async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), Str
     Ok(())
 }
 
-/// The other way of the full tier. What the kernel is asked for is the same, so every fifth row
-/// shows whether it gets there.
+/// The second backend of the full tier. It requests the same from the kernel, so every fifth row is
+/// enough to check the way there.
 #[tokio::test]
 async fn bubblewrap_holds_as_well() {
     let mut failures = Vec::new();

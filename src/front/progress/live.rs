@@ -2,7 +2,6 @@
 //!
 //! Only visible text is removed, and only if nothing else was written in between: text that has
 //! scrolled away stays, and a notice marks it as invalid.
-//! scrolled away stays as it is, and then a line says that it does not count.
 
 use unicode_width::UnicodeWidthChar;
 
@@ -62,7 +61,6 @@ impl Live {
 
     /// Escape sequence that erases it on a terminal of this size. `None` if it is not completely
     /// visible, or its position is unknown.
-    /// nobody can know where it is.
     pub(super) fn erased(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));

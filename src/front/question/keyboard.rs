@@ -180,7 +180,6 @@ pub(crate) enum Hushed {
 /// and are counted.
 ///
 /// Single keys are visible only without line buffering, so it is disabled during the wait.
-/// time of the wait.
 pub(crate) fn hush(
     keyboard: BorrowedFd<'_>,
     orders: BorrowedFd<'_>,

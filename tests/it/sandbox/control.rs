@@ -1,8 +1,8 @@
-//! Planting what runs later, or what steers who runs it.
+//! Planting files that run later, or that steer an agent.
 
 use super::{Proof, Row, Tiers, Twin};
 
-/// `G` is a repository, or a folder that only looks a little like one.
+/// `G` is a repository, or a folder similar to one.
 const fn git(name: &'static str, script: &'static str) -> Row {
     Row {
         name,
@@ -15,12 +15,12 @@ const fn git(name: &'static str, script: &'static str) -> Row {
     }
 }
 
-/// `F` is a file that something acts on, or one that nobody looks at.
+/// `F` is a file that a program acts on, or an ordinary one.
 const fn file(name: &'static str, script: &'static str) -> Row {
     Row { forbidden: "F=$WS/AGENTS.md", allowed: "F=$WS/plain/notes.md", ..git(name, script) }
 }
 
-/// The name of a file that is not there.
+/// Name of a file that does not exist.
 const fn missing(name: &'static str, forbidden: &'static str) -> Row {
     Row {
         forbidden,
@@ -29,7 +29,7 @@ const fn missing(name: &'static str, forbidden: &'static str) -> Row {
     }
 }
 
-/// A folder above a repository.
+/// A parent folder of a repository.
 const fn moved(name: &'static str, forbidden: &'static str) -> Row {
     Row { forbidden, allowed: "M=$WS/plain/x; G=$WS/plain/x/b/part", ..git(name, MOVE) }
 }
