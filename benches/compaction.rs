@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use posse_actors::compaction::{Goal, compact};
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 
-/// What is promised for 2,000 messages.
+/// Promised time for 2,000 messages.
 const PROMISED: Duration = Duration::from_millis(50);
 
 const ROUNDS: usize = 50;

@@ -1,6 +1,6 @@
-//! How long the configuration takes to load: nothing, and 200 keys of a user and a project.
+//! Load time of the configuration: empty, and 200 keys of a user and a project.
 //!
-//! `cargo bench --bench config`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench config`. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 

@@ -1,7 +1,6 @@
-//! What an agent costs that works for another, beside its model: one after the other, and a thousand
-//! of them with fifty at once.
+//! Cost of a subagent without its model: sequential, and 1,000 with 50 at once.
 //!
-//! `cargo bench --bench delegation`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench delegation`. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 
@@ -15,13 +14,13 @@ use std::time::{Duration, Instant};
 use posse::journal::FileJournal;
 use posse_actors::agent_invocation::{Ending, RequestOptions};
 use posse_actors::conversation::{Message, Prompt, SessionId};
-use posse_actors::delegation::{Delegation, Deputy};
+use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{Asking, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
-use posse_actors::testing::{CountedIds, ScriptedModel, Step, TokioClock, allow_all};
+use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
 
 const ONE_BY_ONE: usize = 200;
 const LIVE: usize = 50;
@@ -44,9 +43,9 @@ fn call(nth: usize, more: &str) -> (String, String) {
 type Moments = Arc<Mutex<Vec<Instant>>>;
 
 /// Notes when it was asked, and does `step`.
-fn noted(moments: &Moments, step: impl Fn() -> Step + Send + 'static) -> Step {
+fn noted(moments: &Moments, step: impl Fn() -> ModelStep + Send + 'static) -> ModelStep {
     let moments = Arc::clone(moments);
-    Step::Told(Box::new(move |_: &[Arc<Message>]| {
+    ModelStep::Told(Box::new(move |_: &[Arc<Message>]| {
         moments.lock().unwrap().push(Instant::now());
         step()
     }))
@@ -55,11 +54,12 @@ fn noted(moments: &Moments, step: impl Fn() -> Step + Send + 'static) -> Step {
 /// From the moment a model asks for an agent to the agent's first request.
 async fn one_by_one() -> bool {
     let (asked, began) = (Moments::default(), Moments::default());
-    let mut steps: Vec<Step> =
-        (0..ONE_BY_ONE).map(|nth| noted(&asked, move || Step::Call(vec![call(nth, "")]))).collect();
-    steps.push(Step::say("done"));
-    let scout = (0..ONE_BY_ONE).map(|_| noted(&began, || Step::say("so"))).collect();
-    let session = Stage::start(steps, scout, 1).await;
+    let mut steps: Vec<ModelStep> = (0..ONE_BY_ONE)
+        .map(|nth| noted(&asked, move || ModelStep::Call(vec![call(nth, "")])))
+        .collect();
+    steps.push(ModelStep::say("done"));
+    let scout = (0..ONE_BY_ONE).map(|_| noted(&began, || ModelStep::say("so"))).collect();
+    let session = BenchSession::start(steps, scout, 1).await;
     session.play().await;
     let (asked, began) = (asked.lock().unwrap(), began.lock().unwrap());
     let mut took: Vec<Duration> = began.iter().zip(&*asked).map(|(to, from)| *to - *from).collect();
@@ -69,11 +69,12 @@ async fn one_by_one() -> bool {
     table::at_most("one delegation, wish to first request, median", median, 5.0, "ms")
 }
 
-/// What fifty agents hold that wait for their models.
+/// Memory of 50 subagents that wait for their models.
 async fn idle() -> bool {
     let all = (0..LIVE).map(|nth| call(nth, r#","wait":false"#)).collect();
-    let scout = (0..LIVE).map(|_| Step::Hang(String::new())).collect();
-    let session = Stage::start(vec![Step::Call(all), Step::say("done")], scout, LIVE).await;
+    let scout = (0..LIVE).map(|_| ModelStep::Hang(String::new())).collect();
+    let session =
+        BenchSession::start(vec![ModelStep::Call(all), ModelStep::say("done")], scout, LIVE).await;
     let before = resident();
     session.prompt().await;
     let per_child = (resident() - before) / f64::from(u32::try_from(LIVE).unwrap());
@@ -84,13 +85,13 @@ async fn idle() -> bool {
 
 async fn thousand() -> bool {
     let looked = Moments::default();
-    let mut steps: Vec<Step> = (0..ALL / LIVE)
-        .map(|turn| Step::Call((0..LIVE).map(|nth| call(turn * LIVE + nth, "")).collect()))
+    let mut steps: Vec<ModelStep> = (0..ALL / LIVE)
+        .map(|turn| ModelStep::Call((0..LIVE).map(|nth| call(turn * LIVE + nth, "")).collect()))
         .collect();
-    steps.push(noted(&looked, || Step::call("agent_status", "{}")));
-    steps.push(noted(&looked, || Step::say("done")));
-    let scout = (0..ALL).map(|_| Step::say("so")).collect();
-    let session = Stage::start(steps, scout, LIVE).await;
+    steps.push(noted(&looked, || ModelStep::call("agent_status", "{}")));
+    steps.push(noted(&looked, || ModelStep::say("done")));
+    let scout = (0..ALL).map(|_| ModelStep::say("so")).collect();
+    let session = BenchSession::start(steps, scout, LIVE).await;
     let (start, before) = (Instant::now(), resident());
     session.play().await;
     table::fact("a thousand agents, fifty at once, wall", start.elapsed().as_secs_f64(), "s");
@@ -107,13 +108,13 @@ fn resident() -> f64 {
     f64::from(pages) * 4096.0 / 1e6
 }
 
-struct Stage {
+struct BenchSession {
     session: SessionHandle,
     _dir: tempfile::TempDir,
 }
 
-impl Stage {
-    async fn start(steps: Vec<Step>, scout: Vec<Step>, live: usize) -> Stage {
+impl BenchSession {
+    async fn start(steps: Vec<ModelStep>, scout: Vec<ModelStep>, live: usize) -> BenchSession {
         let dir = tempfile::tempdir().unwrap();
         let journal = FileJournal::lock(&dir.path().join("s"), SessionId::new("s")).unwrap();
         let ports = Ports {
@@ -127,7 +128,7 @@ impl Stage {
             clock: Arc::new(TokioClock::default()),
             ids: Arc::new(CountedIds::default()),
         };
-        let deputy = Deputy {
+        let subagent = Subagent {
             name: "scout".to_owned(),
             system_prompt: "You are a bench.".to_owned(),
             tools: Vec::new(),
@@ -142,7 +143,7 @@ impl Stage {
         };
         let delegation = Delegation {
             main_calls: vec!["scout".to_owned()],
-            deputies: vec![deputy],
+            subagents: vec![subagent],
             limits: GovernorLimits {
                 live_max: u32::try_from(live).unwrap(),
                 total_max: 10_000,
@@ -176,7 +177,7 @@ impl Stage {
             fail: FailPoints::default(),
         };
         let session = SessionHandle::start(ports, settings).await.unwrap();
-        Stage { session, _dir: dir }
+        BenchSession { session, _dir: dir }
     }
 
     async fn prompt(&self) {

@@ -16,7 +16,7 @@ use grep_regex::RegexMatcherBuilder;
 use posse::tools::grep::search::{self, Query};
 use posse::tools::listing::Stop;
 
-/// How often each search runs; the fastest counts.
+/// Number of runs per search; the fastest counts.
 const ROUNDS: usize = 9;
 
 const WORDS: [&str; 16] = [
@@ -67,7 +67,7 @@ fn timed(work: &mut dyn FnMut()) -> Duration {
     start.elapsed()
 }
 
-/// Makes files below `folder`, some of which are ignored or binary. Returns their bytes.
+/// Creates files below `folder`, some ignored or binary. Returns their total size.
 fn grow(folder: &Path, files: usize) -> usize {
     let mut seed = 1_u64;
     let mut random = move |below: usize| {
@@ -113,7 +113,7 @@ fn grow(folder: &Path, files: usize) -> usize {
     bytes
 }
 
-fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::Found {
+fn searched(folder: &Path, pattern: &str, ignore_case: bool) -> search::SearchResult {
     let matcher = RegexMatcherBuilder::new()
         .case_insensitive(ignore_case)
         .line_terminator(Some(b'\n'))
@@ -155,8 +155,8 @@ fn ripgrep(folder: &Path, pattern: &str, ignore_case: bool) -> Vec<u8> {
     output.stdout
 }
 
-/// Each match as `path:line`, sorted. What it found in a file that turned out to be binary is
-/// none, as it says itself.
+/// Matches as `path:line`, sorted. Matches in files that turned out to be binary are dropped, as
+/// reported by the program.
 fn theirs(folder: &Path, pattern: &str, ignore_case: bool) -> Vec<String> {
     let output = String::from_utf8(ripgrep(folder, pattern, ignore_case)).unwrap();
     let lines = output.lines().filter_map(|line| {

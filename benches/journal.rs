@@ -1,7 +1,7 @@
-//! How fast records are kept and checked, beside what the disk and the hash alone take.
+//! Speed of writing and verifying records, compared with disk and hash alone.
 //!
-//! `cargo bench --bench journal`, and `cargo bench --bench journal -- resume` for what it takes to
-//! go on with long sessions. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench journal`, and `cargo bench --bench journal -- resume` for resuming long
+//! sessions. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 #![expect(clippy::cast_precision_loss, reason = "rates for people")]
@@ -31,7 +31,7 @@ use posse_actors::ports::{
 };
 use posse_actors::record::{Durability, RecordId};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
-use posse_actors::testing::{CountedIds, ScriptedModel, Step, TokioClock, allow_all};
+use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -155,7 +155,7 @@ impl Tool for Talkative {
     }
 }
 
-/// How long a session takes to have a tool's facts on the disk.
+/// Time until the records of a tool call are on disk.
 async fn noted(dir: &Path) -> Duration {
     let mut tools = Toolbox::default();
     let spec = ToolSpec {
@@ -166,7 +166,7 @@ async fn noted(dir: &Path) -> Duration {
         source: "programmatic".to_owned(),
     };
     assert!(tools.register(Arc::new(Talkative(spec))).is_ok());
-    let steps = vec![Step::call("talk", "{}"), Step::say("done")];
+    let steps = vec![ModelStep::call("talk", "{}"), ModelStep::say("done")];
     let ports = Ports {
         provider: Arc::new(ScriptedModel::new(steps)),
         fallbacks: Vec::new(),

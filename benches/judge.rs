@@ -1,7 +1,6 @@
-//! How long the policy takes to judge one call: commands as people and models write them, and
-//! hostile ones of 10 KB.
+//! Time of a policy decision: typical commands of people and models, and hostile ones of 10 KB.
 //!
-//! `cargo bench --bench judge`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench judge`. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 
@@ -20,7 +19,7 @@ const MICROSECONDS_MAX: f64 = 50.0;
 /// The slowest of the hostile texts of 10 KB.
 const MILLISECONDS_MAX: f64 = 50.0;
 const CORPUS: &str = include_str!("../tests/corpus/bash-commands.jsonl");
-/// What nests, repeats or never ends.
+/// Texts with nesting, repetition or without end.
 const HOSTILE: [&str; 24] = [
     "$(",
     "`",

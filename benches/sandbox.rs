@@ -1,7 +1,7 @@
-//! What a sandbox costs around a command that does nothing, from a process with 300 MB in memory.
+//! Cost of the sandbox around a command that does nothing, from a process with 300 MB of memory.
 //!
-//! `cargo bench --bench sandbox`, with `-- landlock` after it for one way alone. A plain spawn and bubblewrap alone are floors of the same run.
-//! Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench sandbox`, with `-- landlock` for a single mechanism. A plain spawn and
+//! bubblewrap alone are the floors in the same run. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 #![expect(clippy::disallowed_types, reason = "the floors are started plainly")]
@@ -13,13 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use posse::sandbox::{Backend, Directory, Exit, Sandbox, Spawn, Surroundings, Update, Wanted};
+use posse::sandbox::{
+    Backend, Directory, Exit, ProbeRequest, Sandbox, Spawn, Surroundings, Update,
+};
 use posse_actors::ports::Confinement;
 
 const RUNS: usize = 200;
 /// Bytes that the process holds.
 const RESIDENT: usize = 300 << 20;
-/// How long a model thinks, at the very least.
+/// Minimum thinking time of a model.
 const THOUGHT: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
@@ -85,7 +87,7 @@ fn plainly(command: impl Fn() -> Command) -> (f64, f64) {
     summed_up((0..RUNS).map(run).collect())
 }
 
-/// What it took, and for how many in a hundred the rules had been made.
+/// Time of a command, and the percentage with prepared rules.
 async fn confined(backend: Backend, thought: Duration) -> ((f64, f64), f64) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for folder in ["work", "state"] {
@@ -99,7 +101,7 @@ async fn confined(backend: Backend, thought: Duration) -> ((f64, f64), f64) {
     };
     let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
     let sandbox = Sandbox::with_helper(helper, Vec::new());
-    let sandbox = sandbox.confined(Wanted::Exactly(backend), surroundings);
+    let sandbox = sandbox.confined(ProbeRequest::Exactly(backend), surroundings);
     let mut took = Vec::with_capacity(RUNS);
     let mut ahead = 0.0;
     for at in 0..RUNS + 3 {

@@ -1,8 +1,7 @@
-//! What a small piece of a reply costs between the bytes and the delta: twenty thousand of them,
-//! each arriving alone, from memory.
+//! Cost of a small delta from bytes to event: 20,000 of them, each arriving alone, from memory.
 //!
-//! `cargo bench --bench stream`. Under `valgrind --tool=callgrind` it counts instructions: twice
-//! with different `PIECES`, so that what a start costs falls out of the difference.
+//! `cargo bench --bench stream`. Under `valgrind --tool=callgrind` it counts instructions: run it
+//! with two values of `PIECES` and take the difference, which excludes start-up.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 
@@ -20,7 +19,7 @@ use posse_actors::ports::{Request, ToolSpec};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-/// Pieces of a reply, unless `PIECES` says otherwise.
+/// Number of pieces, unless set by `PIECES`.
 const PIECES: u32 = 20_000;
 /// Microseconds that a piece may take: a network brings none faster than every 20.
 const MICROSECONDS_MAX: f64 = 5.0;

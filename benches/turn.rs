@@ -1,6 +1,6 @@
-//! What a turn costs beside the model and the tool: a thousand of them through the whole kernel.
+//! Cost of a turn without model and tool: 1,000 turns through the whole kernel.
 //!
-//! `cargo bench --bench turn`. Ends with 1 if a promised figure is missed.
+//! `cargo bench --bench turn`. Exits with 1 if a promised figure is missed.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on has nothing to say")]
 
@@ -18,7 +18,9 @@ use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
-use posse_actors::testing::{CountedIds, EchoTool, ScriptedModel, Step, TokioClock, allow_all};
+use posse_actors::testing::{
+    CountedIds, EchoTool, ModelStep, ScriptedModel, TokioClock, allow_all,
+};
 
 const TURNS: u32 = 1000;
 /// Milliseconds that a turn may take.
@@ -42,9 +44,9 @@ fn main() -> ExitCode {
 }
 
 async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
-    let mut steps: Vec<Step> =
-        (0..TURNS).map(|nth| Step::call("echo", &format!("{{\"text\":\"{nth}\"}}"))).collect();
-    steps.push(Step::say("done"));
+    let mut steps: Vec<ModelStep> =
+        (0..TURNS).map(|nth| ModelStep::call("echo", &format!("{{\"text\":\"{nth}\"}}"))).collect();
+    steps.push(ModelStep::say("done"));
     let mut tools = Toolbox::default();
     assert!(tools.register(Arc::new(EchoTool::new())).is_ok());
     let ports = Ports {

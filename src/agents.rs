@@ -1,22 +1,22 @@
-//! Who does the work: agents as policy capsules, and the system prompt each of them gets.
+//! Agents as policy capsules, and their system prompts.
 //!
-//! An agent is data: what it is told, what it sees, what it may do at most, and whom it may call.
-//! Some are built in; the rest comes from the configuration and from Markdown files, is checked when
-//! it is loaded, and is left out with a reason where it makes no sense.
+//! An agent is data: instructions, visible tools, maximum authority, and callable agents. Some are
+//! built in; others come from the configuration and from Markdown files, are checked when loaded,
+//! and are rejected with a reason if invalid.
 //!
-//! The prompt is the same bytes for the same place and day, so that providers can cache it. What
-//! comes from a repository is in it as labelled data and never as a rule of ours.
+//! The prompt has the same bytes for the same place and day, so that providers can cache it.
+//! Content of a repository is included as labelled data, never as a rule of posse.
 
 mod catalog;
 mod definition;
+mod environment_block;
 mod folder;
 mod front_matter;
 mod instructions;
-mod nested;
+mod nested_instructions;
 mod prompts;
 mod roster;
 mod skills;
-mod surroundings;
 
 use std::fmt;
 use std::path::Path;
@@ -26,62 +26,62 @@ use posse_actors::ports::Thinking;
 use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
+pub use environment_block::{EnvironmentBlock, git_branch, repository_root};
 pub use instructions::{Instruction, Instructions};
-pub use nested::noticing;
-pub use roster::{Configured, Folders, Known, Roster};
+pub use nested_instructions::noticing;
+pub use roster::{Configured, Folders, KnownNames, Roster};
 pub use skills::{
     Rights, SKILL_CATALOG_BYTES_MAX, Skill, SkillPlaces, Skills, TOOL as SKILL_TOOL,
     has_project_skills, project_skills, tool as skill_tool,
 };
-pub use surroundings::{EnvironmentBlock, git_branch, repository_root};
 
 /// The tools of agents that only look.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
-/// An agent: what it is for, what it sees, what it may do, and what it is told.
+/// An agent: purpose, visible tools, authority, and instructions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agent {
-    /// How it is called on the command line, by other agents and in events.
+    /// Name on the command line, for other agents, and in events.
     pub name: String,
-    /// How it is shown, if not by its name.
+    /// Display name, if it differs.
     pub display_name: Option<String>,
     /// One line for lists, and for agents that may call it.
     pub description: String,
-    /// Who brought it.
-    pub source: Source,
-    /// Who it works for.
-    pub mode: Mode,
+    /// Source.
+    pub source: AgentSource,
+    /// Use as main agent or subagent.
+    pub mode: AgentMode,
     /// Neither listed nor callable.
     pub hidden: bool,
     /// The provider profile it is asked through; `None`: that of the session.
     pub profile: Option<String>,
-    /// How much its model thinks, if it says so.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
-    /// Which tools it sees.
+    /// Visible tools.
     pub tools: ToolSelection,
     /// The skills that it sees; `None`: all.
     pub skills: Option<Vec<String>>,
-    /// Whether it may only read, whatever it sees.
+    /// True if it is read-only, whatever tools are visible.
     pub read_only: bool,
     /// Its own permission rules as JSON, in the shape of `permissions`.
     pub rules: Vec<Value>,
-    /// What counts where nothing else does, if it is not to be the built-in answer.
-    pub default_decision: Option<Decision>,
-    /// Who may call it, and whom it may call.
+    /// Default decision, if it replaces the built-in one.
+    pub default_decision: Option<AgentDecision>,
+    /// Delegation settings.
     pub delegation: Delegation,
-    /// What others are told of it.
+    /// Catalog entry for other agents.
     pub catalog: CatalogEntry,
     /// Its own bounds.
     pub limits: Limits,
-    /// Whether it works in a worktree of its own, whoever calls it.
+    /// True if it always works in an isolated worktree.
     pub isolated: bool,
     prompt: String,
 }
 
-/// Who brought an agent.
+/// Source of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// It is always there.
+pub enum AgentSource {
+    /// Built-in.
     BuiltIn,
     /// `agents` in the configuration: where.
     Config(String),
@@ -91,29 +91,31 @@ pub enum Source {
     Project(String),
 }
 
-impl Source {
+impl AgentSource {
     /// One word for lists.
     pub fn word(&self) -> &'static str {
         match self {
-            Source::BuiltIn => "builtin",
-            Source::Config(_) => "config",
-            Source::User(_) => "user",
-            Source::Project(_) => "project",
+            AgentSource::BuiltIn => "builtin",
+            AgentSource::Config(_) => "config",
+            AgentSource::User(_) => "user",
+            AgentSource::Project(_) => "project",
         }
     }
 
-    /// Where it is written, if it is written anywhere.
+    /// Place of its definition, if it has one.
     pub fn place(&self) -> Option<&str> {
         match self {
-            Source::BuiltIn => None,
-            Source::Config(place) | Source::User(place) | Source::Project(place) => Some(place),
+            AgentSource::BuiltIn => None,
+            AgentSource::Config(place) | AgentSource::User(place) | AgentSource::Project(place) => {
+                Some(place)
+            }
         }
     }
 }
 
-/// Who an agent works for.
+/// Use of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum AgentMode {
     /// The user.
     Primary,
     /// Other agents.
@@ -122,25 +124,25 @@ pub enum Mode {
     All,
 }
 
-impl Mode {
+impl AgentMode {
     /// The name in definitions.
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Primary => "primary",
-            Mode::Subagent => "subagent",
-            Mode::All => "all",
+            AgentMode::Primary => "primary",
+            AgentMode::Subagent => "subagent",
+            AgentMode::All => "all",
         }
     }
 
-    /// Whether it can be the main agent.
+    /// True if it can be the main agent.
     pub fn is_primary(self) -> bool {
-        self != Mode::Subagent
+        self != AgentMode::Subagent
     }
 }
 
-/// What to do about a call, or about starting an agent.
+/// Decision about a call, or about starting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum AgentDecision {
     /// Do it.
     Allow,
     /// Ask the user.
@@ -149,57 +151,57 @@ pub enum Decision {
     Deny,
 }
 
-impl Decision {
+impl AgentDecision {
     /// The name in definitions.
     pub fn name(self) -> &'static str {
         match self {
-            Decision::Allow => "allow",
-            Decision::Ask => "ask",
-            Decision::Deny => "deny",
+            AgentDecision::Allow => "allow",
+            AgentDecision::Ask => "ask",
+            AgentDecision::Deny => "deny",
         }
     }
 }
 
-/// Who may call an agent, and whom it may call.
+/// Delegation settings of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delegation {
-    /// Whether others may call it.
+    /// True if other agents may call it.
     pub callable: bool,
-    /// Whether it may call others.
+    /// True if it may call other agents.
     pub can_delegate: bool,
     /// The only ones it may call; `None`: everyone who is callable.
     pub allowed: Option<Vec<String>>,
-    /// Those it may not call.
+    /// Agents that it may not call.
     pub denied: Vec<String>,
-    /// How deep it may delegate, below what the session allows.
+    /// Maximum depth of delegation, within the session's limit.
     pub depth_max: Option<u32>,
-    /// Whether calling it is asked for, if it says so.
-    pub invocation: Option<Decision>,
+    /// Decision about starting it, if set.
+    pub invocation: Option<AgentDecision>,
 }
 
-/// What others are told of an agent.
+/// Catalog entry of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CatalogEntry {
     /// `builder`, `planner`, `reviewer`, `researcher`, `utility`, …
     pub category: Option<String>,
-    /// What it costs.
+    /// Relative cost.
     pub cost: Option<Cost>,
-    /// When to call it.
+    /// Situations in which to call it.
     pub use_when: Vec<String>,
-    /// When not to.
+    /// Situations in which not to call it.
     pub avoid_when: Vec<String>,
     /// Words that hint at it. Not part of any prompt.
     pub triggers: Vec<String>,
 }
 
-/// What an agent costs, roughly.
+/// Relative cost of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
-    /// Nothing.
+    /// Free.
     Free,
     /// Little.
     Cheap,
-    /// What the session's own model costs.
+    /// Like the session's own model.
     Standard,
     /// Much: it is asked about.
     Expensive,
@@ -226,7 +228,7 @@ pub struct Limits {
     pub duration_max: Option<Duration>,
 }
 
-/// Which tools an agent sees.
+/// Selection of visible tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolSelection {
     /// Every tool there is.
@@ -239,9 +241,9 @@ pub enum ToolSelection {
 const OF_BASH: [&str; 2] = ["job_output", "job_stop"];
 
 impl ToolSelection {
-    /// Whether a tool of that name is among them.
+    /// True if a tool of that name is visible.
     pub fn sees(&self, tool: &str) -> bool {
-        // Whoever starts commands in the background looks after them, and nobody else has any.
+        // Job tools belong to agents that can start jobs.
         let tool = if OF_BASH.contains(&tool) { "bash" } else { tool };
         match self {
             ToolSelection::All => true,
@@ -261,41 +263,40 @@ impl fmt::Display for ToolSelection {
 }
 
 impl Agent {
-    /// What it is told before anything else; hidden characters are visible escapes.
-    pub fn told(&self) -> &str {
+    /// Its instructions, with hidden characters as visible escapes.
+    pub fn instructions(&self) -> &str {
         &self.prompt
     }
 
-    /// Whether it may activate the skill of that name.
+    /// True if it may activate the skill of that name.
     pub fn sees_skill(&self, name: &str) -> bool {
         let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");
         self.tools.sees(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
     }
 
-    /// Whether it may call `other`, which it knows by its definition alone: depth and cycles are
-    /// the session's business.
+    /// True if its definition permits calling `other`. Depth and cycles are checked by the session.
     pub fn may_call(&self, other: &Agent) -> bool {
         let Delegation { can_delegate, allowed, denied, .. } = &self.delegation;
         *can_delegate
             && other.name != self.name
             && other.delegation.callable
             && !other.hidden
-            && other.mode != Mode::Primary
+            && other.mode != AgentMode::Primary
             && allowed.as_ref().is_none_or(|names| names.contains(&other.name))
             && !denied.contains(&other.name)
     }
 
-    /// Whether starting it is asked for: what it says itself, else `default`; and an expensive or a
-    /// project's one is asked for unless it is denied.
-    pub fn invocation(&self, default: Decision) -> Decision {
+    /// Decision about starting it: its own, else `default`; an expensive agent or one of a project
+    /// is at least asked about.
+    pub fn invocation(&self, default: AgentDecision) -> AgentDecision {
         let said = self.delegation.invocation.unwrap_or(match self.source {
-            Source::BuiltIn if self.read_only => Decision::Allow,
+            AgentSource::BuiltIn if self.read_only => AgentDecision::Allow,
             _ => default,
         });
         let costly = self.catalog.cost == Some(Cost::Expensive);
-        let foreign = matches!(self.source, Source::Project(_));
+        let foreign = matches!(self.source, AgentSource::Project(_));
         match said {
-            Decision::Allow if costly || foreign => Decision::Ask,
+            AgentDecision::Allow if costly || foreign => AgentDecision::Ask,
             said => said,
         }
     }
@@ -313,8 +314,8 @@ pub fn built_in() -> Vec<Agent> {
         name: name.to_owned(),
         display_name: None,
         description: description.to_owned(),
-        source: Source::BuiltIn,
-        mode: Mode::Primary,
+        source: AgentSource::BuiltIn,
+        mode: AgentMode::Primary,
         hidden: false,
         profile: None,
         thinking: None,
@@ -335,7 +336,7 @@ pub fn built_in() -> Vec<Agent> {
         ..agent
     };
     let deputy = |agent: Agent, category: &str, cost: Cost, when: [&str; 2]| Agent {
-        mode: Mode::Subagent,
+        mode: AgentMode::Subagent,
         delegation: Delegation { callable: true, ..Delegation::default() },
         catalog: CatalogEntry {
             category: Some(category.to_owned()),
@@ -377,7 +378,7 @@ pub fn built_in() -> Vec<Agent> {
     ]
 }
 
-/// Everything `agent` is told before the conversation begins.
+/// System prompt of `agent`.
 pub fn system_prompt(
     agent: &Agent,
     environment: &EnvironmentBlock,

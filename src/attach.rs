@@ -1,17 +1,17 @@
-//! Joining a session that runs in another process of this machine: the process that owns it listens
-//! on a socket in the folder of the session, and speaks the lines of `stream-json` there.
+//! Attaches front ends to a session of another process on this machine. The process that owns the
+//! session listens on a socket in the session's folder and exchanges `stream-json` lines there.
 //!
-//! Who connects shows a token first that only the user can read. Nobody who connects can slow the
-//! session down: it reads events as every observer does, lags alone, and is let go of when it takes
+//! A client first sends a token that only the user can read. A client cannot slow the session
+//! down: it reads events as every observer does, lags alone, and is disconnected when it reads
 //! nothing for too long.
 
-mod guest;
-mod hello;
+mod address;
+mod client;
+mod connection;
+mod handshake;
 mod host;
 mod lines;
-mod place;
-mod served;
 
-pub use guest::{Joining, join};
+pub use address::SocketAddress;
+pub use client::{AttachOptions, join};
 pub use host::Host;
-pub use place::Place;

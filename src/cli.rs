@@ -1,13 +1,13 @@
-//! What the user typed, as plain values: nothing here reads a file, and nothing is guessed.
+//! Command line as plain values: reads no file and guesses nothing.
 //!
-//! A mistyped subcommand is an error with a suggestion. What `posse` will do one day but does not
-//! do yet is an error that says so: no flag is accepted and then ignored.
+//! A misspelled subcommand is an error with a suggestion. Features that this version does not have
+//! are errors that say so: no flag is accepted without effect.
 
 mod args;
 mod authority;
 mod directory;
 mod later;
-mod refuse;
+mod usage_error;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub use directory::working_directory;
 
 use crate::failure::{Exit, Failure};
 
-/// What `posse` was asked to do.
+/// Parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation {
     /// `posse run`, `posse exec`, `posse -p`.
@@ -39,7 +39,7 @@ pub enum Invocation {
     Config(ConfigArgs),
     /// `posse plain`, and `posse` alone on a terminal: no prompt, text in and out.
     Plain(Box<RunArgs>),
-    /// The terminal UI; what is asked first is in it.
+    /// The terminal UI, with its first prompt.
     Tui(Box<RunArgs>),
     /// `posse replay`.
     Replay(ReplayArgs),
@@ -65,7 +65,7 @@ pub enum Invocation {
     Man(ManArgs),
 }
 
-/// Everything that `posse run` and `posse plain` understand. `None` and empty mean "not given".
+/// Arguments of `posse run` and `posse plain`. `None` and empty mean "not given".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct RunArgs {
@@ -119,35 +119,35 @@ pub struct RunArgs {
     pub agent_mode: Option<String>,
     /// `-v`, counted.
     pub verbose: u8,
-    /// The stored session that goes on; `None`: a new one begins.
+    /// Stored session to resume; `None`: a new one.
     pub resume: Option<Resume>,
-    /// Where the configuration comes from.
+    /// Source of the configuration.
     pub place: PlaceArgs,
 }
 
-/// A stored session that goes on.
+/// Stored session to resume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
-    /// Which one.
+    /// Selection.
     pub which: Which,
-    /// `--fork`: in a new session that begins with what that one says.
+    /// `--fork`: continue in a new session with the same history.
     pub fork: bool,
-    /// Something was asked for that only a run without a conversation has.
+    /// A flag was given that only a run without a conversation has.
     pub headless: bool,
 }
 
-/// Which stored session is meant.
+/// Selection of a stored session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
     /// The one with this id, or with the only id that begins like this.
     Id(String),
     /// The newest of the project.
     Last,
-    /// Nobody said.
+    /// Not given.
     Unsaid,
 }
 
-/// Where a task comes from.
+/// Source of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PromptArg {
     /// The command line.
@@ -167,7 +167,7 @@ pub struct PlaceArgs {
     pub trust_project: bool,
 }
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OutputFormat {
     /// The final answer alone.
@@ -179,7 +179,7 @@ pub enum OutputFormat {
     StreamJson,
 }
 
-/// What standard input is.
+/// Format of standard input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum InputFormat {
     /// The task, or context for it
@@ -189,7 +189,7 @@ pub enum InputFormat {
     StreamJson,
 }
 
-/// What `posse attach` understands.
+/// Arguments of `posse attach`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttachArgs {
     /// The session, or an unambiguous beginning of its id; `None`: the one that runs here.
@@ -206,7 +206,7 @@ pub struct AttachArgs {
     pub cwd: Option<PathBuf>,
 }
 
-/// What `posse demo` understands.
+/// Arguments of `posse demo`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DemoArgs {
     /// `--output-format`.
@@ -215,12 +215,12 @@ pub struct DemoArgs {
     pub verbose: u8,
 }
 
-/// What `posse sessions` understands.
+/// Arguments of `posse sessions`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionsArgs {
     /// `--cwd`: the project.
     pub cwd: Option<PathBuf>,
-    /// Which of them.
+    /// Action.
     pub action: SessionsAction,
 }
 
@@ -238,7 +238,7 @@ pub enum SessionsAction {
     Show {
         /// The session, or an unambiguous beginning of its id.
         id: String,
-        /// `--cost`: what it has cost.
+        /// `--cost`: show the cost.
         cost: bool,
         /// `--memory`: what its agents have reported.
         memory: bool,
@@ -272,7 +272,7 @@ pub enum SessionsAction {
     },
 }
 
-/// What a session is exported as.
+/// Format of an exported session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ExportFormat {
     /// Markdown
@@ -282,7 +282,7 @@ pub enum ExportFormat {
     Html,
 }
 
-/// What `posse replay` understands.
+/// Arguments of `posse replay`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayArgs {
     /// The session, or an unambiguous beginning of its id.
@@ -295,7 +295,7 @@ pub struct ReplayArgs {
     pub verbose: u8,
 }
 
-/// What `posse permissions check` understands.
+/// Arguments of `posse permissions check`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermissionsArgs {
     /// The command; without one, standard input.
@@ -306,34 +306,34 @@ pub struct PermissionsArgs {
     pub jsonl: bool,
     /// `--exit-code`.
     pub exit_code: bool,
-    /// Where the configuration comes from.
+    /// Source of the configuration.
     pub place: PlaceArgs,
 }
 
-/// What `posse agents`, `posse tools` and `posse models` understand.
+/// Arguments of `posse agents`, `posse tools` and `posse models`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListArgs {
     /// `--json`.
     pub json: bool,
-    /// Which configuration.
+    /// Source of the configuration.
     pub place: PlaceArgs,
 }
 
-/// What `posse doctor` understands.
+/// Arguments of `posse doctor`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DoctorArgs {
     /// `--json`.
     pub json: bool,
     /// `--online`: also tries to reach the configured providers.
     pub online: bool,
-    /// Which configuration.
+    /// Source of the configuration.
     pub place: PlaceArgs,
 }
 
-/// What `posse completions` understands.
+/// Arguments of `posse completions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionsArgs {
-    /// Which shell.
+    /// Shell.
     pub shell: Shell,
 }
 
@@ -353,14 +353,14 @@ pub enum Shell {
     Zsh,
 }
 
-/// What `posse man` understands.
+/// Arguments of `posse man`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ManArgs {
-    /// Where the pages go; `None`: the first one to standard output.
+    /// Folder for the pages; `None`: the first one to standard output.
     pub dir: Option<PathBuf>,
 }
 
-/// What `posse config` understands.
+/// Arguments of `posse config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigArgs {
     /// `show`.
@@ -369,19 +369,19 @@ pub enum ConfigArgs {
         origin: bool,
         /// `--json`.
         json: bool,
-        /// Which configuration.
+        /// Source of the configuration.
         place: PlaceArgs,
     },
     /// `instructions`.
     Instructions(ListArgs),
     /// `path`.
     Path {
-        /// Which configuration.
+        /// Source of the configuration.
         place: PlaceArgs,
     },
     /// `schema`.
     Schema,
-    /// `forget`: what was chosen last.
+    /// `forget`: delete saved preferences.
     Forget,
     /// `reference`: every key, as Markdown.
     Reference,
@@ -397,7 +397,7 @@ pub enum ConfigArgs {
 /// A change of one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigEdit {
-    /// None: says how to make one.
+    /// `None`: explain how to set one.
     Explain,
     /// `KEY VALUE`.
     Set {
@@ -413,19 +413,19 @@ pub enum ConfigEdit {
     },
 }
 
-/// An end before anything was started: help, the version, or a usage error.
+/// Exit before anything was started: help, version, or a usage error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CliExit {
-    /// What to print, with its last newline.
+    /// Text to print, with its last newline.
     pub text: String,
-    /// Whether it goes to standard error.
+    /// True for standard error.
     pub stderr: bool,
     /// The exit code.
     pub code: u8,
 }
 
-/// Reads the command line, program name first. `terminal`: somebody is there to type and to read
-/// questions, so that no arguments at all mean a conversation.
+/// Parses the command line, program name first. `terminal`: a person can type and read permission
+/// requests, so that no arguments mean a conversation.
 pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Invocation, CliExit> {
     let mut args: Vec<OsString> = args.collect();
     if args.is_empty() {
@@ -454,8 +454,8 @@ pub fn parse(args: impl Iterator<Item = OsString>, terminal: bool) -> Result<Inv
     }
 }
 
-/// What flags without a command mean to somebody at a terminal: `posse --config F` is `posse` with
-/// another configuration. `None`: they say something that only a run has.
+/// Interpretation of flags without a command at a terminal: `posse --config F` is `posse` with
+/// another configuration. `None`: flags that only a run has.
 fn conversation(args: &[OsString]) -> Option<Invocation> {
     let mut args = args.to_vec();
     args.insert(1, "tui".into());
@@ -463,7 +463,7 @@ fn conversation(args: &[OsString]) -> Option<Invocation> {
     else {
         return None;
     };
-    // Nobody is there, or something is to be seen that belongs to a task.
+    // Unattended runs and images belong to a task.
     (!args.unattended && args.images.is_empty()).then_some(Invocation::Tui(args))
 }
 
@@ -513,7 +513,7 @@ fn version() -> String {
     concat!("posse ", env!("CARGO_PKG_VERSION"), "\n").into()
 }
 
-/// Turns clap's answer into ours: help and version end well, everything else is exit 2.
+/// Converts clap's result: help and version succeed, everything else is exit 2.
 fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
     match error.kind() {
         ErrorKind::DisplayHelp => {
@@ -528,7 +528,7 @@ fn refuse(mut error: clap::Error, args: &[OsString]) -> CliExit {
         }
         _ => {
             later::suggest(&mut error, args);
-            usage(&refuse::failure(&error, subcommand(args).as_deref()))
+            usage(&usage_error::failure(&error, subcommand(args).as_deref()))
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The effective settings: layers of JSON values, merged leaf by leaf, each with its origin.
+//! Effective settings: layers of JSON values, merged leaf by leaf, each with its source.
 //!
-//! Built-in < user < project < `--config` < saved preferences < environment < flags. A repository sets only what is
-//! harmless; the rest of its file is inert until the user trusts it. Every mistake is found in one
-//! go and shown with its place.
+//! Built-in < user < project < `--config` < saved preferences < environment < flags. A repository
+//! can set harmless keys; the rest of its file is inert until the user trusts it. All errors are
+//! found in one pass and reported with their place.
 
 mod describe;
 mod edit;
@@ -22,9 +22,9 @@ use serde_json::Value;
 use crate::failure::{Failure, printable};
 
 pub use describe::{json_schema, reference};
-pub use edit::{Change, edit, explain};
+pub use edit::{SettingChange, edit, explain};
 pub use environment::{Dirs, Environment};
-pub use layers::{Fate, Layers, Leaf, Origin, ProjectFile, Trust, Wanted};
+pub use layers::{Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass};
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
     ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
@@ -33,13 +33,13 @@ pub use settings::{
 pub(crate) use show::shown_value;
 pub use show::{paths, show};
 
-use file::Reading;
-use layers::{Finished, Reader};
+use file::ReadPolicy;
+use layers::{Finished, LayerReader};
 
 /// The name of the configuration file in its folders.
 const FILE_NAME: &str = "config.json";
 
-/// Where settings come from.
+/// Sources of settings.
 #[derive(Debug, Clone, Default)]
 pub struct Sources<'a> {
     /// The root of the project, whose `.posse/config.json` is read.
@@ -56,25 +56,25 @@ pub struct Sources<'a> {
     pub flags: Vec<(&'static str, Value, &'static str)>,
 }
 
-/// What loading gave.
+/// Result of loading.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What counts.
+    /// Effective settings.
     pub settings: Settings,
-    /// Where each leaf of it comes from.
+    /// Source of each leaf.
     pub layers: Layers,
-    /// What the user should know; each is one line for standard error.
+    /// Notices for the user; each is one line for standard error.
     pub notices: Vec<Notice>,
     /// The project's file, if there is one that can be read.
     pub project: Option<ProjectFile>,
 }
 
-/// Something that is not as it was meant, though the run goes on.
+/// A deviation that does not prevent the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// `CFG005`, …
     pub code: &'static str,
-    /// What it is, and what was done.
+    /// The deviation and its handling.
     pub text: String,
 }
 
@@ -84,7 +84,7 @@ impl std::fmt::Display for Notice {
     }
 }
 
-/// Reads all layers. Everything that is wrong with them is reported together.
+/// Reads all layers. All errors are reported together.
 pub fn load(
     environment: &Environment,
     dirs: &Dirs,
@@ -93,30 +93,29 @@ pub fn load(
     load_with(environment, dirs, sources, Outside { rules: &|_| Vec::new(), is_preset: &|_| true })
 }
 
-/// What others know of values that are checked here.
+/// Validators from other modules.
 #[derive(Clone, Copy)]
 pub(crate) struct Outside<'a> {
-    /// What is wrong with the value of `permissions`.
+    /// Errors of `permissions`.
     pub(crate) rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
-    /// Whether a provider of that name is there without being defined.
+    /// True if a provider of that name exists without a definition.
     pub(crate) is_preset: &'a dyn Fn(&str) -> bool,
 }
 
-/// The same, with what others know: rules that make no sense are wrong, and a saved provider that is
-/// not there is left aside.
+/// Loads with validators: invalid rules are errors, and an unknown saved provider is ignored.
 pub(crate) fn load_with(
     environment: &Environment,
     dirs: &Dirs,
     sources: &Sources<'_>,
     outside: Outside<'_>,
 ) -> Result<Loaded, Vec<Failure>> {
-    let mut reader = Reader::default();
-    reader.user_file(&user_file(dirs), Reading::Optional);
+    let mut reader = LayerReader::default();
+    reader.user_file(&user_file(dirs), ReadPolicy::Optional);
     if let Some(project) = sources.project {
         reader.project_file(&project_file(project), sources);
     }
     if let Some(file) = sources.file {
-        reader.user_file(file, Reading::Required);
+        reader.user_file(file, ReadPolicy::Required);
     }
     let (saved, notice) = preferences::load(dirs);
     reader.preferences(saved);
@@ -164,7 +163,7 @@ pub fn project_file(root: &Path) -> PathBuf {
     root.join(".posse").join(FILE_NAME)
 }
 
-/// What is left of a secret when it is shown: enough to tell one from another.
+/// Abbreviated secret for display: enough to distinguish two secrets.
 pub(crate) fn masked(secret: &str) -> String {
     let count = secret.chars().count();
     let last: String = secret.chars().skip(count.saturating_sub(4)).collect();
@@ -176,7 +175,7 @@ pub(crate) fn masked(secret: &str) -> String {
     }
 }
 
-/// Whether a text has the form of a key of a well-known service.
+/// True if a text has the form of a key of a well-known service.
 pub(crate) fn looks_like_key(text: &str) -> bool {
     const BEGINNINGS: [&str; 9] =
         ["sk-", "ghp_", "gho_", "github_pat_", "AIza", "xoxb-", "xoxp-", "AKIA", "gsk_"];

@@ -14,10 +14,10 @@ use posse_actors::ports::Asking;
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
-use crate::front::headless::{Format, HangUp, Manner};
+use crate::front::headless::{OnHangup, RunFormat, RunOptions};
+use crate::frontend::Task;
 use crate::journal::verify_session;
 use crate::provider::replay;
-use crate::talk::Task;
 use crate::wiring::{self, Setup};
 
 /// Name, contents and mode of the files of the sample repository.
@@ -27,10 +27,10 @@ const SAMPLE: [(&str, &str, u32); 3] = [
     ("test.sh", include_str!("demo/sample/test.sh"), 0o755),
 ];
 
-/// What the model said when the demo was recorded.
+/// Recorded model replies of the demo.
 const CASSETTE: &str = include_str!("demo/cassette.jsonl");
 
-/// What it was asked.
+/// Prompt of the demo.
 pub const PROMPT: &str = "The tests fail. Find out why, fix it, and prove that it is fixed.";
 
 /// Variables that the demo's own environment keeps.
@@ -65,11 +65,11 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
     let session_dir =
         crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);
     introduce(&workspace);
-    let manner = Manner {
+    let manner = RunOptions {
         format: match args.output_format {
-            OutputFormat::Text => Format::Text,
-            OutputFormat::Json => Format::Json,
-            OutputFormat::StreamJson => Format::StreamJson,
+            OutputFormat::Text => RunFormat::Text,
+            OutputFormat::Json => RunFormat::Json,
+            OutputFormat::StreamJson => RunFormat::StreamJson,
         },
         interactive: false,
         color: wiring::colors(io::stderr().is_terminal(), &environment),
@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         yes: false,
         dry_run: false,
         again: None,
-        hang_up: HangUp::Ends,
+        hang_up: OnHangup::Ends,
         worktrees: Vec::new(),
     };
     let exit =
@@ -86,7 +86,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
     Ok(exit)
 }
 
-/// Nothing of the user's configuration, keys or state takes part.
+/// Settings, keys and state of the user are not used.
 fn own_environment(environment: &Environment, root: &Path) -> Environment {
     let kept = VARIABLES
         .iter()

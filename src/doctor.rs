@@ -1,11 +1,11 @@
-//! `posse doctor`: what works here, what does not, and the exact next step for each problem.
+//! `posse doctor`: diagnoses this machine and names the next step for each problem.
 //!
-//! Looks and tries; the only things it writes are a temporary file in the state directory, which
-//! it removes, and nothing else. It says where a secret is and never what it is.
+//! The only file it writes is a temporary one in the state directory, which it removes. It reports
+//! where a secret is configured, never its value.
 
 mod confinement;
+mod folders;
 mod online;
-mod place;
 mod providers;
 mod terminal;
 
@@ -18,36 +18,36 @@ use crate::failure::{Exit, Failure, printable};
 
 pub use terminal::Streams;
 
-/// What is looked at.
+/// Input of a diagnosis.
 #[derive(Debug)]
 pub struct Examined<'a> {
-    /// The environment.
+    /// Environment variables.
     pub environment: &'a Environment,
-    /// The working directory, resolved.
+    /// Working directory, resolved.
     pub cwd: &'a std::path::Path,
-    /// Our folders, or why there are none.
+    /// Folders of posse, or the failure to determine them.
     pub dirs: Result<&'a crate::config::Dirs, &'a Failure>,
-    /// What is configured, or everything that is wrong with it.
+    /// Loaded configuration, or all of its errors.
     pub loaded: Result<&'a crate::config::Loaded, &'a [Failure]>,
-    /// What the standard streams are.
+    /// Standard streams of the process.
     pub streams: Streams,
 }
 
-/// How a thing is.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// As it should be.
+    /// Works as expected.
     Good,
-    /// A fact, neither good nor bad.
+    /// Information, neither good nor bad.
     Fact,
-    /// Something is missing; runs work.
+    /// Something is missing, but runs work.
     Warning,
-    /// A run cannot work.
+    /// Runs cannot work.
     Problem,
 }
 
-/// One thing that was looked at.
+/// Result of one check, with an optional fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
     pub(crate) area: &'static str,
@@ -73,7 +73,7 @@ impl Check {
         self
     }
 
-    /// What a failure says, as something that blocks a run.
+    /// Converts a failure into a check that blocks runs.
     pub(crate) fn of(area: &'static str, name: impl Into<String>, failure: &Failure) -> Check {
         let mut detail = format!("{}: {}", failure.code, failure.what);
         if let Some(place) = &failure.place {
@@ -88,14 +88,17 @@ impl Check {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     v: u32,
     ok: bool,
     checks: &'a [Check],
 }
 
-/// Looks at everything and writes what it found. With `online` it also asks the servers that are
-/// configured. Ends well exactly when nothing blocks a run.
+/// Runs all checks and writes a report. With `online` it also queries the configured servers.
+///
+/// Returns [`Exit::Done`] if no check is a problem, else [`Exit::Configuration`].
+///
+/// Errors: `DOC001` if the report cannot be written.
 pub fn run(
     examined: &Examined<'_>,
     online: bool,
@@ -108,12 +111,12 @@ pub fn run(
     if online {
         checks.extend(online::checks(examined)?);
     }
-    checks.extend(place::checks(examined));
+    checks.extend(folders::checks(examined));
     checks.extend(confinement::checks(examined)?);
     checks.extend(terminal::checks(examined.environment, &examined.streams));
     let ok = checks.iter().all(|check| check.status != Status::Problem);
     let written = if as_json {
-        serde_json::to_writer_pretty(&mut *out, &Report { v: 1, ok, checks: &checks })
+        serde_json::to_writer_pretty(&mut *out, &DoctorReport { v: 1, ok, checks: &checks })
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out))
     } else {
@@ -121,7 +124,7 @@ pub fn run(
     };
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("DOC001", Exit::Failed, "the answer cannot be written")
+            Err(Failure::new("DOC001", Exit::Failed, "cannot write the output")
                 .because(error.to_string()))
         }
         _ if ok => Ok(Exit::Done),
@@ -137,12 +140,12 @@ fn configuration(examined: &Examined<'_>) -> Vec<Check> {
             let set = loaded
                 .layers
                 .iter()
-                .filter(|(_, leaf)| leaf.origin != crate::config::Origin::BuiltIn)
+                .filter(|(_, leaf)| leaf.origin != crate::config::SettingOrigin::BuiltIn)
                 .count();
             let detail = match set {
-                0 => "nothing is set; defaults count".to_owned(),
-                1 => "1 setting, no mistakes".to_owned(),
-                many => format!("{many} settings, no mistakes"),
+                0 => "nothing is set; defaults apply".to_owned(),
+                1 => "1 setting, no errors".to_owned(),
+                many => format!("{many} settings, no errors"),
             };
             checks.push(Check::new(AREA, "settings", Status::Good, detail));
             checks.extend(loaded.notices.iter().map(|notice| {
@@ -182,13 +185,13 @@ fn write_text(checks: &[Check], online: bool, color: bool, out: &mut dyn Write) 
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     let (problems, warnings) = (count(Status::Problem), count(Status::Warning));
     let end = match (problems, warnings) {
-        (0, 0) => "nothing is in the way of a run".to_owned(),
-        (0, 1) => "nothing is in the way of a run; 1 warning".to_owned(),
-        (0, many) => format!("nothing is in the way of a run; {many} warnings"),
-        (1, _) => "1 problem is in the way of a run".to_owned(),
-        (many, _) => format!("{many} problems are in the way of a run"),
+        (0, 0) => "no problems; runs can start".to_owned(),
+        (0, 1) => "no problems; runs can start; 1 warning".to_owned(),
+        (0, many) => format!("no problems; runs can start; {many} warnings"),
+        (1, _) => "1 problem prevents a run".to_owned(),
+        (many, _) => format!("{many} problems prevent a run"),
     };
-    let asked = if online { "" } else { "; no server was asked (--online does)" };
+    let asked = if online { "" } else { "; no server was contacted (use --online)" };
     writeln!(out, "\n{end}{asked}")
 }
 

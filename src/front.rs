@@ -1,14 +1,14 @@
-//! Front ends without a full-screen UI: headless, line mode and attach.
+//! Front ends: what a person or a program sees of a session.
 //!
-//! A front end consumes events and sends requests; it makes no decisions. It depends on the kernel
-//! and on no other adapter.
+//! They consume events and send requests; they decide nothing. A front end knows the kernel and
+//! no other adapter.
 
-pub mod again;
+pub mod attached;
 pub mod headless;
-pub mod joined;
 pub mod picker;
 pub mod plain;
 pub mod prompt;
+pub mod resume_hint;
 
 mod driver;
 mod output;

@@ -1,66 +1,66 @@
-//! What the user allowed for longer than a session: kept in the state directory, checked at every
-//! use, and used only if nobody but posse can have written it.
+//! Grants that outlive a session: stored in the state directory, verified at every use, and used
+//! only if no other program can have written them.
 //!
-//! A grant ends after its time by the wall clock; a clock that is set back brings none back. What
-//! is believed and what is not is in `src/sealed.rs`, and in ADR 0009 what that is worth.
+//! A grant expires by the wall clock; setting the clock back does not restore it. Verification is
+//! in `src/signed_store.rs`; ADR 0009 describes its limits.
 
-mod book;
 pub mod commands;
+mod stored_grants;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{BoxError, GrantStore, Now, PortFuture, Standing};
+use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, Now, PortFuture};
 
 use crate::failure::Failure;
 use crate::project::Identity;
-use crate::sealed::{Stamp, Vault};
+use crate::signed_store::{FileStamp, SignedStore};
 
-pub use book::{Book, Kept};
+pub use stored_grants::{Book, StoredGrant};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "grants";
 
-/// What counts for grants that outlive a session.
+/// Settings of stored grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantSettings {
     /// The widest scope that is offered: `Session` keeps nothing.
     pub widest: Scope,
-    /// How long a grant counts.
+    /// Lifetime of a grant.
     pub ttl: Duration,
-    /// What confines commands here: `none`, `reduced` or `full`.
+    /// Sandbox tier here: `none`, `reduced` or `full`.
     pub tier: String,
 }
 
 /// The grants of one session's project, and those of all.
 #[derive(Debug, Clone)]
 pub struct Grants {
-    shared: Arc<Shared>,
+    shared: Arc<GrantsState>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    vault: Vault,
-    /// `None`: the project could not be told, and none of its grants count.
+struct GrantsState {
+    vault: SignedStore,
+    /// `None`: the project could not be identified, and none of its grants is valid.
     project: Option<Identity>,
     settings: GrantSettings,
-    seen: Mutex<Seen>,
+    seen: Mutex<LastRead>,
 }
 
-/// What was read last.
+/// Result of the last read.
 #[derive(Debug)]
-struct Seen {
-    stamp: Option<Stamp>,
+struct LastRead {
+    stamp: Option<FileStamp>,
     /// Empty if the file is not believed.
     book: Book,
     /// Why it is not believed.
     believed: Result<(), String>,
     /// The latest generation that was believed.
     generation: u64,
-    /// When this process began to look, by both clocks.
+    /// Start of observation, by both clocks.
     began: Option<Now>,
-    /// What counts, and until when it stays so.
+    /// Valid grants, and the time until which they stay valid.
     standing: (Arc<[Grant]>, u64),
     /// The alarm that was given last.
     said: Option<String>,
@@ -68,8 +68,8 @@ struct Seen {
 
 impl Grants {
     /// The grants for a session in `project`. Nothing is read yet.
-    pub fn new(vault: Vault, project: Option<Identity>, settings: GrantSettings) -> Grants {
-        let seen = Seen {
+    pub fn new(vault: SignedStore, project: Option<Identity>, settings: GrantSettings) -> Grants {
+        let seen = LastRead {
             stamp: None,
             book: Book::default(),
             believed: Ok(()),
@@ -79,14 +79,14 @@ impl Grants {
             said: None,
         };
         let seen = Mutex::new(seen);
-        Grants { shared: Arc::new(Shared { vault, project, settings, seen }) }
+        Grants { shared: Arc::new(GrantsState { vault, project, settings, seen }) }
     }
 }
 
 impl GrantStore for Grants {
-    fn standing(&self, now: Now) -> Standing {
+    fn standing(&self, now: Now) -> ActiveGrants {
         if self.widest() <= Scope::Session {
-            return Standing::default();
+            return ActiveGrants::default();
         }
         self.shared.standing(now)
     }
@@ -112,8 +112,8 @@ impl GrantStore for Grants {
     }
 }
 
-impl Shared {
-    fn standing(&self, now: Now) -> Standing {
+impl GrantsState {
+    fn standing(&self, now: Now) -> ActiveGrants {
         let mut seen = self.seen();
         let alarm = self.look(&mut seen).err();
         let time = seen.time(now);
@@ -124,11 +124,11 @@ impl Shared {
             (None, Ok(time)) => self.current(&mut seen, time),
             _ => Arc::default(),
         };
-        Standing { grants, alarm: seen.say(alarm) }
+        ActiveGrants { grants, alarm: seen.say(alarm) }
     }
 
     /// Reads the file again if there is another version of it. An error is an alarm.
-    fn look(&self, seen: &mut Seen) -> Result<(), String> {
+    fn look(&self, seen: &mut LastRead) -> Result<(), String> {
         let stamp = self.vault.stamp(FILE);
         if seen.stamp != Some(stamp) {
             seen.standing = (Arc::default(), 0);
@@ -138,7 +138,7 @@ impl Shared {
         seen.believed.clone()
     }
 
-    fn read(&self, seen: &mut Seen) -> Result<(), String> {
+    fn read(&self, seen: &mut LastRead) -> Result<(), String> {
         let opened = self.vault.read(FILE).map_err(|distrust| distrust.line())?;
         seen.stamp = Some(opened.stamp);
         let tampered = |what: &str| {
@@ -164,21 +164,21 @@ impl Shared {
     }
 
     /// The grants that count at `time`.
-    fn current(&self, seen: &mut Seen, time: u64) -> Arc<[Grant]> {
+    fn current(&self, seen: &mut LastRead, time: u64) -> Arc<[Grant]> {
         let (grants, until) = &seen.standing;
         if time < *until {
             return Arc::clone(grants);
         }
         let ttl = self.ttl_ms();
         if seen.book.grants.iter().any(|kept| kept.ends_ms(ttl) <= time) {
-            // What has ended once must not come back with another clock. Where that cannot be
-            // written, it still does not count in this process.
+            // An expired grant must not return with another clock. If the removal cannot be
+            // written, it stays invalid in this process.
             self.prune(time).ok();
             seen.book.grants.retain(|kept| kept.ends_ms(ttl) > time);
         }
         let until = seen.book.grants.iter().map(|kept| kept.ends_ms(ttl)).min();
-        let here = |kept: &&Kept| kept.counts_in(self.project.as_ref());
-        let counts = |kept: &&Kept| here(kept) && kept.counts_within(&self.settings.tier);
+        let here = |kept: &&StoredGrant| kept.counts_in(self.project.as_ref());
+        let counts = |kept: &&StoredGrant| here(kept) && kept.counts_within(&self.settings.tier);
         let grants = seen.book.grants.iter().filter(counts).map(|kept| kept.grant.clone());
         let grants: Arc<[Grant]> =
             grants.filter(|grant| grant.scope <= self.settings.widest).collect();
@@ -200,7 +200,7 @@ impl Shared {
     fn keep(&self, grant: Grant, now: Now) -> Result<(), Failure> {
         let project = match grant.scope {
             Scope::Project => {
-                let unknown = || book::refused("the project's folder cannot be told");
+                let unknown = || stored_grants::refused("cannot determine the project's folder");
                 Some(self.project.clone().ok_or_else(unknown)?)
             }
             _ => None,
@@ -208,18 +208,19 @@ impl Shared {
         let ttl = self.ttl_ms();
         let (began, generation) = {
             let mut seen = self.seen();
-            // What the user has not been told yet is told when it is used next.
-            self.look(&mut seen).map_err(|alarm| book::refused(&alarm))?;
+            // A notice that was not shown yet is shown at the next use.
+            self.look(&mut seen).map_err(|alarm| stored_grants::refused(&alarm))?;
             (*seen.began.get_or_insert(now), seen.generation)
         };
         self.vault.update::<Failure>(FILE, |text| {
             let mut book = Book::read(text)?;
             if book.generation < generation {
-                return Err(book::refused("an older version of it was put in its place"));
+                return Err(stored_grants::refused("an older version of it was put in its place"));
             }
-            let time = book::time(&book, began, now).map_err(|why| book::refused(&why))?;
+            let time = stored_grants::time(&book, began, now)
+                .map_err(|why| stored_grants::refused(&why))?;
             book.grants.retain(|kept| kept.ends_ms(ttl) > time);
-            book.add(Kept::new(grant, project, time, ttl).within(&self.settings.tier))?;
+            book.add(StoredGrant::new(grant, project, time, ttl).within(&self.settings.tier))?;
             Ok(Some(book.changed(time)))
         })?;
         Ok(())
@@ -229,19 +230,19 @@ impl Shared {
         u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, LastRead> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seen {
-    /// What time it is at least, whatever the clock says.
+impl LastRead {
+    /// Lower bound of the current time.
     fn time(&mut self, now: Now) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
-        book::time(&self.book, began, now)
+        stored_grants::time(&self.book, began, now)
     }
 
-    /// Says an alarm once.
+    /// Reports an alarm once.
     fn say(&mut self, alarm: Option<String>) -> Option<String> {
         if alarm == self.said {
             return None;

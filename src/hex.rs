@@ -1,8 +1,8 @@
-//! Hexadecimal encoding of bytes.
+//! Bytes as hex digits.
 
 use std::fmt::Write as _;
 
-/// Two lower-case digits per byte.
+/// Two digits for each byte, lower case.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {

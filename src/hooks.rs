@@ -1,13 +1,13 @@
-//! Hooks: guards of our own, and the user's programs, asked one after the other.
+//! Hooks: built-in guards and programs of the user, run one after the other.
 //!
-//! A guard that crashes says no. A command that cannot answer is a warning, or a no where its
-//! configuration says so. Nothing here can allow what the policy denies.
+//! A guard that crashes denies. A command that fails is a warning, or a denial if configured. No
+//! hook can allow what the policy denies.
 
 mod answer;
 mod command;
 mod guards;
+mod hook_input;
 mod masking;
-mod occasion;
 mod settings;
 
 use std::ffi::OsString;
@@ -32,23 +32,23 @@ use settings::CommandHook;
 
 pub use masking::Masking;
 
-/// How long all hooks at the end of a session may take: somebody waits for the prompt.
+/// Time limit of all hooks at the end of a session, because a person waits for the prompt.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// What hooks are made of.
+/// Settings of all hooks.
 #[derive(Debug)]
 pub struct HookSettings<'a> {
     /// `hooks` of the configuration, as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
     /// For `~/`.
     pub home: Option<&'a Path>,
-    /// Where programs are looked for.
+    /// Search path for programs.
     pub path: OsString,
-    /// Where they run.
+    /// Working directory.
     pub cwd: PathBuf,
     /// The session's own folder.
     pub session_dir: PathBuf,
-    /// What commands are confined to.
+    /// Confinement of commands.
     pub confinement: Confinement,
     /// `none`, `reduced` or `full`.
     pub tier: String,
@@ -56,7 +56,7 @@ pub struct HookSettings<'a> {
     pub watched: Vec<PathBuf>,
 }
 
-/// Every hook of a session. Says everything that is wrong with the configured ones.
+/// All hooks of a session, or all errors in their configuration.
 pub fn hooks(
     settings: HookSettings<'_>,
     sandbox: Arc<Sandbox>,
@@ -70,12 +70,12 @@ pub fn hooks(
     let guards = Guards { policy, cwd: cwd.display().to_string(), tier };
     let count = std::sync::atomic::AtomicU64::new(0);
     let runner = Runner { sandbox, cwd, session_dir, path, confinement, watched, count };
-    Ok(Arc::new(Hooks(Arc::new(Inner { commands, guards, runner }))))
+    Ok(Arc::new(Hooks(Arc::new(HookSet { commands, guards, runner }))))
 }
 
-struct Hooks(Arc<Inner>);
+struct Hooks(Arc<HookSet>);
 
-struct Inner {
+struct HookSet {
     commands: Vec<CommandHook>,
     guards: Guards,
     runner: Runner,
@@ -92,7 +92,7 @@ impl Hook for Hooks {
     }
 }
 
-impl Inner {
+impl HookSet {
     async fn fire(&self, mut occasion: Occasion) -> Vec<HookReport> {
         let begin = Instant::now();
         let event = occasion.moment.event();
@@ -139,7 +139,7 @@ impl Inner {
     }
 }
 
-/// What the next hook sees.
+/// Input of the next hook.
 fn take_over(moment: &mut Moment, says: &HookSays) {
     match (moment, says) {
         (Moment::PreToolUse(used), HookSays::Input(input)) => used.input = input.clone(),

@@ -1,8 +1,8 @@
-//! Images as models get them: checked, small enough, and without what a camera wrote into them.
+//! Images for models: validated, bounded, and without camera metadata.
 //!
-//! The bytes come from anywhere, so they are decoded on a thread of their own, within bounds of
-//! memory and time, one at a time; what is sent is always encoded anew from the pixels. Nothing
-//! of this runs, or takes memory, before there is an image.
+//! The bytes are untrusted, so they are decoded on a thread of their own within limits of memory
+//! and time, one at a time; the result is always encoded again from the pixels. Nothing runs or
+//! allocates before there is an image.
 
 mod format;
 
@@ -26,16 +26,16 @@ use nix::fcntl::OFlag;
 
 use crate::failure::{Exit, Failure};
 
-pub use format::{Format, other};
+pub use format::{ImageFormat, other};
 
-/// How good a JPEG is made, from the first try to the last.
+/// JPEG qualities, in order of attempts.
 const QUALITIES: [u8; 3] = [85, 70, 50];
-/// How often an image that is still too large is halved.
+/// Maximum number of halvings of an image that is too large.
 const HALVINGS_MAX: u32 = 4;
-/// How long an image waits for those before it.
+/// Maximum wait for earlier images.
 const TURN_MAX: Duration = Duration::from_secs(20);
 
-/// What an image may cost.
+/// Limits of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageLimits {
     /// Bytes of the file.
@@ -46,7 +46,7 @@ pub struct ImageLimits {
     pub sent_bytes_max: usize,
     /// Bytes that decoding may take.
     pub memory_bytes_max: u64,
-    /// How long it may take.
+    /// Time limit.
     pub time_max: Duration,
 }
 
@@ -65,17 +65,17 @@ impl Default for ImageLimits {
 /// An image that can be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedImage {
-    /// What it was.
-    pub format: Format,
+    /// Original format.
+    pub format: ImageFormat,
     /// Pixels it had: width and height.
     pub original: (u32, u32),
     /// Pixels it has now.
     pub size: (u32, u32),
-    /// Whether it had more pictures than the first, which is all that is left.
+    /// True if it had further pictures; only the first is kept.
     pub animated: bool,
-    /// What `bytes` are: `image/png` or `image/jpeg`.
+    /// Type of `bytes`: `image/png` or `image/jpeg`.
     pub mime: &'static str,
-    /// The image, encoded anew.
+    /// The encoded image.
     pub bytes: Vec<u8>,
 }
 
@@ -130,11 +130,10 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     from_bytes(bytes, limits).map_err(|failure| failure.at(place))
 }
 
-/// Makes the image in `bytes` fit to be sent. Blocks, for not much longer than `limits` allow.
+/// Converts the image in `bytes` for sending. Blocks, not much longer than `limits` allow.
 ///
-/// Fails with `IMG002` if it is too large, `IMG003` if it is none of the known formats, `IMG004`
-/// if it is damaged, `IMG005` if decoding would take too much memory or time, and `IMG006` if
-/// it cannot be made small enough.
+/// Errors: `IMG002` too large, `IMG003` unknown format, `IMG004` damaged, `IMG005` decoding exceeds
+/// memory or time limits, `IMG006` cannot be made small enough.
 pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     if bytes.len() as u64 > limits.file_bytes_max {
         return Err(too_large(bytes.len() as u64, limits));
@@ -142,22 +141,22 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
     if bytes.is_empty() {
         return Err(wrong("IMG004", "the image is empty (0 bytes)").fix("save it again"));
     }
-    let Some(format) = Format::of(&bytes) else {
+    let Some(format) = ImageFormat::of(&bytes) else {
         let what = match other(&bytes) {
             Some(other) => format!("{other} cannot be shown"),
             None => "the file is no PNG, JPEG, GIF or WebP image".to_owned(),
         };
         return Err(wrong("IMG003", what).fix("convert it to PNG"));
     };
-    if format == Format::Jpeg && !format::jpeg_ends(&bytes) {
+    if format == ImageFormat::Jpeg && !format::jpeg_ends(&bytes) {
         return Err(damaged("it ends before its last line"));
     }
     let limits = *limits;
     bounded(limits, move |deadline| convert(&bytes, format, limits, deadline))
 }
 
-/// Does `work` on a thread of its own, after whatever is at work already, and gives up waiting
-/// when its time is over. The thread then ends by itself: its memory is bounded too.
+/// Runs `work` on a thread of its own after earlier work, with a time limit. After a timeout the
+/// thread ends by itself: its memory is bounded as well.
 fn bounded(
     limits: ImageLimits,
     work: impl FnOnce(Instant) -> Result<LoadedImage, Failure> + Send + 'static,
@@ -167,7 +166,7 @@ fn bounded(
     let (done_tx, done) = sync_channel(1);
     let spawned = thread::Builder::new().name("image".to_owned()).spawn(move || {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has given up hears nothing of it.
+        // After a timeout the result is dropped.
         if begun_tx.send(()).is_ok() {
             drop(done_tx.send(work(Instant::now() + limits.time_max)));
         }
@@ -189,7 +188,7 @@ fn bounded(
 /// Decodes, turns upright, makes smaller, encodes.
 fn convert(
     bytes: &[u8],
-    format: Format,
+    format: ImageFormat,
     limits: ImageLimits,
     deadline: Instant,
 ) -> Result<LoadedImage, Failure> {
@@ -216,7 +215,7 @@ fn convert(
 /// The pixels, upright, with eight bits for each colour.
 fn decode(
     bytes: &[u8],
-    format: Format,
+    format: ImageFormat,
     limits: &ImageLimits,
     deadline: Instant,
 ) -> Result<DynamicImage, Failure> {
@@ -227,7 +226,7 @@ fn decode(
     reader.limits(bounds.clone());
     let mut decoder = reader.into_decoder().map_err(|error| undecodable(error, deadline))?;
     let (width, height) = decoder.dimensions();
-    // Four bytes are what a pixel takes once it is decoded, whatever it took in the file.
+    // A decoded pixel takes four bytes, independent of the file.
     let pixels_max = limits.memory_bytes_max / 4;
     if u64::from(width) * u64::from(height) > pixels_max {
         return Err(wrong(
@@ -255,12 +254,12 @@ fn decode(
 /// if that is small enough.
 fn encode(
     picture: &DynamicImage,
-    format: Format,
+    format: ImageFormat,
     sent_bytes_max: usize,
 ) -> Result<Option<(&'static str, Vec<u8>)>, Failure> {
     let fits = |bytes: &Vec<u8>| bytes.len().div_ceil(3) * 4 <= sent_bytes_max;
     let failed = |error: ImageError| damaged(&error.to_string());
-    if format != Format::Jpeg {
+    if format != ImageFormat::Jpeg {
         let mut bytes = Vec::new();
         picture.write_with_encoder(PngEncoder::new(&mut bytes)).map_err(failed)?;
         if fits(&bytes) {
@@ -324,7 +323,7 @@ fn undecodable(error: ImageError, deadline: Instant) -> Failure {
 }
 
 fn damaged(why: &str) -> Failure {
-    // A decoder may quote what it read.
+    // A decoder may quote its input.
     let why: String = why.chars().take(200).collect();
     wrong("IMG004", format!("the image is damaged: {why}")).fix("save it again")
 }

@@ -1,8 +1,8 @@
-//! Where sessions are kept: `session.jsonl` with its hash chain, segments and repair, and what
-//! `posse sessions` shows of it.
+//! Session storage: `session.jsonl` with its hash chain, segments and repair, and the output of
+//! `posse sessions`.
 //!
-//! The journal is the truth. The one thing beside it that says what is in it, the checkpoint, is
-//! believed only where the hash chain proves that it belongs there.
+//! The journal is the source of truth. The checkpoint is a cache, used only if the hash chain
+//! proves that it belongs to the journal.
 
 pub mod commands;
 pub mod cost;
@@ -12,15 +12,15 @@ pub mod remove;
 pub mod state;
 
 mod checkpoint;
+mod damaged_tail;
 mod format;
 mod lock;
 mod memory;
 mod read;
-mod remains;
-mod salvage;
+mod recovery;
 mod scan;
 mod segments;
-mod standing;
+mod session_state;
 mod steps;
 mod store;
 mod summary;
@@ -29,14 +29,14 @@ mod verify;
 mod walk;
 mod writer;
 
-/// The socket in the folder of a session that others can join.
+/// File name of the attach socket in the folder of a session.
 pub const SOCKET: &str = "attach.sock";
 
 pub use lock::stopped_owner;
 pub use memory::MemoryJournal;
 pub use read::{replayed, until, whole_session};
 pub use scan::Damage;
-pub use standing::{SessionState, has_begun, last_change, owner};
+pub use session_state::{SessionState, has_begun, last_change, owner};
 pub use state::{StateDir, new_session_id};
 pub use store::{FileJournal, Folded};
 pub use summary::SessionSummary;

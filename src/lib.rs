@@ -1,7 +1,7 @@
-//! posse, a local coding-agent runtime: everything that touches the world.
+//! posse, a local coding-agent runtime: adapters and front ends.
 //!
-//! The kernel (`posse-actors`) decides; the modules here are its adapters. Siblings do not use
-//! one another, except that tools may use `sandbox`; [`wiring`] knows them all.
+//! The kernel (`posse-actors`) decides; the modules here are its adapters. Siblings do not use one
+//! another, except that tools may use `sandbox`; [`wiring`] connects them.
 
 pub mod failure;
 mod hex;
@@ -21,17 +21,17 @@ pub mod project;
 pub mod protected;
 pub mod provider;
 pub mod sandbox;
-pub mod sealed;
 pub mod secrets;
+pub mod signed_store;
 pub mod tools;
 pub mod trust;
 
 pub mod demo;
 pub mod doctor;
 pub mod front;
+pub mod frontend;
 pub mod lists;
 pub mod packaging;
 pub mod replaying;
-pub mod talk;
 pub mod tui;
 pub mod wiring;

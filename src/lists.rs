@@ -1,4 +1,4 @@
-//! `posse agents`, `posse tools` and `posse skills`: what there is, who brought it, and what it can touch.
+//! `posse agents`, `posse tools` and `posse skills`: lists with sources and authority.
 
 use std::io::{self, Write};
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::agents::{Agent, Cost, Instruction, Instructions, Skill, Skills, ToolSelection};
 use crate::failure::{Exit, Failure, printable};
 
-/// Who serves an agent, as it is configured. `None`: as the session is served.
+/// Configured model of an agent. `None`: the session's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Serving {
     /// The provider profile.
     pub profile: Option<String>,
     /// The model.
     pub model: Option<String>,
-    /// How much it thinks.
+    /// Reasoning effort.
     pub thinking: Option<Thinking>,
 }
 
@@ -30,8 +30,7 @@ impl Serving {
     }
 }
 
-/// Lists agents; `default` is the one that works when nobody names another, `serving` says who
-/// serves each.
+/// Lists agents; `default` is the default agent, `serving` the model of each.
 pub fn agents(
     agents: &[Agent],
     default: &str,
@@ -173,7 +172,7 @@ pub fn skills(skills: &Skills, as_json: bool, out: &mut dyn Write) -> Result<Exi
     ended(written, out)
 }
 
-/// Shows one skill, with what a model gets to read.
+/// Shows one skill with the text for the model.
 pub fn skill(skill: &Skill, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let written = if as_json {
         let mut shown = skill_json(skill);
@@ -219,7 +218,7 @@ fn skill_json(skill: &Skill) -> Value {
     })
 }
 
-/// Hidden agents are nobody's business.
+/// Hidden agents are omitted.
 fn shown(agents: &[Agent]) -> impl Iterator<Item = &Agent> {
     agents.iter().filter(|agent| !agent.hidden)
 }
@@ -260,7 +259,7 @@ fn touches(effect: SideEffect) -> &'static str {
     }
 }
 
-/// What comes before the first full stop.
+/// Text before the first full stop.
 fn first_sentence(text: &str) -> &str {
     let end = text.find(". ").map_or(text.len(), |at| at + 1);
     text[..end].trim_end_matches('.')

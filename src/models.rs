@@ -1,13 +1,13 @@
-//! What is known of models: limits, prices, abilities. Data for choosing and for counting, never
-//! a reason to refuse: a model that nobody has heard of is as good as any.
+//! Model catalogue: limits, prices and capabilities. Used for selection and counting; an unknown
+//! model is never rejected.
 //!
-//! A snapshot is built in; what the user's configuration says about a model comes first.
+//! A snapshot is built in; the user's configuration overrides it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use posse_actors::ledger::Rates;
+use posse_actors::ledger::TokenRates;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -17,7 +17,7 @@ use crate::hex::hex;
 
 const SNAPSHOT: &str = include_str!("models/snapshot.json");
 
-/// What is known of one model.
+/// Known data of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Model {
@@ -25,13 +25,13 @@ pub struct Model {
     pub provider: Option<String>,
     /// Its name there.
     pub model: String,
-    /// What is known of it.
+    /// The data.
     #[serde(flatten)]
     pub facts: Facts,
-    /// Whether the configuration has a say in it.
+    /// True if the configuration contributes to it.
     #[serde(default)]
     pub configured: bool,
-    /// Whether it has a say in the prices.
+    /// True if the configuration contributes to the prices.
     #[serde(skip)]
     pub own_prices: bool,
 }
@@ -52,11 +52,11 @@ pub struct Facts {
     pub cache_write_price: Option<u64>,
     /// Micro-USD for a million tokens written.
     pub output_price: Option<u64>,
-    /// Whether it sees images.
+    /// True if it accepts images.
     pub vision: Option<bool>,
-    /// Whether it calls tools.
+    /// True if it calls tools.
     pub tools: Option<bool>,
-    /// Whether it thinks before it answers.
+    /// True if it supports reasoning.
     pub reasoning: Option<bool>,
 }
 
@@ -67,21 +67,21 @@ struct Snapshot {
     models: Vec<Model>,
 }
 
-/// Parsed when somebody asks, and not at start.
+/// Parsed on first use, not at start.
 static BUILT_IN: LazyLock<Snapshot> =
     LazyLock::new(|| serde_json::from_str(SNAPSHOT).unwrap_or_default());
 
-/// What is known of a model without any configuration.
+/// Data of a model without configuration.
 pub fn find(provider: &str, model: &str) -> Option<Model> {
     Catalog::default().find(provider, model)
 }
 
-/// When the built-in figures were looked up.
+/// Date of the built-in data.
 pub fn dated() -> &'static str {
     &BUILT_IN.dated
 }
 
-/// The built-in models with what the user's configuration says about them.
+/// Built-in models with the user's configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     own: BTreeMap<String, Facts>,
@@ -98,8 +98,7 @@ impl Catalog {
         Catalog { own: own.iter().map(facts).collect() }
     }
 
-    /// What is known of a model. A date at the end of its name is looked through, so that
-    /// `gpt-5.1-2025-11-13` is `gpt-5.1`.
+    /// Data of a model. A date suffix is ignored: `gpt-5.1-2025-11-13` is `gpt-5.1`.
     pub fn find(&self, provider: &str, model: &str) -> Option<Model> {
         let named = |name: &str| {
             let fits =
@@ -182,9 +181,9 @@ impl Facts {
     }
 }
 
-/// What a model's tokens cost, if both prices are known, and which table says so: the date of the
-/// snapshot, or a hash of the prices if the configuration has a say in them.
-pub fn rates(model: &Model) -> Option<Rates> {
+/// Pricing of a model, if both prices are known, with its source: the date of the snapshot, or a
+/// hash of configured prices.
+pub fn rates(model: &Model) -> Option<TokenRates> {
     let Facts { input_price, output_price, cached_input_price, cache_write_price, .. } =
         model.facts;
     let (input, output) = (input_price?, output_price?);
@@ -196,7 +195,7 @@ pub fn rates(model: &Model) -> Option<Rates> {
     } else {
         dated().to_owned()
     };
-    Some(Rates { input, output, cached_input, cache_write, version })
+    Some(TokenRates { input, output, cached_input, cache_write, version })
 }
 
 /// The models as a table for people, or as JSON.

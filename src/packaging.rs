@@ -1,5 +1,4 @@
-//! What packages bring along: completions for shells, and manual pages. Both are made of the
-//! command line itself, so they cannot say anything else.
+//! Shell completions and manual pages for packages, generated from the command line definition.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,13 +1,13 @@
-//! The rules of what may run: a pure function of a call and its situation.
+//! Permission policy: a pure function of a call and its situation.
 //!
-//! The order is fixed: hard deny, global deny, agent deny, protected places, grants, rules, and
-//! then the question. Nothing a later step says can undo an earlier one, so a secret stays denied
-//! whatever was granted. Nothing here reads a file or asks anybody.
+//! The order is fixed: hard deny, global deny, agent deny, protected places, grants, rules,
+//! permission request. A later step never overrides an earlier one, so a secret stays denied for
+//! any grant. The policy reads no file and asks no person.
 
 mod agents;
 mod check;
 mod commands;
-mod places;
+mod paths;
 mod relocated;
 mod rules;
 mod shell;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
-    Action, Asking, Confinement, Operation, Policy, Question, Situation, Verdict,
+    Action, Asking, Confinement, Operation, PermissionQuestion, Policy, Situation, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::secrets::is_secret;
 
 use agents::AgentRules;
 use commands::{is_command, secret_word};
-use rules::{Decision, Rule};
+use rules::{Rule, RuleDecision};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
 pub use crate::protected::is_protected;
@@ -33,16 +33,16 @@ pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
 pub use relocated::Relocated;
 
-/// What is wrong with the user's rules, each on its own.
+/// Errors in the user's rules.
 pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()
 }
 
-/// Stands for a home folder that is not known.
+/// Replaces an unknown home folder.
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
-/// Tools that only look, at other agents and at skills, too; or that change nothing but what was
-/// permitted: a job is the asker's own.
+/// Read-only tools, including those that query subagents and skills, and those that change only
+/// what was permitted before: a job belongs to its agent.
 const READ_TOOLS: [&str; 10] = [
     "read_file",
     "grep",
@@ -59,7 +59,7 @@ const WRITE_TOOLS: [&str; 4] = ["write_file", "edit_file", "multi_edit", MERGE];
 /// Takes over what another agent has changed: an edit of all these files.
 const MERGE: &str = "agent_merge";
 
-/// What the policy is made of.
+/// Settings of the policy.
 #[derive(Debug, Clone, Default)]
 pub struct PolicySettings {
     /// Absolute, resolved roots of the workspace.
@@ -67,42 +67,42 @@ pub struct PolicySettings {
     /// `sandbox.mode`.
     pub sandbox: SandboxMode,
     /// `sandbox.network`.
-    pub network: Network,
+    pub network: NetworkMode,
     /// `permissions` of the configuration, as JSON: the user's, then those of a trusted project,
     /// which only deny or ask.
     pub rules: Vec<Value>,
-    /// How many of the last of `rules` are the project's.
+    /// Number of rules at the end of `rules` that come from the project.
     pub project_rules: usize,
     /// `sandbox.readSecrets`: absolute paths that may be read although they look like secrets.
     pub readable_secrets: Vec<String>,
     /// Absolute, resolved paths of our own configuration, state and cache, closed to file tools.
     pub own_dirs: Vec<String>,
-    /// Agents that may only read, such as `plan`, and with them whoever works for them.
+    /// Read-only agents, such as `plan`. Agents that work for them are read-only as well.
     pub read_only_agents: Vec<String>,
-    /// What agents say of themselves.
+    /// Policies of agents.
     pub agents: Vec<AgentPolicy>,
-    /// Whether starting an agent is asked for: `allow`, `ask` or `deny`, by its name. Whoever is not
-    /// here is not started.
+    /// Decision about starting each agent by name: `allow`, `ask` or `deny`. Other agents cannot be
+    /// started.
     pub invocations: BTreeMap<String, String>,
-    /// Whether agents may call others: then one person answers for all of them, and what an agent
-    /// denies itself is asked.
+    /// True if delegation is enabled: then one person answers for all agents, and a denial by an
+    /// agent's own default becomes a request.
     pub multi_agent: bool,
     /// The home folder; without one, `~` is read as some user's.
     pub home: Option<String>,
-    /// Whether `--sandbox off` was given on the command line, which alone lets `--yes` answer for
-    /// commands that nothing confines.
+    /// True if `--sandbox off` was given on the command line; only then `--yes` answers for
+    /// unconfined commands.
     pub sandbox_off_given: bool,
-    /// Whether secret files of the workspace can be read by commands, as where single files cannot
-    /// be hidden.
+    /// True if commands can read secret files of the workspace, because the sandbox cannot hide
+    /// single files.
     pub secrets_in_reach: bool,
-    /// Where the agent works that this is for, if that is a copy of the workspace.
+    /// Copy of the workspace that this policy is for, if any.
     pub relocated: Option<Relocated>,
 }
 
-/// What commands are confined to.
+/// Confinement of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SandboxMode {
-    /// Nothing.
+    /// None.
     Off,
     /// Reading; file tools do not write either.
     ReadOnly,
@@ -129,9 +129,9 @@ impl SandboxMode {
     }
 }
 
-/// Whether commands reach the network.
+/// Network access of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkMode {
     /// Only while a human is there to be asked.
     #[default]
     WithHuman,
@@ -141,13 +141,13 @@ pub enum Network {
     Inherit,
 }
 
-impl Network {
-    /// What `auto`, `deny` and `inherit` mean.
-    pub fn named(name: &str) -> Option<Network> {
+impl NetworkMode {
+    /// Parses `auto`, `deny` and `inherit`.
+    pub fn named(name: &str) -> Option<NetworkMode> {
         match name {
-            "auto" => Some(Network::WithHuman),
-            "deny" => Some(Network::Deny),
-            "inherit" => Some(Network::Inherit),
+            "auto" => Some(NetworkMode::WithHuman),
+            "deny" => Some(NetworkMode::Deny),
+            "inherit" => Some(NetworkMode::Inherit),
             _ => None,
         }
     }
@@ -158,7 +158,7 @@ impl Network {
 pub struct RulePolicy {
     roots: Vec<String>,
     sandbox: SandboxMode,
-    network: Network,
+    network: NetworkMode,
     rules: Vec<Rule>,
     readable_secrets: Vec<String>,
     own_dirs: Vec<String>,
@@ -173,7 +173,7 @@ pub struct RulePolicy {
 }
 
 /// An action and what its parts were recognised as.
-struct Case<'a> {
+struct JudgedAction<'a> {
     action: &'a Action,
     situation: &'a Situation<'a>,
     scripts: Vec<Judged>,
@@ -225,7 +225,7 @@ impl RulePolicy {
                 Operation::Read { .. } | Operation::Write { .. } | Operation::Invoke { .. } => None,
             })
             .collect();
-        let case = Case { action, situation, scripts };
+        let case = JudgedAction { action, situation, scripts };
         self.hard_deny(&case)
             .or_else(|| self.global_deny(&case))
             .or_else(|| self.agent_deny(&case))
@@ -240,14 +240,14 @@ impl RulePolicy {
 }
 
 impl RulePolicy {
-    fn hard_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn hard_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         for operation in &case.action.operations {
             match operation {
                 Operation::Read { path, .. } | Operation::Write { path, .. } => {
-                    if !self.roots.iter().any(|root| places::is_below(path, root)) {
+                    if !self.roots.iter().any(|root| paths::is_below(path, root)) {
                         return Some(deny("hard-deny: workspace", "it is outside the workspace"));
                     }
-                    if self.own_dirs.iter().any(|own| places::is_below(path, own)) {
+                    if self.own_dirs.iter().any(|own| paths::is_below(path, own)) {
                         return Some(deny(
                             "hard-deny: own",
                             "it belongs to posse itself, whose configuration and records no tool \
@@ -267,7 +267,7 @@ impl RulePolicy {
             .map(|danger| deny(&format!("hard-deny: {}", danger.rule), danger.reason))
     }
 
-    fn global_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn global_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         for operation in &case.action.operations {
             let (path, relative, reads) = match operation {
                 Operation::Read { path, relative, .. } => (path, relative, true),
@@ -292,10 +292,10 @@ impl RulePolicy {
         Some(deny(&format!("permissions: {}", rule.text), rule.why_denied()))
     }
 
-    fn agent_deny(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn agent_deny(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let agent = case.situation.agent;
         let operations = &case.action.operations;
-        // Nobody can do through another what it may not do itself.
+        // A read-only agent must not gain rights through another agent.
         let reader = |name: &&str| self.read_only_agents.iter().any(|reader| reader == name);
         if let Some(reader) = agent.split('/').find(reader)
             && !is_read(case.action)
@@ -308,7 +308,7 @@ impl RulePolicy {
             return Some(denied);
         }
         let vendored = operations.iter().any(|operation| match operation {
-            Operation::Write { relative, .. } => places::is_vendored(relative),
+            Operation::Write { relative, .. } => paths::is_vendored(relative),
             Operation::Read { .. } | Operation::Execute { .. } | Operation::Invoke { .. } => false,
         });
         vendored.then(|| deny(
@@ -317,10 +317,10 @@ impl RulePolicy {
         ))
     }
 
-    /// What neither a grant, nor a rule, nor `--yes` answers.
-    fn ask_each_time(&self, case: &Case<'_>) -> Option<Verdict> {
+    /// Actions that neither grants, nor rules, nor `--yes` answer.
+    fn ask_each_time(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let reason = lifted(case.action).or_else(|| RulePolicy::asked_each_time(case))?;
-        Some(Verdict::Ask(Question {
+        Some(Verdict::Ask(PermissionQuestion {
             reason,
             scopes: vec![Scope::Once],
             grant: None,
@@ -330,7 +330,7 @@ impl RulePolicy {
         }))
     }
 
-    fn asked_each_time(case: &Case<'_>) -> Option<String> {
+    fn asked_each_time(case: &JudgedAction<'_>) -> Option<String> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
             Operation::Write { relative, .. } => is_protected(relative).then(|| {
                 format!("{relative} decides what runs or steers later; it is asked about each time")
@@ -349,7 +349,7 @@ impl RulePolicy {
             let mut written = case.scripts.iter().flat_map(|script| &script.findings.written);
             let planted = written.find(|path| is_protected(path))?;
             let planted = printable(planted);
-            // A yes lets the command run, and not what it makes there stay.
+            // A yes lets the command run, but its change is reverted.
             let undone = match case.situation.tier {
                 "none" => "",
                 _ => {
@@ -363,12 +363,12 @@ impl RulePolicy {
         })
     }
 
-    fn granted(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn granted(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let operations = &case.action.operations;
         let covered =
             |operation: &Operation| match operation {
                 Operation::Write { path, .. } => case.situation.grants.iter().any(|grant| {
-                    grant.operation == "write" && places::is_below(path, &grant.target)
+                    grant.operation == "write" && paths::is_below(path, &grant.target)
                 }),
                 Operation::Read { .. } => true,
                 Operation::Execute { .. } | Operation::Invoke { .. } => false,
@@ -384,7 +384,7 @@ impl RulePolicy {
     }
 
     /// Commands of which every part is granted or allowed by a rule.
-    fn commanded(&self, case: &Case<'_>) -> Option<Verdict> {
+    fn commanded(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let commands = case.action.operations.iter().all(is_command);
         let covered = !case.scripts.is_empty()
             && commands
@@ -395,18 +395,18 @@ impl RulePolicy {
     }
 
     /// The most specific of the user's rules; of two equals, the one that asks.
-    fn ruled(&self, case: &Case<'_>) -> Option<Verdict> {
-        let own = self.own_rules(case).filter(|rule| rule.decision != Decision::Deny);
+    fn ruled(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
+        let own = self.own_rules(case).filter(|rule| rule.decision != RuleDecision::Deny);
         let rule = self
             .rules
             .iter()
             .chain(own)
             .filter(|rule| rule.applies(case.action, &case.scripts))
-            .filter(|rule| rule.decision != Decision::Allow || self.may_allow(case))
-            .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask))?;
+            .filter(|rule| rule.decision != RuleDecision::Allow || self.may_allow(case))
+            .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask))?;
         match rule.decision {
-            Decision::Allow => Some(Verdict::Allow(self.confinement(case.situation))),
-            Decision::Ask | Decision::Deny => {
+            RuleDecision::Allow => Some(Verdict::Allow(self.confinement(case.situation))),
+            RuleDecision::Ask | RuleDecision::Deny => {
                 let mut verdict = self.ask(case, rule.why());
                 // The user wants to be asked: a rule against their own is nothing to suggest.
                 if let Verdict::Ask(question) = &mut verdict {
@@ -417,15 +417,15 @@ impl RulePolicy {
         }
     }
 
-    /// Whether a rule without a prefix may allow the call: commands have to be understood, and
-    /// something has to confine them.
-    fn may_allow(&self, case: &Case<'_>) -> bool {
+    /// True if a rule without a prefix may allow the call: commands must be understood and
+    /// confined.
+    fn may_allow(&self, case: &JudgedAction<'_>) -> bool {
         case.scripts.is_empty()
             || (self.allows_commands(case.situation).is_ok()
                 && case.scripts.iter().all(|script| !script.doubtful))
     }
 
-    fn built_in(&self, case: &Case<'_>) -> Verdict {
+    fn built_in(&self, case: &JudgedAction<'_>) -> Verdict {
         let tool = case.action.tool.as_str();
         if is_read(case.action) {
             return Verdict::Allow(Confinement {
@@ -442,12 +442,12 @@ impl RulePolicy {
         self.ask(case, reason)
     }
 
-    fn ask(&self, case: &Case<'_>, reason: String) -> Verdict {
+    fn ask(&self, case: &JudgedAction<'_>, reason: String) -> Verdict {
         if !case.scripts.is_empty() {
             let question = self.command_question(case);
             let known = if reason == COMMANDS { question.reason } else { reason };
             let rule = RulePolicy::rule_for(case);
-            return Verdict::Ask(Question { reason: known, rule, ..question });
+            return Verdict::Ask(PermissionQuestion { reason: known, rule, ..question });
         }
         let grant = grant_for(case.action);
         let reason = match &grant {
@@ -462,7 +462,7 @@ impl RulePolicy {
         if grant.is_some() {
             scopes.extend([Scope::Session, Scope::Project]);
         }
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason,
             scopes,
             grant,
@@ -474,7 +474,7 @@ impl RulePolicy {
 
     /// The narrowest rule that would have allowed the call, for the user's configuration. None where
     /// a rule cannot say it, or would open more than calls like this one.
-    fn rule_for(case: &Case<'_>) -> Option<String> {
+    fn rule_for(case: &JudgedAction<'_>) -> Option<String> {
         let matching = match (case.action.operations.as_slice(), case.scripts.as_slice()) {
             // The whole path: the rule counts in other projects as well.
             ([Operation::Write { path, .. }], []) => {
@@ -492,7 +492,7 @@ impl RulePolicy {
         Some(rule.to_string())
     }
 
-    /// Where a grant counts, in words: short below the working directory.
+    /// Scope of a grant in words: relative to the working directory if possible.
     fn shown(&self, target: &str) -> String {
         let cwd = self.roots.first().map_or("", |root| root.trim_end_matches('/'));
         match target.strip_prefix(cwd) {
@@ -508,15 +508,15 @@ impl RulePolicy {
             profile: self.sandbox.name().into(),
             writable_roots: if writable { self.roots.clone() } else { Vec::new() },
             network: match self.network {
-                Network::WithHuman => situation.asking == Asking::Human,
-                Network::Deny => false,
-                Network::Inherit => true,
+                NetworkMode::WithHuman => situation.asking == Asking::Human,
+                NetworkMode::Deny => false,
+                NetworkMode::Inherit => true,
             },
         }
     }
 }
 
-/// Why a command is asked about that would not be held everywhere, whatever it is.
+/// Reason for asking about a command with exemptions or an incomplete survey.
 fn lifted(action: &Action) -> Option<String> {
     let is_command = action.operations.iter().any(is_command);
     let mut unprotected = Vec::new();
@@ -550,7 +550,7 @@ fn deny(rule: &str, reason: &str) -> Verdict {
     Verdict::Deny { reason: reason.to_owned(), rule: rule.to_owned() }
 }
 
-/// Whether it only reads. A tool that changes files only reads where it can but say why its
+/// True if the action only reads. A write tool only reads if it can do no more than report why its
 /// change does not fit.
 fn is_read(action: &Action) -> bool {
     let tool = action.tool.as_str();

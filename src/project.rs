@@ -1,9 +1,9 @@
-//! Which project a folder belongs to, in a way that nothing inside the project decides.
+//! Identity of the project of a folder, independent of anything inside the project.
 //!
 //! A project is the real path of its root with the device and inode of that folder: a path alone
-//! can be given to another folder. A worktree belongs to the project of its main repository only
-//! if that repository's own list of worktrees names it; what the worktree says is no more than
-//! the hint where to look.
+//! can be reused for another folder. A worktree belongs to the project of its main repository only
+//! if that repository's own list of worktrees names it; the worktree's own pointer is only a hint
+//! where to look.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -42,8 +42,8 @@ pub fn root_of(cwd: &Path) -> PathBuf {
     cwd.ancestors().find(has_git).unwrap_or(cwd).to_owned()
 }
 
-/// The project whose permissions count in `root`: its own, or that of the repository which says
-/// that this is one of its worktrees.
+/// Project whose grants apply in `root`: its own, or that of the repository that lists this folder
+/// as its worktree.
 pub fn shared_identity(root: &Path) -> io::Result<Identity> {
     match main_repository(root) {
         Some(main) => Identity::of(&main),
@@ -51,7 +51,7 @@ pub fn shared_identity(root: &Path) -> io::Result<Identity> {
     }
 }
 
-/// The repository that `root` is a worktree of, if that repository says so itself.
+/// Repository that lists `root` as its worktree, if any.
 pub fn main_repository(root: &Path) -> Option<PathBuf> {
     let root = root.canonicalize().ok()?;
     let pointer = root.join(".git");
@@ -71,11 +71,11 @@ pub fn main_repository(root: &Path) -> Option<PathBuf> {
     let back = entry.join(back.trim_end_matches(['\n', '\r']));
     let names_it = back.file_name() == Some(".git".as_ref())
         && back.parent().and_then(|folder| folder.canonicalize().ok()) == Some(root.clone());
-    // A repository inside its own worktree would be written by whoever wrote that.
+    // A repository inside its own worktree could be written from there.
     (names_it && !main.starts_with(&root)).then(|| main.to_owned())
 }
 
-/// Whether nobody but us and root can have put something there.
+/// True if only this user and root can have written it.
 fn is_ours(found: &fs::Metadata) -> bool {
     let us = nix::unistd::geteuid().as_raw();
     found.is_dir() && (found.uid() == us || found.uid() == 0) && found.mode() & 0o002 == 0

@@ -1,34 +1,34 @@
-//! Table of protected file names: files that configure or trigger later code execution or steer
-//! agents. Used by the permission policy, which judges the paths of a call, and by the sandbox,
-//! which protects them from commands.
+//! Table of protected file names: files that configure or trigger later code execution, or instruct
+//! agents (git, shells, editors, agents, CI). Used by the policy, which judges calls, and by the
+//! sandbox, which guards commands.
 //!
-//! A name is listed if a program acts on it automatically: git, a shell, an editor, an agent, a
-//! pipeline. A file that a user has to invoke, such as a makefile or a build script, is ordinary
-//! work and not listed. Neither is `.gitattributes`: it can only select what the protected git
-//! configuration defines.
+//! A name is included if a program acts on it without being told to: git, a shell, an editor, an
+//! agent, a pipeline. Files that have to be invoked, such as makefiles and build scripts, are
+//! ordinary work. `.gitattributes` is not included: it can only select settings of the git
+//! configuration, which is protected.
 
 use std::borrow::Cow;
 
-/// Reason why a name is protected.
+/// Why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Controls git. In a `.git` folder only some names do.
     Git,
     /// Gives an agent authority: trust, permissions, servers, hooks.
     Authority,
-    /// Read by agents as instructions.
+    /// Agents read it as instructions.
     Instructions,
-    /// Read by a shell, a debugger or a session at start.
+    /// A shell, a debugger or a session reads it when it starts.
     Start,
-    /// Executed by an editor.
+    /// An editor runs its content.
     Editor,
-    /// Executed by hooks and pipelines, or by tools and package managers that a folder configures.
+    /// Hooks and pipelines run its content, as do tools and package managers configured per folder.
     Pipeline,
 }
 
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
-/// Names in lower case, sorted.
+/// Names in small letters, in order.
 const NAMES: [(&str, Class); 128] = [
     (".agent", Authority),
     (".agents", Authority),
@@ -160,7 +160,7 @@ const NAMES: [(&str, Class); 128] = [
     ("warp.md", Instructions),
 ];
 
-/// Names protected in one folder only.
+/// Names that are protected in one folder only.
 const PAIRS: [(&str, &str, Class); 17] = [
     (".cargo", "config", Pipeline),
     (".cargo", "config.toml", Pipeline),
@@ -181,10 +181,11 @@ const PAIRS: [(&str, &str, Class); 17] = [
     ("fish", "config.fish", Start),
 ];
 
-/// Suffixes of files that an editor executes when it opens them.
+/// Endings of files that an editor acts on when it opens them.
 const ENDINGS: [(&str, Class); 2] = [(".code-workspace", Editor), (".sublime-project", Editor)];
 
-/// Folders that package managers fill: names for agents and editors have no effect there.
+/// Folders that package managers fill: what names mean to agents and editors, they do not mean
+/// there.
 const VENDORED: [&str; 9] = [
     "node_modules",
     "bower_components",
@@ -197,7 +198,7 @@ const VENDORED: [&str; 9] = [
     "target",
 ];
 
-/// Returns `true` if any component of a path below a workspace is protected.
+/// True if any part of a path below a workspace is protected.
 pub fn is_protected(relative: &str) -> bool {
     let mut above = "";
     relative.split('/').filter(|part| !part.is_empty()).any(|part| {
@@ -222,13 +223,13 @@ pub fn class_of(above: &[u8], name: &[u8]) -> Option<Class> {
     candidates.find(|(folder, ..)| folder.as_bytes() == &*above).map(|(.., class)| *class)
 }
 
-/// Returns `true` for the name of a folder that package managers fill.
+/// True for folders filled by package managers.
 pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }
 
-/// All protected names in lower case, each with its folder if it is protected only there. A name
-/// that begins with `*` is a suffix.
+/// Every protected name, with the folder it must be in if it counts only there, for those who must
+/// say all of them: in small letters. A name that begins with `*` is an ending.
 pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     let names = NAMES.iter().map(|(name, _)| (None, (*name).to_owned()));
     let pairs = PAIRS.iter().map(|(above, name, _)| (Some(*above), (*name).to_owned()));
@@ -236,8 +237,8 @@ pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     names.chain(pairs).chain(endings)
 }
 
-/// Canonical form of `name` across file systems: case folded, without ignored characters, without
-/// the suffixes that Windows removes.
+/// The name that some file system takes `name` for: letters without case, characters that are
+/// ignored left out, without what Windows cuts off.
 pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
     let ends_plainly = !matches!(name.last(), Some(b'.' | b' '));
@@ -261,7 +262,7 @@ pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(folded)
 }
 
-/// Letters outside ASCII matter only if they fold to ASCII letters.
+/// Letters outside ASCII matter only if they fold to letters inside.
 fn fold_into(letter: char, folded: &mut Vec<u8>) {
     let ascii: &[u8] = match letter {
         '\u{17f}' => b"s",
@@ -284,7 +285,7 @@ fn fold_into(letter: char, folded: &mut Vec<u8>) {
     folded.extend_from_slice(ascii);
 }
 
-/// Characters that case-insensitive file systems ignore in comparisons.
+/// Characters that file systems without case leave out when they compare.
 fn is_ignored(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

@@ -1,11 +1,11 @@
-//! Models, reached over HTTP or read from a cassette.
+//! Model providers over HTTP or from a cassette.
 //!
-//! Vendors are data: a [`profile::Profile`] says everything that differs between two servers of
-//! the same protocol, and [`presets`] has the well-known ones. Nothing here retries.
+//! Vendors are data: a [`profile::ProviderProfile`] contains all differences between servers of the
+//! same protocol, and [`presets`] the well-known ones. Adapters never retry.
 
+pub mod connectivity;
 pub mod presets;
 pub mod profile;
-pub mod reach;
 pub mod replay;
 pub mod sse;
 pub mod thinking;
@@ -15,16 +15,16 @@ mod anthropic;
 mod attempt;
 pub mod codex;
 mod decode;
-mod histories;
+mod encoded_history;
 mod http;
-mod lenient;
+mod images;
+mod lenient_json;
 mod opaque;
 mod openai_compatible;
 mod openai_responses;
-mod pictures;
-mod tame;
+mod sanitize;
+mod silence_timeout;
 mod tls;
-mod watch;
 
 #[cfg(test)]
 mod testing;
@@ -35,18 +35,20 @@ use posse_actors::ports::Provider;
 
 use crate::failure::Failure;
 use crate::provider::adapter::Adapter;
-use crate::provider::profile::{Profile, Protocol};
+use crate::provider::profile::{Protocol, ProviderProfile};
 
-/// A provider that speaks to the server of `profile` in its protocol.
+/// Provider for the server of `profile` in its protocol.
 ///
-/// Opens nothing: the connection is made by the first request. For `https:` the platform's root
-/// certificates begin to load beside whatever the caller does next.
-pub fn live(profile: Profile) -> Result<Arc<dyn Provider>, Failure> {
+/// Opens nothing: the first request connects. For `https:` the platform's root certificates start
+/// loading in the background.
+pub fn live(profile: ProviderProfile) -> Result<Arc<dyn Provider>, Failure> {
     Ok(match profile.protocol {
-        Protocol::ChatCompletions => Arc::new(Adapter::<openai_compatible::Encoder>::new(profile)?),
-        Protocol::Responses | Protocol::Codex => {
-            Arc::new(Adapter::<openai_responses::Encoder>::new(profile)?)
+        Protocol::ChatCompletions => {
+            Arc::new(Adapter::<openai_compatible::ChatEncoder>::new(profile)?)
         }
-        Protocol::Messages => Arc::new(Adapter::<anthropic::Encoder>::new(profile)?),
+        Protocol::Responses | Protocol::Codex => {
+            Arc::new(Adapter::<openai_responses::ResponsesEncoder>::new(profile)?)
+        }
+        Protocol::Messages => Arc::new(Adapter::<anthropic::AnthropicEncoder>::new(profile)?),
     })
 }

@@ -1,14 +1,15 @@
-//! `posse replay`: a session runs again through the real kernel, with its model and its tools
-//! answering from the record, and the two are compared.
+//! `posse replay`: runs a session again through the real kernel, with model replies and tool
+//! results from the record, and compares the two runs.
 //!
-//! Nothing is asked of a provider, no tool does anything, and nothing is written. Attempts fail as
-//! they failed, and questions are answered as they were. What the record cannot say, such as how a
-//! process that was killed would have gone on, is not compared, and neither is how long waits were.
+//! No provider is contacted, no tool has an effect, and nothing is written. Attempts fail as
+//! recorded, and permission requests are answered as recorded. The record does not contain
+//! everything, such as the continuation of a killed process; such parts are not compared, and
+//! neither are waiting times.
 
-mod asking;
 mod attempts;
+mod context;
+mod questions;
 mod recording;
-mod stage;
 mod steps;
 
 use std::io::{self, Write};
@@ -28,29 +29,31 @@ use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
+use context::{
+    RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayClock, ReplayContext,
+};
 use recording::Recording;
-use stage::{RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, Stage, StageClock};
-use steps::{Difference, Step};
+use steps::{Difference, ReplayStep};
 
-/// How long a whole run may take: nothing in it waits for anything.
+/// Time limit of a whole run: nothing in it has to wait.
 const RUN_MAX: Duration = Duration::from_mins(5);
 /// More replies than any session has.
 const TURNS_MAX: u32 = 1_000_000;
 
-/// What is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// A sentence; where the runs differ, both sides.
+pub enum ReplayFormat {
+    /// A sentence; for a difference, both sides.
     Text,
     /// One object.
     Json,
-    /// The records of the new run, one a line, then the object.
+    /// The records of the new run as JSON lines, then the result object.
     JsonLines,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report<'a> {
+struct ReplayReport<'a> {
     v: u32,
     r#type: &'static str,
     session_id: &'a str,
@@ -62,39 +65,40 @@ struct Report<'a> {
     difference: Option<&'a Difference>,
 }
 
-/// Runs session `id` again. `specs` are the tools as they look today. Ends well exactly when the
+/// Runs session `id` again. `specs` are the current tools. Returns [`Exit::Done`] exactly when the
 /// new run is the same.
 pub fn run(
     state: &StateDir,
     id: &str,
     specs: &[ToolSpec],
-    format: Format,
+    format: ReplayFormat,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let (found, records) = whole_session(state, id)?;
     let recorded = steps::steps(&records);
     if recorded.is_empty() {
-        let what = format!("session `{}` has no prompt that could run again", found.id);
+        let what = format!("session `{}` has no prompt to replay", found.id);
         return Err(Failure::new("RPL001", Exit::Session, what));
     }
     let replayed_records = perform(&found.id, Recording::of(&records), specs)?;
     let replayed = steps::steps(&replayed_records);
     let difference = steps::difference(&recorded, &replayed);
-    let count = |wanted: fn(&Step) -> bool| recorded.iter().filter(|step| wanted(step)).count();
-    let report = Report {
+    let count =
+        |wanted: fn(&ReplayStep) -> bool| recorded.iter().filter(|step| wanted(step)).count();
+    let report = ReplayReport {
         v: 1,
         r#type: "replay",
         session_id: &found.id,
         identical: difference.is_none(),
-        prompts: count(|step| matches!(step, Step::User { .. })),
-        replies: count(|step| matches!(step, Step::Reply { .. })),
-        calls: count(|step| matches!(step, Step::Result { .. })),
+        prompts: count(|step| matches!(step, ReplayStep::User { .. })),
+        replies: count(|step| matches!(step, ReplayStep::Reply { .. })),
+        calls: count(|step| matches!(step, ReplayStep::Result { .. })),
         difference: difference.as_ref(),
     };
     let written = write(&report, &replayed_records, format, out).and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("RPL003", Exit::Failed, "the answer cannot be written")
+            Err(Failure::new("RPL003", Exit::Failed, "cannot write the output")
                 .because(error.to_string()))
         }
         _ if report.identical => Ok(Exit::Done),
@@ -103,22 +107,22 @@ pub fn run(
 }
 
 fn write(
-    report: &Report<'_>,
+    report: &ReplayReport<'_>,
     records: &[StoredRecord],
-    format: Format,
+    format: ReplayFormat,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if format == Format::JsonLines {
+    if format == ReplayFormat::JsonLines {
         for record in records {
             serde_json::to_writer(&mut *out, record)?;
             writeln!(out)?;
         }
     }
-    if format != Format::Text {
+    if format != ReplayFormat::Text {
         serde_json::to_writer(&mut *out, report)?;
         return writeln!(out);
     }
-    let Report { prompts, replies, calls, .. } = report;
+    let ReplayReport { prompts, replies, calls, .. } = report;
     match report.difference {
         None => writeln!(
             out,
@@ -136,7 +140,7 @@ fn write(
     }
 }
 
-/// Runs the recording through the kernel and returns the records of that.
+/// Runs the recording through the kernel and returns the new records.
 fn perform(
     id: &str,
     recording: Recording,
@@ -144,10 +148,11 @@ fn perform(
 ) -> Result<Vec<StoredRecord>, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
     let played = runtime.block_on(async {
         tokio::time::timeout(RUN_MAX, play(id, recording, specs)).await.unwrap_or_else(|_| {
-            let what = "the session does not come to its end when it runs again";
+            let what = "the replay did not finish within 5 minutes";
             Err(Failure::new("RPL002", Exit::Failed, what))
         })
     });
@@ -165,11 +170,11 @@ async fn play(
     let settings = settings(id, &recording);
     let names = recording.tools.clone();
     let others: Vec<_> = recording.contacts.iter().map(|contact| contact.abilities).collect();
-    let stage = Arc::new(Stage::new(recording));
+    let stage = Arc::new(ReplayContext::new(recording));
     let mut tools = Toolbox::default();
     for name in &names {
         let known = specs.iter().find(|spec| spec.name == *name);
-        // A name that comes twice is one tool.
+        // A duplicate name is one tool.
         tools.register(Arc::new(RecordedTool::new(name, known, Arc::clone(&stage)))).ok();
     }
     let journal = Arc::new(MemoryJournal::default());
@@ -183,17 +188,17 @@ async fn play(
         policy: Arc::new(RecordedPolicy(Arc::clone(&stage))),
         grants: Arc::new(NoGrants),
         journal: Arc::clone(&journal) as Arc<dyn JournalStore>,
-        clock: Arc::new(StageClock(Arc::clone(&stage))),
+        clock: Arc::new(ReplayClock(Arc::clone(&stage))),
         ids: Arc::new(RecordedIds(Arc::clone(&stage))),
     };
     let session = SessionHandle::start(ports, settings).await;
     let session = session.map_err(|error| internal(error.to_string()))?;
-    stage.enter(session.clone());
+    stage.set_session(session.clone());
     for turn in turns {
         stage.begin(turn.attempts);
         let running = match turn.prompt {
             Some(prompt) => session.prompt(prompt).await,
-            None => session.go_on().await,
+            None => session.resume().await,
         };
         let running = running.map_err(|error| internal(error.to_string()))?;
         running.outcome().await;
@@ -218,8 +223,8 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         limits: Limits {
             turns_max: recording.turns_max.unwrap_or(TURNS_MAX),
             result_bytes_max: usize::MAX,
-            outwaits_once: recording.outwaits,
-            ..stage::limits()
+            outwaits_once: recording.waited_when_parked,
+            ..context::limits()
         },
         history: recording.history.clone(),
         resumption: None,

@@ -1,36 +1,36 @@
-//! Process execution and confinement: the only module that starts processes.
+//! Sandbox: the only place that starts processes, and their confinement.
 //!
-//! A process is started by `posix_spawn` of our own binary, which runs as the helper, puts the
-//! confinement in force and then executes the command. Only what the helper reports counts as
-//! enforced; without a report no command runs. Dropping the future of a run kills every process
-//! that the command has started; if posse itself is killed, the watchdog kills them.
+//! A process is started by `posix_spawn` of the posse binary, which prepares it as a helper and
+//! executes the command. The helper's enforcement report counts; without a report the command does
+//! not run. Dropping the future of a run kills all its processes; if posse itself is killed, a
+//! watchdog does it.
 
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 mod capture;
-mod dialogue;
 mod editor;
 pub(crate) mod environment;
 mod guard;
 mod helper;
+mod helper_output;
 mod init;
 mod kernel;
 mod landlock;
-mod live;
 mod namespaces;
+mod output_chunks;
 mod plan;
 mod planning;
 mod probe;
+mod process_tree;
 mod protect;
 mod run;
 mod scratch;
 #[cfg(any(test, target_os = "macos"))]
 mod seatbelt;
 mod seccomp;
-mod spare;
+mod spare_helper;
 mod syscalls;
-mod tree;
-mod watch;
+mod watchdog;
 mod wire;
 
 use std::ffi::OsString;
@@ -47,14 +47,17 @@ use tokio::sync::oneshot;
 use crate::secrets::mask;
 
 pub use capture::Captured;
-pub use dialogue::Dialogue;
 pub use editor::edit;
-pub use guard::Besides;
+pub use guard::Exemptions;
 pub use helper::{helper_main, survive_file_limits};
+pub use helper_output::Dialogue;
 pub use plan::{Backend, Tier};
 pub use planning::Surroundings;
-pub use probe::{Found, Tried, Wanted};
-pub use protect::{Action, Finding, Held, Protection, Survey, What, Whose, Writing, Written};
+pub use probe::{ProbeRequest, ProbeResult, Tried};
+pub use protect::{
+    Finding, ProtectAction, ProtectedChange, Protection, ProtectionMethod, Survey, ToolWrites,
+    Whose, Writing,
+};
 
 /// Starts processes, all with the same helper, environment and secrets.
 #[derive(Debug)]
@@ -66,16 +69,16 @@ pub struct Sandbox {
     surroundings: Surroundings,
     probe: probe::Probe,
     spare: scratch::Spare,
-    family: tree::Family,
-    watch: watch::Watch,
-    kept: spare::Kept,
+    family: process_tree::Family,
+    watch: watchdog::Watch,
+    kept: spare_helper::SpareHelper,
     protections: guard::Protections,
 }
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
         self.kept.dismiss();
-        // A run borrows the sandbox, so only processes that are already being killed can be left.
+        // Runs borrow the sandbox, so only dying processes can be left.
         if self.family.is_gone() {
             self.watch.dismiss();
         }
@@ -83,14 +86,13 @@ impl Drop for Sandbox {
 }
 
 impl Sandbox {
-    /// Creates a sandbox that uses the running binary as helper, redacts `secrets` in all output
-    /// and confines nothing.
+    /// A sandbox whose helper is the running binary, that hides `secrets` in all output and
+    /// confines nothing.
     pub fn new(secrets: Vec<SecretString>) -> io::Result<Sandbox> {
         Ok(Sandbox::with_helper(helper::own_binary()?, secrets))
     }
 
-    /// Creates a sandbox with another binary as its helper. Its `main` must call [`helper_main`]
-    /// first.
+    /// A sandbox with another binary as its helper: one whose `main` calls [`helper_main`] first.
     pub fn with_helper(helper: PathBuf, secrets: Vec<SecretString>) -> Sandbox {
         let environment = environment::of(std::env::vars_os());
         Sandbox {
@@ -99,29 +101,29 @@ impl Sandbox {
             shell: shell(),
             secrets,
             surroundings: Surroundings::default(),
-            probe: probe::Probe::new(Wanted::Exactly(Backend::Nothing)),
+            probe: probe::Probe::new(ProbeRequest::Exactly(Backend::Nothing)),
             spare: scratch::Spare::default(),
-            family: tree::Family::new(),
-            watch: watch::Watch::default(),
-            kept: spare::Kept::default(),
+            family: process_tree::Family::new(),
+            watch: watchdog::Watch::default(),
+            kept: spare_helper::SpareHelper::default(),
             protections: guard::Protections::default(),
         }
     }
 
-    /// Enables confinement for all later runs, as far as this host supports it.
+    /// Confines later commands, as far as this host supports it.
     #[must_use]
-    pub fn confined(mut self, wanted: Wanted, surroundings: Surroundings) -> Sandbox {
+    pub fn confined(mut self, wanted: ProbeRequest, surroundings: Surroundings) -> Sandbox {
         self.probe = probe::Probe::new(wanted);
         self.surroundings = surroundings;
         self
     }
 
-    /// Backend that confines commands on this host. Probed on the first call.
+    /// Mechanism that confines commands here, probed on first use.
     pub fn backend(&self) -> Backend {
         self.probe.found(&self.helper).backend
     }
 
-    /// Backends probed to select the current one. Empty if an earlier process cached the result.
+    /// Trials of the probe. Empty if an earlier process has cached the result.
     pub fn tried(&self) -> Vec<Tried> {
         self.probe.found(&self.helper).tried
     }
@@ -131,7 +133,7 @@ impl Sandbox {
         self.backend().tier().as_str()
     }
 
-    /// Program and arguments that run `command` in the shell.
+    /// The program and arguments that run `command` in the shell.
     pub fn shell_command(&self, command: &str) -> (PathBuf, Vec<OsString>) {
         // After `--` a command that begins with a dash is still a command.
         (self.shell.clone(), vec!["-c".into(), "--".into(), command.into()])
@@ -147,86 +149,86 @@ pub struct Spawn {
     pub arguments: Vec<OsString>,
     /// Working directory.
     pub directory: Directory,
-    /// Variables added to those that every process gets.
+    /// Variables besides those that every process gets.
     pub environment: Vec<(OsString, OsString)>,
     /// Permitted confinement.
     pub confinement: Confinement,
     /// Time limit.
     pub timeout: Duration,
-    /// Folder in which the temporary folder of the process is created.
+    /// Parent of its temporary folder.
     pub scratch: PathBuf,
-    /// File that receives the output once it is longer than `output_bytes_max`.
+    /// File for output beyond `output_bytes_max`.
     pub spill: PathBuf,
-    /// Maximum output kept in memory, in bytes.
+    /// Bytes of output to keep in memory.
     pub output_bytes_max: usize,
-    /// Output size in bytes at which the process is killed.
+    /// Bytes of output after which it is killed.
     pub spill_bytes_max: u64,
-    /// Standard input and separate standard error, for hooks. Other commands have no input.
+    /// Input and output of a hook process; other commands have no input.
     pub dialogue: Option<Dialogue>,
-    /// Stops the process, like the time limit does, when a value arrives or the sender is dropped.
+    /// Stops it like its time limit, on a message or when the sender is dropped.
     pub stop: Option<oneshot::Receiver<()>>,
 }
 
 /// A working directory.
 #[derive(Debug)]
 pub enum Directory {
-    /// The folder that has this path when the process starts.
+    /// The folder at this path when the process starts.
     Path(PathBuf),
-    /// An open folder, even if it was moved.
+    /// This open folder, wherever it was moved.
     Opened(OwnedFd),
 }
 
-/// Progress of a running process.
+/// Event of a running process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// The process was prepared and this confinement is in force.
+    /// It was prepared; these limits are in force.
     Enforced {
         /// `none`, `reduced` or `full`.
         tier: String,
-        /// Details of the enforced confinement.
+        /// Details.
         report: Value,
     },
-    /// Piece of the output.
+    /// A piece of output.
     Output(String),
 }
 
 /// Result of a process.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// Exit status.
+pub struct ProcessOutcome {
+    /// The end.
     pub exit: Exit,
-    /// Standard output and standard error, in the order of printing. With a [`Dialogue`], standard
+    /// Output: standard output and standard error in order of printing. Of a [`Dialogue`], standard
     /// output only.
     pub output: Captured,
-    /// Beginning of the standard error of a [`Dialogue`].
+    /// Beginning of standard error of a [`Dialogue`].
     pub errors: Vec<u8>,
-    /// Run time.
+    /// Duration.
     pub duration: Duration,
-    /// Time since the last output when the process ended.
+    /// Time since its last output at its end.
     pub quiet: Duration,
-    /// Number of processes that the command left behind and that were killed.
+    /// Processes that it had left behind and that were killed.
     pub stragglers: usize,
-    /// Changes to protected files, and whether they were undone.
+    /// Changes of protected files and their handling.
     pub findings: Vec<Finding>,
 }
 
-/// Exit status of a process. Determined exactly once.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Exited with this code.
+    /// By itself, with this code.
     Code(i32),
-    /// Killed by this signal, which posse did not send.
+    /// By this signal, which was not ours.
     Signal(i32),
-    /// Killed at the time limit.
+    /// Killed after its time limit.
     TimedOut,
-    /// Killed because the output exceeded `spill_bytes_max`.
+    /// Killed after exceeding the output limit.
     OutputFull,
-    /// Stopped on request ([`Spawn::stop`]).
+    /// Stopped ([`Spawn::stop`]).
     Stopped,
 }
 
 impl Exit {
-    /// Name of the signal, such as `SIGSEGV`.
+    /// The name of the signal, such as `SIGSEGV`.
     pub fn signal_name(self) -> Option<String> {
         let Exit::Signal(number) = self else { return None };
         let known = nix::sys::signal::Signal::try_from(number);
@@ -234,30 +236,30 @@ impl Exit {
     }
 }
 
-/// Error that prevented a process from starting.
+/// Why there was no process.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The host has no process, descriptor, folder or memory left for it.
+    /// The host has no process, descriptor, folder or memory for it.
     #[error("the process cannot be started")]
     Start {
-        /// Error of the system call.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The working directory no longer exists.
+    /// The working directory does not exist any more.
     #[error("the working directory is gone")]
     NoDirectory,
-    /// The helper could not put the required confinement in force, or could not start the program.
+    /// The helper could not put in force what must be in force, or could not start the program.
     #[error("the process was not started: {reason}")]
     NotPrepared {
-        /// Reason reported by the helper.
+        /// Error of the helper.
         reason: String,
     },
 }
 
-/// Path of the shell, determined once: a search costs eight failed calls per command.
+/// The shell, found once: searching for it costs eight failed calls per command.
 ///
-/// Fixed paths come first, so that a folder in `PATH` that a command can write to cannot replace
-/// the shell of the next command.
+/// Fixed places come first, so that a folder in `PATH` that a command can write to cannot replace
+/// the shell of the next one.
 fn shell() -> PathBuf {
     let fixed = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Secret file names: one list for the permission policy, which judges the paths of a call, and for
-//! searches, which skip secrets below the searched folder.
+//! Secret files by name: one list for the policy and for searches, which skip secrets below the
+//! folder that was named.
 //!
-//! Names are compared case-insensitively, because some file systems do so. Secrets known by value
+//! Names are compared case-insensitively, because some file systems do that. Secrets known by value
 //! are redacted by a mask (`src/secrets/mask.rs`).
 
 pub(crate) mod mask;
@@ -9,7 +9,7 @@ pub(crate) mod mask;
 /// Folders whose whole content is secret.
 const SECRET_FOLDERS: [&str; 7] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".posse-login"];
-/// Files that contain credentials.
+/// Files that hold credentials.
 const SECRET_FILES: [&str; 16] = [
     ".netrc",
     "_netrc",
@@ -28,7 +28,7 @@ const SECRET_FILES: [&str; 16] = [
     "id_ecdsa",
     "id_ed25519",
 ];
-/// Suffixes of key files.
+/// Endings of key files.
 const SECRET_ENDINGS: [&str; 8] =
     [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
 /// Names that are secret in one folder only.
@@ -43,11 +43,11 @@ const SECRET_PAIRS: [(&str, &str); 9] = [
     (".gem", "credentials"),
     (".streamlit", "secrets.toml"),
 ];
-/// Suffixes that make an `.env` file an example.
+/// Endings that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
-/// Credential files and folders below the home folder. Includes names known to [`is_secret`],
-/// because the home folder is not scanned.
+/// Credential stores below the home folder: files, and folders with all their contents. Names known
+/// to [`is_secret`] are included, because the home folder is not searched.
 pub const HOME_STORES: [&str; 72] = [
     ".ssh",
     ".gnupg",
@@ -110,8 +110,7 @@ pub const HOME_STORES: [&str; 72] = [
     ".config/vivaldi",
     ".config/opera",
     "snap/firefox",
-    // The whole folder: a renewed login is a new file, which a mount over the old one does not
-    // hide.
+    // All of it: a login that is renewed is another file, which no mount over the old one hides.
     ".codex",
     ".claude/.credentials.json",
     ".claude.json",
@@ -125,9 +124,9 @@ pub const HOME_STORES: [&str; 72] = [
     ".env",
 ];
 
-/// Returns `true` if a path names a secret: denied to every tool, agent and grant.
+/// True if a path names a secret: denied to every tool, agent and grant.
 ///
-/// Searches call this for every file, so it does not allocate.
+/// Called for every file of a search, so it does not allocate.
 pub fn is_secret(path: &str) -> bool {
     let same = |known: &str, part: &str| known.eq_ignore_ascii_case(part);
     let mut above = "";
@@ -150,7 +149,7 @@ fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
-/// `.env` and its variants, but not its examples. `.environment` and `.envrc` do not match.
+/// `.env` and its variants, but not its examples. `.environment` and `.envrc` are other words.
 fn is_environment_file(name: &str) -> bool {
     let Some((start, rest)) = name.split_at_checked(4) else { return false };
     if !start.eq_ignore_ascii_case(".env") {

@@ -1,6 +1,6 @@
-//! The tools that come with posse.
+//! Built-in tools.
 //!
-//! Each says exactly what a call would do before it does it. None of them decides whether it may.
+//! Each describes the exact effect of a call before it runs. None decides about permission.
 
 pub mod edit_file;
 pub mod list_dir;
@@ -19,12 +19,12 @@ pub mod budget;
 pub mod jobs;
 pub mod listing;
 pub mod reads;
-pub mod recall;
 pub mod spill;
+pub mod stored_output;
 pub mod workspace;
 pub mod worktree;
 
-mod atomic;
+mod atomic_write;
 mod change;
 mod diff;
 mod digest;
@@ -42,7 +42,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::images::ImageLimits;
-use crate::sandbox::{Sandbox, Written};
+use crate::sandbox::{Sandbox, ToolWrites};
 use crate::tools::budget::Budgets;
 use crate::tools::jobs::Jobs;
 use crate::tools::reads::ReadTable;
@@ -51,45 +51,45 @@ use crate::tools::workspace::Workspace;
 /// Files up to this size are read where the call runs; for larger ones a thread is worth it.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
-/// Commands in the background at the same time, where nobody says how many.
+/// Default maximum number of running background jobs.
 const JOBS_MAX: usize = 8;
 
-/// What all tools of a session share.
+/// State shared by all tools of a session.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct ToolEnvironment {
-    /// Where they may reach.
+    /// Accessible roots.
     pub workspace: Workspace,
     /// The session's own folder: spilled outputs go below `outputs/`, before-images below
     /// `blobs/`.
     pub session_dir: PathBuf,
-    /// Whether tools only say what they would change.
+    /// True if tools only describe their changes.
     pub dry_run: bool,
-    /// Whether an edit may match a text that differs in trailing blanks, quotes, dashes or kinds
-    /// of spaces, if there is only one such text.
+    /// True if an edit may match a text that differs in trailing blanks, quotes, dashes or kinds of
+    /// spaces, if there is only one.
     pub fuzzy_edit: bool,
-    /// Whether a file has to be read before it is changed.
+    /// True if a file must be read before it is changed.
     pub require_read: bool,
-    /// Whether a file that was shown already and has not changed is only named.
+    /// True if unchanged content is referenced instead of shown again.
     pub dedup_reads: bool,
     /// Absolute paths that may be read although they look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// What an image may cost.
+    /// Limits of an image.
     pub images: ImageLimits,
-    /// What was read and written so far.
+    /// Reads and writes so far.
     pub reads: ReadTable,
-    /// What the tools may take of a run.
+    /// Tool budgets of a run.
     pub budgets: Arc<Budgets>,
     /// Commands in the background.
     pub jobs: Arc<Jobs>,
-    /// What the session remembers of its own calls.
-    pub recall: recall::Recall,
-    /// Where every change of a file is said, for those who check what commands did meanwhile.
-    pub written: Written,
+    /// Outputs and messages that the session remembers.
+    pub recall: stored_output::Recall,
+    /// Registry of file changes, for checks of parallel commands.
+    pub written: ToolWrites,
 }
 
 impl ToolEnvironment {
-    /// Everything else as it is unless somebody asks for something else.
+    /// Environment with default settings.
     pub fn new(workspace: Workspace, session_dir: PathBuf) -> ToolEnvironment {
         ToolEnvironment {
             workspace,
@@ -103,8 +103,8 @@ impl ToolEnvironment {
             reads: ReadTable::default(),
             budgets: Arc::default(),
             jobs: Arc::new(Jobs::new(JOBS_MAX)),
-            recall: recall::Recall::default(),
-            written: Written::default(),
+            recall: stored_output::Recall::default(),
+            written: ToolWrites::default(),
         }
     }
 }
@@ -147,7 +147,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     toolbox
 }
 
-/// How the model sees a built-in tool.
+/// Specification of a built-in tool.
 pub(crate) fn spec(
     name: &str,
     description: &str,
@@ -175,13 +175,13 @@ pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
     *call.into_payload().downcast().expect("the payload is of the tool that prepared it")
 }
 
-/// Does `work` on a thread where waiting for a disk is no harm. A panic goes on in the caller.
+/// Runs `work` on a blocking thread. A panic continues in the caller.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going down; nobody waits for this any more.
+            // The runtime is shutting down; the result is not needed.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,8 +1,8 @@
-//! Which projects the user trusts, and with exactly which settings.
+//! Trusted projects, with the exact settings that were trusted.
 //!
-//! Trust belongs to a folder (its real path, device and inode) and to the bytes of its
-//! configuration: what changes has to be trusted anew. It is never inherited, not even by a
-//! worktree. It lies in a sealed file of the state directory, as grants do.
+//! Trust belongs to a folder (real path, device and inode) and to the bytes of its configuration: a
+//! change needs new consent. It is never inherited, not even by a worktree. It is stored in a
+//! signed file of the state directory, like grants.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::project::Identity;
-use crate::sealed::{Distrust, Vault};
+use crate::signed_store::{SignedStore, TamperError};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "trust";
@@ -27,13 +27,13 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trusted {
-    /// Which folder.
+    /// The folder.
     pub project: Identity,
     /// SHA-256 of its configuration file, in hex; empty if it has none.
     pub digest: String,
-    /// When: milliseconds since 1970.
+    /// Time of consent in milliseconds since 1970.
     pub trusted_ms: u64,
-    /// What was agreed to, by key; empty if that was too much to keep.
+    /// Trusted settings by key; empty if too large to store.
     pub settings: BTreeMap<String, Value>,
     /// Its agents that were agreed to: SHA-256 of each file, in hex, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -50,24 +50,24 @@ struct Book {
     projects: Vec<Trusted>,
 }
 
-/// Where trust is kept.
+/// Store of trusted projects.
 #[derive(Debug, Clone)]
-pub struct Trust {
-    vault: Vault,
+pub struct TrustStore {
+    vault: SignedStore,
 }
 
-impl Trust {
-    /// The trust that is kept in `vault`.
-    pub fn new(vault: Vault) -> Trust {
-        Trust { vault }
+impl TrustStore {
+    /// Trust in `vault`.
+    pub fn new(vault: SignedStore) -> TrustStore {
+        TrustStore { vault }
     }
 
     /// Every trusted project, the oldest first.
-    pub fn all(&self) -> Result<Vec<Trusted>, Distrust> {
+    pub fn all(&self) -> Result<Vec<Trusted>, TamperError> {
         let Some(text) = self.vault.read(FILE)?.text else { return Ok(Vec::new()) };
         match serde_json::from_str::<Book>(&text) {
             Ok(book) if book.v == VERSION => Ok(book.projects),
-            _ => Err(Distrust {
+            _ => Err(TamperError {
                 path: self.vault.path(FILE),
                 what: "it was written by another version of posse, or is damaged".to_owned(),
                 fix: "`posse trust clear` moves it aside and begins anew".to_owned(),
@@ -75,8 +75,8 @@ impl Trust {
         }
     }
 
-    /// What is trusted of exactly this folder.
-    pub fn find(&self, project: &Identity) -> Result<Option<Trusted>, Distrust> {
+    /// Trust in exactly this folder.
+    pub fn find(&self, project: &Identity) -> Result<Option<Trusted>, TamperError> {
         let all = self.all()?;
         Ok(all.into_iter().find(|trusted| trusted.project == *project))
     }
@@ -99,7 +99,7 @@ impl Trust {
         })
     }
 
-    /// Ends the trust in what is, or was, at this path. `false`: there was none.
+    /// Revokes trust in the current or former folder at this path. Returns false if there was none.
     pub fn revoke(&self, path: &str) -> Result<bool, Failure> {
         let mut found = false;
         self.change(|projects| {
@@ -111,7 +111,7 @@ impl Trust {
         Ok(found)
     }
 
-    /// Ends all trust. A file that is not believed is moved aside; returns where it is.
+    /// Revokes all trust. A file that failed verification is moved aside; returns its new path.
     pub fn clear(&self, now_ms: u64) -> Result<Option<PathBuf>, Failure> {
         if self.all().is_err() {
             return self.vault.set_aside(FILE, &format!("bad-{now_ms}")).map(Some);
@@ -145,7 +145,7 @@ impl Trust {
     }
 }
 
-/// What is different, one line a setting: `-` was, `+` is. Values are as `shown` makes them.
+/// Differences, one line per setting: `-` old, `+` new. `shown` formats values.
 pub fn difference(
     before: &BTreeMap<String, Value>,
     now: &BTreeMap<String, Value>,
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn belongs_to_a_folder_and_not_to_its_name() {
         let dir = tempfile::tempdir().unwrap();
-        let trust = Trust::new(Vault::new(dir.path().join("state")));
+        let trust = TrustStore::new(SignedStore::new(dir.path().join("state")));
         let project = dir.path().join("p");
         fs::create_dir(&project).unwrap();
         let identity = Identity::of(&project).unwrap();
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(trust.find(&identity).unwrap().unwrap().digest, "one");
         trust.add(trusted(&project, "two")).unwrap();
         assert_eq!(trust.all().unwrap().len(), 1, "trusted anew, not twice");
-        // Somebody puts another folder in its place.
+        // Another folder replaces it.
         fs::rename(&project, dir.path().join("old")).unwrap();
         fs::create_dir(&project).unwrap();
         let other = Identity::of(&project).unwrap();
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn believes_no_file_that_somebody_else_wrote() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = Vault::new(dir.path().join("state"));
-        let trust = Trust::new(vault.clone());
+        let vault = SignedStore::new(dir.path().join("state"));
+        let trust = TrustStore::new(vault.clone());
         trust.add(trusted(dir.path(), "one")).unwrap();
         let text = fs::read_to_string(vault.path(FILE)).unwrap().replace("one", "two");
         fs::write(vault.path(FILE), text).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn keeps_no_more_than_it_can_show() {
         let dir = tempfile::tempdir().unwrap();
-        let trust = Trust::new(Vault::new(dir.path().join("state")));
+        let trust = TrustStore::new(SignedStore::new(dir.path().join("state")));
         let mut large = trusted(dir.path(), "one");
         large.settings.insert("permissions".to_owned(), json!("x".repeat(SETTINGS_BYTES_MAX)));
         trust.add(large).unwrap();

@@ -1,8 +1,8 @@
-//! The terminal UI: a calm view of a session, in the terminal's own scrollback.
+//! The terminal UI: shows a session in the terminal's own scrollback.
 //!
-//! It is one more consumer of `SessionHandle` and its events. Events fold into a view, the
-//! view becomes cells, cells become bytes; keys become commands. All of that is pure: only
-//! `terminal` and `running` touch the world.
+//! It is a consumer of `SessionHandle` and its events. Events fold into a view, the view becomes
+//! cells, and cells become bytes; keys become commands. All of that is pure: only `terminal` and
+//! `running` do I/O.
 
 mod app;
 mod completion;
@@ -13,9 +13,9 @@ mod input;
 mod keymap;
 mod markdown;
 mod painter;
-mod past;
-mod question;
+mod permission_prompt;
 mod running;
+mod scrollback;
 mod selector;
 mod status;
 mod terminal;
@@ -35,72 +35,72 @@ use std::time::Duration;
 use posse_actors::conversation::ContentPart;
 
 use crate::failure::{Exit, Failure};
-use crate::talk::{Errand, Sessions, Task};
+use crate::frontend::{BackgroundJob, Sessions, Task};
 
 pub use theme::Theme;
 
-/// What the terminal UI needs of the world beyond sessions.
-pub trait World: Sessions {
-    /// What is on this machine, for somebody who has no model yet.
-    fn found(&self) -> Errand<Found>;
+/// Services that the terminal UI needs besides sessions.
+pub trait TuiEnvironment: Sessions {
+    /// Collects facts about this machine for the first-run screen, which is shown without a model.
+    fn setup_facts(&self) -> BackgroundJob<SetupFacts>;
 
-    /// What opens a text in the user's editor, and returns what became of it. It blocks.
+    /// Returns a function that edits a text in the user's editor. The function blocks.
     fn editor(&self) -> Editor;
 
-    /// What reads an image by its name, with what is said of it. It blocks. `Err`: the model takes
-    /// none.
+    /// Returns a function that reads an image and a description of it by its file name. The
+    /// function blocks. Fails if the model does not accept images.
     fn images(&self) -> Result<ImageReader, Failure>;
 
-    /// The working directory of the session that goes on: as it is shown, and itself.
+    /// The working directory of the current session: for display, and as a path.
     fn folder(&self) -> (String, PathBuf);
 }
 
-/// Opens a text in an editor.
+/// Edits a text in an editor and returns the result.
 pub type Editor = Box<dyn FnOnce(String) -> Result<String, Failure> + Send>;
 
-/// Reads an image by its name.
+/// Reads an image and a description of it by its file name.
 pub type ImageReader = Box<dyn FnOnce(&str) -> Result<(ContentPart, String), Failure> + Send>;
 
-/// What was found, each with whether it helps.
+/// Facts about this machine that help to set up a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
-    /// In words.
+pub struct SetupFacts {
+    /// Each fact as text, with `true` if it is of use.
     pub facts: Vec<(bool, String)>,
 }
 
-/// How the terminal UI behaves.
+/// Options of the terminal UI.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Options {
-    /// The working directory, as it is shown.
+    /// The working directory for display.
     pub cwd: String,
-    /// The same folder itself.
+    /// The working directory as a path.
     pub folder: PathBuf,
-    /// How it looks.
+    /// Colour theme.
     pub theme: Theme,
-    /// Whether sessions are kept.
+    /// Sessions are recorded.
     pub kept: bool,
-    /// Whether questions are answered with yes already.
+    /// Permission requests are allowed automatically (`--yes`).
     pub yes: bool,
-    /// Whether tools only say what they would do.
+    /// Tools only report what they would do.
     pub dry_run: bool,
-    /// The same in a word, for the last row.
-    pub manner: Option<&'static str>,
-    /// Whether it has a screen of its own, instead of the end of the terminal's scrollback.
+    /// Label of these modes for the status bar.
+    pub mode_label: Option<&'static str>,
+    /// Uses the alternate screen instead of the terminal's scrollback.
     pub alternate: bool,
-    /// Where typed lines are kept, if they are.
+    /// File of the input history, if it is saved.
     pub history: Option<PathBuf>,
-    /// Where what is being written is kept, if it is.
+    /// Folder of drafts, if they are saved.
     pub drafts: Option<PathBuf>,
-    /// What is done before anything is typed.
+    /// Task that starts before any input.
     pub first: Option<Task>,
-    /// Whether and when the terminal breaks lines anew.
-    pub folds: Folds,
-    /// Names of the table of keys with other keys for them, separated by white space.
+    /// Reflow behaviour of the terminal.
+    pub reflow: ReflowMode,
+    /// Key bindings of the user: the name of a binding, and keys separated by white space.
     pub keys: Vec<(String, String)>,
 }
 
-/// Whether there is a terminal to draw on. `Err`: why not, in a few words.
+/// Checks that the terminal can show the UI. `Err`: the reason why it cannot.
 pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static str> {
     if !terminal::is_there() {
         return Err("standard input or output is no terminal");
@@ -113,48 +113,56 @@ pub fn usable(variable: impl Fn(&str) -> Option<String>) -> Result<(), &'static 
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
         .find_map(|name| variable(name).filter(|value| !value.is_empty()));
-    let speaks = locale.is_none_or(|locale| {
+    let is_utf8 = locale.is_none_or(|locale| {
         let locale = locale.to_ascii_lowercase();
         locale.contains("utf-8") || locale.contains("utf8")
     });
-    if speaks { Ok(()) } else { Err("the locale is not UTF-8") }
+    if is_utf8 { Ok(()) } else { Err("the locale is not UTF-8") }
 }
 
-/// Whether a terminal breaks lines anew when it becomes narrower, and how soon we hear of it.
+/// Behaviour of a terminal when its width changes: whether it reflows lines, and how soon it
+/// reports the new size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Folds {
-    /// What does not fit is cut.
+pub enum ReflowMode {
+    /// Lines that do not fit are cut.
     Never,
-    /// Whoever runs in it is told at once.
+    /// Lines are reflowed, and each change is reported at once.
     #[default]
-    Told,
-    /// Whoever runs in it is told of a second change a quarter of a second after the first (tmux,
+    Immediate,
+    /// Lines are reflowed. A second change is reported a quarter of a second after the first (tmux,
     /// `server_client_check_pane_resize`).
-    ToldLate,
+    Delayed,
 }
 
-impl Folds {
-    /// How long a size has to stay before it is the one that the terminal has.
-    pub(crate) fn rest(self) -> Duration {
+impl ReflowMode {
+    /// Time that a size must stay unchanged before it counts as final.
+    pub(crate) fn settle_time(self) -> Duration {
         Duration::from_millis(match self {
-            Folds::Never => 0,
-            Folds::Told => 60,
-            Folds::ToldLate => 300,
+            ReflowMode::Never => 0,
+            ReflowMode::Immediate => 60,
+            ReflowMode::Delayed => 300,
         })
     }
 }
 
-/// How a terminal breaks lines anew: most do.
-pub fn folds(variable: impl Fn(&str) -> Option<String>) -> Folds {
+/// Determines the reflow behaviour from environment variables: most terminals reflow.
+pub fn reflow_mode(variable: impl Fn(&str) -> Option<String>) -> ReflowMode {
     let term = variable("TERM").unwrap_or_default();
     if variable("TMUX").is_some() {
-        return Folds::ToldLate;
+        return ReflowMode::Delayed;
     }
-    let stiff = term == "linux" || term.starts_with("screen");
-    if stiff || variable("XTERM_VERSION").is_some() { Folds::Never } else { Folds::Told }
+    let never_reflows = term == "linux" || term.starts_with("screen");
+    if never_reflows || variable("XTERM_VERSION").is_some() {
+        ReflowMode::Never
+    } else {
+        ReflowMode::Immediate
+    }
 }
 
-/// Talks until the user leaves.
-pub async fn run(world: &mut dyn World, options: Options) -> Result<Exit, Vec<Failure>> {
-    Box::pin(running::run(world, options)).await
+/// Runs the terminal UI until the user leaves. Returns the exit code.
+pub async fn run(
+    environment: &mut dyn TuiEnvironment,
+    options: Options,
+) -> Result<Exit, Vec<Failure>> {
+    Box::pin(running::run(environment, options)).await
 }

@@ -1,32 +1,33 @@
-//! The only place that knows every adapter: puts a session together and hands it to a front end.
+//! Wiring: the only module that knows every adapter. It assembles a session and passes it to a
+//! front end.
 
-mod attaching;
+mod attach;
 mod authority;
+mod clock;
+mod config_edit;
 mod confinement;
 mod contexts;
-mod deputies;
 mod descriptors;
-mod editing;
-mod errands;
 mod fallback;
-mod finding;
-mod hooking;
-mod judging;
+mod hooks;
+mod isolated_workspaces;
 mod model_price;
+mod offline_commands;
+mod permission_check;
 mod plain;
 mod provider;
-mod recalling;
 mod reports;
-mod resuming;
+mod resume;
 mod roles;
 mod run;
+mod setup_facts;
 mod skills;
+mod stored_output;
+mod subagents;
 mod toolbox;
-mod trusting;
+mod trust_commands;
 mod tui;
-mod undoing;
-mod workplaces;
-mod world;
+mod undo;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -40,9 +41,9 @@ use crate::cli::{
     self, CliExit, ConfigArgs, ConfigEdit, Invocation, ListArgs, PlaceArgs, SessionsAction,
     SessionsArgs,
 };
-use crate::config::{self, Change, Dirs, Environment, Loaded, Origin, Sources};
+use crate::config::{self, Dirs, Environment, Loaded, SettingChange, SettingOrigin, Sources};
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::journal::commands::{self, View};
+use crate::journal::commands::{self, OutputStyle};
 use crate::journal::state::Within;
 use crate::journal::{self, StateDir};
 use crate::models;
@@ -55,24 +56,24 @@ pub(crate) use provider::{
 pub(crate) use run::perform;
 pub use run::{Setup, assemble};
 
-/// Characters in a line where nobody says how many there are.
+/// Default line width in characters.
 const COLUMNS: usize = 100;
 
-/// Keeps the guide true.
+/// Compiles the examples of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/embedding.md")]
 struct EmbeddingGuide;
 
-/// Does `work`; what panics on the way out of it ends as an internal error. Whoever keeps something
-/// in order, such as the terminal, has done so by then.
-pub fn surely(work: impl FnOnce() -> ExitCode) -> ExitCode {
+/// Runs `work` and turns a panic into an internal error. Resources such as the terminal have been
+/// restored by then.
+pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
     let done = catch_unwind(AssertUnwindSafe(work));
     done.unwrap_or(ExitCode::from(Exit::Internal as u8))
 }
 
 /// Runs the program with these arguments, program name first.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // Who reads what is said need not read what goes wrong.
+    // If the panic message was visible, it is not repeated.
     let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
     let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
         Ok(invocation) => invocation,
@@ -80,31 +81,29 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let environment = Environment::read();
     let ended: Result<Exit, Vec<Failure>> = match invocation {
-        Invocation::Resume(args) if resuming::is_conversation(&args) => {
-            tui::run(&args, &environment)
-        }
+        Invocation::Resume(args) if resume::is_conversation(&args) => tui::run(&args, &environment),
         Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
-        Invocation::Attach(args) => attaching::run(&args, &environment),
+        Invocation::Attach(args) => attach::run(&args, &environment),
         Invocation::Demo(args) => crate::demo::run(&args, &environment),
         Invocation::Sessions(args) => sessions(&args, &environment).map_err(|error| vec![error]),
         Invocation::Config(args) => configuration(args, &environment),
         Invocation::Plain(args) => plain::run(&args, &environment),
         Invocation::Tui(args) => tui::run(&args, &environment),
-        Invocation::Replay(args) => errands::replay(&args, &environment),
-        Invocation::Agents(args) => errands::agents(&args, &environment),
-        Invocation::Tools(args) => errands::tools(&args, &environment),
+        Invocation::Replay(args) => offline_commands::replay(&args, &environment),
+        Invocation::Agents(args) => offline_commands::agents(&args, &environment),
+        Invocation::Tools(args) => offline_commands::tools(&args, &environment),
         Invocation::Skills(args, name) => skills::list(&args, name.as_deref(), &environment),
         Invocation::Models(args) => list_models(&args, &environment),
         Invocation::Grants(args) => authority::run_grants(&args, &environment),
-        Invocation::Trust(args) => trusting::run(&args, &environment),
-        Invocation::Permissions(args) => judging::check(&args, &environment),
-        Invocation::Doctor(args) => errands::doctor(&args, &environment),
-        Invocation::Completions(args) => errands::completions(args),
-        Invocation::Man(args) => errands::man(&args),
+        Invocation::Trust(args) => trust_commands::run(&args, &environment),
+        Invocation::Permissions(args) => permission_check::check(&args, &environment),
+        Invocation::Doctor(args) => offline_commands::doctor(&args, &environment),
+        Invocation::Completions(args) => offline_commands::completions(args),
+        Invocation::Man(args) => offline_commands::man(&args),
     };
     match ended {
         Ok(exit) => ExitCode::from(exit as u8),
-        Err(failures) => complain(&failures),
+        Err(failures) => print_failures(&failures),
     }
 }
 
@@ -114,12 +113,12 @@ fn leave(exit: &CliExit) -> ExitCode {
     } else {
         io::stdout().write_all(exit.text.as_bytes())
     };
-    // Where nobody reads, there is nobody to tell.
+    // Without a reader nothing can be reported.
     written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
 }
 
-/// Shows every failure, and ends as the first one says. What the user wanted is none.
-fn complain(failures: &[Failure]) -> ExitCode {
+/// Prints all failures and returns the first one's exit code. Interrupts are not printed.
+fn print_failures(failures: &[Failure]) -> ExitCode {
     let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
     if !failures.first().is_some_and(wanted) {
         io::stderr().write_all(lines(failures).as_bytes()).ok();
@@ -127,8 +126,8 @@ fn complain(failures: &[Failure]) -> ExitCode {
     ExitCode::from(failures.first().map_or(Exit::Internal, |failure| failure.exit) as u8)
 }
 
-/// Where a command works, and what is configured there.
-pub(crate) struct Place {
+/// Working directory and its configuration.
+pub(crate) struct WorkspaceContext {
     pub(crate) cwd: PathBuf,
     pub(crate) dirs: Dirs,
     pub(crate) loaded: Loaded,
@@ -138,7 +137,7 @@ pub(crate) fn place(
     args: &PlaceArgs,
     flags: Vec<(&'static str, serde_json::Value, &'static str)>,
     environment: &Environment,
-) -> Result<Place, Vec<Failure>> {
+) -> Result<WorkspaceContext, Vec<Failure>> {
     let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
     let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
     let project = project::root_of(&cwd);
@@ -160,7 +159,7 @@ pub(crate) fn place(
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    Ok(Place { cwd, dirs, loaded })
+    Ok(WorkspaceContext { cwd, dirs, loaded })
 }
 
 fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Failure> {
@@ -173,11 +172,11 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
         | SessionsAction::Verify { json, .. } => *json,
         SessionsAction::Export { .. } | SessionsAction::Rm { .. } => false,
     };
-    let view = View {
+    let view = OutputStyle {
         json,
         color: colors(io::stdout().is_terminal(), environment),
         columns: columns(environment),
-        now_ms: world::now_ms(),
+        now_ms: clock::now_ms(),
         zone: TimeZone::system(),
     };
     let all = matches!(args.action, SessionsAction::List { all: true, .. });
@@ -196,9 +195,9 @@ fn sessions(args: &SessionsArgs, environment: &Environment) -> Result<Exit, Fail
             commands::verify(&state, id.as_deref(), within, &view, &mut out)
         }
         SessionsAction::Export { id, format, output } => {
-            errands::export(&state, id, *format, output.as_deref(), &mut out)
+            offline_commands::export(&state, id, *format, output.as_deref(), &mut out)
         }
-        SessionsAction::Rm { id, yes } => errands::remove(&state, id, *yes, &mut out),
+        SessionsAction::Rm { id, yes } => offline_commands::remove(&state, id, *yes, &mut out),
     }
 }
 
@@ -213,7 +212,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
         ConfigArgs::Instructions(args) => {
             let place = place(&args.place, Vec::new(), environment)?;
             notices(&place.loaded);
-            return errands::instructions(&place, args.json);
+            return offline_commands::instructions(&place, args.json);
         }
         ConfigArgs::Path { place: args } => {
             let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
@@ -233,15 +232,16 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
                 ConfigEdit::Explain => config::explain(&file),
                 ConfigEdit::Set { key, value } => {
                     fitting_rules(key, value)?;
-                    let said = config::edit(&file, Change::Set { key, value })?;
+                    let said = config::edit(&file, SettingChange::Set { key, value })?;
                     remarks = match place(&args, Vec::new(), environment) {
-                        Ok(place) => overruled(&place, key, &file).unwrap_or_default(),
-                        // It was done, and is half of something or goes with nothing.
+                        Ok(place) => overriding_source(&place, key, &file).unwrap_or_default(),
+                        // The change was saved, but is incomplete or conflicts with another
+                        // setting.
                         Err(failures) => lines(&failures),
                     };
                     said
                 }
-                ConfigEdit::Unset { key } => config::edit(&file, Change::Unset { key })?,
+                ConfigEdit::Unset { key } => config::edit(&file, SettingChange::Unset { key })?,
             }
         }
     };
@@ -250,7 +250,7 @@ fn configuration(args: ConfigArgs, environment: &Environment) -> Result<Exit, Ve
     Ok(written.map_or(Exit::Failed, |()| Exit::Done))
 }
 
-/// Refuses rules that no run would start with.
+/// Refuses permission rules with which no run would start.
 fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     let rules: Vec<serde_json::Value> = match key {
         "permissions" => serde_json::from_str(value).unwrap_or_default(),
@@ -260,27 +260,27 @@ fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// Says so if something else counts before what the user's file says of `key`.
-fn overruled(place: &Place, key: &str, file: &Path) -> Option<String> {
+/// Prints a notice if another source overrides the user's file for `key`.
+fn overriding_source(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
     let Loaded { settings, layers, .. } = &place.loaded;
     let own = printable(&file.display().to_string());
     let provider = settings.default_provider.as_deref().unwrap_or_default();
-    // A model that was chosen comes before that of the provider.
+    // A selected model takes precedence over the provider's.
     let chosen = (key == format!("providers.{provider}.model")).then_some("model");
     let (name, leaf) = std::iter::once(key)
         .chain(chosen)
         .filter_map(|key| Some((key, layers.get(key)?)))
         .find(|(name, leaf)| match &leaf.origin {
-            Origin::BuiltIn => false,
-            Origin::File { name: at, .. } => *name != key || **at != own,
-            Origin::Project { .. }
-            | Origin::Preferences
-            | Origin::Variable(_)
-            | Origin::Flag(_) => true,
+            SettingOrigin::BuiltIn => false,
+            SettingOrigin::File { name: at, .. } => *name != key || **at != own,
+            SettingOrigin::Project { .. }
+            | SettingOrigin::Preferences
+            | SettingOrigin::Variable(_)
+            | SettingOrigin::Flag(_) => true,
         })?;
     let value = printable(&leaf.value.to_string());
     let saved = match leaf.origin {
-        Origin::Preferences => "; `posse config forget` forgets it",
+        SettingOrigin::Preferences => "; `posse config forget` forgets it",
         _ => "",
     };
     Some(format!("note: {name} = {value} counts before it ({}){saved}\n", leaf.origin))
@@ -295,12 +295,12 @@ fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<F
     Ok(written.map_or(Exit::Failed, |()| Exit::Done))
 }
 
-/// Says what is not as it was meant.
+/// Prints configuration notices.
 pub(crate) fn notices(loaded: &Loaded) {
     io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
 }
 
-/// Whether colours may be used on a stream.
+/// True if colours may be used on a stream.
 pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
     if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
         return false;
@@ -312,10 +312,10 @@ fn columns(environment: &Environment) -> usize {
     environment.get("COLUMNS").and_then(|columns| columns.parse().ok()).unwrap_or(COLUMNS)
 }
 
-/// The id of a session that starts now.
+/// Id of a session that starts now.
 pub(crate) fn session_id() -> posse_actors::conversation::SessionId {
-    let random = u32::try_from(world::random() & 0xffff_ffff).unwrap_or_default();
-    journal::new_session_id(world::now_ms(), random)
+    let random = u32::try_from(clock::random() & 0xffff_ffff).unwrap_or_default();
+    journal::new_session_id(clock::now_ms(), random)
 }
 
 #[cfg(test)]
@@ -323,9 +323,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_ends_as_an_internal_error() {
+    fn panic_exits_with_an_internal_error() {
         let code = |code: ExitCode| format!("{code:?}");
-        assert_eq!(code(surely(|| panic!("a bug"))), code(ExitCode::from(70)));
-        assert_eq!(code(surely(|| ExitCode::from(3))), code(ExitCode::from(3)));
+        assert_eq!(code(catch_panics(|| panic!("a bug"))), code(ExitCode::from(70)));
+        assert_eq!(code(catch_panics(|| ExitCode::from(3))), code(ExitCode::from(3)));
     }
 }

@@ -13,13 +13,15 @@ use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
     Action, Asking, CallContext, NoGrants, NoHooks, Operation, PortFuture, Ports, Prepared,
     RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
-use posse_actors::testing::{CountedIds, MemoryStore, ScriptedModel, Step, TokioClock, ask_all};
+use posse_actors::testing::{
+    CountedIds, MemoryStore, ModelStep, ScriptedModel, TokioClock, ask_all,
+};
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
@@ -76,8 +78,8 @@ impl Tool for Greet {
 
 fn ports() -> Result<Ports, Box<dyn Error>> {
     let model = ScriptedModel::new(vec![
-        Step::call("greet", r#"{"name":"world"}"#),
-        Step::say("I have greeted the world."),
+        ModelStep::call("greet", r#"{"name":"world"}"#),
+        ModelStep::say("I have greeted the world."),
     ]);
     let mut tools = Toolbox::default();
     tools.register(Arc::new(Greet::new())).map_err(|_| "two tools with one name")?;
@@ -133,7 +135,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             announcement = events.next() => match announcement.as_deref().map(Announcement::event) {
                 Some(Event::PermissionRequested { request_id, summary, .. }) => {
                     println!("asked: {summary}? yes");
-                    session.answer(request_id.clone(), Decision::Allow(Scope::Once)).await?;
+                    session.answer(request_id.clone(), HumanDecision::Allow(Scope::Once)).await?;
                 }
                 Some(Event::ToolCompleted { name, .. }) => println!("done: {name}"),
                 Some(_) => (),

@@ -1,17 +1,18 @@
-//! One run of the agent loop, from a prompt to a final answer: performs what the loop decides.
+//! One run of the agent loop, from a prompt to a final answer: performs the effects that the loop
+//! requests.
 //!
-//! Nothing here waits for the model, a tool or a human, so an interrupt is never stuck behind
-//! slow work.
+//! No handler waits for the model, a tool or a person, so an interrupt is never delayed by slow
+//! work.
 
 mod agent_loop;
-mod aside;
-mod asking;
+mod auto_compact;
+mod auxiliary_request;
 mod calls;
-mod chain;
+mod completion;
 mod ending;
-mod fitting;
-mod settling;
-mod walking;
+mod failover;
+mod fallback;
+mod model_turn;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,11 +22,13 @@ use ractor::{Actor, ActorRef, RpcReplyPort, SpawnErr, SupervisionEvent};
 use tokio::task::JoinError;
 
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
-use crate::delegation::Deeds;
+use crate::delegation::ActionLog;
 use crate::event::{Event, Origin};
-use crate::hooking::Hooked;
-use crate::ledger::Gauge;
-use crate::mailbox::{Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell};
+use crate::hook_events::Hooked;
+use crate::ledger::TokenCalibration;
+use crate::mailbox::{
+    AliveToken, Handled, Lost, OwnedTask, Report, Started, answer, spawn_task, tell,
+};
 use crate::ports::{HookEvent, Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
@@ -33,18 +36,18 @@ use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
 pub(crate) use agent_loop::Queued;
-pub(crate) use aside::Aside;
-pub(crate) use asking::requested_event;
+pub(crate) use auto_compact::{ContextFitter, Summary, compacted_event, without_summary};
+pub(crate) use auxiliary_request::AuxiliaryRequest;
 pub(crate) use calls::lost_output;
 pub(crate) use ending::{ended_event, hooked};
-pub(crate) use fitting::{Fitter, Summary, compacted_event, without_summary};
-pub(crate) use walking::{Contact, Contacts};
+pub(crate) use failover::{ModelRoute, ModelRoutes};
+pub(crate) use model_turn::requested_event;
 
-use agent_loop::{AgentLoop, Bounds, Effect, Input, Start};
-use asking::{Asking, Heard, Way};
-use calls::Running;
+use agent_loop::{AgentLoop, Effect, LoopBounds, LoopInput, LoopStart};
+use auto_compact::Fitting;
+use calls::RunningCall;
 use ending::{failed_event, limit_event};
-use fitting::Fitting;
+use model_turn::{Asking, ModelOutcome, Way};
 
 /// The time that an invocation may take.
 #[derive(Debug, Clone, Copy)]
@@ -54,16 +57,15 @@ pub(crate) struct TimeLimit {
     pub(crate) left: Duration,
 }
 
-/// What an invocation is started with.
+/// Arguments for starting an invocation.
 pub(crate) struct Args {
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     /// The models that may be asked; the first is the one that was chosen.
-    pub(crate) contacts: Contacts,
+    pub(crate) contacts: ModelRoutes,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
-    /// Valid, and ending with what the model is to answer, or with the reply whose calls are
-    /// `pending`.
+    /// Valid history. Ends with the message to answer, or with the reply whose calls are `pending`.
     pub(crate) history: Vec<Arc<Message>>,
     /// The calls of the last reply, if an earlier incarnation did not get all of them done.
     pub(crate) pending: Vec<Pending>,
@@ -71,18 +73,18 @@ pub(crate) struct Args {
     pub(crate) queued: Vec<Queued>,
     /// Replies that an earlier incarnation had.
     pub(crate) turns: u32,
-    /// What they cost.
+    /// Tokens used so far.
     pub(crate) usage: Usage,
-    /// What it has done so far.
-    pub(crate) deeds: Deeds,
-    /// How long it may take, if there is a limit.
+    /// Actions so far.
+    pub(crate) actions: ActionLog,
+    /// Time limit, if there is one.
     pub(crate) time: Option<TimeLimit>,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
-    /// What it may read, and what becomes of what is too much.
-    pub(crate) fitter: Fitter,
-    pub(crate) presence: Presence,
-    pub(crate) report: Report<Outcome>,
+    /// Context budget and compaction.
+    pub(crate) fitter: ContextFitter,
+    pub(crate) presence: AliveToken,
+    pub(crate) report: Report<InvocationOutcome>,
 }
 
 /// A call of a reply that an earlier incarnation did not get done.
@@ -91,43 +93,43 @@ pub(crate) struct Pending {
     pub(crate) call: ToolCall,
     /// Its result, if it has one. If not, nothing has happened yet.
     pub(crate) output: Option<ToolOutput>,
-    /// Whether observers know of it.
+    /// True if observers know the invocation.
     pub(crate) requested: bool,
     /// The question about it that is open in front of the user.
     pub(crate) question: Option<QuestionId>,
-    /// It had started an agent, and waits again for that one.
+    /// It had started a subagent and waits for it again.
     pub(crate) attached: bool,
 }
 
-/// How the model is asked.
+/// Options of model requests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RequestOptions {
-    /// Whether replies are streamed.
+    /// True if replies are streamed.
     pub stream: bool,
     /// Upper bound of a reply, if one is wanted.
     pub tokens_max: Option<u64>,
     /// Sampling temperature, if one is wanted.
     pub temperature: Option<f64>,
-    /// How much the model thinks, if somebody says so.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
 }
 
-/// What an invocation leaves behind.
+/// Final state of an invocation.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct InvocationOutcome {
     pub(crate) ending: Ending,
     pub(crate) history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered.
     pub(crate) queued: Vec<Queued>,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
-    pub(crate) deeds: Deeds,
+    pub(crate) actions: ActionLog,
 }
 
 pub(crate) enum Msg {
-    /// Facts have room in the journal, and hooks have been asked: the model may be.
+    /// The journal has space and hooks have run: the model request may start.
     Cleared(Result<Result<Way, Unrecorded>, JoinError>),
-    Replied(Result<Heard, JoinError>),
+    Replied(Result<ModelOutcome, JoinError>),
     /// Hooks have seen the final answer.
     Summarised(Result<Result<String, String>, JoinError>),
     Settled(Result<Hooked, JoinError>),
@@ -135,7 +137,7 @@ pub(crate) enum Msg {
     Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
     /// Take back a message that waits. Without an answer nothing runs any more.
     Withdraw(MessageId, RpcReplyPort<Option<Vec<ContentPart>>>),
-    /// Recorded already. Whoever drops the report did not hear it.
+    /// Already recorded. A dropped report means that it was not delivered.
     Notice(Queued, Report<()>),
     Stop(Ending),
     TimeUp,
@@ -175,49 +177,49 @@ impl Msg {
 pub(crate) struct AgentInvocation {
     origin: Arc<Origin>,
     services: Arc<Services>,
-    contacts: Contacts,
+    contacts: ModelRoutes,
     options: RequestOptions,
     tools: Arc<[ToolSpec]>,
     visible: Arc<[String]>,
-    /// What was counted of its history.
-    gauge: Gauge,
-    fitter: Fitter,
-    presence: Presence,
-    /// All the time that it may take.
+    /// Token calibration for its history.
+    gauge: TokenCalibration,
+    fitter: ContextFitter,
+    presence: AliveToken,
+    /// Time limit in total.
     time_max: Option<Duration>,
 }
 
 pub(crate) struct State {
     agent_loop: AgentLoop,
-    calls: HashMap<CallId, Running>,
+    calls: HashMap<CallId, RunningCall>,
     /// Questions about calls that did not start yet, from an earlier incarnation.
     asked: HashMap<CallId, QuestionId>,
     /// Calls that an earlier incarnation had started agents with.
     attached: HashSet<CallId>,
-    report: Option<Report<Outcome>>,
-    clearing: Option<Beside>,
+    report: Option<Report<InvocationOutcome>>,
+    clearing: Option<OwnedTask>,
     asking: Option<Asking>,
-    /// What a model is summarising before the next request.
+    /// History that a model is summarising before the next request.
     fitting: Option<Fitting>,
-    /// What the user said last when it began, if it began with that.
+    /// The user's last message at the start, if the run began with one.
     prompt: Option<Arc<Message>>,
     /// Requests in a row that the provider refused for their size.
     overflows: u32,
-    settling: Option<Beside>,
-    /// How often hooks have made this run go on.
+    settling: Option<OwnedTask>,
+    /// Number of times that hooks made this run continue.
     holds: u32,
-    /// What its calls have done so far.
-    deeds: Deeds,
-    _time_limit: Option<Beside>,
+    /// Actions of its calls so far.
+    actions: ActionLog,
+    _time_limit: Option<OwnedTask>,
 }
 
 /// The part of the arguments that becomes state.
-pub(crate) struct Work {
+pub(crate) struct InvocationWork {
     agent_loop: AgentLoop,
     asked: HashMap<CallId, QuestionId>,
     attached: HashSet<CallId>,
-    report: Report<Outcome>,
-    deeds: Deeds,
+    report: Report<InvocationOutcome>,
+    actions: ActionLog,
     time_left: Option<Duration>,
 }
 
@@ -237,7 +239,7 @@ impl AgentInvocation {
             queued,
             turns,
             usage,
-            deeds,
+            actions,
             time,
             tokens_max,
             fitter,
@@ -245,7 +247,7 @@ impl AgentInvocation {
             report,
         } = args;
         let limits = &services.limits;
-        let bounds = Bounds {
+        let bounds = LoopBounds {
             turns_max: limits.turns_max,
             parallel_calls_max: limits.parallel_calls_max,
             calls_per_turn_max: limits.calls_per_turn_max,
@@ -257,12 +259,15 @@ impl AgentInvocation {
         let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
         let attached = attached.collect();
         let (pending, asked) = calls::take_up(pending, &tools, &services.transcript, &origin);
-        let work = Work {
-            agent_loop: AgentLoop::new(bounds, Start { history, pending, queued, turns, usage }),
+        let work = InvocationWork {
+            agent_loop: AgentLoop::new(
+                bounds,
+                LoopStart { history, pending, queued, turns, usage },
+            ),
             asked,
             attached,
             report,
-            deeds,
+            actions,
             time_left: time.map(|time| time.left),
         };
         let time_max = time.map(|time| time.whole);
@@ -274,7 +279,7 @@ impl AgentInvocation {
             options,
             tools,
             visible,
-            gauge: Gauge::default(),
+            gauge: TokenCalibration::default(),
             fitter,
             presence,
             time_max,
@@ -287,11 +292,12 @@ impl AgentInvocation {
 impl Actor for AgentInvocation {
     type Msg = Msg;
     type State = State;
-    type Arguments = Work;
+    type Arguments = InvocationWork;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, work: Work) -> Started<State> {
-        let Work { agent_loop, asked, attached, report, deeds, time_left } = work;
-        let limit = |duration| beside(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
+    async fn pre_start(&self, me: ActorRef<Msg>, work: InvocationWork) -> Started<State> {
+        let InvocationWork { agent_loop, asked, attached, report, actions, time_left } = work;
+        let limit =
+            |duration| spawn_task(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
         let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
         let prompt = agent_loop.history().last().filter(is_user).cloned();
         let mut state = State {
@@ -307,10 +313,10 @@ impl Actor for AgentInvocation {
             overflows: 0,
             settling: None,
             holds: 0,
-            deeds,
+            actions,
             _time_limit: time_left.map(limit),
         };
-        let effects = state.agent_loop.step(Input::Begin);
+        let effects = state.agent_loop.step(LoopInput::Begin);
         self.perform(&me, effects, &mut state).await?;
         Ok(state)
     }
@@ -333,10 +339,10 @@ impl Actor for AgentInvocation {
             }
             Msg::Notice(queued, heard) => state.report.is_some().then(|| {
                 heard.send(());
-                Input::Queued(queued)
+                LoopInput::Queued(queued)
             }),
-            Msg::Stop(ending) => Some(Input::Stop(ending)),
-            Msg::TimeUp => Some(Input::Stop(self.time_is_up())),
+            Msg::Stop(ending) => Some(LoopInput::Stop(ending)),
+            Msg::TimeUp => Some(LoopInput::Stop(self.time_is_up())),
         };
         let Some(input) = input else { return Ok(()) };
         let effects = state.agent_loop.step(input);
@@ -403,8 +409,8 @@ impl AgentInvocation {
         queued: Queued,
         reply: RpcReplyPort<Result<(), QueueFull>>,
         state: &State,
-    ) -> Option<Input> {
-        // Without an answer the session says that nothing runs.
+    ) -> Option<LoopInput> {
+        // Without a reply the session assumes that nothing runs.
         state.report.as_ref()?;
         if !state.agent_loop.has_room() {
             answer(reply, Err(QueueFull));
@@ -417,7 +423,7 @@ impl AgentInvocation {
         };
         self.services.transcript.note(Some(&self.origin), event);
         answer(reply, Ok(()));
-        Some(Input::Queued(queued))
+        Some(LoopInput::Queued(queued))
     }
 
     fn withdraw(
@@ -463,8 +469,8 @@ impl AgentInvocation {
         let history = state.agent_loop.history().to_vec();
         if let Some(report) = state.report.take() {
             let queued = state.agent_loop.take_queue();
-            let deeds = std::mem::take(&mut state.deeds);
-            report.send(Outcome { ending, history, queued, turns, usage, deeds });
+            let actions = std::mem::take(&mut state.actions);
+            report.send(InvocationOutcome { ending, history, queued, turns, usage, actions });
         }
     }
 

@@ -1,13 +1,12 @@
-//! Making a history shorter, step by step, as far as is needed: outputs that are there twice, then
-//! old outputs, then the oldest turns, of which a summary remains.
+//! Compaction of a history, step by step as far as needed: repeated outputs, old outputs, then the
+//! oldest turns, replaced by a summary.
 //!
-//! Pure, deterministic and without a model. What comes out is as valid as what went in: a reply
-//! keeps its calls and the results right behind it. The latest turns stay as they are. Nothing is
-//! lost either: the journal has it all, and what is no longer shown says under which id.
+//! Pure, deterministic and without a model. The result is as valid as the input: a reply keeps its
+//! calls and the results right behind it. The latest turns stay unchanged.
 
 mod outputs;
+mod segments;
 mod summary;
-mod units;
 
 use std::sync::Arc;
 
@@ -16,12 +15,11 @@ use crate::conversation::{ContentPart, Message};
 use crate::skills;
 
 use outputs::Outputs;
-use units::{Unit, units};
+use segments::{Unit, units};
 
 pub(crate) use summary::{history_text, instruction as summary_instruction};
 
-/// What a shorter history should be like. Tokens are estimated ones, see
-/// [`tokens_of`].
+/// Target of a compaction. Tokens are estimates, see [`tokens_of`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Goal {
     /// Tokens of all messages; less is removed where more would not be needed.
@@ -30,26 +28,26 @@ pub struct Goal {
     pub turns_kept: usize,
     /// Tokens of the summary, in about.
     pub summary_tokens: u64,
-    /// What somebody wants kept, in their words.
+    /// Text that the user wants to keep.
     pub keep: Option<String>,
-    /// What a model made of the turns that go; else their beginnings are listed.
+    /// Summary of the removed turns by a model; without it, their beginnings are listed.
     pub summary: Option<String>,
     /// Outputs of the latest replies that have more tokens than this are masked as well: for what
     /// no provider would take otherwise.
     pub clip_latest: Option<u64>,
-    /// What goes on beside the conversation, a line each: a summary says it anew each time.
+    /// Background activity, one line each, listed in each summary.
     pub beside: Vec<String>,
-    /// Whether the first thing that was said is the task of all of it, and stays.
+    /// True if the first message is the task of the whole conversation and stays.
     pub keeps_task: bool,
-    /// How many of the messages that the user said since the last reply may be left out, from the
-    /// first on, before anything else: they were never answered, and more was said since.
+    /// Number of user messages since the last reply that may be removed first, from the oldest on:
+    /// they were never answered, and newer ones follow.
     pub unanswered: usize,
-    /// Whether also the latest replies go, if the user has said something since.
+    /// True if the latest replies may be removed as well, provided that a user message follows.
     pub replies_go: bool,
 }
 
 impl Goal {
-    /// What somebody who asks for it wants: a quarter of what there is.
+    /// Target of a compaction on request: a quarter of the current size.
     pub fn quarter(history: &[Arc<Message>], turns_kept: usize, summary_tokens: u64) -> Goal {
         let tokens_max = size_of(history) / 4;
         Goal {
@@ -64,7 +62,7 @@ impl Goal {
 /// A history that became shorter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compacted {
-    /// The history to go on with.
+    /// The compacted history.
     pub history: Vec<Arc<Message>>,
     /// Bytes it had before.
     pub bytes_before: usize,
@@ -80,7 +78,7 @@ pub struct Compacted {
     pub outputs_removed: usize,
     /// Messages of the user that were never answered, and of which only the beginning stays.
     pub prompts_removed: usize,
-    /// How many messages at the beginning were removed.
+    /// Number of removed messages at the beginning.
     pub messages_removed: usize,
 }
 
@@ -94,27 +92,27 @@ pub(crate) fn size_of(history: &[Arc<Message>]) -> u64 {
     history.iter().map(|message| tokens_of(message)).sum()
 }
 
-/// How many messages the user said since the last reply.
+/// Number of user messages since the last reply.
 pub(crate) fn said_last(history: &[Arc<Message>]) -> usize {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     history.iter().rev().take_while(is_user).count()
 }
 
-/// Makes `history` (valid, without system messages) shorter. `None` if it is short enough, or
-/// nothing can be removed.
+/// Compacts `history` (valid, without system messages). `None` if it is short enough or nothing can
+/// be removed.
 pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
     let before = size_of(history);
     if before <= goal.tokens_max {
         return None;
     }
     let units = units(history);
-    let waiting = units::said_last(&units);
+    let waiting = segments::said_last(&units);
     let answered = units.len() - waiting;
     let unanswered = answered + goal.unanswered.min(waiting.saturating_sub(1));
     let latest = if goal.replies_go && waiting > 0 {
         unanswered
     } else {
-        units::latest(&units, goal.turns_kept.max(1))
+        segments::latest(&units, goal.turns_kept.max(1))
     };
     let mut outputs = Outputs::new(history);
     let old = units.get(latest).map_or(history.len(), |unit| unit.range.start);
@@ -137,7 +135,7 @@ pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
     (best.tokens_after < before).then_some(best)
 }
 
-/// How many of the old units go, so that what stays and a summary fit.
+/// Number of old units to remove so that the rest and a summary fit.
 fn cut(old: &[Unit], outputs: &Outputs, goal: &Goal) -> usize {
     let mut tokens = outputs.tokens().saturating_add(goal.summary_tokens);
     for (nth, unit) in old.iter().enumerate() {
@@ -193,7 +191,7 @@ fn result(
 
 /// Puts skills that were activated in `gone` behind the summary, as far as they fit.
 fn keep_skills(gone: &[Arc<Message>], kept: &mut [Arc<Message>], goal: &Goal) {
-    // Tokens for bytes: a quarter of what there is room for.
+    // Bytes for tokens: a quarter of the available space.
     let bytes_max = usize::try_from(goal.tokens_max).unwrap_or(usize::MAX);
     let skills = skills::kept(gone, kept, bytes_max);
     if let Some(Message::User { content }) = kept.first().map(|first| &**first)

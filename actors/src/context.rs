@@ -1,7 +1,7 @@
-//! How much a model gets to read: budgets, what is used of them, and what it is made of.
+//! Context budgets, their use, and the composition of a request.
 //!
-//! Tokens are estimated from bytes, and the estimate is corrected by what providers report. What
-//! is done when a history no longer fits: [`compaction`](crate::compaction).
+//! Tokens are estimated from bytes and calibrated with counts reported by providers. Reducing a
+//! history that does not fit: [`compaction`](crate::compaction).
 
 mod meter;
 mod weights;
@@ -12,38 +12,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::{Fallback, ProviderInfo, Thinking};
 
-pub(crate) use meter::{Meter, Reading};
+pub(crate) use meter::{ContextMeter, ContextReading};
 pub(crate) use weights::bytes_in;
 pub use weights::tokens_of;
 
-/// What is kept free of a window that is not known to be large: room for the reply.
+/// Reserve for the reply within a window.
 const RESERVE_MAX: u64 = 16_384;
 
-/// A budget of an agent where neither the user nor the model says one.
+/// Default budget of an agent if neither the user nor the model table has one.
 const UNKNOWN_TOKENS_MAX: u64 = 48_000;
 
-/// How much of a context an agent uses before it is made smaller. Tokens, unless said otherwise.
+/// Context budget of an agent. Tokens, unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextBudget {
-    /// The whole of it. `None`: as much as the model's window holds, less room for a reply.
+    /// Maximum. `None`: the window of the model minus a reserve for the reply.
     pub tokens_max: Option<u64>,
     /// The part of it, 0 to 1, beyond which it is compacted.
     pub compact_at: f64,
-    /// What the summary of removed turns may have.
+    /// Maximum size of the summary of removed turns.
     pub summary_tokens: u64,
     /// Latest replies that stay as they are, with the results of their calls.
     pub recent_turns: usize,
-    /// The same if it does not fit otherwise.
+    /// Minimum number of recent turns, if the history does not fit otherwise.
     pub recent_turns_min: usize,
-    /// What a tool's output may have when the provider refuses a request for its size: larger ones
-    /// of the latest turns are masked then.
+    /// Maximum size of a tool output after a provider rejected a request for its size; larger
+    /// outputs of the latest turns are removed then.
     pub inline_result_tokens: u64,
-    /// Whether it is compacted without being asked.
+    /// True if compaction is automatic.
     pub compacts: bool,
 }
 
 impl ContextBudget {
-    /// That of a main agent: 48,000 tokens, at 0.7.
+    /// Default budget of a main agent: 48,000 tokens, compacted at 70 %.
     pub fn main() -> ContextBudget {
         ContextBudget {
             tokens_max: Some(UNKNOWN_TOKENS_MAX),
@@ -56,7 +56,7 @@ impl ContextBudget {
         }
     }
 
-    /// That of an agent that works for another one: 12,000 tokens, at 0.7.
+    /// Default budget of a subagent: 12,000 tokens, compacted at 70 %.
     pub fn child() -> ContextBudget {
         ContextBudget {
             tokens_max: Some(12_000),
@@ -94,21 +94,21 @@ pub(crate) fn part(tokens: u64, ratio: f64) -> u64 {
     (tokens as f64 * ratio.max(0.0)) as u64
 }
 
-/// Says how large the window of a model is, if anybody knows. Called when it matters.
+/// Looks up the context window of a model. Called when needed.
 pub type Windows = dyn Fn(&ProviderInfo) -> Option<u64> + Send + Sync;
 
-/// What a session is told about contexts besides budgets.
+/// Context settings of a session besides budgets.
 #[derive(Clone, Default)]
 pub struct ContextSettings {
-    /// How large windows are. `None`: nobody knows.
+    /// Lookup of context windows, if there is one.
     pub windows: Option<Arc<Windows>>,
-    /// The model that summarises what is removed (`roles.compact`), if one is wanted.
+    /// Model for summaries (`roles.compact`), if configured.
     pub compact: Option<Fallback>,
-    /// How much that one thinks, if somebody says so.
+    /// Reasoning effort of the summary model, if set.
     pub compact_thinking: Option<Thinking>,
     /// The model that gives the session a title (`roles.title`), if one is wanted.
     pub title: Option<Fallback>,
-    /// How much that one thinks, if somebody says so.
+    /// Reasoning effort of the title model, if set.
     pub title_thinking: Option<Thinking>,
     /// Bytes of the system prompt that are instructions of the user and the project.
     pub instructions_bytes: usize,
@@ -127,31 +127,31 @@ impl ContextSettings {
     }
 }
 
-/// What a request is made of, in tokens.
+/// Composition of a request, in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContextUse {
-    /// What the agent is told, without instructions of the user and the project.
+    /// The agent's instructions, without those of user and project.
     pub system: u64,
     /// Instructions of the user and the project.
     pub instructions: u64,
     /// Descriptions of tools.
     pub tools: u64,
-    /// What was said, with the calls of tools.
+    /// Messages, including tool calls.
     pub messages: u64,
-    /// What tools returned.
+    /// Tool results.
     pub tool_results: u64,
-    /// All of it.
+    /// Total.
     pub total: u64,
     /// Beyond this the history is made smaller. `None`: nothing is done by itself.
     pub compacts_at: Option<u64>,
-    /// What there may be.
+    /// Budget.
     pub tokens_max: u64,
     /// The model's window, if it is known.
     pub window: Option<u64>,
-    /// Whether the estimate was corrected by what the provider counted.
+    /// True if the estimate is calibrated with a provider's count.
     pub calibrated: bool,
-    /// How often this history was made smaller in this process.
+    /// Number of compactions of this history in this process.
     pub compactions: u32,
 }
 

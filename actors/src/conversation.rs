@@ -1,7 +1,7 @@
-//! What is said: messages, content parts, calls, ids, stop reasons and usage.
+//! Conversation types: messages, content parts, calls, ids, stop reasons and usage.
 //!
-//! The shapes are those of the `OpenAI` Chat Completions protocol; adapters translate at the edge.
-//! Knows no provider and no tool.
+//! The shapes follow the `OpenAI` Chat Completions protocol; adapters translate at the edge.
+//! Independent of providers and tools.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ id!(
     InvocationId
 );
 id!(
-    /// One tool call. Minted by the runtime; what the model called it is kept beside it.
+    /// One tool call. Assigned by the runtime; the model's own id is kept separately.
     CallId
 );
 id!(
@@ -71,23 +71,23 @@ pub enum Message {
         /// The text.
         content: String,
     },
-    /// What the user said.
+    /// User message.
     User {
         /// Text and images, in order.
         content: Vec<ContentPart>,
     },
-    /// What the model said.
+    /// Model message.
     Assistant(AssistantMessage),
-    /// What a tool answered.
+    /// Result of a tool.
     #[serde(rename_all = "camelCase")]
     Tool {
-        /// Which call this answers.
+        /// The call that this answers.
         tool_call_id: CallId,
         /// The tool's name.
         name: String,
         /// Text and images, in order.
         content: Vec<ContentPart>,
-        /// Whether the tool failed, or was not allowed to run.
+        /// True if the tool failed or was denied.
         is_error: bool,
     },
 }
@@ -99,7 +99,7 @@ pub struct AssistantMessage {
     /// The visible text, if there was any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// What the model thought aloud, with what its provider needs to accept it back.
+    /// Reasoning of the model, with the data its provider needs to accept it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
     /// The tools it wants, in its order.
@@ -134,7 +134,7 @@ pub enum ContentPart {
     ImageUrl {
         /// `https:` or `data:` URL.
         url: String,
-        /// How closely the model should look: `auto`, `low` or `high`.
+        /// Requested image resolution: `auto`, `low` or `high`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
@@ -167,7 +167,7 @@ pub fn text_of(parts: &[ContentPart]) -> String {
 pub struct ToolCall {
     /// The runtime's id, unique in the session.
     pub id: CallId,
-    /// What the model called it, if that differs: models repeat ids and leave them empty.
+    /// Id given by the model, if it differs: models repeat ids and leave them empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// The tool it wants.
@@ -180,11 +180,11 @@ pub struct ToolCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had nothing more to say.
+    /// Normal end of the reply.
     EndTurn,
-    /// It wants tools: exactly when there is at least one call.
+    /// The reply contains at least one call.
     ToolUse,
-    /// It ran out of output tokens.
+    /// The output token limit was reached.
     MaxTokens,
     /// The provider withheld the reply.
     ContentFilter,
@@ -212,7 +212,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds up what is known: a figure is unknown only as long as nobody has given one.
+    /// Adds known figures. The sum is unknown only if both parts are.
     pub fn add(&mut self, other: &Usage) {
         fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
             match (a, b) {
@@ -228,7 +228,7 @@ impl Usage {
     }
 }
 
-/// What a user asks for.
+/// A task of the user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Text and images, in order.

@@ -1,10 +1,10 @@
-//! Agents that work for other agents: who there is, what they are given, what comes back, and the
-//! tools with which a model asks for them.
+//! Delegation: definitions of subagents, their tasks and results, and the tools with which a model
+//! starts them.
 //!
-//! Here are data and pure functions, and tools that pass wishes on. Who is started, stopped and
-//! recorded is the business of [`root_session`](crate::root_session) alone.
+//! This module contains data, pure functions, and tools that forward requests. Only
+//! [`root_session`](crate::root_session) starts, stops and records subagents.
 
-mod deeds;
+mod action_log;
 mod handoff;
 mod memory;
 mod outcome;
@@ -19,194 +19,195 @@ use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId, MessageId};
 use crate::event::Origin;
-use crate::governor::{GovernorLimits, Refused};
-use crate::ledger::Price;
+use crate::governor::{GovernorLimits, SubagentRefusal};
+use crate::ledger::PriceLookup;
 use crate::mailbox::Report;
 use crate::ports::{
-    Ids, Provider, ProviderInfo, SideEffect, Thinking, ToolSpec, Toolbox, Workplace, Workplaces,
+    Ids, IsolatedWorkspace, IsolatedWorkspaces, Provider, ProviderInfo, SideEffect, Thinking,
+    ToolSpec, Toolbox,
 };
 
-pub(crate) use deeds::CANCELLED;
-pub use deeds::{Change, Deeds};
+pub(crate) use action_log::CANCELLED;
+pub use action_log::{ActionLog, LoggedChange};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
-pub(crate) use memory::{Forget, Learnt, files_of, follow_files};
-pub use memory::{Memories, Memory, Report as Remembered};
-pub use outcome::Outcome;
-pub(crate) use outcome::{Ended, LeftBelow, NO_PLACE};
-pub(crate) use tools::{left, reattach, register, waiting_for};
+pub(crate) use memory::{FinishedTask, Forget, files_of, follow_files};
+pub use memory::{Memories, Memory, SubagentReport as Remembered};
+pub use outcome::SubagentOutcome;
+pub(crate) use outcome::{SubagentEnd, UnmergedWorkspace, WORKSPACE_GONE};
+pub(crate) use tools::{reattach, register, stopped_call_output, waiting_for};
 
-/// The tool that starts an agent.
+/// Name of the tool that starts a subagent.
 pub const DELEGATE: &str = "delegate_agent";
-/// The tool that says what agents do.
+/// Name of the tool that reports the state of subagents.
 pub const STATUS: &str = "agent_status";
-/// The tool that reads what an agent answered.
+/// Name of the tool that reads a subagent's answer.
 pub const RESULT: &str = "agent_result";
-/// The tool that shows what an agent has changed in a worktree of its own.
+/// Name of the tool that shows the changes of a subagent in its worktree.
 pub const DIFF: &str = "agent_diff";
-/// The tool that takes it over.
+/// Name of the tool that merges those changes.
 pub const MERGE: &str = "agent_merge";
 
-/// Agents of a session that work for others.
+/// Subagent configuration of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Delegation {
-    /// Whom the main agent may call, by name.
+    /// Names of the subagents that the main agent may call.
     pub main_calls: Vec<String>,
-    /// Everybody who can be called.
-    pub deputies: Vec<Deputy>,
-    /// What they may use together.
+    /// Agents that can be called.
+    pub subagents: Vec<Subagent>,
+    /// Common limits.
     pub limits: GovernorLimits,
-    /// How much goes there and back.
+    /// Maximum sizes of tasks and answers.
     pub caps: Caps,
-    /// Model replies of one of them, unless it says less.
+    /// Maximum turns of a subagent, unless its definition has less.
     pub turns_max: u32,
-    /// Whether an agent is given what those of its name have reported before.
+    /// True if subagents receive the memory of their name.
     pub remembers: bool,
-    /// Makes places of their own for agents; none where there can be none.
-    pub workplaces: Option<Arc<dyn Workplaces>>,
+    /// Creates isolated workspaces, if that is possible.
+    pub workplaces: Option<Arc<dyn IsolatedWorkspaces>>,
 }
 
-/// An agent that works for others.
+/// Definition of a subagent.
 #[derive(Clone)]
-pub struct Deputy {
-    /// How it is called.
+pub struct Subagent {
+    /// Name.
     pub name: String,
-    /// Its instructions.
+    /// System prompt.
     pub system_prompt: String,
     /// Names of the tools it sees.
     pub tools: Vec<String>,
-    /// How its model is reached, if not like the session's.
+    /// Provider, if it differs from the session's.
     pub provider: Option<Arc<dyn Provider>>,
-    /// How much its model thinks, if somebody says so.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
-    /// What its model costs, if it has one of its own.
-    pub price: Option<Price>,
-    /// Whom it may call, by name.
+    /// Pricing of its own model.
+    pub price: Option<PriceLookup>,
+    /// Names of the subagents that it may call.
     pub calls: Vec<String>,
-    /// Model replies, below what holds for all.
+    /// Most model replies; lowers the common limit.
     pub turns_max: Option<u32>,
-    /// Wall time.
+    /// Most wall time.
     pub duration_max: Option<Duration>,
-    /// How deep it may delegate further, if it says so.
+    /// Maximum depth of further delegation, if set.
     pub depth_max: Option<u32>,
-    /// Whether it works in a place of its own, whoever calls it.
+    /// True if it always works in an isolated workspace.
     pub isolated: bool,
 }
 
-impl std::fmt::Debug for Deputy {
+impl std::fmt::Debug for Subagent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Deputy").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Subagent").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// What tools ask of the session.
-pub(crate) enum Request {
-    /// Start an agent.
-    Start(Box<Start>, Report<Result<Started, NotStarted>>),
-    /// Wait again for the agent that works for this call of that one. Nothing, if there is none.
-    Attach(CallId, Arc<Origin>, Report<Option<Started>>),
-    /// Nobody waits any more for the agent that works for this call of that one. What became of it,
-    /// if it was started.
-    Left(CallId, Arc<Origin>, Report<Option<Leaving>>),
-    /// What is known of those below this one; of all if it is the main agent.
-    Look(Arc<Origin>, Report<Vec<Seen>>),
+/// Requests of the tools to the session.
+pub(crate) enum DelegationRequest {
+    /// Start a subagent.
+    Start(Box<StartRequest>, Report<Result<StartedSubagent, NotStarted>>),
+    /// Wait again for the subagent of this call of this caller. `None` if there is none.
+    Attach(CallId, Arc<Origin>, Report<Option<StartedSubagent>>),
+    /// The caller no longer waits for the subagent of this call. Replies with its state, if it was
+    /// started.
+    Detach(CallId, Arc<Origin>, Report<Option<DetachedSubagent>>),
+    /// State of the subagents below this one; of all for the main agent.
+    Query(Arc<Origin>, Report<Vec<SubagentInfo>>),
 }
 
-pub(crate) struct Start {
+pub(crate) struct StartRequest {
     pub(crate) call_id: CallId,
-    /// Who wants it.
+    /// The caller.
     pub(crate) origin: Arc<Origin>,
-    pub(crate) deputy: usize,
+    pub(crate) subagent: usize,
     pub(crate) handoff: Handoff,
     pub(crate) background: bool,
     pub(crate) turns_max: Option<u32>,
-    /// One that has ended and goes on where it was.
+    /// Ended subagent to resume.
     pub(crate) resume: Option<InvocationId>,
-    /// How whoever wants it hears that it has to wait for a place.
+    /// Informs the caller that the subagent waits for a slot.
     pub(crate) queued: Option<oneshot::Sender<u32>>,
-    /// Gone when nobody wants it any more.
+    /// Gone when the caller no longer wants it.
     pub(crate) wanted: Weak<()>,
-    /// The place that was made for it, and the id that it has there.
-    pub(crate) workplace: Option<(InvocationId, Workplace)>,
+    /// The workspace created for it, with the invocation id under which it was created.
+    pub(crate) workplace: Option<(InvocationId, IsolatedWorkspace)>,
 }
 
-/// Why an agent was not started.
+/// Reason why a subagent was not started.
 pub(crate) enum NotStarted {
-    /// A limit stands against it.
-    Limit(Refused),
-    /// The one that is to go on cannot, in words.
+    /// A limit was reached.
+    Limit(SubagentRefusal),
+    /// The subagent to resume cannot be resumed, with the reason.
     Cannot(String),
 }
 
-/// An agent that was started.
-pub(crate) struct Started {
+/// A subagent that was started.
+pub(crate) struct StartedSubagent {
     pub(crate) id: InvocationId,
-    /// Nobody waits for it.
+    /// True if the caller does not wait.
     pub(crate) background: bool,
-    /// How it ends. Whoever drops it does not wait any more.
-    pub(crate) ended: oneshot::Receiver<Arc<Ended>>,
+    /// Its end. Dropping the receiver means that the caller no longer waits.
+    pub(crate) ended: oneshot::Receiver<Arc<SubagentEnd>>,
 }
 
-/// An agent whose caller does not wait for it any more.
-pub(crate) enum Leaving {
+/// State of a subagent whose caller no longer waits for it.
+pub(crate) enum DetachedSubagent {
     /// It has ended.
-    Ended(Arc<Ended>),
-    /// It is still at work, and goes with its caller.
-    AtWork(InvocationId, String),
+    Ended(Arc<SubagentEnd>),
+    /// It is running and ends with its caller.
+    Running(InvocationId, String),
 }
 
-/// What is known of an agent.
+/// State of a subagent.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct SubagentInfo {
     pub(crate) id: InvocationId,
     pub(crate) path: String,
-    /// `waiting for a place`, `running`, `stopping`, `restarting`, or how it ended.
+    /// `waiting for a place`, `running`, `stopping`, `restarting`, or the outcome.
     pub(crate) state: String,
     pub(crate) task: String,
-    /// How long it has been at work, or was.
+    /// Running time so far, or in total.
     pub(crate) took: Duration,
-    /// Billionths of a dollar, as far as that is known.
+    /// Cost in billionths of a dollar, as far as known.
     pub(crate) cost_nano_usd: Option<u64>,
-    pub(crate) ended: Option<Arc<Ended>>,
+    pub(crate) ended: Option<Arc<SubagentEnd>>,
 }
 
-type Line = Box<dyn Fn(Request) + Send + Sync>;
+type SendRequest = Box<dyn Fn(DelegationRequest) + Send + Sync>;
 
-/// What the tools know, and how they reach the session.
-pub(crate) struct Desk {
+/// Shared state of the delegation tools and their connection to the session.
+pub(crate) struct DelegationHandle {
     pub(crate) delegation: Delegation,
-    /// Who answers for the session's own model.
+    /// Provider of the session.
     pub(crate) info: ProviderInfo,
-    /// Where the work is done.
+    /// Working directory.
     pub(crate) cwd: String,
-    /// Names those that get a place before they begin.
+    /// Source of ids for subagents whose workspace is created before they start.
     ids: Arc<dyn Ids>,
-    line: OnceLock<Line>,
-    /// What the user asked for last.
+    line: OnceLock<SendRequest>,
+    /// Last prompt of the user.
     request: Mutex<Arc<str>>,
-    /// What agents have reported.
+    /// Memory of subagents.
     memories: Mutex<Memories>,
-    /// Those that are at work and that nobody waits for.
-    beside: Mutex<BTreeMap<InvocationId, Beside>>,
-    /// Those that work in places of their own, or did.
-    rooms: Mutex<BTreeSet<InvocationId>>,
+    /// Running subagents whose callers do not wait.
+    background: Mutex<BTreeMap<InvocationId, BackgroundWork>>,
+    /// Subagents that work or worked in isolated workspaces.
+    isolated: Mutex<BTreeSet<InvocationId>>,
 }
 
-/// An agent in the background.
-pub(crate) struct Beside {
+/// A subagent in the background.
+pub(crate) struct BackgroundWork {
     pub(crate) caller: Arc<Origin>,
     pub(crate) agent: String,
     pub(crate) task: String,
 }
 
-impl Desk {
+impl DelegationHandle {
     pub(crate) fn new(
         delegation: Delegation,
         info: ProviderInfo,
         cwd: String,
         ids: Arc<dyn Ids>,
-    ) -> Desk {
-        Desk {
+    ) -> DelegationHandle {
+        DelegationHandle {
             delegation,
             info,
             cwd,
@@ -214,62 +215,63 @@ impl Desk {
             line: OnceLock::new(),
             request: Mutex::new("".into()),
             memories: Mutex::default(),
-            beside: Mutex::default(),
-            rooms: Mutex::default(),
+            background: Mutex::default(),
+            isolated: Mutex::default(),
         }
     }
 
-    /// From now on wishes are heard.
-    pub(crate) fn open(&self, line: impl Fn(Request) + Send + Sync + 'static) {
+    /// Connects to the session.
+    pub(crate) fn open(&self, line: impl Fn(DelegationRequest) + Send + Sync + 'static) {
         self.line.set(Box::new(line)).ok();
     }
 
-    /// A wish before that, or after the end, is lost, and whoever has it hears so.
-    fn tell(&self, request: Request) {
+    /// Sends a request. Before the connection or after the end it is dropped, and the caller gets
+    /// an error.
+    fn tell(&self, request: DelegationRequest) {
         if let Some(line) = self.line.get() {
             line(request);
         }
     }
 
-    pub(crate) fn deputy(&self, name: &str) -> Option<(usize, &Deputy)> {
-        self.delegation.deputies.iter().enumerate().find(|(_, deputy)| deputy.name == name)
+    pub(crate) fn subagent(&self, name: &str) -> Option<(usize, &Subagent)> {
+        self.delegation.subagents.iter().enumerate().find(|(_, subagent)| subagent.name == name)
     }
 
-    /// Whom `origin` may call.
+    /// Names of the subagents that `origin` may call.
     fn callable(&self, origin: &Origin) -> &[String] {
         match &origin.parent_invocation_id {
             None => &self.delegation.main_calls,
-            Some(_) => self.deputy(&origin.agent).map_or(&[], |(_, deputy)| &deputy.calls),
+            Some(_) => self.subagent(&origin.agent).map_or(&[], |(_, subagent)| &subagent.calls),
         }
     }
 
-    pub(crate) fn info_of(&self, deputy: &Deputy) -> ProviderInfo {
-        deputy.provider.as_ref().map_or_else(|| self.info.clone(), |provider| provider.info())
+    pub(crate) fn info_of(&self, subagent: &Subagent) -> ProviderInfo {
+        subagent.provider.as_ref().map_or_else(|| self.info.clone(), |provider| provider.info())
     }
 
-    pub(crate) fn user_asked(&self, text: &str) {
+    pub(crate) fn set_user_request(&self, text: &str) {
         *self.request() = text.into();
     }
 
-    /// Those that are at work and that nobody waits for.
-    pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, Beside>> {
-        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Running subagents whose callers do not wait.
+    pub(crate) fn in_background(&self) -> MutexGuard<'_, BTreeMap<InvocationId, BackgroundWork>> {
+        self.background.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that work in places of their own, or did.
-    pub(crate) fn rooms(&self) -> MutexGuard<'_, BTreeSet<InvocationId>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Subagents that work or worked in isolated workspaces.
+    pub(crate) fn isolated(&self) -> MutexGuard<'_, BTreeSet<InvocationId>> {
+        self.isolated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of them that work for `origin`, a line each.
-    pub(crate) fn beside(&self, origin: &Origin) -> Vec<String> {
-        // A main agent is another invocation with each prompt.
-        let theirs = |one: &Beside| match &origin.parent_invocation_id {
+    /// Background subagents of `origin`, one line each.
+    pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
+        // The main agent has a new invocation id with each prompt.
+        let theirs = |one: &BackgroundWork| match &origin.parent_invocation_id {
             None => one.caller.parent_invocation_id.is_none(),
             Some(_) => one.caller.invocation_id == origin.invocation_id,
         };
         let all = self.in_background();
-        let line = |(id, Beside { agent, task, .. }): (&InvocationId, &Beside)| {
+        let line = |(id, BackgroundWork { agent, task, .. }): (&InvocationId, &BackgroundWork)| {
             format!(
                 "agent {agent} ({id}) works on: {task}. Its answer comes as a message; {RESULT} \
                  {{\"id\": \"{id}\"}} reads it"
@@ -278,17 +280,17 @@ impl Desk {
         all.iter().filter(|(_, one)| theirs(one)).map(line).collect()
     }
 
-    /// What agents have reported.
+    /// Memory of subagents.
     pub(crate) fn memories(&self) -> MutexGuard<'_, Memories> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a new agent of this name is given of it.
-    fn memory_of(&self, deputy: &Deputy, provider: &str) -> String {
+    /// Memory for a new subagent of this name.
+    fn memory_of(&self, subagent: &Subagent, provider: &str) -> String {
         if !self.delegation.remembers {
             return String::new();
         }
-        self.memories().text(&deputy.name, provider, &self.cwd)
+        self.memories().text(&subagent.name, provider, &self.cwd)
     }
 
     fn user_request(&self) -> Arc<str> {
@@ -299,7 +301,7 @@ impl Desk {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tools that an agent sees which may call `calls`, at this depth (0 is the main agent).
+    /// Delegation tools for an agent that may call `calls`, at this depth (0 is the main agent).
     pub(crate) fn specs(&self, toolbox: &Toolbox, calls: &[String], depth: u32) -> Vec<ToolSpec> {
         if calls.is_empty() || depth >= self.delegation.limits.depth_max {
             return Vec::new();
@@ -314,13 +316,13 @@ impl Desk {
     }
 }
 
-/// The message that tells a caller how the agent has ended that it started with this call: the same
-/// in every process, so that it is told once.
+/// Id of the message that reports the end of the subagent of this call to its caller: the same in
+/// every process, so it is delivered once.
 pub(crate) fn notice_id(child: &InvocationId, call: &CallId) -> MessageId {
     MessageId::new(format!("{child}.{call}"))
 }
 
-/// How deep `origin` is: 0 is the main agent.
+/// Depth of `origin`: 0 is the main agent.
 pub(crate) fn depth_of(origin: &Origin) -> u32 {
     u32::try_from(origin.agent_path.matches('/').count()).unwrap_or(u32::MAX)
 }

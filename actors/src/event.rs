@@ -1,8 +1,8 @@
-//! What observers may see: one enum of everything that happens, with the dotted names of the
-//! product contract.
+//! Events that observers receive: one enum for everything that happens, with the dotted names of
+//! the public contract.
 //!
-//! A *durable* event is also a record in the journal and is announced only after it was written.
-//! An ephemeral one (a delta) may be coalesced or lost; what it said comes again in a durable one.
+//! A *durable* event is also a journal record and is announced only after it was written. An
+//! ephemeral one (a delta) may be coalesced or lost; its content is repeated in a durable event.
 
 mod begun;
 mod envelope;
@@ -18,9 +18,9 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, SessionId,
     StopReason, Usage,
 };
-use crate::delegation::{Memories, Outcome};
+use crate::delegation::{Memories, SubagentOutcome};
 use crate::ledger::{Billing, Budget};
-use crate::ports::{HookEvent, Remains};
+use crate::ports::{HookEvent, WorktreeSummary};
 
 pub use begun::Begun;
 pub use envelope::{Announcement, Fact, StoredRecord};
@@ -30,7 +30,7 @@ pub use subscription::Subscription;
 /// Version of the event and journal format.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Something that happened in a session.
+/// Event of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Event {
@@ -49,20 +49,20 @@ pub enum Event {
         model: String,
         /// `single-agent` or `multi-agent`.
         mode: String,
-        /// What confines processes: `none`, `reduced` or `full`.
+        /// Sandbox tier of processes: `none`, `reduced` or `full`.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         tier: String,
-        /// Hash of what the agent is told besides the state of the world.
+        /// Hash of the agent's instructions without the environment block.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         instructions: String,
-        /// What it may cost, where that was said for this session.
+        /// Budget, if set for this session.
         #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
         budget: Budget,
-        /// Where it branched off from another session, if it did.
+        /// The session it was forked from, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forked_from: Option<Branch>,
     },
-    /// What a session that branched off takes with it.
+    /// State that a forked session inherits.
     #[serde(rename = "session.forked")]
     SessionForked {
         /// The session that it branched off.
@@ -71,23 +71,23 @@ pub enum Event {
         parent_record: u64,
         /// The whole history until then, without system messages.
         history: Vec<Arc<Message>>,
-        /// What its agents had reported.
+        /// Memory of its subagents.
         #[serde(default, skip_serializing_if = "Memories::is_empty")]
         memories: Memories,
     },
-    /// A stored session goes on.
+    /// A stored session was resumed.
     #[serde(rename = "session.resumed")]
     SessionResumed {
-        /// How many records there were.
+        /// Number of earlier records.
         records: u64,
-        /// With what it goes on. `None` in the records of earlier versions.
+        /// Configuration of the resumed session. `None` in records of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         with: Option<Box<GoesOnWith>>,
-        /// What is not as it was, in words.
+        /// Differences to the earlier configuration, in words.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         changed: Vec<String>,
     },
-    /// What the session is about, in a few words. Said again now and then; the last one counts.
+    /// Short title of the session. May be repeated; the last one counts.
     #[serde(rename = "session.titled")]
     SessionTitled {
         /// One line.
@@ -96,12 +96,12 @@ pub enum Event {
     /// The session stopped itself and waits for the user.
     #[serde(rename = "session.parked")]
     SessionParked {
-        /// What happened, and what to do.
+        /// Cause and advice.
         cause: String,
         /// The class of a failure of the provider.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         class: Option<String>,
-        /// When it is worth trying again, in milliseconds since 1970.
+        /// Earliest useful time for another attempt, in milliseconds since 1970.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next_try_ms: Option<u64>,
     },
@@ -116,7 +116,7 @@ pub enum Event {
         usage: Usage,
         /// Money, if all of it is known.
         cost_usd: Option<f64>,
-        /// What is known of it, in billionths of a dollar.
+        /// Known cost, in billionths of a dollar.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_nano_usd: Option<u64>,
         /// Requests whose cost is not known, or not all of it.
@@ -133,7 +133,7 @@ pub enum Event {
     UserMessage {
         /// Text and images.
         content: Vec<ContentPart>,
-        /// Where it came from, if it had waited.
+        /// Id of the queued message, if it was queued.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message_id: Option<MessageId>,
     },
@@ -159,16 +159,16 @@ pub enum Event {
         /// Its id.
         message_id: MessageId,
     },
-    /// The user runs a tool themselves. The record comes before everything else of the call.
+    /// The user runs a tool directly. This record precedes all other records of the call.
     #[serde(rename = "user.call")]
     UserCall {
         /// The call.
         call_id: CallId,
         /// The tool.
         tool: String,
-        /// The message that tells the model of it: it is queued when the call has ended.
+        /// The message that informs the model: queued when the call has ended.
         message_id: MessageId,
-        /// How that message begins.
+        /// Beginning of that message.
         said: String,
     },
 
@@ -203,7 +203,7 @@ pub enum Event {
         history: Vec<Arc<Message>>,
     },
 
-    /// What a request of the main agent is made of, because somebody asked.
+    /// Composition of a request of the main agent, on request.
     #[serde(rename = "context.used")]
     ContextUsed {
         /// In tokens.
@@ -224,34 +224,34 @@ pub enum Event {
         provider: String,
         /// The task in one line.
         task: String,
-        /// Whether nobody waits for the answer.
+        /// True if the caller does not wait for the answer.
         background: bool,
-        /// Where it works, if that is a place of its own.
+        /// Its working directory, if it has an isolated workspace.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         workplace: Option<String>,
     },
-    /// An agent that worked for another has ended: what its caller is told.
+    /// A subagent has ended: the result for its caller.
     #[serde(rename = "agent.delegation.ended")]
     DelegationEnded {
         /// The invocation that ended.
         child_invocation_id: InvocationId,
         /// Its agent.
         target: String,
-        /// How.
+        /// Its outcome.
         #[serde(flatten)]
-        outcome: Outcome,
+        outcome: SubagentOutcome,
         /// Model replies.
         turns: u32,
         /// Tokens.
         usage: Usage,
-        /// What is known of its cost, in billionths of a dollar.
+        /// Known cost, in billionths of a dollar.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost_nano_usd: Option<u64>,
-        /// What it left in a place of its own, if it had one.
+        /// State of its isolated workspace, if it had one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        workplace: Option<Remains>,
+        workplace: Option<WorktreeSummary>,
     },
-    /// What agents have reported is not handed on any more.
+    /// The memory of subagents was deleted.
     #[serde(rename = "agent.memory.forgotten")]
     MemoryForgotten {
         /// Of this agent; `None` is all of them.
@@ -286,7 +286,7 @@ pub enum Event {
     InvocationFailed {
         /// The class: `provider`, `limit`, `crashed`, `content_filter`, `loop`.
         class: String,
-        /// What happened.
+        /// Cause.
         cause: String,
         /// Model replies.
         turns: u32,
@@ -305,7 +305,7 @@ pub enum Event {
     /// A request goes to a model.
     #[serde(rename = "model.request")]
     ModelRequest {
-        /// Which reply of this invocation this will be, from 1.
+        /// Number of this reply within the invocation, from 1.
         turn: u32,
         /// The provider profile.
         provider: String,
@@ -329,34 +329,34 @@ pub enum Event {
     /// A whole reply.
     #[serde(rename = "model.text")]
     ModelReply {
-        /// Which reply of this invocation, from 1.
+        /// Number of the reply within the invocation, from 1.
         turn: u32,
         /// The reply.
         message: AssistantMessage,
         /// Why it ended.
         stop_reason: StopReason,
-        /// The model that answered, if it says so.
+        /// The model that answered, if reported.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
     },
-    /// What had arrived of a reply that a fault or the user cut off. Not part of the history.
+    /// Partial text of a reply that a fault or the user cut off. Not part of the history.
     #[serde(rename = "model.text.partial")]
     ModelPartial {
-        /// Which reply of this invocation, from 1.
+        /// Number of the reply within the invocation, from 1.
         turn: u32,
         /// The text so far.
         text: String,
         /// Why it ended.
         cause: String,
     },
-    /// What a request cost, whether or not it has brought a reply.
+    /// Cost of a request, with or without a reply.
     #[serde(rename = "model.usage")]
     ModelUsage {
-        /// Which reply of this invocation it was for, from 1.
+        /// Number of the reply within the invocation, from 1.
         turn: u32,
         /// Tokens.
         usage: Usage,
-        /// Who answered, how it ended, and what it costs. Missing in older journals.
+        /// Model, outcome and cost. Missing in older journals.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         billing: Option<Box<Billing>>,
     },
@@ -370,7 +370,7 @@ pub enum Event {
         /// Tokens.
         tokens: u64,
     },
-    /// It was not made, or nobody worked for it: what was held is free again.
+    /// The request was not sent, or the provider did no work: the reservation is released.
     #[serde(rename = "budget.released")]
     BudgetReleased {
         /// The number of the request.
@@ -379,7 +379,7 @@ pub enum Event {
     /// The provider withheld a reply.
     #[serde(rename = "model.content_filter")]
     ContentFilter {
-        /// Which reply of this invocation, from 1.
+        /// Number of the reply within the invocation, from 1.
         turn: u32,
     },
 
@@ -394,31 +394,31 @@ pub enum Event {
         cause: String,
         /// The class of the failure.
         class: String,
-        /// How long until the next attempt.
+        /// Wait before the next attempt.
         wait_ms: u64,
     },
-    /// A wait of more than a moment began, or goes on: what a user may want to look at. Ephemeral.
+    /// Start or progress of a wait that a user may want to see. Ephemeral.
     #[serde(rename = "provider.waiting")]
     ProviderWaiting {
         /// The provider profile.
         provider: String,
-        /// How long until the next attempt.
+        /// Wait before the next attempt.
         wait_ms: u64,
-        /// How much patience is left after it.
+        /// Remaining patience after the wait.
         patience_left_ms: u64,
         /// The class of the failure that is waited for.
         #[serde(default)]
         class: String,
-        /// What failed.
+        /// The failure.
         #[serde(default)]
         cause: String,
     },
-    /// A reply is due, and nothing is heard of it. Ephemeral.
+    /// A reply is due and the provider is silent. Ephemeral.
     #[serde(rename = "provider.silent")]
     ProviderSilent {
         /// The provider profile.
         provider: String,
-        /// How long nothing was heard.
+        /// Duration of the silence.
         silent_ms: u64,
     },
     /// From now on another model is asked: one that takes over, or the first again.
@@ -434,9 +434,9 @@ pub enum Event {
         to_model: String,
         /// The class of the failure, or `recovered`.
         class: String,
-        /// What failed.
+        /// The failure.
         cause: String,
-        /// Those that were passed over, and why.
+        /// Models that were skipped, with reasons.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped: Vec<String>,
     },
@@ -458,11 +458,11 @@ pub enum Event {
         call_id: CallId,
         /// The tool.
         name: String,
-        /// What it will do, in one line.
+        /// One-line description of the effect.
         summary: String,
-        /// Hash of exactly what was judged.
+        /// Hash of the exact effect that was judged.
         digest: String,
-        /// Whether it changes anything outside posse.
+        /// True if the call has an effect outside posse.
         effect: bool,
         /// Arguments that were converted to the declared type.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -483,12 +483,12 @@ pub enum Event {
         call_id: CallId,
         /// The tool.
         name: String,
-        /// What the model gets to read.
+        /// Content for the model.
         content: Vec<ContentPart>,
-        /// What a program gets to read: exit code, diff, counts.
+        /// Data for programs: exit code, diff, counts.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         metadata: Value,
-        /// How long it ran.
+        /// Duration.
         duration_ms: u64,
     },
     /// A call ended badly, or was not allowed to start: the outcome.
@@ -498,30 +498,30 @@ pub enum Event {
         call_id: CallId,
         /// The tool.
         name: String,
-        /// What the model gets to read.
+        /// Content for the model.
         content: Vec<ContentPart>,
         /// `invalid`, `denied`, `failed`, `cancelled`, `crashed`, `skipped`, `unknown_tool`.
         class: String,
-        /// What a program gets to read.
+        /// Data for programs.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         metadata: Value,
-        /// How long it ran.
+        /// Duration.
         duration_ms: u64,
     },
-    /// A call had started and nobody knows how it ended. The model is told.
+    /// A call had started and its end is unknown. The model is informed.
     #[serde(rename = "tool.outcome_unknown")]
     ToolOutcomeUnknown {
         /// The call.
         call_id: CallId,
         /// The tool.
         name: String,
-        /// What the model gets to read.
+        /// Content for the model.
         content: Vec<ContentPart>,
-        /// What it was to do, and since when. Missing in older journals.
+        /// Description and start time of the call. Missing in older journals.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         begun: Option<Begun>,
     },
-    /// What really confines a process, as the kernel answered.
+    /// Confinement of a process as reported by the kernel.
     #[serde(rename = "sandbox.enforced")]
     SandboxEnforced {
         /// The call.
@@ -533,7 +533,7 @@ pub enum Event {
         report: Value,
     },
 
-    /// A command goes on in the background, and its call ends.
+    /// A command continues in the background, and its call ends.
     #[serde(rename = "job.started")]
     JobStarted {
         /// The call, which is the job's name as well.
@@ -557,20 +557,19 @@ pub enum Event {
         exit_code: Option<i32>,
         /// Bytes that it printed, as far as that is known.
         bytes: u64,
-        /// How long it ran; 0 if that is not known.
+        /// Duration; 0 if unknown.
         duration_ms: u64,
-        /// What it did to protected files, and what became of that, a line each.
+        /// Changes to protected files and their handling, one line each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         findings: Vec<String>,
     },
 
-    /// A hook was asked and answered. What it changed is in here: the record of the call stays as
-    /// it was.
+    /// A hook returned a result. Its changes are stored here: the record of the call is unchanged.
     #[serde(rename = "hook.fired")]
     HookFired {
         /// Its name.
         hook: String,
-        /// Where it was asked.
+        /// The hook event.
         event: HookEvent,
         /// The call, if it was about one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -578,21 +577,21 @@ pub enum Event {
         /// The tool, if it was about one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tool: Option<String>,
-        /// What it wants.
+        /// Its decision.
         decision: HookDecision,
-        /// What it says.
+        /// Its message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
         /// The arguments that it wants instead, before they are judged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Box<Value>>,
-        /// What the model reads instead of the outcome that was recorded.
+        /// Output for the model that replaces the recorded one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Vec<ContentPart>>,
         /// For programs, from the hook.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metadata: Option<Box<Value>>,
-        /// How long it took.
+        /// Duration.
         duration_ms: u64,
     },
     /// A hook could not be asked, or its answer made no sense.
@@ -600,7 +599,7 @@ pub enum Event {
     HookFailed {
         /// Its name.
         hook: String,
-        /// Where it was asked.
+        /// The hook event.
         event: HookEvent,
         /// The call, if it was about one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -610,14 +609,14 @@ pub enum Event {
         tool: Option<String>,
         /// `HK001`, …
         code: String,
-        /// What happened.
+        /// Cause.
         cause: String,
-        /// Whether that counted as a no.
+        /// True if the failure counts as a denial.
         blocked: bool,
-        /// What the model reads instead of the outcome that was recorded.
+        /// Output for the model that replaces the recorded one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Vec<ContentPart>>,
-        /// How long it took.
+        /// Duration.
         duration_ms: u64,
     },
 
@@ -638,9 +637,9 @@ pub enum Event {
         reason: String,
         /// Scopes that an answer may have.
         scopes: Vec<Scope>,
-        /// Hash of what is asked about.
+        /// Hash of the effect in question.
         digest: String,
-        /// Where it would happen.
+        /// Working directory of the effect.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         cwd: String,
         /// Hash over the call, `digest`, `cwd` and the agent's path: all that an answer is bound to.
@@ -654,26 +653,26 @@ pub enum Event {
         request_id: QuestionId,
         /// `user` or `--yes`.
         by: String,
-        /// How far the answer reaches.
+        /// Scope of the answer.
         scope: Scope,
-        /// What else it covers, if it covers more than the one call.
+        /// Grant, if the answer covers more than this call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grant: Option<Grant>,
-        /// The `binding` of the question: what it allows, and nothing else.
+        /// The `binding` of the request that the answer applies to.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         binding: String,
         /// The front end that answered, if it was not the one that owns the session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         answered_by: Option<String>,
     },
-    /// A question was answered with no, or there was nobody to ask.
+    /// A permission request was denied, or no person could be asked.
     #[serde(rename = "permission.denied")]
     PermissionDenied {
         /// The question.
         request_id: QuestionId,
         /// `user` or `nobody`.
         by: String,
-        /// What the model is told.
+        /// Reason for the model.
         reason: String,
         /// The rule in the user's configuration that would allow it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -714,10 +713,10 @@ pub enum Event {
         limit: String,
         /// Its value.
         value: u64,
-        /// How much of it is used, where that is worth knowing.
+        /// Used amount of the limit, if useful.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         spent: Option<u64>,
-        /// What the next step would have needed at worst.
+        /// Worst case of the next step.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         needed: Option<u64>,
     },
@@ -726,10 +725,10 @@ pub enum Event {
     ConfigIgnored {
         /// `CFG005`, …
         code: String,
-        /// What was ignored, and why.
+        /// The ignored setting and the reason.
         message: String,
     },
-    /// Something that deserves one line.
+    /// Warning in one line.
     #[serde(rename = "warning")]
     Warning {
         /// The line.
@@ -742,7 +741,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether this is also a record in the journal.
+    /// True if the event is also a journal record.
     pub fn is_durable(&self) -> bool {
         !matches!(
             self,
@@ -770,7 +769,7 @@ pub struct Branch {
     pub record: u64,
 }
 
-/// What a session goes on with: the world may not be as it was.
+/// Configuration of a resumed session; it may differ from the earlier one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GoesOnWith {
@@ -784,18 +783,18 @@ pub struct GoesOnWith {
     pub provider: String,
     /// The model.
     pub model: String,
-    /// What confines processes: `none`, `reduced` or `full`.
+    /// Sandbox tier of processes: `none`, `reduced` or `full`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tier: String,
-    /// Hash of what the agent is told besides the state of the world.
+    /// Hash of the agent's instructions without the environment block.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,
-    /// What it may cost, where that was said for this session.
+    /// Budget, if set for this session.
     #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
     pub budget: Budget,
 }
 
-/// How a command in the background ended.
+/// End of a background job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobEnd {
@@ -803,29 +802,29 @@ pub enum JobEnd {
     Exited,
     /// Its time was up, or it printed too much.
     Killed,
-    /// Somebody wanted it to end.
+    /// Stopped on request.
     Stopped,
     /// The session ended, and it with the session.
     SessionEnded,
-    /// Nobody knows: posse broke off, and it was killed with posse.
+    /// Unknown: posse died, and the job was killed with it.
     Lost,
 }
 
-/// What a hook wants.
+/// Decision of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookDecision {
-    /// Nothing.
+    /// No objection.
     Pass,
-    /// That its message is read.
+    /// Show the message.
     Warn,
-    /// That it does not happen.
+    /// Deny.
     Block,
-    /// That something is changed.
+    /// Modify.
     Patch,
 }
 
-/// How a message that arrives during a run enters it.
+/// Delivery of a message that arrives during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageKind {
@@ -833,15 +832,14 @@ pub enum MessageKind {
     Steer,
     /// After what would have been the final answer.
     FollowUp,
-    /// Before the next request, whatever that is: from posse, not from the user. No call is skipped
-    /// for it.
+    /// Before the next request of any kind: a message from posse, not from the user. No call is
+    /// skipped for it.
     Notice,
-    /// Before the next request, and no reason to make one: what the user did beside the
-    /// conversation.
+    /// Before the next request, without causing one: the user's actions outside the conversation.
     Aside,
 }
 
-/// How far an answer reaches.
+/// Scope of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -861,13 +859,13 @@ pub enum Scope {
 pub struct Grant {
     /// The operation it covers, such as `write`.
     pub operation: String,
-    /// Where, such as a directory relative to its root; everything below is covered.
+    /// Target, such as a directory relative to its root; covers everything below.
     pub target: String,
-    /// How far it reaches.
+    /// Scope.
     pub scope: Scope,
 }
 
-/// Which invocation an event belongs to.
+/// Invocation that an event belongs to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {

@@ -1,8 +1,8 @@
-//! Who may start another agent: limits of depth, number, tokens, money and time, handed out as
-//! permits by one owner.
+//! Governor of subagents: limits of depth, number, tokens, money and time, granted as permits by
+//! one owner.
 //!
-//! Pure: the owner is a single actor, so nobody can pass between a check and its effect. A permit is
-//! taken when an agent is started and given back, with what was spent, when it has ended.
+//! Pure: the owner is a single actor, so check and effect are atomic. A permit is taken at the
+//! start of a subagent and returned with its usage at the end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use crate::conversation::InvocationId;
 
-/// What agents may use together. `None`: there is no limit of that kind.
+/// Common limits of all subagents. `None` means no limit of that kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GovernorLimits {
-    /// How deep agents may delegate: 0 is not at all, 1 is children of the main agent.
+    /// Maximum depth of delegation: 0 is none, 1 is children of the main agent.
     pub depth_max: u32,
-    /// Agents that are at work at once. One that waits for another lends that one its place.
+    /// Maximum number of running agents. An agent that waits for another lends its slot.
     pub live_max: u32,
-    /// Agents that one session starts.
+    /// Subagents started in one session.
     pub total_max: u32,
-    /// Tokens of all of them together.
+    /// Tokens of all subagents together.
     pub tokens_max: Option<u64>,
-    /// Millionths of a dollar of all of them together.
+    /// Cost of all subagents together, in millionths of a dollar.
     pub micro_usd_max: Option<u64>,
-    /// How long one of them may take.
+    /// Time limit of one subagent.
     pub duration_max: Option<Duration>,
 }
 
@@ -40,106 +40,106 @@ impl Default for GovernorLimits {
     }
 }
 
-/// What an agent is started for.
+/// Requirements of a subagent to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// Who wants it started; none is the main agent of the session.
+pub struct PermitRequest {
+    /// Caller; `None` is the main agent.
     pub parent: Option<InvocationId>,
-    /// How long it would take at most, if it says so.
+    /// Its own time limit, if set.
     pub duration_max: Option<Duration>,
-    /// How long it has been at work already: that is part of the time it may take.
+    /// Time that it has already used.
     pub worked: Duration,
-    /// Tokens it would use at most, if it says so.
+    /// Its own token limit, if set.
     pub tokens_max: Option<u64>,
-    /// It was started before, and goes on: it counts once.
+    /// It was started before and is resumed: it counts once.
     pub again: bool,
-    /// Whoever wants it waits for it, and does nothing meanwhile.
+    /// The caller waits and does nothing meanwhile.
     pub waits: bool,
-    /// How many wait for a place, and come before it.
+    /// Number of earlier requests that wait for a slot.
     pub ahead: u32,
-    /// Tokens of the session's budget, if it has one.
-    pub tokens_left: Option<Left>,
-    /// Millionths of a dollar of the session's budget, if it has one.
-    pub micro_usd_left: Option<Left>,
+    /// Remaining tokens of the session's budget, if it has one.
+    pub tokens_left: Option<BudgetLeft>,
+    /// Remaining millionths of a dollar of the session's budget, if it has one.
+    pub micro_usd_left: Option<BudgetLeft>,
 }
 
-/// What is left of a budget that is not the governor's own.
+/// State of a budget outside the governor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
-    /// The whole of it.
+pub struct BudgetLeft {
+    /// The whole budget.
     pub max: u64,
-    /// What is neither spent nor held for requests that are out.
+    /// Amount that is neither spent nor reserved.
     pub left: u64,
 }
 
-/// What an agent may use. Given back with [`Governor::end`].
+/// Allowance of a subagent. Returned with [`Governor::end`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permit {
-    /// 1 is a child of the main agent.
+    /// Depth; 1 is a child of the main agent.
     pub depth: u32,
-    /// Tokens it may use.
+    /// Most tokens.
     pub tokens: Option<u64>,
-    /// Millionths of a dollar it may cost.
+    /// Most cost in millionths of a dollar.
     pub micro_usd: Option<u64>,
-    /// When its time is up (monotonic).
+    /// Deadline (monotonic).
     pub until: Option<Duration>,
 }
 
-/// What an agent has used.
+/// Usage of a subagent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// Tokens read and written.
+pub struct SubagentUsage {
+    /// Input and output tokens.
     pub tokens: u64,
-    /// Millionths of a dollar, where that is known.
+    /// Cost in millionths of a dollar, if known.
     pub micro_usd: Option<u64>,
 }
 
-/// Why an agent is not started.
+/// The limit that prevents a start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} ({value}) is reached: {left} left; {frees}")]
-pub struct Refused {
-    /// The limit's name in the configuration.
+pub struct SubagentRefusal {
+    /// Name of the limit in the configuration.
     pub limit: &'static str,
     /// Its value.
     pub value: u64,
-    /// How much is left.
+    /// Remaining amount.
     pub left: u64,
-    /// What would free it.
-    pub frees: Frees,
+    /// Event that would free it.
+    pub frees: FreedBy,
 }
 
-/// The name of the limit that the end of an agent always frees.
+/// Name of the limit that the end of any subagent relaxes.
 const PLACES: &str = "delegation.maxConcurrent";
 
-impl Refused {
-    /// Whether all that is missing is a place, which comes if one waits.
-    pub fn is_for_a_place(&self) -> bool {
+impl SubagentRefusal {
+    /// True if only a concurrency slot is missing, which becomes free by waiting.
+    pub fn is_place_limit(&self) -> bool {
         self.limit == PLACES && self.value > 0
     }
 
-    /// Agents work alone here.
-    pub(crate) fn alone() -> Refused {
-        Refused { limit: "agentMode", value: 0, left: 0, frees: Frees::OwnWork }
+    /// The refusal in a session without delegation.
+    pub(crate) fn single_agent() -> SubagentRefusal {
+        SubagentRefusal { limit: "agentMode", value: 0, left: 0, frees: FreedBy::CallersOwnWork }
     }
 }
 
-/// What makes room where a limit is reached.
+/// Event that frees capacity of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Frees {
-    /// The end of an agent that is at work.
-    AnEnd,
+pub enum FreedBy {
+    /// The end of a running subagent.
+    SubagentEnds,
     /// Nothing in this session.
     Nothing,
-    /// Doing it without delegating further.
-    OwnWork,
+    /// The caller does the work itself.
+    CallersOwnWork,
 }
 
-impl fmt::Display for Frees {
+impl fmt::Display for FreedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Frees::AnEnd => "wait until an agent has ended, then try again",
-            Frees::Nothing => "nothing frees it in this session; go on without further agents",
-            Frees::OwnWork => "do it yourself: an agent here may not start another",
+            FreedBy::SubagentEnds => "wait until an agent has ended, then try again",
+            FreedBy::Nothing => "nothing frees it in this session; go on without further agents",
+            FreedBy::CallersOwnWork => "do it yourself: an agent here may not start another",
         })
     }
 }
@@ -149,74 +149,74 @@ impl fmt::Display for Frees {
 pub struct Governor {
     limits: GovernorLimits,
     live: BTreeMap<InvocationId, Permit>,
-    /// Who works in the place of whom. Each lends its place to one.
+    /// Lent slots: borrower of each lender. Each lends to one.
     lent: BTreeMap<InvocationId, InvocationId>,
     total: u32,
-    /// By those that have ended.
-    spent: Spent,
+    /// Usage of subagents that have ended.
+    spent: SubagentUsage,
 }
 
 impl Governor {
-    /// Nobody is at work yet.
+    /// Governor without running subagents.
     pub fn new(limits: GovernorLimits) -> Governor {
         Governor {
             limits,
             live: BTreeMap::new(),
             lent: BTreeMap::new(),
             total: 0,
-            spent: Spent::default(),
+            spent: SubagentUsage::default(),
         }
     }
 
-    /// A permit for `id` at `now` (monotonic), or which limit stands against it.
+    /// Permit for `id` at `now` (monotonic), or the limit that prevents it.
     pub fn admit(
         &mut self,
         id: &InvocationId,
-        wish: &Wish,
+        request: &PermitRequest,
         now: Duration,
-    ) -> Result<Permit, Refused> {
-        let above = wish.parent.as_ref().and_then(|parent| self.live.get(parent)).copied();
+    ) -> Result<Permit, SubagentRefusal> {
+        let above = request.parent.as_ref().and_then(|parent| self.live.get(parent)).copied();
         let depth = above.map_or(0, |permit| permit.depth) + 1;
         let limits = &self.limits;
-        let refused = |limit, value: u64, frees| Refused { limit, value, left: 0, frees };
+        let refused = |limit, value: u64, frees| SubagentRefusal { limit, value, left: 0, frees };
         if depth > limits.depth_max {
             let value = limits.depth_max.into();
-            return Err(refused("delegation.maxDepth", value, Frees::OwnWork));
+            return Err(refused("delegation.maxDepth", value, FreedBy::CallersOwnWork));
         }
-        if self.total.saturating_add(wish.ahead) >= limits.total_max && !wish.again {
+        if self.total.saturating_add(request.ahead) >= limits.total_max && !request.again {
             let value = limits.total_max.into();
-            return Err(refused("delegation.maxTotal", value, Frees::Nothing));
+            return Err(refused("delegation.maxTotal", value, FreedBy::Nothing));
         }
         for (left, limit) in [
-            (wish.tokens_left, "budget.maxTokens"),
-            (wish.micro_usd_left, "budget.maxCostMicroUsd"),
+            (request.tokens_left, "budget.maxTokens"),
+            (request.micro_usd_left, "budget.maxCostMicroUsd"),
         ] {
-            if let Some(Left { max, left: 0 }) = left {
+            if let Some(BudgetLeft { max, left: 0 }) = left {
                 return Err(refused(limit, max, self.frees_budget()));
             }
         }
         let used_up = |max: Option<u64>, spent: u64| max.filter(|max| spent >= *max);
         if let Some(value) = used_up(limits.tokens_max, self.spent.tokens) {
-            return Err(refused("delegation.maxTokens", value, Frees::Nothing));
+            return Err(refused("delegation.maxTokens", value, FreedBy::Nothing));
         }
         let spent = self.spent.micro_usd.unwrap_or_default();
         if let Some(value) = used_up(limits.micro_usd_max, spent) {
-            return Err(refused("delegation.maxCostMicroUsd", value, Frees::Nothing));
+            return Err(refused("delegation.maxCostMicroUsd", value, FreedBy::Nothing));
         }
-        let lender = self.lender(wish);
+        let lender = self.lender(request);
         if lender.is_none() && self.at_work() >= limits.live_max {
-            return Err(refused(PLACES, limits.live_max.into(), Frees::AnEnd));
+            return Err(refused(PLACES, limits.live_max.into(), FreedBy::SubagentEnds));
         }
         let tokens = self.share(limits.tokens_max, |permit| permit.tokens, self.spent.tokens);
-        let of_session = wish.tokens_left.map(|left| self.part(left.left));
+        let of_session = request.tokens_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.tokens);
-        let tokens = least([tokens, wish.tokens_max, of_parent, of_session]);
+        let tokens = least([tokens, request.tokens_max, of_parent, of_session]);
         if tokens == Some(0) {
             let value = limits.tokens_max.unwrap_or_default();
             return Err(refused("delegation.maxTokens", value, self.frees_budget()));
         }
         let micro_usd = self.share(limits.micro_usd_max, |permit| permit.micro_usd, spent);
-        let of_session = wish.micro_usd_left.map(|left| self.part(left.left));
+        let of_session = request.micro_usd_left.map(|left| self.part(left.left));
         let of_parent = above.and_then(|permit| permit.micro_usd);
         let micro_usd = least([micro_usd, of_parent, of_session, None]);
         if micro_usd == Some(0) {
@@ -224,20 +224,20 @@ impl Governor {
             return Err(refused("delegation.maxCostMicroUsd", value, self.frees_budget()));
         }
         let at = |max: Option<Duration>| {
-            max.map(|max| now.saturating_add(max.saturating_sub(wish.worked)))
+            max.map(|max| now.saturating_add(max.saturating_sub(request.worked)))
         };
         let until = least([
             at(limits.duration_max),
-            at(wish.duration_max),
+            at(request.duration_max),
             above.and_then(|permit| permit.until),
             None,
         ]);
         if until.is_some_and(|until| until <= now) {
             let value = limits.duration_max.unwrap_or_default().as_secs();
-            return Err(refused("delegation.maxDurationSeconds", value, Frees::Nothing));
+            return Err(refused("delegation.maxDurationSeconds", value, FreedBy::Nothing));
         }
         let permit = Permit { depth, tokens, micro_usd, until };
-        self.total += u32::from(!wish.again);
+        self.total += u32::from(!request.again);
         if let Some(lender) = lender {
             self.lent.insert(id.clone(), lender);
         }
@@ -245,15 +245,16 @@ impl Governor {
         Ok(permit)
     }
 
-    /// Who would lend its place for this: whoever wants it, while it waits. So nobody who works for
-    /// another one has to wait for that one's place, however deep it is.
-    fn lender(&self, wish: &Wish) -> Option<InvocationId> {
-        let parent = wish.parent.as_ref().filter(|_| wish.waits)?;
+    /// Lender of a slot for this request: the caller, if it waits. So no subagent waits for the
+    /// slot of its own caller at any depth.
+    fn lender(&self, request: &PermitRequest) -> Option<InvocationId> {
+        let parent = request.parent.as_ref().filter(|_| request.waits)?;
         let lends = self.live.contains_key(parent) && !self.lent.values().any(|by| by == parent);
         lends.then(|| parent.clone())
     }
 
-    /// What one more may have of a budget: an equal part of what is neither spent nor handed out.
+    /// Share of a budget for one more subagent: an equal part of the amount that is neither spent
+    /// nor granted.
     fn share(
         &self,
         max: Option<u64>,
@@ -264,29 +265,29 @@ impl Governor {
         let out: u64 = self.live.values().filter_map(held).fold(spent, u64::saturating_add);
         let left = max.saturating_sub(out);
         let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1));
-        // The last of them gets what is left, and nobody gets less than one.
+        // The last one gets the rest, and each at least one.
         Some((left / free).max(u64::from(left > 0)))
     }
 
-    /// What one more may have of what is left of the session's budget: as much as each of those who
-    /// may be at work, the main agent among them. Nobody gets less than one.
+    /// Share of the session's remaining budget: equal parts for all agents that may run, including
+    /// the main agent, and at least one.
     fn part(&self, left: u64) -> u64 {
         let free = u64::from(self.limits.live_max.saturating_sub(self.live()).max(1)) + 1;
         (left / free).max(u64::from(left > 0))
     }
 
-    fn frees_budget(&self) -> Frees {
-        if self.live.is_empty() { Frees::Nothing } else { Frees::AnEnd }
+    fn frees_budget(&self) -> FreedBy {
+        if self.live.is_empty() { FreedBy::Nothing } else { FreedBy::SubagentEnds }
     }
 
-    /// So many were started before, and have spent that.
-    pub fn restore(&mut self, total: u32, spent: Spent) {
+    /// Restores the totals of an earlier process.
+    pub fn restore(&mut self, total: u32, spent: SubagentUsage) {
         self.total = self.total.saturating_add(total);
         self.count(spent);
     }
 
-    /// `id` has ended. Its permit is free again, whatever is left of it; ending twice counts once.
-    pub fn end(&mut self, id: &InvocationId, spent: Spent) -> Option<Permit> {
+    /// Ends `id` and frees its permit. A second end has no effect.
+    pub fn end(&mut self, id: &InvocationId, spent: SubagentUsage) -> Option<Permit> {
         let permit = self.live.remove(id)?;
         self.lent.remove(id);
         self.lent.retain(|_, lender| lender != id);
@@ -294,8 +295,8 @@ impl Governor {
         Some(permit)
     }
 
-    /// Counts what one has spent.
-    pub fn count(&mut self, spent: Spent) {
+    /// Adds usage.
+    pub fn count(&mut self, spent: SubagentUsage) {
         self.spent.tokens = self.spent.tokens.saturating_add(spent.tokens);
         if let Some(cost) = spent.micro_usd {
             let before = self.spent.micro_usd.unwrap_or_default();
@@ -303,33 +304,32 @@ impl Governor {
         }
     }
 
-    /// How many may be at work at once.
+    /// Number of concurrency slots.
     pub fn places(&self) -> u32 {
         self.limits.live_max
     }
 
-    /// Places that are taken: agents that have begun and have not ended, without those that have lent
-    /// theirs.
+    /// Places in use: running subagents without those that have lent their place.
     pub fn at_work(&self) -> u32 {
         self.live().saturating_sub(u32::try_from(self.lent.len()).unwrap_or(u32::MAX))
     }
 
-    /// Agents that have begun and have not ended.
+    /// Subagents that have started and not ended.
     pub fn live(&self) -> u32 {
         u32::try_from(self.live.len()).unwrap_or(u32::MAX)
     }
 
-    /// Agents that were started.
+    /// Subagents started so far.
     pub fn total(&self) -> u32 {
         self.total
     }
 
-    /// What those that have ended have used.
-    pub fn spent(&self) -> Spent {
+    /// Usage of ended subagents.
+    pub fn spent(&self) -> SubagentUsage {
         self.spent
     }
 
-    /// What `id` may use, if it is at work.
+    /// Permit of `id`, if it is running.
     pub fn permit(&self, id: &InvocationId) -> Option<Permit> {
         self.live.get(id).copied()
     }

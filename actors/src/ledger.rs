@@ -1,28 +1,28 @@
-//! What requests cost: prices, accounts, and a budget that no request can break.
+//! Costs of requests: prices, accounts, and a budget that no request can exceed.
 //!
-//! Each request that a model worked on has one line in the accounts, however it ended. Money is
-//! counted in whole billionths of a dollar, so that sums do not depend on their order. What is
-//! unknown is never taken for zero.
+//! Each request that a model worked on has one line in the accounts. Money is counted in whole
+//! billionths of a dollar, so sums do not depend on their order. Unknown values are never taken for
+//! zero.
 
 mod accounts;
-mod book;
-mod estimate;
-mod meter;
-mod price;
 mod budget_handle;
-mod report;
-mod salvage;
-mod stranger;
 mod budget_keeper;
+mod model_mismatch;
+mod pricing;
+mod recover_usage;
+mod report;
+mod request_meter;
+mod reservations;
+mod token_calibration;
 
 pub(crate) use accounts::tokens;
-pub use accounts::{Account, Accounts, Billing, Counted};
-pub use book::{Amount, Answer, Budget, Ledger, Need, Refused};
-pub use price::{Price, Rates, Tariff, dollars, usd};
+pub use accounts::{Account, Accounts, Billing, UsageSource};
+pub use pricing::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
+pub use recover_usage::{Doubted, LOST_REPLY, Salvaged, Unproved};
 pub use report::aligned;
-pub use salvage::{Doubted, LOST_REPLY, Salvaged, Unproved};
+pub use reservations::{Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations};
 
-pub(crate) use estimate::Gauge;
-pub(crate) use meter::{Answered, Meter, MeterArgs};
 pub(crate) use budget_handle::BudgetHandle;
-pub(crate) use budget_keeper::{BudgetMsg, BudgetKeeper};
+pub(crate) use budget_keeper::{BudgetKeeper, BudgetMsg};
+pub(crate) use request_meter::{MeterArgs, MeteredReply, RequestMeter};
+pub(crate) use token_calibration::TokenCalibration;

@@ -1,14 +1,12 @@
-//! The kernel of posse: the vocabulary, the supervised actors, and the ports they reach the
-//! world through.
+//! The kernel of posse: vocabulary, supervised actors, and ports.
 //!
-//! A model asks for work; a policy decides whether it may happen; tools do it; an append-only
-//! journal remembers everything. Everything that is alive here is an actor in one supervision
-//! tree under [`RootSession`](root_session), so cancelling, the order of permission questions and
-//! the isolation of crashes come from that tree and not from locks.
+//! A model requests work; a policy decides whether it may happen; tools do it; an append-only
+//! journal records everything. Actors form one supervision tree under
+//! [`RootSession`](root_session), so cancellation, the order of permission requests and crash
+//! isolation come from that tree and not from locks.
 //!
-//! The kernel knows no HTTP, no terminal, no file system, no environment, no process and no wall
-//! clock. What it needs of the world it names as a trait in [`ports`]; the root package `posse`
-//! implements them.
+//! The kernel uses no HTTP, terminal, file system, environment, process or wall clock. It accesses
+//! the outside world through traits in [`ports`]; the root package `posse` implements them.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]
@@ -35,7 +33,7 @@ pub mod tool_call;
 pub mod transcript_writer;
 
 mod hex;
-mod hooking;
+mod hook_events;
 mod mailbox;
 mod restarts;
 mod testing_seam;

@@ -1,78 +1,77 @@
-//! Every upper bound of the kernel in one struct: nothing that grows is without one.
+//! All upper bounds of the kernel in one struct: everything that grows has one.
 
 use std::time::Duration;
 
 use crate::context::ContextBudget;
 
-/// The bounds a session runs within.
+/// Bounds of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     /// Model replies in one invocation (`maxTurns`).
     pub turns_max: u32,
-    /// Wall time of one invocation, if there is a limit.
+    /// Wall time of one invocation, if limited.
     pub duration_max: Option<Duration>,
-    /// Read-only calls of one turn that run side by side.
+    /// Read-only calls of one turn that run in parallel.
     pub parallel_calls_max: usize,
-    /// Calls of one turn; what is above is answered with an error.
+    /// Maximum calls per turn; further calls get an error.
     pub calls_per_turn_max: usize,
     /// Bytes of one call's arguments.
     pub arguments_bytes_max: usize,
-    /// Bytes of text that a tool may hand to the model; above, head and tail are kept.
+    /// Bytes of text that a tool may return to the model; longer text keeps its head and tail.
     pub output_bytes_max: usize,
-    /// Bytes of text that any tool may return at all; what it cuts itself is below this.
+    /// Maximum bytes of text from any tool; limits of single tools are lower.
     pub result_bytes_max: usize,
     /// Identical calls that fail in a row before the turn is stopped.
     pub repeated_failures_max: u32,
     /// Messages waiting for the next safe point.
     pub queued_messages_max: usize,
-    /// Questions open at once.
+    /// Permission requests open at once.
     pub questions_max: usize,
-    /// Events held for a reader that lags; then it re-reads durable ones from the journal.
+    /// Events buffered for a slow reader; beyond, it re-reads durable ones from the journal.
     pub events_buffered_max: usize,
     /// Restarts of one actor within `restart_window`.
     pub restarts_max: u32,
     /// The window of `restarts_max`.
     pub restart_window: Duration,
-    /// How often text deltas become events.
+    /// Interval at which text deltas become events.
     pub delta_interval: Duration,
-    /// How long one question between actors may take.
+    /// Time limit of a request between actors.
     pub ask_timeout: Duration,
-    /// How long a provider that is overloaded or away is waited for, in all.
+    /// Maximum total wait for an overloaded or unavailable provider.
     pub patience: Duration,
-    /// Attempts at one request, if there is a limit beside the patience.
+    /// Maximum attempts per request, in addition to patience.
     pub attempts_max: Option<u32>,
-    /// The first wait between attempts lasts up to this, each further one up to twice as long.
+    /// Upper bound of the first backoff; each further bound doubles.
     pub backoff_first: Duration,
-    /// The longest wait between attempts that is our own choice.
+    /// Upper bound of posse's own backoff.
     pub backoff_max: Duration,
-    /// The longest wait that a provider may ask for; what is above makes no sense.
+    /// Maximum `Retry-After`; longer values are ignored.
     pub retry_after_max: Duration,
-    /// Attempts after a reply that made no sense.
+    /// Attempts after an unreadable reply.
     pub broken_replies_max: u32,
-    /// Attempts after replies that broke off, in one turn.
+    /// Attempts after interrupted replies, in one turn.
     pub cut_replies_max: u32,
-    /// Failures in a row, whoever asked, after which only one at a time tries again.
+    /// Consecutive failures of all requests after which the circuit breaker opens.
     pub breaker_failures: u32,
-    /// The shortest time between two of those tries.
+    /// Shortest time between two probes of an open circuit breaker.
     pub probe_interval: Duration,
-    /// A provider that is silent for this long while it should reply is worth a word.
+    /// Silence of a provider during a reply after which a notice is shown.
     pub silence_hint: Duration,
-    /// A model is not waited for any longer than this while another may be asked.
+    /// Longest wait for a model while a fallback is available.
     pub failover_wait: Duration,
-    /// A model that was away is not asked again before this while another one answers.
+    /// Shortest time before a failed model is tried again while a fallback answers.
     pub failback_after: Duration,
-    /// When to look again for a provider that was away longer than anybody wanted to wait, and
-    /// does not say when it is back.
+    /// Wait before the next attempt of a parked session if the provider gives no time.
     pub parked_pause: Duration,
-    /// Whether a run that is out of patience waits for its next try, once, instead of ending.
+    /// True if a run that exhausted its patience waits once for the next attempt instead of ending.
     pub outwaits_once: bool,
-    /// How often a call is prepared and judged again after an answer, if it keeps changing.
+    /// Maximum repetitions of prepare and review after an answer, if the call keeps changing.
     pub rejudgements_max: u32,
-    /// How often hooks can make one invocation go on after its answer.
+    /// Maximum number of times that hooks can continue an invocation after its answer.
     pub holds_max: u32,
-    /// What a main agent gets to read.
+    /// Context budget of the main agent.
     pub context_main: ContextBudget,
-    /// What an agent gets to read that works for another one.
+    /// Context budget of a subagent.
     pub context_child: ContextBudget,
 }
 

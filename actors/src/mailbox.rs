@@ -1,8 +1,8 @@
-//! How actors talk: `tell` and forget, `ask` and wait, `Report` to whoever started the work, and
-//! work done `beside` the actor that comes back as a message.
+//! Communication between actors: `tell` (no reply), `ask` (wait for a reply), `Report` (one result
+//! for the parent), and `spawn_task` (work whose result returns as a message).
 //!
-//! ractor reports a dead peer in three different shapes. Here it has one: `None` for `ask`, and
-//! [`Lost`] for a report whose sender died before it spoke.
+//! ractor reports a dead peer in three different forms. Here there is one: `None` for `ask`, and
+//! [`Lost`] for a report whose sender died before it sent.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use ractor::{ActorProcessingErr, ActorRef, Message, RpcReplyPort};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError};
 
-/// What starting returns. `Err` goes to whoever is spawning the actor.
+/// Result of starting an actor. `Err` is returned to the spawner.
 pub(crate) type Started<State> = Result<State, ActorProcessingErr>;
 
-/// What handling returns. `Err` ends the actor: it means "this is a bug", never "no".
+/// Result of a handler. `Err` ends the actor: it means a bug, never a domain failure.
 pub(crate) type Handled = Result<(), ActorProcessingErr>;
 
 pub(crate) fn tell<M: Message>(peer: &ActorRef<M>, message: M) {
@@ -46,10 +46,10 @@ pub(crate) struct Lost;
 
 type OneShot<T> = Box<dyn FnOnce(Result<T, Lost>) + Send>;
 
-/// A one-shot line to whoever started some work. It is never silent: if it is dropped unused,
-/// because its holder crashed, the other end hears [`Lost`].
+/// One-shot result of some work. Never silent: if it is dropped unused because its holder crashed,
+/// the receiver gets [`Lost`].
 ///
-/// A child is handed a `Report`, not its parent's `ActorRef`, and so depends on no parent.
+/// A child receives a `Report`, not its parent's `ActorRef`, and so does not depend on the parent.
 pub(crate) struct Report<T>(Option<OneShot<T>>);
 
 impl<T: 'static> Report<T> {
@@ -86,7 +86,7 @@ impl<T> std::fmt::Debug for Report<T> {
     }
 }
 
-/// A [`Report`] with several holders. The first to speak is heard; [`Lost`] is heard when the last
+/// A [`Report`] with several holders. The first result counts; [`Lost`] is sent when the last
 /// holder is gone.
 pub(crate) struct SharedReport<T>(Arc<Mutex<Option<Report<T>>>>);
 
@@ -109,50 +109,50 @@ impl<T: 'static> SharedReport<T> {
     }
 }
 
-/// Held by everything that works for an actor, so that its supervisor can tell when the last of
-/// it is gone: a crash is heard of before what the actor owned was dropped.
+/// Held by everything that works for an actor, so that its supervisor knows when the last of it is
+/// gone: a crash is reported before the actor's state is dropped.
 #[derive(Clone)]
-pub(crate) struct Presence(
+pub(crate) struct AliveToken(
     #[expect(dead_code, reason = "it is there to be dropped")] mpsc::Sender<Infallible>,
 );
 
-/// The other end of a [`Presence`].
-pub(crate) struct Absence(mpsc::Receiver<Infallible>);
+/// The other end of a [`AliveToken`].
+pub(crate) struct AllGone(mpsc::Receiver<Infallible>);
 
-impl Presence {
-    pub(crate) fn new() -> (Presence, Absence) {
+impl AliveToken {
+    pub(crate) fn new() -> (AliveToken, AllGone) {
         let (sender, receiver) = mpsc::channel(1);
-        (Presence(sender), Absence(receiver))
+        (AliveToken(sender), AllGone(receiver))
     }
 }
 
-impl Absence {
-    /// Returns when no [`Presence`] is left.
+impl AllGone {
+    /// Returns when no [`AliveToken`] is left.
     pub(crate) async fn complete(mut self) {
         while self.0.recv().await.is_some() {}
     }
 }
 
-/// A line to an actor that its supervisor may replace. `None` in it says: gone for good.
-pub(crate) struct Line<M>(watch::Receiver<Option<ActorRef<M>>>);
+/// Reference to an actor that its supervisor may replace. `None` means that it is gone permanently.
+pub(crate) struct SupervisedRef<M>(watch::Receiver<Option<ActorRef<M>>>);
 
-impl<M> Clone for Line<M> {
-    fn clone(&self) -> Line<M> {
-        Line(self.0.clone())
+impl<M> Clone for SupervisedRef<M> {
+    fn clone(&self) -> SupervisedRef<M> {
+        SupervisedRef(self.0.clone())
     }
 }
 
-impl<M: Message> Line<M> {
-    pub(crate) fn new(incarnations: watch::Receiver<Option<ActorRef<M>>>) -> Line<M> {
-        Line(incarnations)
+impl<M: Message> SupervisedRef<M> {
+    pub(crate) fn new(incarnations: watch::Receiver<Option<ActorRef<M>>>) -> SupervisedRef<M> {
+        SupervisedRef(incarnations)
     }
 
-    /// Whoever is there now.
+    /// The current incarnation, if the actor is running.
     pub(crate) fn current(&self) -> Option<ActorRef<M>> {
         self.0.borrow().clone()
     }
 
-    /// Tells whoever is there now.
+    /// Sends a message to the current incarnation.
     pub(crate) fn tell(&self, message: M) {
         if let Some(peer) = &*self.0.borrow() {
             tell(peer, message);
@@ -161,7 +161,7 @@ impl<M: Message> Line<M> {
 
     /// Sends what `message` makes of a report, again to each successor of an actor that died
     /// with it. `None` if there will be no successor.
-    pub(crate) async fn insist<T: Send + 'static>(
+    pub(crate) async fn call_until_answered<T: Send + 'static>(
         &self,
         message: impl Fn(Report<T>) -> M,
     ) -> Option<T> {
@@ -185,28 +185,29 @@ impl<M: Message> Line<M> {
 /// Work done on an actor's behalf. It belongs in the actor's state: dropping it stops the work,
 /// so nothing outlives its actor.
 #[derive(Debug)]
-pub(crate) struct Beside(AbortHandle);
+pub(crate) struct OwnedTask(AbortHandle);
 
-impl Drop for Beside {
+impl Drop for OwnedTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Does `work` beside the actor, and tells the actor how it ended, even if it panicked.
-pub(crate) fn beside<M: Message, T: Send + 'static>(
+/// Runs `work` as a task of the actor and sends its result to the actor as a message, also after a
+/// panic.
+pub(crate) fn spawn_task<M: Message, T: Send + 'static>(
     me: &ActorRef<M>,
     work: impl Future<Output = T> + Send + 'static,
     ended: impl FnOnce(Result<T, JoinError>) -> M + Send + 'static,
-) -> Beside {
+) -> OwnedTask {
     let me = me.clone();
     let task = tokio::spawn(work);
-    let beside = Beside(task.abort_handle());
+    let beside = OwnedTask(task.abort_handle());
     tokio::spawn(async move { tell(&me, ended(task.await)) });
     beside
 }
 
-/// What a panic said.
+/// Text of a panic.
 pub(crate) fn panic_text(died: JoinError) -> String {
     match died.try_into_panic() {
         Ok(payload) => payload

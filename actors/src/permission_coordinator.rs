@@ -1,12 +1,13 @@
-//! The only place where a human is asked: a queue of questions, each answered once.
+//! Permission coordinator: the only place where a person is asked. A queue of requests, each
+//! answered once.
 //!
-//! A question is a record before anybody sees it, and an answer is on the disk before it acts.
-//! The asking call mints the question's id and keeps asking until it has an answer. So when this
-//! actor crashes, every open question comes back under the same id, and nothing was allowed
-//! meanwhile. The first answer counts, whoever gives it; every later one hears so.
+//! A request is recorded before it is shown, and an answer is on disk before it takes effect. The
+//! calling side creates the request's id and repeats it until it has an answer. So when this actor
+//! crashes, every open request returns under the same id, and nothing is allowed in the meantime.
+//! The first answer counts; every later one gets an error.
 
 mod binding;
-mod book;
+mod grant_view;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -15,28 +16,28 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{Event, Grant, Origin, Scope};
-use crate::mailbox::{Handled, Line, Report, Started, answer};
-use crate::ports::{Action, Asking, Clock, Policy, Question, Situation, Verdict};
+use crate::mailbox::{Handled, Report, Started, SupervisedRef, answer};
+use crate::ports::{Action, Asking, Clock, PermissionQuestion, Policy, Situation, Verdict};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
 pub(crate) use binding::Binding;
-pub(crate) use book::{GrantBook, Shown};
+pub(crate) use grant_view::{GrantView, ShownQuestion};
 
-use book::Ended;
+use grant_view::QuestionEnd;
 
 /// Why a question is withdrawn whose asker is gone.
 const GONE: &str = "the call that asked is gone";
 
-/// What every incarnation of the coordinator is started with.
+/// Arguments of every incarnation of the coordinator.
 #[derive(Clone)]
 pub(crate) struct Args {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
-    pub(crate) book: GrantBook,
+    pub(crate) book: GrantView,
     /// To whichever incarnation there is.
-    pub(crate) line: Line<Msg>,
+    pub(crate) line: SupervisedRef<Msg>,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
     pub(crate) questions_max: usize,
@@ -49,17 +50,17 @@ pub(crate) struct Ask {
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
-    pub(crate) question: Question,
-    /// Who judges it, and where it is done: an agent may work elsewhere than the session.
+    pub(crate) question: PermissionQuestion,
+    /// Policy and place of the call: a subagent may have its own.
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) cwd: String,
-    /// Gone when nobody waits for the answer any more.
+    /// Gone when the caller no longer waits for the answer.
     pub(crate) asker: Weak<()>,
-    pub(crate) reply: Report<Answer>,
+    pub(crate) reply: Report<ApprovalResult>,
 }
 
 impl Ask {
-    /// All that an answer is bound to.
+    /// Everything that an answer is bound to.
     fn binding(&self) -> Binding {
         Binding::of(&self.call_id, &self.action.digest, &self.cwd, &self.origin)
     }
@@ -69,11 +70,11 @@ impl Ask {
 pub(crate) struct Asker {
     id: QuestionId,
     waiting: Option<Arc<()>>,
-    permissions: Line<Msg>,
+    permissions: SupervisedRef<Msg>,
 }
 
 impl Asker {
-    pub(crate) fn new(id: QuestionId, permissions: Line<Msg>) -> Asker {
+    pub(crate) fn new(id: QuestionId, permissions: SupervisedRef<Msg>) -> Asker {
         Asker { id, waiting: Some(Arc::default()), permissions }
     }
 
@@ -88,16 +89,16 @@ impl Asker {
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        // Gone first, told second: a coordinator that starts in between sees that it is gone.
+        // Removed first, announced second: a coordinator that starts in between sees the removal.
         if self.waiting.take().is_some() {
             self.permissions.tell(Msg::Withdraw(self.id.clone()));
         }
     }
 }
 
-/// How a question ended.
+/// Result of a permission request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ApprovalResult {
     /// Exactly what this is bound to may run.
     Allowed(Binding),
     /// A grant covers it by now: it is to be judged again.
@@ -109,12 +110,12 @@ pub(crate) enum Answer {
 
 /// A human's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
-    /// Run it, and what the scope covers.
+pub enum HumanDecision {
+    /// Allow, with a scope.
     Allow(Scope),
     /// Do not run it.
     Deny {
-        /// For the model, if the human says why.
+        /// Reason for the model, if given.
         reason: Option<String>,
     },
 }
@@ -125,22 +126,22 @@ pub enum AnswerError {
     /// Never asked, or too long ago.
     #[error("no open question has the id `{0}`")]
     NotPending(QuestionId),
-    /// Somebody was faster, or another answer covers it.
+    /// Another answer was first, or a grant covers it.
     #[error("the question `{0}` has been answered already; the first answer counts")]
     Answered(QuestionId),
-    /// The same, and who was faster.
+    /// As above, with the front end that answered.
     #[error("the question `{0}` has been answered already by {1}; the first answer counts")]
     AnsweredBy(QuestionId, String),
-    /// Nobody waits for the answer any more.
+    /// The call no longer waits for the answer.
     #[error("the question `{0}` was withdrawn; the answer is ignored")]
     Withdrawn(QuestionId),
     /// The question does not offer that scope.
     #[error("the question cannot be answered for the scope `{0:?}`")]
     ScopeNotOffered(Scope),
-    /// It is not on the disk, and so it does not act.
+    /// The answer could not be recorded, so it has no effect.
     #[error("the answer could not be recorded, and does not count: {0}")]
     Unrecorded(String),
-    /// Something crashed over it. The question, if it is still open, can be answered again.
+    /// A crash occurred. If the request is still open, it can be answered again.
     #[error("the answer was lost in a crash; answer again if the question is still open")]
     Lost,
     /// The session has ended.
@@ -148,17 +149,17 @@ pub enum AnswerError {
     Ended,
 }
 
-type Told = RpcReplyPort<Result<(), AnswerError>>;
+type AnswerReply = RpcReplyPort<Result<(), AnswerError>>;
 
 pub(crate) enum Msg {
     Ask(Box<Ask>),
     /// The last but one: who answers, if it is not the front end that owns the session.
-    Answer(QuestionId, Decision, Option<String>, Told),
+    Answer(QuestionId, HumanDecision, Option<String>, AnswerReply),
     /// The call that asked is gone.
     Withdraw(QuestionId),
     /// An answer has acted. `true`: it covers more than its call.
     Settled(bool),
-    /// Report when everything that came before this is recorded.
+    /// Report when all earlier answers are recorded.
     Settle(Report<()>),
 }
 
@@ -184,7 +185,7 @@ pub(crate) struct State {
     open: VecDeque<Ask>,
     /// Answers on their way to the disk.
     settling: usize,
-    /// Who waits for those.
+    /// Callers of [`Msg::Settle`].
     waiting: Vec<Report<()>>,
 }
 
@@ -200,8 +201,8 @@ impl Actor for PermissionCoordinator {
     type Arguments = ();
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
-        // Whoever still waits asks again; the rest would stay open in front of the user.
-        for (id, Shown { origin, .. }) in self.args.book.end_orphans() {
+        // Waiting calls ask again; the other requests would stay open on the screen.
+        for (id, ShownQuestion { origin, .. }) in self.args.book.end_orphans() {
             self.withdrawn(&id, &origin, GONE);
         }
         Ok(State::default())
@@ -237,7 +238,7 @@ impl PermissionCoordinator {
             Verdict::Deny { reason, .. } if self.args.book.is_shown(&ask.id) => {
                 self.deny(ask, "user", reason);
             }
-            Verdict::Deny { reason, .. } => ask.reply.send(Answer::Denied { reason }),
+            Verdict::Deny { reason, .. } => ask.reply.send(ApprovalResult::Denied { reason }),
             Verdict::Ask(question) => {
                 ask.question = question;
                 self.open(ask, state);
@@ -250,7 +251,7 @@ impl PermissionCoordinator {
             if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
         self.args.transcript.note(Some(&ask.origin), requested(&ask));
-        let shown = Shown {
+        let shown = ShownQuestion {
             origin: Arc::clone(&ask.origin),
             summary: ask.action.summary.clone(),
             asker: ask.asker.clone(),
@@ -258,12 +259,12 @@ impl PermissionCoordinator {
         self.args.book.show(ask.id.clone(), shown);
         match self.args.asking {
             Asking::Yes if ask.question.yes_covers => {
-                self.args.book.end(&ask.id, Ended::Answered(None));
+                self.args.book.end(&ask.id, QuestionEnd::Answered(None));
                 let event = granted(&ask, "--yes", None, Scope::Once, None);
                 // Nothing is done before its intent is on the disk, and this with it.
                 self.args.transcript.note(Some(&ask.origin), event);
                 let binding = ask.binding();
-                ask.reply.send(Answer::Allowed(binding));
+                ask.reply.send(ApprovalResult::Allowed(binding));
             }
             Asking::Human if state.open.len() < self.args.questions_max => {
                 state.open.push_back(ask);
@@ -280,9 +281,9 @@ impl PermissionCoordinator {
     fn answer(
         &self,
         id: &QuestionId,
-        decision: Decision,
+        decision: HumanDecision,
         by: Option<String>,
-        told: Told,
+        told: AnswerReply,
         state: &mut State,
     ) {
         let ask = match self.take(id, &decision, by.as_ref(), state) {
@@ -290,17 +291,17 @@ impl PermissionCoordinator {
             Err(error) => return answer(told, Err(error)),
         };
         match decision {
-            Decision::Allow(scope) => {
+            HumanDecision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
                 let event = granted(&ask, "user", by, scope, grant.clone());
-                let allowed = Answer::Allowed(ask.binding());
+                let allowed = ApprovalResult::Allowed(ask.binding());
                 self.settle(ask, event, allowed, grant, told, state);
             }
-            Decision::Deny { reason } => {
+            HumanDecision::Deny { reason } => {
                 let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
                 let event = denied(&ask, "user", by, &reason);
-                self.settle(ask, event, Answer::Denied { reason }, None, told, state);
+                self.settle(ask, event, ApprovalResult::Denied { reason }, None, told, state);
             }
         }
     }
@@ -309,7 +310,7 @@ impl PermissionCoordinator {
     fn take(
         &self,
         id: &QuestionId,
-        decision: &Decision,
+        decision: &HumanDecision,
         by: Option<&String>,
         state: &mut State,
     ) -> Result<Ask, AnswerError> {
@@ -320,28 +321,28 @@ impl PermissionCoordinator {
             self.withdraw(id, state);
             return Err(self.too_late(id));
         }
-        if let Decision::Allow(scope) = *decision
+        if let HumanDecision::Allow(scope) = *decision
             && !state.open[at].question.scopes.contains(&scope)
         {
             return Err(AnswerError::ScopeNotOffered(scope));
         }
-        self.args.book.end(id, Ended::Answered(by.cloned()));
+        self.args.book.end(id, QuestionEnd::Answered(by.cloned()));
         state.open.remove(at).ok_or_else(|| AnswerError::NotPending(id.clone()))
     }
 
-    /// What is wrong with an answer to a question that is not open.
+    /// Error for an answer to a request that is not open.
     fn too_late(&self, id: &QuestionId) -> AnswerError {
         match self.args.book.ended(id) {
             None => AnswerError::NotPending(id.clone()),
-            Some(Ended::Answered(by)) => {
+            Some(QuestionEnd::Answered(by)) => {
                 tracing::info!(question = %id, "a second answer is ignored");
                 match by {
                     Some(by) => AnswerError::AnsweredBy(id.clone(), by),
                     None => AnswerError::Answered(id.clone()),
                 }
             }
-            Some(how @ (Ended::Withdrawn | Ended::WithdrawnAndTold)) => {
-                if how == Ended::Withdrawn {
+            Some(how @ (QuestionEnd::Withdrawn | QuestionEnd::WithdrawnAndTold)) => {
+                if how == QuestionEnd::Withdrawn {
                     let message = format!(
                         "an answer to the question `{id}` came after it was withdrawn, and was \
                          ignored"
@@ -353,15 +354,15 @@ impl PermissionCoordinator {
         }
     }
 
-    /// Lets an answer act as soon as it is on the disk. That goes on whatever becomes of this
-    /// actor: the record is in the outbox when this returns.
+    /// Makes an answer effective once it is on disk. This continues if the actor crashes: the
+    /// record is in the outbox when this returns.
     fn settle(
         &self,
         ask: Ask,
         event: Event,
-        verdict: Answer,
+        verdict: ApprovalResult,
         grant: Option<Grant>,
-        told: Told,
+        told: AnswerReply,
         state: &mut State,
     ) {
         state.settling += 1;
@@ -379,28 +380,28 @@ impl PermissionCoordinator {
                 }
                 Err(unrecorded) => {
                     let reason = format!("the answer could not be recorded: {unrecorded}");
-                    ask.reply.send(Answer::Denied { reason });
+                    ask.reply.send(ApprovalResult::Denied { reason });
                     Err(AnswerError::Unrecorded(unrecorded.to_string()))
                 }
             };
-            // The queue first: whoever hears that it is done sees what it did.
+            // Update the queue first, so that the caller sees the effect when its call returns.
             line.tell(Msg::Settled(granted && settled.is_ok()));
             answer(told, settled);
         });
     }
 
     fn deny(&self, ask: Ask, by: &str, reason: String) {
-        self.args.book.end(&ask.id, Ended::Answered(None));
+        self.args.book.end(&ask.id, QuestionEnd::Answered(None));
         self.args.transcript.note(Some(&ask.origin), denied(&ask, by, None, &reason));
-        ask.reply.send(Answer::Denied { reason });
+        ask.reply.send(ApprovalResult::Denied { reason });
     }
 
-    /// A grant answers it. Whoever sees it as open hears so.
+    /// A grant answers the request; observers are informed.
     fn covered(&self, ask: Ask) {
-        if self.args.book.end(&ask.id, Ended::Answered(None)).is_some() {
+        if self.args.book.end(&ask.id, QuestionEnd::Answered(None)).is_some() {
             self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
         }
-        ask.reply.send(Answer::Covered);
+        ask.reply.send(ApprovalResult::Covered);
     }
 
     /// A new grant may answer questions that are already open.
@@ -414,7 +415,7 @@ impl PermissionCoordinator {
         }
     }
 
-    /// What the policy says with the grants of now. `None` without any.
+    /// Decision of the policy with the current grants. `None` without grants.
     fn judge_again(&self, ask: &Ask) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {
@@ -430,7 +431,7 @@ impl PermissionCoordinator {
 
     fn withdraw(&self, id: &QuestionId, state: &mut State) {
         state.open.retain(|ask| ask.id != *id);
-        if let Some(Shown { origin, .. }) = self.args.book.end(id, Ended::Withdrawn) {
+        if let Some(ShownQuestion { origin, .. }) = self.args.book.end(id, QuestionEnd::Withdrawn) {
             self.withdrawn(id, &origin, GONE);
         }
     }

@@ -1,61 +1,63 @@
-//! The holes in the kernel: what it needs of the world, named by its callers.
+//! Ports of the kernel: the traits through which it uses the outside world.
 //!
-//! A port is used as `dyn`, so its methods return boxed futures explicitly.
+//! Ports are used as `dyn`, so their methods return boxed futures.
 
 mod clock;
 mod grants;
 mod hook;
+mod isolated_workspace;
 mod journal;
 mod policy;
 mod provider;
 mod tool;
-mod workplace;
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 pub use clock::{Clock, Ids};
-pub use grants::{GrantStore, NoGrants, Now, Standing};
+pub use grants::{ActiveGrants, GrantStore, NoGrants, Now};
 pub use hook::{Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Used};
-pub use journal::{
-    Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, Opened,
+pub use isolated_workspace::{
+    FileLeft, IsolatedWorkspace, IsolatedWorkspaces, WorkLeft, WorktreeSummary,
 };
-pub use policy::{Asking, Confinement, Policy, Question, Situation, Verdict};
+pub use journal::{
+    Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
+};
+pub use policy::{Asking, Confinement, PermissionQuestion, Policy, Situation, Verdict};
 pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
     Request, Thinking, TokenCount,
 };
 pub use tool::{
-    Action, After, Aftermath, CallContext, Operation, OutputDelta, Prepared, Release, RunContext,
-    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, After, CallContext, Operation, OutputDelta, PostCallSink, Prepared, Release,
+    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
-pub use workplace::{FileLeft, Remains, WorkLeft, Workplace, Workplaces};
 
-/// What a boxed source of an error must be.
+/// Requirements of a boxed error source.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A future that a port returns.
 pub type PortFuture<T> = BoxFuture<'static, T>;
 
-/// Everything a session needs of the world.
+/// All ports of a session.
 #[derive(Clone)]
 pub struct Ports {
     /// The model.
     pub provider: Arc<dyn Provider>,
-    /// Who is asked instead while it is away, in this order.
+    /// Fallback providers, in order of preference.
     pub fallbacks: Vec<Fallback>,
     /// The tools.
     pub tools: Arc<Toolbox>,
-    /// What may happen before and after a call.
+    /// Hooks around calls.
     pub hooks: Arc<dyn Hook>,
-    /// What may run.
+    /// Permission policy.
     pub policy: Arc<dyn Policy>,
-    /// What the user allowed for longer than a session.
+    /// Stored grants.
     pub grants: Arc<dyn GrantStore>,
-    /// Where records go.
+    /// Journal.
     pub journal: Arc<dyn JournalStore>,
-    /// What time it is.
+    /// Clock.
     pub clock: Arc<dyn Clock>,
     /// New ids.
     pub ids: Arc<dyn Ids>,

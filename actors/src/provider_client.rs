@@ -1,13 +1,14 @@
-//! Reaches one account of a provider on behalf of every invocation: attempts, waits, breakers and
-//! patience are here, and nowhere else.
+//! Client of one provider account for all invocations: attempts, retries, circuit breakers and
+//! patience.
 //!
-//! Nothing here waits for the provider: an attempt is a task that comes back as a message, and
-//! dropping it ends the request. Who asks when is decided by the lane (`lane.rs`) of each model.
+//! No handler waits for the provider: an attempt is a task whose result returns as a message, and
+//! dropping it cancels the request. The circuit breaker of each model decides about order and time
+//! (`circuit_breaker.rs`).
 
-mod lane;
-mod patience;
+mod backoff;
+mod circuit_breaker;
+mod retry;
 mod stream;
-mod waits;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,78 +20,80 @@ use tokio::task::JoinError;
 
 use crate::conversation::InvocationId;
 use crate::event::{Event, Origin};
-use crate::ledger::{Answered, Gauge, Meter, MeterArgs, Price, BudgetHandle};
+use crate::ledger::{
+    BudgetHandle, MeterArgs, MeteredReply, PriceLookup, RequestMeter, TokenCalibration,
+};
 use crate::limits::Limits;
-use crate::mailbox::{Beside, Handled, Report, Started, beside, tell};
+use crate::mailbox::{Handled, OwnedTask, Report, Started, spawn_task, tell};
 use crate::ports::{Clock, Provider, ProviderError, Request};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
-use lane::{Bounds, Key, Lane, Turn};
-use patience::{Attempts, Decision, decide};
-pub(crate) use stream::Draft;
-pub(crate) use waits::{Deadline, millis};
+pub(crate) use backoff::{Deadline, millis};
+use circuit_breaker::{Admission, BreakerBounds, CircuitBreaker, RequestKey};
+use retry::{Attempts, RetryDecision, decide};
+pub(crate) use stream::PartialReply;
 
 use stream::{Relay, relay};
 
 /// Deltas between an adapter and its relay.
 const DELTAS_IN_FLIGHT: usize = 64;
 
-/// What every incarnation of the client is started with.
+/// Arguments of every incarnation of the client.
 #[derive(Clone)]
 pub(crate) struct Args {
     /// The models of the account.
     pub(crate) providers: Vec<Arc<dyn Provider>>,
-    /// What they cost, in the same order.
-    pub(crate) prices: Vec<Option<Price>>,
+    /// Prices, in the same order.
+    pub(crate) prices: Vec<Option<PriceLookup>>,
     /// The way to the session's ledger.
     pub(crate) purse: BudgetHandle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
-    /// An earlier incarnation crashed, and what it knew is lost: one asks first.
+    /// An earlier incarnation crashed and lost its state: a single request probes first.
     pub(crate) wary: bool,
 }
 
 /// One request, however many attempts it takes.
-pub(crate) struct Question {
-    /// Which of the account's models is asked.
+pub(crate) struct ModelRequest {
+    /// Index of the model within the account.
     pub(crate) model: usize,
     pub(crate) request: Request,
     pub(crate) origin: Arc<Origin>,
-    /// Which reply of its invocation this is.
+    /// Number of the reply within the invocation.
     pub(crate) turn: u32,
-    /// When patience ends. It travels here, so that a crash does not reset it.
+    /// End of patience. Stored here, so that a crash does not reset it.
     pub(crate) deadline: Deadline,
-    /// When whoever asks would rather ask somebody else (monotonic).
+    /// Time from which the invocation prefers a fallback (monotonic).
     pub(crate) until: Option<Duration>,
-    /// What arrives of the reply.
-    pub(crate) draft: Draft,
-    /// What was counted of its history before.
-    pub(crate) gauge: Gauge,
-    pub(crate) report: Report<Result<Answered, Unanswered>>,
+    /// Text of the arriving reply.
+    pub(crate) draft: PartialReply,
+    /// Token calibration of its history.
+    pub(crate) gauge: TokenCalibration,
+    pub(crate) report: Report<Result<MeteredReply, Unanswered>>,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub(crate) error: ProviderError,
-    /// When it is worth asking again (monotonic), if it is at all and that is known.
+    /// Earliest useful time of another attempt (monotonic), if there is one.
     pub(crate) next_try: Option<Duration>,
 }
 
 pub(crate) enum Msg {
-    Complete(Question),
+    Complete(ModelRequest),
     /// The first of a reply has arrived.
-    Alive(Key),
-    AttemptEnded(Key, Result<Result<Answered, ProviderError>, JoinError>),
-    /// A wait is over, or worth another word. Which alarm says so: one that was put off is heard
-    /// of, too.
+    Alive(RequestKey),
+    AttemptEnded(RequestKey, Result<Result<MeteredReply, ProviderError>, JoinError>),
+    /// A timer fired: a retry is due or a waiting notice should be repeated. The id identifies
+    /// stale timers.
     WaitEnded(u64),
-    /// The invocation wants nothing any more. What had arrived is kept as a partial reply.
+    /// The invocation cancels its request. The text so far is kept as a partial reply.
     Cancel(InvocationId),
-    /// The user asks for a try now, whatever was said about waiting: one is made.
+    /// The user requests an attempt now, regardless of waits.
     Relent,
 }
 
@@ -112,28 +115,28 @@ pub(crate) struct ProviderClient {
 }
 
 pub(crate) struct State {
-    last_key: Key,
-    open: BTreeMap<Key, Open>,
+    last_key: RequestKey,
+    open: BTreeMap<RequestKey, InFlightRequest>,
     /// One for each model, by its name.
-    lanes: HashMap<String, Lane>,
-    /// Why a lane is shut: class of the last refusal, and what was behind it.
+    lanes: HashMap<String, CircuitBreaker>,
+    /// Cause of an open breaker: class of the last refusal and its detail.
     troubles: HashMap<String, (&'static str, String)>,
-    alarm: Option<(Duration, Beside)>,
+    alarm: Option<(Duration, OwnedTask)>,
     /// Alarms that were set so far.
     alarms: u64,
 }
 
-struct Open {
-    question: Question,
+struct InFlightRequest {
+    question: ModelRequest,
     lane: String,
     attempts: Attempts,
     /// The attempt that is out.
-    work: Option<Beside>,
+    work: Option<OwnedTask>,
     /// Why the last one failed.
     error: Option<ProviderError>,
-    /// A failure that nobody was told of yet.
+    /// Failure that was not announced yet.
     unsaid: bool,
-    /// When the wait is worth a word.
+    /// Time of the next notice about the wait.
     word_at: Option<Duration>,
 }
 
@@ -150,12 +153,16 @@ impl Actor for ProviderClient {
 
     async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
         let now = self.args.clock.monotonic();
-        let bounds = Bounds {
+        let bounds = BreakerBounds {
             failures_max: self.args.limits.breaker_failures,
             probe_interval: self.args.limits.probe_interval,
         };
         let lane = |provider: &Arc<dyn Provider>| {
-            let lane = if self.args.wary { Lane::wary(bounds, now) } else { Lane::new(bounds) };
+            let lane = if self.args.wary {
+                CircuitBreaker::half_open(bounds, now)
+            } else {
+                CircuitBreaker::new(bounds)
+            };
             (provider.info().model, lane)
         };
         Ok(State {
@@ -178,7 +185,7 @@ impl Actor for ProviderClient {
             Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(key, result, state),
             Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
             Msg::Cancel(invocation) => self.cancel(&invocation, state),
-            Msg::Relent => state.lanes.values_mut().for_each(|lane| lane.relent(self.now())),
+            Msg::Relent => state.lanes.values_mut().for_each(|lane| lane.retry_now(self.now())),
         }
         self.proceed(&me, state);
         Ok(())
@@ -190,7 +197,7 @@ impl ProviderClient {
         self.args.clock.monotonic()
     }
 
-    fn arrived(&self, question: Question, state: &mut State) {
+    fn arrived(&self, question: ModelRequest, state: &mut State) {
         state.last_key += 1;
         let now = self.now();
         // The reply that was arriving when a client crashed is not coming any more.
@@ -201,7 +208,7 @@ impl ProviderClient {
             let waiting = question.waits(now, now, now);
             lane.wait(state.last_key, waiting);
         }
-        let open = Open {
+        let open = InFlightRequest {
             question,
             lane: name,
             attempts: Attempts::default(),
@@ -213,7 +220,7 @@ impl ProviderClient {
         state.open.insert(state.last_key, open);
     }
 
-    fn alive(&self, key: Key, state: &mut State) {
+    fn alive(&self, key: RequestKey, state: &mut State) {
         let Some(open) = state.open.get_mut(&key) else { return };
         open.question.deadline.suspend(self.now());
         if let Some(lane) = state.lanes.get_mut(&open.lane) {
@@ -221,21 +228,21 @@ impl ProviderClient {
         }
     }
 
-    /// Lets everybody do whose turn it is, tells who waits, and sets the alarm for the next.
+    /// Starts due requests, announces waits, and sets the next alarm.
     fn proceed(&self, me: &ActorRef<Msg>, state: &mut State) {
         let now = self.now();
         let names: Vec<String> = state.lanes.keys().cloned().collect();
         for name in names {
             while let Some(turn) = state.lanes.get_mut(&name).and_then(|lane| lane.turn(now)) {
                 match turn {
-                    Turn::Ask(key) => self.attempt(me, key, state),
-                    Turn::GiveUp(key, next_try) => Self::give_up(key, next_try, state),
+                    Admission::Ask(key) => self.attempt(me, key, state),
+                    Admission::GiveUp(key, next_try) => Self::give_up(key, next_try, state),
                 }
             }
         }
         self.say_who_waits(now, state);
         let words = state.open.values().filter_map(|open| open.word_at);
-        let due = state.lanes.values().filter_map(Lane::due).chain(words).min();
+        let due = state.lanes.values().filter_map(CircuitBreaker::due).chain(words).min();
         match (due, &state.alarm) {
             (None, _) => state.alarm = None,
             (Some(due), Some((set, _))) if *set == due => {}
@@ -243,12 +250,12 @@ impl ProviderClient {
                 let pause = self.args.clock.sleep(due.saturating_sub(now));
                 state.alarms += 1;
                 let nth = state.alarms;
-                state.alarm = Some((due, beside(me, pause, move |_| Msg::WaitEnded(nth))));
+                state.alarm = Some((due, spawn_task(me, pause, move |_| Msg::WaitEnded(nth))));
             }
         }
     }
 
-    fn attempt(&self, me: &ActorRef<Msg>, key: Key, state: &mut State) {
+    fn attempt(&self, me: &ActorRef<Msg>, key: RequestKey, state: &mut State) {
         let Some(open) = state.open.get_mut(&key) else { return };
         let Some(provider) = self.args.providers.get(open.question.model) else { return };
         open.attempts.made += 1;
@@ -259,7 +266,7 @@ impl ProviderClient {
         let streams = request.stream;
         let info = provider.info();
         let profile = info.profile.clone();
-        let meter = Meter::new(MeterArgs {
+        let meter = RequestMeter::new(MeterArgs {
             purse: self.args.purse.clone(),
             transcript: self.args.transcript.clone(),
             origin: Arc::clone(&open.question.origin),
@@ -299,10 +306,15 @@ impl ProviderClient {
                 }
             }
         };
-        open.work = Some(beside(me, work, move |ended| Msg::AttemptEnded(key, ended)));
+        open.work = Some(spawn_task(me, work, move |ended| Msg::AttemptEnded(key, ended)));
     }
 
-    fn attempt_ended(&self, key: Key, result: Result<Answered, ProviderError>, state: &mut State) {
+    fn attempt_ended(
+        &self,
+        key: RequestKey,
+        result: Result<MeteredReply, ProviderError>,
+        state: &mut State,
+    ) {
         let now = self.now();
         let Some(mut open) = state.open.remove(&key) else { return };
         let Some(lane) = state.lanes.get_mut(&open.lane) else { return };
@@ -325,16 +337,16 @@ impl ProviderClient {
         // Once more before giving up, but no sooner than after the shortest of waits.
         let soonest = now + self.args.limits.backoff_first / 10;
         let (not_before, last) = match decision {
-            Decision::Final => {
+            RetryDecision::Final => {
                 lane.answered(key);
                 let next_try = None;
                 return open.question.report.send(Err(Unanswered { error, next_try }));
             }
-            Decision::Again { wait } => {
+            RetryDecision::Again { wait } => {
                 lane.slipped(key, now);
                 (now + wait, soonest)
             }
-            Decision::Refused { wait, asked } => {
+            RetryDecision::Refused { wait, asked } => {
                 lane.refused(key, wait, asked, now);
                 let trouble = (error.class(), error.reason());
                 state.troubles.insert(open.lane.clone(), trouble);
@@ -354,7 +366,7 @@ impl ProviderClient {
         state.open.insert(key, open);
     }
 
-    fn give_up(key: Key, next_try: Option<Duration>, state: &mut State) {
+    fn give_up(key: RequestKey, next_try: Option<Duration>, state: &mut State) {
         let Some(open) = state.open.remove(&key) else { return };
         let error = open.error.unwrap_or_else(|| match state.troubles.get(&open.lane) {
             Some((class, cause)) => ProviderError::of_class(class, cause.clone().into()),
@@ -365,7 +377,9 @@ impl ProviderClient {
 
     fn cancel(&self, invocation: &InvocationId, state: &mut State) {
         let now = self.now();
-        let theirs = |_: &Key, open: &mut Open| open.question.origin.invocation_id == *invocation;
+        let theirs = |_: &RequestKey, open: &mut InFlightRequest| {
+            open.question.origin.invocation_id == *invocation
+        };
         for (key, mut open) in state.open.extract_if(.., theirs) {
             open.work = None;
             self.keep_partial(&open, INTERRUPTED);
@@ -375,19 +389,18 @@ impl ProviderClient {
         }
     }
 
-    fn keep_partial(&self, open: &Open, cause: &str) {
-        let Question { draft, origin, turn, .. } = &open.question;
+    fn keep_partial(&self, open: &InFlightRequest, cause: &str) {
+        let ModelRequest { draft, origin, turn, .. } = &open.question;
         keep_partial(draft, &self.args.transcript, origin, *turn, cause);
     }
 }
 
-/// Why a reply broke off that nobody wanted any more.
+/// Cause of a reply that was cut off because it was cancelled.
 pub(crate) const INTERRUPTED: &str = "interrupted";
 
-/// Records what had arrived of a reply that ends here, if anything had, and what it has cost.
-/// Returns the text.
+/// Records the partial text of a reply that ends here, if any, and its cost. Returns the text.
 pub(crate) fn keep_partial(
-    draft: &Draft,
+    draft: &PartialReply,
     transcript: &Transcript,
     origin: &Arc<Origin>,
     turn: u32,

@@ -1,5 +1,5 @@
-//! What the journal keeps: durable facts on their way to the `TranscriptWriter`, and the history
-//! rebuilt from them.
+//! Journal records: durable events on their way to the `TranscriptWriter`, and the history rebuilt
+//! from them.
 
 mod replay;
 
@@ -12,17 +12,17 @@ use crate::event::{Event, Origin};
 
 pub(crate) use replay::awaits_answer;
 pub use replay::{
-    AGENT_CUT_OFF, CUT_OFF, Delegated, LOST, LastInvocation, LeftJob, NOT_RUN, OUTCOME_UNKNOWN,
+    AGENT_CUT_OFF, CUT_OFF, Delegated, LOST, LastInvocation, LostJob, NOT_RUN, OUTCOME_UNKNOWN,
     OpenCall, OpenOwnCall, OpenQuestion, Parked, QueuedMessage, Replay, Replayed, StartedWith,
     replay,
 };
 
-/// Identifies a record before it has a number. Whoever asks for it twice gets it stored once.
+/// Identifies a record before it has a number. A record with a repeated id is stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId {
-    /// Drawn at random by each process.
+    /// Random number of the process.
     pub process: u32,
-    /// Counted up within the process.
+    /// Counter within the process.
     pub count: u32,
 }
 
@@ -49,22 +49,22 @@ impl<'de> Deserialize<'de> for RecordId {
     }
 }
 
-/// A durable event that does not have a number yet.
+/// A durable event without a number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Minted by the sender.
+    /// Created by the sender.
     pub id: RecordId,
-    /// The invocation it is about, if it is about one.
+    /// The invocation it belongs to, if any.
     pub origin: Option<Arc<Origin>>,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// How sure the sender wants to be before it goes on.
+/// Durability that the sender waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Handed to the operating system: survives `kill -9` of posse.
     Written,
-    /// On the disk: survives a power cut.
+    /// Synced to the disk: survives a power cut.
     Synced,
 }

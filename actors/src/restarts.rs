@@ -1,9 +1,9 @@
-//! How often an actor may be restarted before its session gives up.
+//! Restart budget of an actor before its session parks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A number of restarts within a sliding window. Pure: the caller says what time it is.
+/// Number of restarts within a sliding window. Pure: the caller provides the time.
 #[derive(Debug, Clone)]
 pub(crate) struct RestartBudget {
     restarts_max: usize,
@@ -17,8 +17,8 @@ impl RestartBudget {
         RestartBudget { restarts_max, window, spent: VecDeque::new() }
     }
 
-    /// Takes one restart at `now` (monotonic). `Some` is how many the window holds, this one
-    /// included; `None` says that there is none left.
+    /// Takes one restart at `now` (monotonic). Returns the number in the window including this one,
+    /// or `None` if the budget is exhausted.
     pub(crate) fn spend(&mut self, now: Duration) -> Option<u32> {
         while self.spent.front().is_some_and(|then| now.saturating_sub(*then) > self.window) {
             self.spent.pop_front();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_spent_within_the_window_and_recovers_after_it() {
+    fn restart_budget_recovers_after_the_window() {
         let second = Duration::from_secs(1);
         let mut budget = RestartBudget::new(2, 10 * second);
         assert_eq!(budget.spend(Duration::ZERO), Some(1));

@@ -1,20 +1,20 @@
-//! One conversation: it runs at most one main invocation at a time, owns every other actor, and
-//! outlives their crashes.
+//! A session: it runs at most one main invocation at a time, owns every other actor, and survives
+//! their crashes.
 //!
-//! Nothing here waits for the model, a tool, a human or a disk.
+//! Its message handlers never wait for a model, a tool, a user or a disk.
 
 mod admission;
 mod children;
 mod clients;
-mod compacting;
+mod compaction;
 mod handle;
 mod jobs;
 mod messages;
 mod own_call;
-mod resuming;
+mod resume;
 mod settings;
 mod supervised;
-mod titling;
+mod title;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +24,17 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
-    self, AgentInvocation, Contacts, Ending, Outcome, Pending, Queued, TimeLimit,
+    self, AgentInvocation, Ending, InvocationOutcome, ModelRoutes, Pending, Queued, TimeLimit,
 };
 use crate::compaction::Compacted;
-use crate::context::{ContextUse, Meter};
+use crate::context::{ContextMeter, ContextUse};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
-use crate::delegation::{Deeds, Desk, Forget, Memories};
+use crate::delegation::{ActionLog, DelegationHandle, Forget, Memories};
 use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
-use crate::hooking::Hooked;
-use crate::ledger::{BudgetMsg, BudgetHandle, BudgetKeeper, usd};
+use crate::hook_events::Hooked;
+use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg, usd};
 use crate::mailbox::{
-    Absence, Beside, Handled, Lost, Presence, Report, Started, answer, beside, tell,
+    AliveToken, AllGone, Handled, Lost, OwnedTask, Report, Started, answer, spawn_task, tell,
 };
 use crate::permission_coordinator as permission;
 use crate::ports::{JournalError, Ports, ProviderInfo, Release, ToolOutput, ToolSpec};
@@ -44,61 +44,61 @@ use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
-pub use handle::{DeliverError, PromptError, Running, SessionHandle, StartError};
+pub use handle::{DeliverError, PromptError, RunningPrompt, SessionHandle, StartError};
 pub use own_call::UserCall;
-pub use resuming::Resumption;
+pub use resume::Resumption;
 pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
 
-use admission::{Admitting, Opening, Task};
+use admission::{PendingAdmission, RunTask, StartHooks};
 use children::{ChildMsg, Children, Reach};
 use clients::Clients;
-use compacting::Compacting;
+use compaction::PendingCompaction;
 use messages::Withdrawal;
 use own_call::OwnCall;
-use resuming::Unfinished;
+use resume::Unfinished;
 use supervised::Supervised;
-use titling::Title;
+use title::Title;
 
-type Admission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
+type PromptAdmission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 
 enum Msg {
-    Prompt(Prompt, RpcReplyPort<Admission>),
-    /// Go on with what broke off.
-    GoOn(RpcReplyPort<Admission>),
-    /// Hooks have been asked about the session.
+    Prompt(Prompt, RpcReplyPort<PromptAdmission>),
+    /// Continue an interrupted run.
+    Continue(RpcReplyPort<PromptAdmission>),
+    /// The session-start hooks have finished.
     Opened(Result<Hooked, JoinError>),
-    /// Hooks have been asked about the prompt.
+    /// The prompt hooks have finished.
     Admitted(InvocationId, Result<Hooked, JoinError>),
     Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
     Withdraw(Withdrawal),
     /// The user runs a tool.
-    OwnCall(UserCall, RpcReplyPort<Admission>),
+    OwnCall(UserCall, RpcReplyPort<PromptAdmission>),
     OwnCallEnded(Result<ToolOutput, Lost>),
-    /// The main agent and those it waits for, or everybody.
+    /// Scope: the main agent and subagents that it waits for, or everything.
     Interrupt(Reach),
     Children(ChildMsg),
-    /// Something that a call has left at work has something to say to the agent that made it.
+    /// Message of background work for the agent of its call.
     Notice(Arc<Origin>, Vec<ContentPart>),
     Release(Release),
     History(RpcReplyPort<Vec<Arc<Message>>>),
-    /// With what is to be kept, in the user's words.
+    /// With the user's words about text to keep.
     Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
-    /// What a model made of what goes.
+    /// Result of the summary request.
     Summarised(Result<Result<String, String>, JoinError>),
-    /// What a model calls the session.
+    /// Result of the title request.
     Titled(Result<Result<String, String>, JoinError>),
-    /// It has not done so in time.
+    /// The title did not arrive in time.
     Untitled,
-    /// To whoever asks, or to every observer.
+    /// To the caller, or to every observer.
     Context(Option<RpcReplyPort<ContextUse>>),
-    /// Something about what requests cost.
+    /// Message to the ledger.
     Ledger(BudgetMsg),
-    /// What agents have reported, without what is to be forgotten.
+    /// Memory of subagents, after deleting part of it.
     Memories(Forget, RpcReplyPort<Memories>),
-    /// Something that a front end has to say about what it was told to do.
+    /// Warning about a front-end action.
     Warn(String),
-    InvocationEnded(InvocationId, Result<Outcome, Lost>),
-    /// What the journal says about an invocation that crashed.
+    InvocationEnded(InvocationId, Result<InvocationOutcome, Lost>),
+    /// Journal state of a crashed invocation.
     Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
     End(SessionEnding, Report<()>),
     /// The last record is written.
@@ -109,7 +109,7 @@ impl Msg {
     fn kind(&self) -> &'static str {
         match self {
             Msg::Prompt(..) => "Prompt",
-            Msg::GoOn(_) => "GoOn",
+            Msg::Continue(_) => "Continue",
             Msg::Opened(_) => "Opened",
             Msg::Admitted(..) => "Admitted",
             Msg::Deliver(..) => "Deliver",
@@ -142,8 +142,8 @@ struct RootSession {
     settings: Arc<SessionSettings>,
     provider_info: ProviderInfo,
     specs: Arc<[ToolSpec]>,
-    /// Where agents ask for others.
-    desk: Option<Arc<Desk>>,
+    /// Delegation handle, if subagents are enabled.
+    delegation_handle: Option<Arc<DelegationHandle>>,
     services: Arc<Services>,
     transcript: Transcript,
     feed: Feed,
@@ -154,46 +154,46 @@ struct State {
     writer: Supervised<transcript_writer::Msg>,
     coordinator: Supervised<permission::Msg>,
     clients: Clients,
-    /// How an invocation reaches the models, and what is known of them.
-    contacts: Contacts,
-    /// How whoever summarises is reached, if somebody does.
-    summariser: Option<Contacts>,
+    /// Routes to the models, with their state.
+    contacts: ModelRoutes,
+    /// Route to the summary model, if configured.
+    summariser: Option<ModelRoutes>,
     title: Title,
-    /// The history is being made shorter.
-    compacting: Option<Compacting>,
-    /// How large the history is.
-    meter: Meter,
+    /// A compaction in progress.
+    compacting: Option<PendingCompaction>,
+    /// Token state of the history.
+    meter: ContextMeter,
     invocation_budget: RestartBudget,
-    /// Without system messages.
+    /// The conversation, without system messages.
     history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered before their run ended.
     queued: Vec<Queued>,
-    main: Option<Main>,
-    /// What an earlier process began and did not end.
+    main: Option<MainRun>,
+    /// Unfinished work of an earlier process.
     unfinished: Option<Unfinished>,
-    /// What everything has cost.
-    till: BudgetKeeper,
+    /// Budget and accounts.
+    budget_keeper: BudgetKeeper,
     turns: u32,
     ending: Option<(SessionEnding, Vec<Report<()>>)>,
-    /// What hooks said of the session.
-    opening: Opening,
+    /// Result of the start hooks.
+    opening: StartHooks,
     parked: Option<String>,
-    /// Agents that work for others.
+    /// Subagents.
     children: Children,
-    /// What the user runs themselves.
+    /// Tool call of the user.
     own_call: Option<OwnCall>,
-    closing: Option<Beside>,
-    _observed: Observed,
+    closing: Option<OwnedTask>,
+    _observed: EndNotifier,
 }
 
-/// However the session ends, its observers hear that it has.
-struct Observed {
+/// Ends the event stream in every case.
+struct EndNotifier {
     feed: Feed,
     session_id: crate::conversation::SessionId,
     clock: Arc<dyn crate::ports::Clock>,
 }
 
-impl Drop for Observed {
+impl Drop for EndNotifier {
     fn drop(&mut self) {
         if self.feed.is_closed() {
             return;
@@ -209,7 +209,7 @@ impl Drop for Observed {
     }
 }
 
-/// What an earlier incarnation of an invocation left.
+/// State of an earlier incarnation of an invocation.
 #[derive(Default)]
 struct Resumed {
     /// The calls of the last reply, if not all of them are done; their results end the history.
@@ -217,42 +217,45 @@ struct Resumed {
     queued: Vec<Queued>,
     turns: u32,
     usage: Usage,
-    /// What it did, where somebody works for another one.
-    deeds: Deeds,
+    /// Its actions, if it is a subagent.
+    actions: ActionLog,
 }
 
 /// The main invocation.
-struct Main {
+struct MainRun {
     origin: Arc<Origin>,
-    /// `None` while it is rebuilt from the journal, and as long as hooks are asked about its prompt.
+    /// `None` while it is rebuilt from the journal, and while hooks check its prompt.
     actor: Option<ActorRef<agent_invocation::Msg>>,
-    /// What waits for hooks, and is in no history yet.
-    admitting: Option<Admitting>,
+    /// Prompt that waits for hooks and is not in the history yet.
+    admitting: Option<PendingAdmission>,
     outcome: oneshot::Sender<TurnOutcome>,
-    rereading: Option<Beside>,
-    /// How it was told to end.
+    rereading: Option<OwnedTask>,
+    /// The ending that it was asked for.
     stopping: Option<Ending>,
-    /// How much of the history was there before it.
+    /// Length of the history before it.
     base: usize,
     /// Replies that the session has counted already.
     counted: u32,
-    /// When it began (monotonic). A crash does not give it more time.
+    /// Start time (monotonic), unchanged by crashes.
     began: Duration,
-    /// Complete when nothing of its last incarnation is left.
-    absence: Option<Absence>,
+    /// Completes when nothing of its last incarnation is left.
+    absence: Option<AllGone>,
 }
 
 impl Actor for RootSession {
     type Msg = Msg;
     type State = State;
-    type Arguments = handle::Tree;
+    type Arguments = handle::ChildActors;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::Tree) -> Started<State> {
+    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::ChildActors) -> Started<State> {
         let budget = || {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
         };
-        let own = self.desk.iter().flat_map(|desk| &desk.delegation.deputies);
+        let own = self
+            .delegation_handle
+            .iter()
+            .flat_map(|delegation_handle| &delegation_handle.delegation.subagents);
         let own = own.filter_map(|one| Some((one.provider.as_ref()?, one.price.clone())));
         let context = &self.settings.context;
         let roles = context.compact.iter().chain(&context.title);
@@ -268,7 +271,7 @@ impl Actor for RootSession {
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
             compacting: None,
             title: self.title(&clients),
-            meter: Meter::default(),
+            meter: ContextMeter::default(),
             children: self.children(&me, &clients),
             clients,
             invocation_budget: budget(),
@@ -276,20 +279,20 @@ impl Actor for RootSession {
             queued: Vec::new(),
             main: None,
             unfinished: None,
-            till: BudgetKeeper::new(purse, accounts),
+            budget_keeper: BudgetKeeper::new(purse, accounts),
             turns: 0,
             ending: None,
-            opening: Opening::Open,
+            opening: StartHooks::Open,
             parked: None,
             own_call: None,
             closing: None,
-            _observed: Observed {
+            _observed: EndNotifier {
                 feed: self.feed.clone(),
                 session_id: self.settings.session_id.clone(),
                 clock: Arc::clone(&self.ports.clock),
             },
         };
-        self.hear_notices(&me);
+        self.subscribe_notices(&me);
         self.start_writer(&me, &mut state).await?;
         self.start_coordinator(&me, &mut state).await?;
         self.start_clients(&me, &mut state).await?;
@@ -308,8 +311,8 @@ impl Actor for RootSession {
                 let admission = self.prompt(&me, prompt, state).await?;
                 answer(reply, admission);
             }
-            Msg::GoOn(reply) => {
-                let admission = self.go_on(&me, state).await?;
+            Msg::Continue(reply) => {
+                let admission = self.resume_run(&me, state).await?;
                 answer(reply, admission);
             }
             Msg::Opened(hooked) => self.opened(&me, hooked, state).await?,
@@ -322,20 +325,20 @@ impl Actor for RootSession {
             }
             Msg::OwnCallEnded(output) => self.own_call_ended(&me, output, state),
             Msg::Interrupt(reach) => self.stop(&me, reach, Ending::Interrupted, state),
-            Msg::Children(said) => self.child_said(&me, said, state).await?,
+            Msg::Children(said) => self.handle_child_msg(&me, said, state).await?,
             Msg::History(reply) => {
-                self.tell_asides(state);
+                self.append_own_calls(state);
                 answer(reply, state.history.clone());
             }
             Msg::Notice(origin, content) => self.notified(&me, &origin, content, state),
-            Msg::Release(what) => self.let_go(&what),
+            Msg::Release(what) => self.release(&what),
             Msg::Compact(keep, reply) => self.compact(&me, keep, reply, state),
             Msg::Summarised(summary) => self.summarised(summary, state),
             Msg::Titled(said) => self.titled(&me, said, state),
             Msg::Untitled => self.untitled(&me, state),
             Msg::Context(Some(reply)) => answer(reply, self.context(state)),
             Msg::Context(None) => self.announce_context(state),
-            Msg::Ledger(order) => state.till.take(order),
+            Msg::Ledger(order) => state.budget_keeper.take(order),
             Msg::Memories(forget, reply) => answer(reply, self.memories(forget)),
             Msg::Warn(message) => self.transcript.note(None, Event::Warning { message }),
             Msg::InvocationEnded(id, left) if state.children.has(&id) => {
@@ -352,7 +355,7 @@ impl Actor for RootSession {
         Ok(())
     }
 
-    // ractor's default ends a parent with its child. A session must survive its children.
+    // ractor's default stops a parent with its child. A session must survive its children.
     async fn handle_supervisor_evt(
         &self,
         me: ActorRef<Msg>,
@@ -363,7 +366,7 @@ impl Actor for RootSession {
             SupervisionEvent::ActorFailed(child, cause) => {
                 self.child_crashed(&me, child.get_id(), &chain(&*cause), state).await
             }
-            // Children that end in peace were stopped by us.
+            // Children that end normally were stopped by the session.
             SupervisionEvent::ActorTerminated(..)
             | SupervisionEvent::ActorStarted(_)
             | SupervisionEvent::ProcessGroupChanged(_) => Ok(()),
@@ -379,7 +382,8 @@ impl RootSession {
             agent: self.settings.agent.clone(),
             provider: self.provider_info.profile.clone(),
             model: self.provider_info.model.clone(),
-            mode: if self.desk.is_some() { "multi-agent" } else { "single-agent" }.to_owned(),
+            mode: if self.delegation_handle.is_some() { "multi-agent" } else { "single-agent" }
+                .to_owned(),
             tier: self.settings.tier.clone(),
             instructions: self.settings.instructions.clone(),
             budget: self.settings.own_budget,
@@ -392,26 +396,26 @@ impl RootSession {
         me: &ActorRef<Msg>,
         prompt: Prompt,
         state: &mut State,
-    ) -> Result<Admission, SpawnErr> {
+    ) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        state.contacts.relent(self.ports.clock.monotonic(), &self.settings.limits);
+        state.contacts.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
         let base = state.history.len();
-        self.admit_as(me, self.new_origin(), base, Task::Prompt(prompt), state).await
+        self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
     }
 
-    /// What agents have reported, without what is to be forgotten.
+    /// Memory of subagents, after deleting part of it.
     fn memories(&self, forget: Forget) -> Memories {
-        let Some(desk) = &self.desk else { return Memories::default() };
-        if desk.memories().forget(&forget) > 0 {
+        let Some(delegation_handle) = &self.delegation_handle else { return Memories::default() };
+        if delegation_handle.memories().forget(&forget) > 0 {
             let agent = match forget {
                 Forget::Of(agent) => Some(agent),
                 Forget::Nothing | Forget::Everything => None,
             };
             self.transcript.note(None, Event::MemoryForgotten { agent });
         }
-        desk.memories().clone()
+        delegation_handle.memories().clone()
     }
 
     fn invocation_started(&self) -> Event {
@@ -426,7 +430,7 @@ impl RootSession {
     async fn start_invocation(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut Main,
+        main: &mut MainRun,
         resumed: Resumed,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
@@ -438,7 +442,7 @@ impl RootSession {
         let id = main.origin.invocation_id.clone();
         let mut resumed = resumed;
         RootSession::pending(&id, &mut resumed.queued, &mut state.children);
-        let (presence, absence) = Presence::new();
+        let (presence, absence) = AliveToken::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
         let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
         let args = agent_invocation::Args {
@@ -452,7 +456,7 @@ impl RootSession {
             queued: resumed.queued,
             turns: resumed.turns,
             usage: resumed.usage,
-            deeds: resumed.deeds,
+            actions: resumed.actions,
             time: self.settings.limits.duration_max.map(limit),
             tokens_max: None,
             fitter: self.fitter(state),
@@ -468,11 +472,13 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        outcome: Result<Outcome, Lost>,
+        outcome: Result<InvocationOutcome, Lost>,
         state: &mut State,
     ) {
-        // A crash is told by supervision too; that one restarts it.
-        let Ok(Outcome { ending, history, queued, turns, usage, .. }) = outcome else { return };
+        // Supervision reports a crash as well, and restarts it.
+        let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
+            return;
+        };
         let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
             return;
         };
@@ -482,14 +488,14 @@ impl RootSession {
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
         state.history = history.into_iter().filter(|message| !system(message)).collect();
         state.queued.extend(queued);
-        self.main_left(me, id, state);
+        self.stop_awaited(me, id, state);
         self.conclude(me, main, ending, turns, usage, state);
     }
 
     fn conclude(
         &self,
         me: &ActorRef<Msg>,
-        main: Main,
+        main: MainRun,
         ending: Ending,
         turns: u32,
         usage: Usage,
@@ -512,7 +518,7 @@ impl RootSession {
         }
         state.ending = Some((ending, vec![done]));
         self.give_up_summary(state);
-        // Whoever wants to leave does not wait for a disk without room.
+        // An ending session does not wait for disk space.
         self.outbox.hurry();
         state.writer.tell(|| transcript_writer::Msg::Wake);
         if state.main.is_some() || state.own_call.is_some() || state.children.any_live() {
@@ -522,7 +528,7 @@ impl RootSession {
         }
     }
 
-    /// Writes the last record. The writer is the last to stop.
+    /// Writes the last record. The writer is the last actor to stop.
     fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some(reason) = state.ending.as_ref().map(|(ending, _)| ending.reason.clone()) else {
             return;
@@ -531,7 +537,7 @@ impl RootSession {
             return;
         }
         let Some((ending, _)) = &state.ending else { return };
-        let spent = &state.till.accounts().total;
+        let spent = &state.budget_keeper.accounts().total;
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
@@ -551,22 +557,22 @@ impl RootSession {
         };
         let permissions = state.coordinator.line();
         let hooks = self.closing_hooks(&ending.reason);
-        let released = self.released(&Release::Session);
+        let released = self.release_and_wait(&Release::Session);
         let last = async move {
-            // How they end is recorded before the session's own end.
+            // The end of background work is recorded before the session's own end.
             released.await;
             if let Some(hooks) = hooks {
                 hooks.await;
             }
-            // The withdrawal of a question may still be on its way.
-            permissions.insist(permission::Msg::Settle).await;
-            // Where nothing can be written, observers still hear the end.
+            // The withdrawal of a permission request may still be queued.
+            permissions.call_until_answered(permission::Msg::Settle).await;
+            // If recording is impossible, observers are still informed of the end.
             if transcript.record(None, event, Durability::Synced).await.is_err() {
                 feed.publish(passing);
             }
             feed.close();
         };
-        state.closing = Some(beside(me, last, |_| Msg::Closed));
+        state.closing = Some(spawn_task(me, last, |_| Msg::Closed));
     }
 
     async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
@@ -581,7 +587,7 @@ impl RootSession {
 }
 
 impl State {
-    /// Whether a run may begin now.
+    /// Returns an error if no run may start now.
     fn may_begin(&self) -> Result<(), PromptError> {
         if self.ending.is_some() {
             return Err(PromptError::Ended);
@@ -595,16 +601,16 @@ impl State {
         Ok(())
     }
 
-    /// Whether the model has something to say without being told anything new.
+    /// True if the model must answer without new input.
     fn awaits_model(&self) -> bool {
-        // What ended meanwhile wakes nobody.
+        // Ended background work does not start a run.
         let asks =
             |queued: &Queued| matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp);
         self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
     }
 }
 
-/// An error and everything it comes from, in one line.
+/// An error with its sources, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -616,7 +622,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Tells the main invocation to end. If it crashes over it, it ends all the same.
+/// Tells the main invocation to end. If it crashes meanwhile, it ends as well.
 fn stop_main(ending: Ending, state: &mut State) {
     if let Some(main) = &mut state.main {
         let ending = main.stopping.get_or_insert(ending).clone();

@@ -1,9 +1,8 @@
-//! Skills that were activated in a conversation, found in its history alone.
+//! Active skills of a conversation, derived from its history alone.
 //!
-//! An activated skill is no record of its own: it is the result of the tool that gave it, or a part
-//! of what the user said, and both are records. What shortens a history asks [`active`] what was
-//! activated in the part that goes, and puts [`kept`] in front of what stays: a later shortening
-//! finds it there again, and so does a session that is resumed.
+//! An activated skill has no record of its own: it is the result of the skill tool, or a part of a
+//! user message, and both are records. Compaction queries [`active`] for the removed part and puts
+//! [`kept`] in front of the rest, where later compactions and resumed sessions find it.
 
 use std::sync::Arc;
 
@@ -12,18 +11,17 @@ use crate::conversation::{ContentPart, Message};
 /// The tool whose results activate a skill.
 pub const TOOL: &str = "skill";
 
-/// Bytes of all skills that are kept when a history becomes shorter, wherever there is room for
-/// more; the oldest go.
+/// Maximum bytes of skills that compaction keeps; the oldest are dropped.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const BEGIN: &str = "<skill_content name=\"";
 
-/// How the text of an activated skill begins. `name` has no quotes.
+/// First line of the text of an activated skill. `name` contains no quotes.
 pub fn begin(name: &str) -> String {
     format!("{BEGIN}{name}\">\n")
 }
 
-/// Whether `part` is what a skill says.
+/// True if `part` is the text of a skill.
 pub fn is_skill(part: &ContentPart) -> bool {
     named(part).is_some()
 }
@@ -33,7 +31,7 @@ pub fn name_of(part: &ContentPart) -> Option<&str> {
     named(part).map(|(name, _)| name)
 }
 
-/// Whether `message` activates a skill.
+/// True if `message` activates a skill.
 pub fn activates(message: &Message) -> bool {
     parts(message).iter().any(is_skill)
 }
@@ -64,9 +62,8 @@ pub fn active(history: &[Arc<Message>]) -> Vec<(String, String)> {
     found
 }
 
-/// What stands in front of a message of the user after `gone` was removed from a history of which
-/// `stays` remains: one part for each skill that was active and is not in what stays, of at most
-/// `bytes_max` bytes together.
+/// Skill texts to put before a user message after `gone` was removed and `stays` remains: one part
+/// for each active skill that is not in `stays`, at most `bytes_max` bytes in total.
 pub fn kept(gone: &[Arc<Message>], stays: &[Arc<Message>], bytes_max: usize) -> Vec<ContentPart> {
     let there = active(stays);
     let mut left = KEPT_BYTES_MAX.min(bytes_max);
@@ -130,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// However much was activated, what is kept is bounded, and is found again.
+        /// For any activated skills, the kept text is bounded and is recognised again.
         #[test]
         fn what_is_kept_is_found_again(sizes in prop::collection::vec(0_usize..40_000, 0..12)) {
             let history: Vec<Arc<Message>> = sizes

@@ -1,7 +1,7 @@
-//! Stand-ins for the world: a scripted model, a memory journal, a clock advanced by hand, tools
-//! that do as they are told, and a bench that puts a session together from them.
+//! Test implementations of the ports: a scripted model, a memory journal, a manual clock, scripted
+//! tools, and a builder for sessions.
 //!
-//! Everything here belongs to one test, so tests run in parallel.
+//! All state belongs to one test, so tests run in parallel.
 
 mod clock;
 mod journal;
@@ -19,14 +19,14 @@ use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
     Action, Asking, Confinement, GrantStore, Hook, HookEvent, HookReport, HookSays, Ids, NoGrants,
-    NoHooks, Occasion, Policy, PortFuture, Ports, Question, Situation, Toolbox, Verdict,
+    NoHooks, Occasion, PermissionQuestion, Policy, PortFuture, Ports, Situation, Toolbox, Verdict,
 };
 use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
 
 pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
-pub use model::{ScriptedModel, Step};
+pub use model::{ModelStep, ScriptedModel};
 pub use tools::{
     ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, Journaled, PanickingTool,
     WritingTool,
@@ -46,7 +46,7 @@ impl Default for CountedIds {
 }
 
 impl CountedIds {
-    /// Those of one of several processes that work on the same journal, one after another.
+    /// Ids of one of several processes that work on the same journal in turn.
     pub fn of(process: u32) -> CountedIds {
         CountedIds { process, next: AtomicU32::new(0) }
     }
@@ -140,12 +140,12 @@ impl<F> std::fmt::Debug for HookFn<F> {
     }
 }
 
-/// Allows everything.
+/// Policy that allows everything.
 pub fn allow_all() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| Verdict::Allow(test_confinement())))
 }
 
-/// Asks for everything that no grant on the tool's name covers.
+/// Policy that asks for everything that no grant on the tool's name covers.
 pub fn ask_all() -> Arc<dyn Policy> {
     use crate::event::{Grant, Scope};
 
@@ -156,7 +156,7 @@ pub fn ask_all() -> Arc<dyn Policy> {
         }
         let grant =
             Grant { operation: action.tool.clone(), target: String::new(), scope: Scope::Session };
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason: format!("{} asks", action.tool),
             scopes: vec![Scope::Once, Scope::Session],
             grant: Some(grant),
@@ -167,13 +167,14 @@ pub fn ask_all() -> Arc<dyn Policy> {
     }))
 }
 
-/// A session made of stand-ins. Change what a test is about, then [`start`](Bench::start).
-pub struct Bench {
+/// Builder for a session with test ports. Change the fields under test, then call
+/// [`start`](SessionBuilder::start).
+pub struct SessionBuilder {
     /// The model.
     pub model: Arc<ScriptedModel>,
-    /// Who is asked instead of it.
+    /// Provider that replaces the scripted model.
     pub provider: Option<Arc<dyn crate::ports::Provider>>,
-    /// Who is asked when it is away.
+    /// Fallback providers.
     pub fallbacks: Vec<crate::ports::Fallback>,
     /// The journal.
     pub journal: Arc<MemoryStore>,
@@ -181,23 +182,23 @@ pub struct Bench {
     pub tools: Toolbox,
     /// The policy.
     pub policy: Arc<dyn Policy>,
-    /// What is kept of what the user allowed.
+    /// Stored grants.
     pub grants: Arc<dyn GrantStore>,
     /// The hooks.
     pub hooks: Arc<dyn Hook>,
-    /// Who answers questions.
+    /// Source of answers to permission requests.
     pub asking: Asking,
     /// Every bound.
     pub limits: Limits,
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
-    /// What tokens cost.
-    pub price: Option<crate::ledger::Price>,
-    /// What may be spent.
+    /// Pricing.
+    pub price: Option<crate::ledger::PriceLookup>,
+    /// Budget.
     pub budget: crate::ledger::Budget,
-    /// What was spent before.
+    /// Earlier spending.
     pub accounts: crate::ledger::Accounts,
-    /// What the session goes on from.
+    /// State to resume from.
     pub resumption: Option<crate::root_session::Resumption>,
     /// The working directory.
     pub cwd: String,
@@ -205,16 +206,17 @@ pub struct Bench {
     pub process: u32,
     /// Agents that may work for others.
     pub delegation: Option<crate::delegation::Delegation>,
-    /// What is known of contexts.
+    /// Context settings.
     pub context: crate::context::ContextSettings,
-    /// Where actors panic.
+    /// Panics to inject.
     pub fail: FailPoints,
 }
 
-impl Bench {
-    /// A model that says `steps` in order, [`EchoTool`] as the only tool, nothing forbidden.
-    pub fn new(steps: Vec<Step>) -> Bench {
-        Bench {
+impl SessionBuilder {
+    /// A model that performs `steps` in order, [`EchoTool`] as the only tool, and a policy that
+    /// allows everything.
+    pub fn new(steps: Vec<ModelStep>) -> SessionBuilder {
+        SessionBuilder {
             model: Arc::new(ScriptedModel::new(steps)),
             provider: None,
             fallbacks: Vec::new(),
@@ -241,7 +243,7 @@ impl Bench {
 
     /// Adds a tool.
     #[must_use]
-    pub fn tool(mut self, tool: impl crate::ports::Tool) -> Bench {
+    pub fn tool(mut self, tool: impl crate::ports::Tool) -> SessionBuilder {
         self.tools.register(Arc::new(tool)).ok();
         self
     }
@@ -250,15 +252,16 @@ impl Bench {
     ///
     /// # Panics
     /// If it does not start.
-    pub async fn start(&self) -> Stage {
+    pub async fn start(&self) -> RunningSession {
         self.start_with(Arc::clone(&self.model) as Arc<dyn crate::ports::Provider>).await
     }
 
-    /// The same with another model.
+    /// Starts with another model.
     ///
     /// # Panics
+    ///
     /// If it does not start.
-    pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> Stage {
+    pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> RunningSession {
         let settings = SessionSettings {
             session_id: SessionId::new("session"),
             posse: "test".to_owned(),
@@ -296,11 +299,11 @@ impl Bench {
         #[expect(clippy::expect_used, reason = "a test that cannot start has failed")]
         let session = SessionHandle::start(ports, settings).await.expect("the session starts");
         let events = session.subscribe();
-        Stage { session, events, seen: Vec::new() }
+        RunningSession { session, events, seen: Vec::new() }
     }
 }
 
-impl std::fmt::Debug for Bench {
+impl std::fmt::Debug for SessionBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bench").finish_non_exhaustive()
     }
@@ -308,16 +311,16 @@ impl std::fmt::Debug for Bench {
 
 /// A running session with a recorder.
 #[derive(Debug)]
-pub struct Stage {
+pub struct RunningSession {
     /// The session.
     pub session: SessionHandle,
-    /// What comes next.
+    /// Remaining events.
     pub events: Subscription,
-    /// What came so far.
+    /// Events so far.
     pub seen: Vec<Arc<Announcement>>,
 }
 
-impl Stage {
+impl RunningSession {
     /// Prompts, and waits for the outcome.
     ///
     /// # Panics
@@ -343,7 +346,7 @@ impl Stage {
         }
     }
 
-    /// Ends the session, and returns everything that was announced.
+    /// Ends the session and returns all announcements.
     pub async fn end(mut self) -> Vec<Arc<Announcement>> {
         let ending = crate::root_session::SessionEnding {
             reason: "completed".to_owned(),

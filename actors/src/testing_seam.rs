@@ -1,4 +1,4 @@
-//! Where tests can make an actor panic. Outside of tests this is nothing at all.
+//! Panic injection for tests. Compiled to nothing otherwise.
 
 #[cfg(any(test, feature = "testing"))]
 mod armed {
@@ -22,7 +22,7 @@ mod armed {
             points.insert(format!("{actor}::{kind}"), times);
         }
 
-        /// How many armed panics have not happened yet.
+        /// Number of panics that have not happened yet.
         pub fn left(&self) -> u32 {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
         }
@@ -47,7 +47,7 @@ pub use armed::FailPoints;
 
 #[cfg(not(any(test, feature = "testing")))]
 mod disarmed {
-    /// Nothing fails on purpose.
+    /// No injected failures.
     #[derive(Debug, Clone, Default)]
     pub struct FailPoints;
 

@@ -1,11 +1,11 @@
-//! One tool call, from the model's wish to its recorded outcome: an actor of its own, so that a
-//! tool that panics costs one call, and a cancelled one dies at once with its processes.
+//! Actor for one tool call, from the model's request to the recorded outcome. A panic of a tool
+//! costs one call, and a cancelled call ends at once with its processes.
 
-mod aftermath;
 pub mod arguments;
-mod asked;
-mod beside;
+mod background_work;
+mod open_question;
 mod pipeline;
+mod post_call;
 mod review;
 
 use std::sync::{Arc, OnceLock};
@@ -19,22 +19,22 @@ use crate::conversation::{QuestionId, ToolCall};
 use crate::delegation::{self, CANCELLED, DELEGATE};
 use crate::event::{Begun, Event, Origin};
 use crate::mailbox::{
-    Beside, Handled, Presence, Report, SharedReport, Started, beside, panic_text,
+    AliveToken, Handled, OwnedTask, Report, SharedReport, Started, panic_text, spawn_task,
 };
 use crate::ports::{HookEvent, Moment, ToolOutput, Used};
 
-pub(crate) use aftermath::Notices;
 pub(crate) use pipeline::{Services, cap_parts};
+pub(crate) use post_call::Notices;
 pub use review::PermittedCall;
 #[cfg(any(test, feature = "testing"))]
 pub use review::permit_for_test;
 
-use asked::Asked;
-use pipeline::{Ended, Pipeline};
+use open_question::CallQuestion;
+use pipeline::{CallEnd, Pipeline};
 
-/// How far a call got: what its invocation asks if the call's actor dies.
+/// Progress of a call, for its invocation if the call's actor dies.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct IntentProgress {
     /// Set once the intent is recorded.
     intended: OnceLock<()>,
     /// Set once the intent of a call with effects is durable: there may have been one.
@@ -47,22 +47,22 @@ pub(crate) struct Progress {
     revised: OnceLock<ToolOutput>,
 }
 
-impl Progress {
+impl IntentProgress {
     pub(crate) fn started(&self) -> bool {
         self.begun.get().is_some()
     }
 
-    /// Whether it is recorded that it begins.
+    /// True if the intent is recorded.
     pub(crate) fn intended(&self) -> bool {
         self.intended.get().is_some()
     }
 
-    /// Whether it ended well; `None` if it did not come to its end.
+    /// `Some(true)` if it succeeded; `None` if it did not end.
     pub(crate) fn ran(&self) -> Option<bool> {
         self.ran.get().copied()
     }
 
-    /// What may have had an effect.
+    /// Description, if it may have had an effect.
     pub(crate) fn begun(&self) -> Option<&Begun> {
         self.begun.get()
     }
@@ -76,23 +76,23 @@ pub(crate) struct Args {
     pub(crate) call: ToolCall,
     /// The question about it that is open in front of the user, from before the session broke off.
     pub(crate) question: Option<QuestionId>,
-    /// It had started an agent, which whoever waited for it left behind: it waits again for that.
+    /// It had started a subagent that is still running, and waits for it again.
     pub(crate) attached: bool,
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     pub(crate) visible: Arc<[String]>,
     /// Shared with the invocation.
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) presence: Presence,
+    pub(crate) progress: Arc<IntentProgress>,
+    pub(crate) presence: AliveToken,
     pub(crate) report: Report<ToolOutput>,
 }
 
 pub(crate) enum Msg {
-    Ended(Result<Ended, JoinError>),
+    Ended(Result<CallEnd, JoinError>),
     /// Hooks have looked at the outcome.
     Hooked,
     Cancel(String),
-    /// What became of the agent that a stopped call had started; nothing, if it had started none.
+    /// State of the subagent of a stopped call, if it had started one.
     Left(String, Result<Option<ToolOutput>, JoinError>),
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct State {
     call: ToolCall,
     origin: Arc<Origin>,
     services: Arc<Services>,
-    progress: Arc<Progress>,
+    progress: Arc<IntentProgress>,
     /// Also held by the work: a call is lost when both are gone, not before.
     report: SharedReport<ToolOutput>,
     /// Recorded, and waiting for hooks.
@@ -121,8 +121,8 @@ pub(crate) struct State {
     /// Why the work was stopped, until it is gone.
     stopping: Option<String>,
     ended: bool,
-    work: Option<Beside>,
-    _presence: Presence,
+    work: Option<OwnedTask>,
+    _presence: AliveToken,
 }
 
 impl Actor for ToolCallRun {
@@ -143,7 +143,7 @@ impl Actor for ToolCallRun {
             report,
         } = args;
         let report = SharedReport::new(report);
-        let asked = Asked::before(question, &services, &origin);
+        let asked = CallQuestion::before(question, &services, &origin);
         let pipeline = Pipeline {
             asked,
             attached,
@@ -159,7 +159,7 @@ impl Actor for ToolCallRun {
             drop(held);
             ended
         };
-        let work = Some(beside(&me, work, Msg::Ended));
+        let work = Some(spawn_task(&me, work, Msg::Ended));
         let (output, stopping, ended) = (None, None, false);
         Ok(State {
             call,
@@ -178,13 +178,13 @@ impl Actor for ToolCallRun {
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
         state.services.fail.hit("ToolCallRun", msg.kind());
         match msg {
-            Msg::Ended(Ok(Ended::Ran { output, took, input })) => {
+            Msg::Ended(Ok(CallEnd::Ran { output, took, input })) => {
                 state.progress.ran.set(!output.is_error).ok();
                 state.end(&output, None, took);
                 let class = output.is_error.then_some("failed");
                 state.ask_hooks(&me, output, class, Some(*input));
             }
-            Msg::Ended(Ok(Ended::Refused { class, output })) => {
+            Msg::Ended(Ok(CallEnd::Refused { class, output })) => {
                 state.end(&output, Some(class), Duration::ZERO);
                 state.ask_hooks(&me, output, Some(class), None);
             }
@@ -199,8 +199,8 @@ impl Actor for ToolCallRun {
 }
 
 impl State {
-    /// Lets hooks look at the recorded outcome before the model does. `class` says how it failed,
-    /// if it did.
+    /// Runs hooks on the recorded outcome before the model sees it. `class`: class of the failure,
+    /// if it failed.
     fn ask_hooks(
         &mut self,
         me: &ActorRef<Msg>,
@@ -228,12 +228,12 @@ impl State {
         let (progress, recorded) = (Arc::clone(&self.progress), output.clone());
         let work = async move {
             let hooked = fired.await;
-            // What is recorded by now is what the model reads, also if this actor dies of it.
+            // The model reads the recorded outcome, also if this actor dies now.
             if let Some(content) = &hooked.output {
                 progress.revised.set(ToolOutput { content: content.clone(), ..recorded }).ok();
             }
         };
-        self.work = Some(beside(me, work, |_| Msg::Hooked));
+        self.work = Some(spawn_task(me, work, |_| Msg::Hooked));
         self.output = Some(output);
     }
 
@@ -257,8 +257,8 @@ impl State {
         self.ask_hooks(me, output, Some("crashed"), None);
     }
 
-    /// Stops the work. What is known of the call is said when the work is gone, so that a tool
-    /// cannot begin after it was said not to have.
+    /// Stops the work. The outcome is reported when the work is gone, so that a tool cannot start
+    /// after it was reported as not started.
     fn cancel(&mut self, reason: String) {
         if self.ended {
             return;
@@ -276,26 +276,29 @@ impl State {
 
     fn stopped(&mut self, me: &ActorRef<Msg>) {
         let Some(reason) = self.stopping.take() else { return };
-        match &self.services.desk {
+        match &self.services.delegation_handle {
             // An agent may have worked for it, whose work is not undone.
-            Some(desk) if self.call.name == DELEGATE => {
-                let (desk, call_id) = (Arc::clone(desk), self.call.id.clone());
+            Some(delegation_handle) if self.call.name == DELEGATE => {
+                let (delegation_handle, call_id) =
+                    (Arc::clone(delegation_handle), self.call.id.clone());
                 let origin = Arc::clone(&self.origin);
-                let left = async move { delegation::left(&desk, call_id, origin).await };
-                self.work = Some(beside(me, left, |left| Msg::Left(reason, left)));
+                let left = async move {
+                    delegation::stopped_call_output(&delegation_handle, call_id, origin).await
+                };
+                self.work = Some(spawn_task(me, left, |left| Msg::Left(reason, left)));
             }
             _ => self.over(&reason, None),
         }
     }
 
-    /// Says how a call ended that was stopped.
+    /// Reports the outcome of a stopped call.
     fn over(&mut self, reason: &str, left: Option<ToolOutput>) {
         let output = left.unwrap_or_else(|| cancelled(self.progress.started(), reason));
         self.end(&output, Some(CANCELLED), Duration::ZERO);
         self.send(output);
     }
 
-    /// Records the outcome. `class` says why it did not run, if it did not.
+    /// Records the outcome. `class`: class of the failure if it did not run.
     fn end(&self, output: &ToolOutput, class: Option<&str>, took: Duration) {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (call_id, name) = (self.call.id.clone(), self.call.name.clone());
@@ -326,7 +329,7 @@ pub(crate) fn cancelled(started: bool, reason: &str) -> ToolOutput {
     .with_metadata(Value::Null)
 }
 
-/// The result of a call that had started, and nobody knows how it ended.
+/// Result of a call that started and whose end is unknown.
 pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
     ToolOutput::error(format!(
         "Outcome unknown: {why}. The call had started, and may or may not have had its effect. \
@@ -334,7 +337,7 @@ pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
     ))
 }
 
-/// What is recorded for [`outcome_unknown`].
+/// Record for [`outcome_unknown`].
 pub(crate) fn unknown_event(call: &ToolCall, output: &ToolOutput, begun: Option<&Begun>) -> Event {
     Event::ToolOutcomeUnknown {
         call_id: call.id.clone(),

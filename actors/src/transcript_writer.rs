@@ -1,11 +1,11 @@
-//! The one sequencing point of a session: durable first, announced second.
+//! Transcript writer: the only sequencing point of a session. Durable first, announced second.
 //!
-//! What senders record lies in the `Outbox` until the journal has it, so a crash of this actor
-//! loses nothing: its successor opens the journal again, sees what arrived, and submits the rest.
-//! Nothing here waits for a disk.
+//! Records stay in the `Outbox` until the journal has them, so a crash of this actor loses nothing:
+//! its successor opens the journal again, recognises what arrived, and submits the rest. No handler
+//! waits for a disk.
 //!
-//! A disk without room is waited for: what was recorded stays in the outbox, nothing new begins,
-//! and every `PROBE` it is tried again, for as long as the session has patience.
+//! A full disk is waited for: records stay in the outbox, nothing new starts, and the write is
+//! repeated every `PROBE` until patience is exhausted.
 
 mod outbox;
 
@@ -15,36 +15,36 @@ use std::time::Duration;
 use ractor::{Actor, ActorRef};
 
 use crate::event::{Event, Fact, Feed};
-use crate::mailbox::{Beside, Handled, Report, Started, beside, panic_text};
-use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, Opened};
+use crate::mailbox::{Handled, OwnedTask, Report, Started, panic_text, spawn_task};
+use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, OpenedJournal};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 
-pub(crate) use outbox::{Outbox, Room, Transcript, Unrecorded};
+pub(crate) use outbox::{Outbox, OutboxCapacity, Transcript, Unrecorded};
 
-/// What every incarnation of the writer is started with.
+/// Arguments of every incarnation of the writer.
 #[derive(Clone)]
 pub(crate) struct Args {
     pub(crate) store: Arc<dyn JournalStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) feed: Feed,
     pub(crate) outbox: Arc<Outbox>,
-    /// How long a disk without room is waited for.
+    /// Maximum wait for disk space.
     pub(crate) patience: Duration,
     pub(crate) fail: FailPoints,
 }
 
-/// How often a disk without room is looked at.
+/// Interval between checks of a full disk.
 pub(crate) const PROBE: Duration = Duration::from_secs(2);
 
 pub(crate) enum Msg {
-    /// Something lies in the outbox.
+    /// The outbox has new entries.
     Wake,
-    Opened(Result<Result<Opened, JournalError>, tokio::task::JoinError>),
+    Opened(Result<Result<OpenedJournal, JournalError>, tokio::task::JoinError>),
     Committed(usize, Result<Committed, JournalError>),
-    /// Report when everything that lies in the outbox is in the journal.
+    /// Report when the outbox is written completely.
     Drain(Report<()>),
-    /// It is time to look whether there is room again.
+    /// Check for disk space.
     Probe,
 }
 
@@ -68,9 +68,9 @@ pub(crate) struct State {
     journal: Option<Box<dyn crate::ports::Journal>>,
     last_record: u64,
     draining: Vec<Report<()>>,
-    opening: Option<Beside>,
+    opening: Option<OwnedTask>,
     /// The wait for the next look at the disk.
-    probe: Option<Beside>,
+    probe: Option<OwnedTask>,
 }
 
 impl TranscriptWriter {
@@ -125,7 +125,7 @@ impl Actor for TranscriptWriter {
 }
 
 impl TranscriptWriter {
-    fn opened(&self, me: &ActorRef<Msg>, opened: Opened, state: &mut State) {
+    fn opened(&self, me: &ActorRef<Msg>, opened: OpenedJournal, state: &mut State) {
         state.last_record = opened.last_record;
         self.args.feed.begins_after(opened.last_record);
         state.journal = Some(opened.journal);
@@ -142,7 +142,7 @@ impl TranscriptWriter {
         }
     }
 
-    /// Hands what is ready to the journal, and says whether that was anything.
+    /// Submits ready entries to the journal. Returns false if there were none.
     fn submit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
         let Some(journal) = &state.journal else { return false };
         let ready = self.args.outbox.take_ready(&mut state.last_record);
@@ -177,13 +177,13 @@ impl TranscriptWriter {
         }
         if !committed.scarce {
             state.probe = None;
-            if self.args.outbox.set_room(Room::Enough) {
+            if self.args.outbox.set_room(OutboxCapacity::Enough) {
                 self.tell("there is room for the journal again".to_owned());
             }
             return;
         }
         let now = self.args.clock.monotonic();
-        if self.args.outbox.set_room(Room::Scarce { since: now }) {
+        if self.args.outbox.set_room(OutboxCapacity::Scarce { since: now }) {
             self.tell(format!(
                 "there is hardly any room left for the journal: what is under way goes on, and \
                  nothing new begins until there is (looked at every {} s)",
@@ -196,13 +196,13 @@ impl TranscriptWriter {
         state.probe = Some(self.later(me));
     }
 
-    /// Opens the journal again after a while; what was recorded waits in the outbox. An error says
-    /// that it was waited long enough.
+    /// Opens the journal again after a wait; records stay in the outbox. Returns an error when
+    /// patience is exhausted.
     fn wait_for_room(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) -> Handled {
         state.journal = None;
         state.opening = None;
         let now = self.args.clock.monotonic();
-        let first = self.args.outbox.set_room(Room::None { since: now });
+        let first = self.args.outbox.set_room(OutboxCapacity::None { since: now });
         if self.args.outbox.has_waited(now, self.args.patience) {
             return Err(format!("there is no room for the journal: {cause}").into());
         }
@@ -217,7 +217,7 @@ impl TranscriptWriter {
         Ok(())
     }
 
-    /// Looks whether there is room: opens the journal, or submits nothing to an open one.
+    /// Checks for disk space: opens the journal, or submits an empty batch to an open one.
     fn probe(&self, me: &ActorRef<Msg>, state: &mut State) {
         state.probe = None;
         let Some(journal) = &state.journal else {
@@ -236,16 +236,16 @@ impl TranscriptWriter {
         });
     }
 
-    fn open(&self, me: &ActorRef<Msg>) -> Beside {
+    fn open(&self, me: &ActorRef<Msg>) -> OwnedTask {
         let store = Arc::clone(&self.args.store);
-        beside(me, async move { store.open().await }, Msg::Opened)
+        spawn_task(me, async move { store.open().await }, Msg::Opened)
     }
 
-    fn later(&self, me: &ActorRef<Msg>) -> Beside {
-        beside(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
+    fn later(&self, me: &ActorRef<Msg>) -> OwnedTask {
+        spawn_task(me, self.args.clock.sleep(PROBE), |_| Msg::Probe)
     }
 
-    /// One line for whoever watches. It is not a record: there is no room for those.
+    /// Announces a line that is not recorded, because there is no space.
     fn tell(&self, message: String) {
         self.args.feed.publish(Fact::Passing {
             ts: self.args.clock.wall_ms(),

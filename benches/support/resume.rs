@@ -1,4 +1,4 @@
-//! What it takes to go on with a long session: a fresh process folds it and opens it for writing.
+//! Cost of resuming a long session: a new process folds it and opens it for writing.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::table;
 
-/// Tells this program to be the process that is measured.
+/// Argument that turns this program into the measured process.
 pub(crate) const CHILD: &str = "resume-child";
 
 const RECORDS: u64 = 100_000;
@@ -27,10 +27,10 @@ const RECORDS: u64 = 100_000;
 const TURN: u64 = 6;
 /// Bytes of an outcome; with the rest a record has 1,000 on average.
 const OUTCOME_BYTES: usize = 4100;
-/// Turns after which a history is compacted, where it is: about what a large window holds.
+/// Turns per compaction: about the content of a large window.
 const COMPACTED_TURNS: u64 = 600;
 
-/// Measures, and says whether everything is as promised.
+/// Measures and reports whether all figures are kept.
 pub(crate) fn main() -> ExitCode {
     let mut good = true;
     for (name, compacted) in [("compacted now and then", true), ("never compacted", false)] {

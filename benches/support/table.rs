@@ -1,8 +1,8 @@
-//! Figures of a bench, with what they must be: one line each.
+//! Bench figures with their bounds, one line each.
 
 use std::time::{Duration, Instant};
 
-/// Prints a figure beside what it must be, and says whether it is.
+/// Prints a figure with its minimum; returns true if it is kept.
 #[allow(dead_code, reason = "not every bench has such a figure")]
 pub(crate) fn at_least(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
     let good = value >= wanted;
@@ -10,7 +10,7 @@ pub(crate) fn at_least(name: &str, value: f64, wanted: f64, unit: &str) -> bool 
     good
 }
 
-/// The same for what must not be more.
+/// Prints a figure with its maximum; returns true if it is kept.
 #[allow(dead_code, reason = "not every bench has such a figure")]
 pub(crate) fn at_most(name: &str, value: f64, wanted: f64, unit: &str) -> bool {
     let good = value <= wanted;
@@ -30,7 +30,7 @@ fn line(name: &str, value: f64, unit: &str, wanted: &str, good: bool) {
     println!("{name:<52} {value:>12.1} {unit:<10} {wanted:>12}{mark}");
 }
 
-/// How long `work` takes at best of `times`.
+/// Minimum time of `work` over `times` runs.
 #[allow(dead_code, reason = "not every bench repeats its work")]
 pub(crate) fn best(times: usize, mut work: impl FnMut()) -> Duration {
     let mut best = Duration::MAX;

@@ -1,12 +1,12 @@
-//! What an agent that may call others is told of them, within a budget.
+//! Catalog of callable agents for the system prompt of a caller, within a size budget.
 
 use crate::agents::{Agent, Roster};
 
 /// Bytes of the catalog: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
 
-/// The part of the system prompt of `caller` that lists whom it may call; empty if there is nobody.
-/// What does not fit is left out: first when to call whom, then descriptions, never a name.
+/// Part of the system prompt of `caller` with its callable agents; empty if there are none. Beyond
+/// the budget, usage hints are omitted first, then descriptions, never a name.
 pub fn catalog(roster: &Roster, caller: &Agent, bytes_max: usize) -> String {
     let callable: Vec<&Agent> = roster.callable_by(caller).collect();
     if callable.is_empty() {

@@ -1,25 +1,26 @@
-//! One definition, field by field: what is wrong with it is said with its place, and nothing of it
-//! counts then.
+//! Parser of one agent definition: errors are reported with their place, and an invalid definition
+//! is rejected as a whole.
 
 use std::time::Duration;
 
 use posse_actors::ports::Thinking;
 use serde_json::{Map, Value};
 
-use crate::agents::roster::Known;
+use crate::agents::roster::KnownNames;
 use crate::agents::{
-    Agent, CatalogEntry, Cost, Decision, Delegation, Limits, Mode, Source, ToolSelection,
+    Agent, AgentDecision, AgentMode, AgentSource, CatalogEntry, Cost, Delegation, Limits,
+    ToolSelection,
 };
 use crate::failure::{Exit, Failure, nearest, printable, printable_lines};
 
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 40;
-/// Bytes of what an agent is told.
+/// Maximum bytes of the instructions.
 const PROMPT_BYTES_MAX: usize = 32 << 10;
 /// Bytes of a line for lists.
 const LINE_BYTES_MAX: usize = 1000;
 
-/// What belongs to a provider and not to an agent, which only names one.
+/// Fields of a provider profile, which an agent may only name.
 const OF_PROVIDERS: [&str; 11] = [
     "apiKey",
     "apiKeyEnv",
@@ -35,17 +36,17 @@ const OF_PROVIDERS: [&str; 11] = [
 ];
 
 /// A definition as it was written.
-pub(super) struct Written<'a> {
+pub(super) struct DefinitionSource<'a> {
     pub(super) name: &'a str,
     pub(super) fields: &'a Map<String, Value>,
-    /// What stands below the front matter.
+    /// Text below the front matter.
     pub(super) body: Option<&'a str>,
-    pub(super) source: Source,
-    /// Where the field of that path stands.
+    pub(super) source: AgentSource,
+    /// Place of the field with that path.
     pub(super) place: &'a dyn Fn(&str) -> String,
 }
 
-/// Whether agents may be called so: a word that is safe in events, paths and tables.
+/// True if an agent may have this name: a word that is safe in events, paths and tables.
 pub(super) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_lowercase())
@@ -53,31 +54,34 @@ pub(super) fn is_name(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
 }
 
-/// The agent that was meant, or everything that is wrong with it.
-pub(super) fn define(written: &Written<'_>, known: &Known<'_>) -> Result<Agent, Vec<Failure>> {
-    let mut reader = Reader { written, flaws: Vec::new() };
+/// The agent, or all errors of its definition.
+pub(super) fn define(
+    written: &DefinitionSource<'_>,
+    known: &KnownNames<'_>,
+) -> Result<Agent, Vec<Failure>> {
+    let mut reader = DefinitionReader { written, flaws: Vec::new() };
     let agent = reader.agent(known);
     if reader.flaws.is_empty() { Ok(agent) } else { Err(reader.flaws) }
 }
 
-struct Reader<'a> {
-    written: &'a Written<'a>,
+struct DefinitionReader<'a> {
+    written: &'a DefinitionSource<'a>,
     flaws: Vec<Failure>,
 }
 
 /// The fields below `path`, which is empty at the top.
-struct Group<'a> {
+struct FieldGroup<'a> {
     path: &'a str,
     fields: Option<&'a Map<String, Value>>,
 }
 
-impl Group<'_> {
+impl FieldGroup<'_> {
     fn at(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DefinitionReader<'a> {
     fn flaw(
         &mut self,
         code: &'static str,
@@ -90,7 +94,7 @@ impl<'a> Reader<'a> {
         self.flaws.push(Failure::new(code, Exit::Configuration, what).at(place).fix(fix));
     }
 
-    fn agent(&mut self, known: &Known<'_>) -> Agent {
+    fn agent(&mut self, known: &KnownNames<'_>) -> Agent {
         let name = self.written.name;
         if !is_name(name) {
             let what = "its name is not usable".to_owned();
@@ -98,7 +102,7 @@ impl<'a> Reader<'a> {
                 format!("up to {NAME_CHARS_MAX} of a-z, 0-9, - and _, beginning with a letter");
             self.flaw("AGN003", "name", what, fix);
         }
-        let top = Group { path: "", fields: Some(self.written.fields) };
+        let top = FieldGroup { path: "", fields: Some(self.written.fields) };
         self.only(
             &top,
             &[
@@ -130,10 +134,10 @@ impl<'a> Reader<'a> {
             let what = "it has no description".to_owned();
             self.flaw("AGN003", "", what, "say in one line what it is for");
         }
-        let modes = [Mode::Primary, Mode::Subagent, Mode::All];
-        let mode = self.choice(&top, "mode", modes, Mode::name).unwrap_or(Mode::Subagent);
-        let decisions = [Decision::Allow, Decision::Ask, Decision::Deny];
-        let default_decision = self.choice(&top, "defaultDecision", decisions, Decision::name);
+        let modes = [AgentMode::Primary, AgentMode::Subagent, AgentMode::All];
+        let mode = self.choice(&top, "mode", modes, AgentMode::name).unwrap_or(AgentMode::Subagent);
+        let decisions = [AgentDecision::Allow, AgentDecision::Ask, AgentDecision::Deny];
+        let default_decision = self.choice(&top, "defaultDecision", decisions, AgentDecision::name);
         let authority = self.choice(&top, "authority", ["full", "read-only"], |word| word);
         let agent = Agent {
             name: name.to_owned(),
@@ -160,13 +164,13 @@ impl<'a> Reader<'a> {
         agent
     }
 
-    /// A repository may describe who works, and only narrow what they may do.
+    /// Definitions of a repository may only narrow the user's authority.
     fn no_wider_than_the_user(&mut self, agent: &Agent) {
         const FIX: &str = "leave it out: a repository can only deny, or ask";
-        if !matches!(agent.source, Source::Project(_)) {
+        if !matches!(agent.source, AgentSource::Project(_)) {
             return;
         }
-        if agent.default_decision == Some(Decision::Allow) {
+        if agent.default_decision == Some(AgentDecision::Allow) {
             let what = "a repository cannot allow what nothing else covers".to_owned();
             self.flaw("AGN003", "defaultDecision", what, FIX);
         }
@@ -174,13 +178,13 @@ impl<'a> Reader<'a> {
             let what = "a repository cannot allow anything".to_owned();
             self.flaw("AGN003", &format!("permissions[{nth}]"), what, FIX);
         }
-        if agent.delegation.invocation == Some(Decision::Allow) {
+        if agent.delegation.invocation == Some(AgentDecision::Allow) {
             let what = "a repository cannot allow itself to be called".to_owned();
             self.flaw("AGN003", "delegation.invocationDecision", what, FIX);
         }
     }
 
-    fn profile(&mut self, top: &Group<'a>, known: &Known<'_>) -> Option<String> {
+    fn profile(&mut self, top: &FieldGroup<'a>, known: &KnownNames<'_>) -> Option<String> {
         let group = self.group(top, "provider");
         for field in group.fields.into_iter().flat_map(Map::keys) {
             if OF_PROVIDERS.contains(&field.as_str()) {
@@ -205,7 +209,7 @@ impl<'a> Reader<'a> {
         Some(profile.to_owned())
     }
 
-    fn tools(&mut self, top: &Group<'a>, known: &Known<'_>) -> ToolSelection {
+    fn tools(&mut self, top: &FieldGroup<'a>, known: &KnownNames<'_>) -> ToolSelection {
         const FIX: &str = "write tools: { visible: [read_file, grep] }; \"*\" for all, [] for none";
         let given = top.fields.and_then(|fields| fields.get("tools"));
         let (path, list) = match given {
@@ -239,7 +243,7 @@ impl<'a> Reader<'a> {
         ToolSelection::Only(names.into_iter().map(str::to_owned).collect())
     }
 
-    fn rules(&mut self, top: &Group<'a>, known: &Known<'_>) -> Vec<Value> {
+    fn rules(&mut self, top: &FieldGroup<'a>, known: &KnownNames<'_>) -> Vec<Value> {
         let Some(given) = top.fields.and_then(|fields| fields.get("permissions")) else {
             return Vec::new();
         };
@@ -258,7 +262,7 @@ impl<'a> Reader<'a> {
         rules.clone()
     }
 
-    fn delegation(&mut self, top: &Group<'a>, mode: Mode) -> Delegation {
+    fn delegation(&mut self, top: &FieldGroup<'a>, mode: AgentMode) -> Delegation {
         let group = self.group(top, "delegation");
         self.only(
             &group,
@@ -271,9 +275,9 @@ impl<'a> Reader<'a> {
                 "maxDepth",
             ],
         );
-        let decisions = [Decision::Allow, Decision::Ask, Decision::Deny];
-        let callable = self.flag(&group, "callable").unwrap_or(mode != Mode::Primary);
-        if callable && mode == Mode::Primary {
+        let decisions = [AgentDecision::Allow, AgentDecision::Ask, AgentDecision::Deny];
+        let callable = self.flag(&group, "callable").unwrap_or(mode != AgentMode::Primary);
+        if callable && mode == AgentMode::Primary {
             let what = "a primary agent works for the user and cannot be called".to_owned();
             self.flaw("AGN003", "delegation.callable", what, "set mode to all or subagent");
         }
@@ -283,11 +287,11 @@ impl<'a> Reader<'a> {
             allowed: self.names(&group, "allowedAgents"),
             denied: self.names(&group, "deniedAgents").unwrap_or_default(),
             depth_max: self.whole(&group, "maxDepth", 0, 8),
-            invocation: self.choice(&group, "invocationDecision", decisions, Decision::name),
+            invocation: self.choice(&group, "invocationDecision", decisions, AgentDecision::name),
         }
     }
 
-    fn catalog(&mut self, top: &Group<'a>) -> CatalogEntry {
+    fn catalog(&mut self, top: &FieldGroup<'a>) -> CatalogEntry {
         let group = self.group(top, "catalog");
         self.only(&group, &["avoidWhen", "category", "cost", "triggers", "useWhen"]);
         let costs = [Cost::Free, Cost::Cheap, Cost::Standard, Cost::Expensive];
@@ -300,7 +304,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn limits(&mut self, top: &Group<'a>) -> Limits {
+    fn limits(&mut self, top: &FieldGroup<'a>) -> Limits {
         let group = self.group(top, "limits");
         self.only(&group, &["maxDurationSeconds", "maxTurns"]);
         let seconds = self.whole(&group, "maxDurationSeconds", 1, 7 * 24 * 3600);
@@ -310,7 +314,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn prompt(&mut self, top: &Group<'a>) -> String {
+    fn prompt(&mut self, top: &FieldGroup<'a>) -> String {
         let given = top.fields.and_then(|fields| fields.get("prompt"));
         let said = match given {
             Some(Value::Object(_)) => {
@@ -331,11 +335,11 @@ impl<'a> Reader<'a> {
             let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
             self.flaw("AGN003", "prompt", what, "make it shorter");
         }
-        // What a person does not see when reading it, a model does not get unseen.
+        // Hidden characters become visible for the model as well.
         printable_lines(&prompt)
     }
 
-    fn group<'g>(&mut self, above: &Group<'a>, name: &'g str) -> Group<'g>
+    fn group<'g>(&mut self, above: &FieldGroup<'a>, name: &'g str) -> FieldGroup<'g>
     where
         'a: 'g,
     {
@@ -347,10 +351,10 @@ impl<'a> Reader<'a> {
                 None
             }
         };
-        Group { path: name, fields }
+        FieldGroup { path: name, fields }
     }
 
-    fn only(&mut self, group: &Group<'_>, names: &[&str]) {
+    fn only(&mut self, group: &FieldGroup<'_>, names: &[&str]) {
         for field in group.fields.into_iter().flat_map(Map::keys) {
             if !names.contains(&field.as_str()) {
                 let path = group.at(field);
@@ -364,7 +368,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn text<'g>(&mut self, group: &Group<'g>, name: &str) -> Option<&'g str> {
+    fn text<'g>(&mut self, group: &FieldGroup<'g>, name: &str) -> Option<&'g str> {
         match group.fields?.get(name)? {
             Value::Null => None,
             Value::String(text) => Some(text.as_str()),
@@ -376,7 +380,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn line(&mut self, group: &Group<'_>, name: &str) -> Option<String> {
+    fn line(&mut self, group: &FieldGroup<'_>, name: &str) -> Option<String> {
         let text = self.text(group, name)?.trim();
         if text.len() > LINE_BYTES_MAX {
             let path = group.at(name);
@@ -387,7 +391,7 @@ impl<'a> Reader<'a> {
         (!line.is_empty()).then_some(line)
     }
 
-    fn flag(&mut self, group: &Group<'_>, name: &str) -> Option<bool> {
+    fn flag(&mut self, group: &FieldGroup<'_>, name: &str) -> Option<bool> {
         match group.fields?.get(name)? {
             Value::Null => None,
             Value::Bool(flag) => Some(*flag),
@@ -404,7 +408,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn whole(&mut self, group: &Group<'_>, name: &str, least: u32, most: u32) -> Option<u32> {
+    fn whole(&mut self, group: &FieldGroup<'_>, name: &str, least: u32, most: u32) -> Option<u32> {
         let given = group.fields?.get(name)?;
         let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
         let number = number.filter(|number| (least..=most).contains(number));
@@ -416,7 +420,7 @@ impl<'a> Reader<'a> {
         number
     }
 
-    fn names(&mut self, group: &Group<'_>, name: &str) -> Option<Vec<String>> {
+    fn names(&mut self, group: &FieldGroup<'_>, name: &str) -> Option<Vec<String>> {
         let given = group.fields?.get(name)?;
         let names = texts(given);
         if names.is_none() {
@@ -429,7 +433,7 @@ impl<'a> Reader<'a> {
 
     fn choice<T: Copy>(
         &mut self,
-        group: &Group<'_>,
+        group: &FieldGroup<'_>,
         name: &str,
         all: impl IntoIterator<Item = T> + Clone,
         word: impl Fn(T) -> &'static str,

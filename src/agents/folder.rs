@@ -22,8 +22,8 @@ pub(crate) struct AgentFile {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The files of `folder` by name, and what is wrong with those that cannot be read. `within`: where
-/// they have to lie once links are followed.
+/// Files of `folder` by name, and errors of unreadable ones. `within`: folder that must contain
+/// them after links are resolved.
 pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec<Failure>) {
     let mut files = Vec::new();
     let mut flaws = Vec::new();

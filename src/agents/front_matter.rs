@@ -1,7 +1,7 @@
-//! Markdown with YAML above it: the values, the line each of them stands in, and the text below.
+//! Parser of Markdown with YAML front matter: values, their line numbers, and the text below.
 //!
-//! Values are what JSON can say. Anchors, aliases, tags and second documents are refused: a file
-//! that describes an agent needs none, and each is a way to make a small file large.
+//! Values are those of JSON. Anchors, aliases, tags and further documents are rejected: a
+//! definition needs none, and each can make a small file expand.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ pub(crate) struct Parsed {
     pub(crate) fields: Map<String, Value>,
     /// The line of each value, from 1, by its dotted path.
     pub(crate) lines: BTreeMap<String, usize>,
-    /// What stands below, without white space around it.
+    /// Text below the front matter, trimmed.
     pub(crate) body: String,
 }
 
-/// What is wrong with a file, and in which line.
+/// An error in a file, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) line: usize,
@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {
             let body = rest[end + line.len()..].trim().to_owned();
-            let (fields, lines) = Reader::read(&rest[..end])?;
+            let (fields, lines) = YamlReader::read(&rest[..end])?;
             return Ok(Parsed { fields, lines, body });
         }
         end += line.len();
@@ -52,9 +52,9 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
 }
 
 /// The line of each value, by its path.
-type Lines = BTreeMap<String, usize>;
+type LineNumbers = BTreeMap<String, usize>;
 
-struct Reader<'a> {
+struct YamlReader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
     values: usize,
@@ -62,10 +62,10 @@ struct Reader<'a> {
     line: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn read(text: &'a str) -> Result<(Map<String, Value>, Lines), Flaw> {
+impl<'a> YamlReader<'a> {
+    fn read(text: &'a str) -> Result<(Map<String, Value>, LineNumbers), Flaw> {
         let parser = Parser::new_from_str(text);
-        let mut reader = Reader { parser, lines: BTreeMap::new(), values: 0, line: 1 };
+        let mut reader = YamlReader { parser, lines: BTreeMap::new(), values: 0, line: 1 };
         let mut found = None;
         loop {
             match reader.next()? {
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a word means that stands without quotes.
+/// Value of an unquoted scalar.
 fn scalar(text: &str, style: ScalarStyle) -> Value {
     if style != ScalarStyle::Plain {
         return Value::String(text.to_owned());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written there, the answer is a value or a line.
+        /// For any input, the result is a value or an error with a line.
         #[test]
         fn never_falls_over(text in "[-\\n a:\\[\\]{}'\"|>&*!#,0-9\\t\\u{1}é]{0,120}") {
             let lines = text.lines().count() + 2;

@@ -1,7 +1,7 @@
-//! AGENTS.md: what the user and the project want agents to know.
+//! Instruction files: AGENTS.md of the user and the project.
 //!
-//! The user's own comes first, then those of the repository from its root down to the working
-//! directory. They are read as text, bounded, and only from where they seem to be.
+//! The user's file comes first, then those of the repository from its root to the working
+//! directory. They are read as text, with size limits, and not through links that lead elsewhere.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -13,20 +13,20 @@ use crate::failure::{printable, printable_lines};
 
 /// Bytes of all instructions together.
 const BYTES_MAX: usize = 32 << 10;
-/// Bytes of those that are found while the work goes on, of one call.
+/// Maximum bytes of nested instruction files per call.
 const NESTED_BYTES_MAX: usize = 16 << 10;
 const FOLDERS_MAX: usize = 64;
-/// What they are called; the first that a folder has counts.
+/// File names; the first that exists in a folder is used.
 const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", "AGENT.md"];
 /// Positions of hidden characters that are named for one file.
 const POSITIONS_MAX: usize = 5;
 
-/// What was found.
+/// Instruction files that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instructions {
     /// In the order in which they count, the closest last.
     pub blocks: Vec<Instruction>,
-    /// What was skipped, cut or looks odd; each is one line for standard error.
+    /// Skipped, truncated or questionable files; one line each for standard error.
     pub notices: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Instruction {
     /// Appends it as labelled data.
     pub(crate) fn write_to(&self, prompt: &mut String) {
         let Instruction { source, text } = self;
-        // The label must not be closed by what it labels.
+        // The content must not close its label.
         let text = text.replace("</instructions", "<\\/instructions");
         let ending = if text.ends_with('\n') { "" } else { "\n" };
         // Writing to a string cannot fail.
@@ -59,8 +59,8 @@ struct Space {
 }
 
 impl Instructions {
-    /// Reads those of `folders`, which lie below `root`, in this order; but none that is `touched`
-    /// itself. What is skipped or cut is said in their place.
+    /// Reads the files of `folders` below `root`, in this order, except for files that are
+    /// `touched` themselves. Notices mark skipped or truncated ones.
     pub(crate) fn in_folders(root: &Path, folders: &[PathBuf], touched: &Path) -> Instructions {
         let mut instructions = Instructions::default();
         let mut space = Space { left: NESTED_BYTES_MAX, max: NESTED_BYTES_MAX };
@@ -127,7 +127,7 @@ impl Instructions {
                 space.max
             ));
         }
-        // After a cut nothing more is read: the beginning of a sentence helps nobody.
+        // Nothing is read after a truncation: the beginning of a sentence is useless.
         space.left = if cut { 0 } else { space.left.saturating_sub(text.len()) };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         if let Some(found) = hidden(&text) {
@@ -174,7 +174,7 @@ fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// Where characters hide or reorder text: `2:5 U+202E, …`.
+/// Positions of characters that hide or reorder text: `2:5 U+202E, …`.
 pub(super) fn hidden(text: &str) -> Option<String> {
     let mut positions = Vec::new();
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! What the built-in agents are told before anything else.
+//! Instructions of the built-in agents.
 
 pub(crate) const BUILD: &str = "\
 You are posse, a coding agent working in the user's repository through tools. Finish the task: keep \

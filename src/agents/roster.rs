@@ -1,33 +1,33 @@
-//! Every agent there is: the built-in ones, the configured ones, and those of the folders.
+//! Roster of all agents: built-in, configured, and from files.
 //!
-//! Whoever comes first keeps a name: built in, configuration, the user's files, the project's. What
-//! is refused is kept as a reason; the others still load.
+//! Precedence for a name: built-in, configuration, the user's files, the project's files. A
+//! rejected definition is kept as a reason; the others load.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::agents::definition::{Written, define};
+use crate::agents::definition::{DefinitionSource, define};
 use crate::agents::folder::{self, AgentFile};
 use crate::agents::front_matter;
 use crate::agents::instructions::hidden;
-use crate::agents::{Agent, Source, built_in};
+use crate::agents::{Agent, AgentSource, built_in};
 use crate::failure::{Exit, Failure, nearest, printable};
 
-/// One of `agents` in the configuration.
+/// An entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configured {
     /// Its name.
     pub name: String,
-    /// What it says.
+    /// The definition.
     pub definition: Value,
-    /// Where that stands.
+    /// Its place.
     pub place: String,
-    /// Whether a project says it.
+    /// True if it is a project's.
     pub project: bool,
 }
 
-/// Where agent files lie. A folder need not exist.
+/// Folders with agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Folders {
     /// The user's.
@@ -36,27 +36,27 @@ pub struct Folders {
     pub project: Option<(PathBuf, PathBuf)>,
 }
 
-/// What definitions are checked against.
+/// Names for checking definitions.
 #[expect(missing_debug_implementations, reason = "it is made of functions")]
-pub struct Known<'a> {
+pub struct KnownNames<'a> {
     /// Names of tools.
     pub tools: &'a [String],
-    /// Whether there is a provider profile of that name.
+    /// True if a provider profile of that name exists.
     pub has_profile: &'a dyn Fn(&str) -> bool,
-    /// What is wrong with permission rules.
+    /// Errors of permission rules.
     pub check_rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
-    /// Whether the user trusts the project's file of that name with exactly these bytes.
+    /// True if the user trusts the project's file of that name with exactly these bytes.
     pub believes: &'a dyn Fn(&str, &[u8]) -> bool,
 }
 
-/// Every agent that can be used, and what was refused.
+/// All usable agents, and rejected definitions.
 #[derive(Debug, Clone)]
 pub struct Roster {
     agents: Vec<Agent>,
     refused: Vec<(String, Failure)>,
-    /// What is odd and keeps nobody from being used.
+    /// Warnings about usable agents.
     remarks: Vec<Failure>,
-    /// Files of a project that nobody trusts.
+    /// Untrusted files of a project.
     inert: Vec<String>,
 }
 
@@ -66,22 +66,22 @@ impl Roster {
         Roster { agents: built_in(), refused: Vec::new(), remarks: Vec::new(), inert: Vec::new() }
     }
 
-    /// Loads everything there is.
-    pub fn load(configured: &[Configured], folders: &Folders, known: &Known<'_>) -> Roster {
+    /// Loads all agents.
+    pub fn load(configured: &[Configured], folders: &Folders, known: &KnownNames<'_>) -> Roster {
         let mut roster = Roster::built_in();
         for agent in configured {
             roster.configured(agent, known);
         }
         if let Some(folder) = &folders.user {
             for file in roster.files(folder, None) {
-                let source = Source::User(file.shown.clone());
+                let source = AgentSource::User(file.shown.clone());
                 roster.file(&file, source, known);
             }
         }
         if let Some((folder, project)) = &folders.project {
             for file in roster.files(folder, Some(project)) {
                 if (known.believes)(&file.name, &file.bytes) {
-                    let source = Source::Project(file.shown.clone());
+                    let source = AgentSource::Project(file.shown.clone());
                     roster.file(&file, source, known);
                 } else {
                     roster.inert.push(file.name);
@@ -92,7 +92,7 @@ impl Roster {
         roster
     }
 
-    /// Whoever names agents that there are not has mistyped them, or they are left out.
+    /// Warns about unknown names in lists of agents: misspelled or rejected ones.
     fn look_for_strangers(&mut self) {
         let mut remarks = Vec::new();
         for agent in &self.agents {
@@ -127,7 +127,7 @@ impl Roster {
         }
     }
 
-    /// Says where characters hide in what an agent is told.
+    /// Warns about hidden characters in instructions.
     fn remark_hidden(&mut self, name: &str, place: String, text: &str) {
         if let Some(found) = hidden(text) {
             let name = printable(name);
@@ -142,7 +142,7 @@ impl Roster {
         files
     }
 
-    fn configured(&mut self, configured: &Configured, known: &Known<'_>) {
+    fn configured(&mut self, configured: &Configured, known: &KnownNames<'_>) {
         let Configured { name, definition, place, project } = configured;
         let Value::Object(fields) = definition else {
             let what = format!("agents.{} is not an object", printable(name));
@@ -150,13 +150,16 @@ impl Roster {
             self.refused.push((name.clone(), failure));
             return;
         };
-        let source =
-            if *project { Source::Project(place.clone()) } else { Source::Config(place.clone()) };
+        let source = if *project {
+            AgentSource::Project(place.clone())
+        } else {
+            AgentSource::Config(place.clone())
+        };
         let at = |path: &str| match path {
             "" => place.clone(),
             path => format!("{place} ({path})"),
         };
-        if self.add(&Written { name, fields, body: None, source, place: &at }, known) {
+        if self.add(&DefinitionSource { name, fields, body: None, source, place: &at }, known) {
             let prompt = &fields.get("prompt");
             let part = |part: &str| prompt.and_then(|prompt| prompt.get(part)?.as_str());
             let texts = [
@@ -171,7 +174,7 @@ impl Roster {
         }
     }
 
-    fn file(&mut self, file: &AgentFile, source: Source, known: &Known<'_>) {
+    fn file(&mut self, file: &AgentFile, source: AgentSource, known: &KnownNames<'_>) {
         let AgentFile { name, shown, bytes } = file;
         let refuse = |line: usize, what: &str| {
             let what = format!("agent \"{}\": {what}", printable(name));
@@ -193,7 +196,7 @@ impl Roster {
             }
         };
         let at = |path: &str| {
-            // The line of what is not there is that of what it should stand in.
+            // A missing field gets the line of its parent.
             let mut path = path;
             loop {
                 if let Some(line) = parsed.lines.get(path) {
@@ -206,16 +209,16 @@ impl Roster {
             }
         };
         let (fields, body) = (&parsed.fields, Some(parsed.body.as_str()));
-        if self.add(&Written { name, fields, body, source, place: &at }, known) {
+        if self.add(&DefinitionSource { name, fields, body, source, place: &at }, known) {
             self.remark_hidden(name, shown.clone(), &text);
         }
     }
 
-    /// Whether there is a new agent.
-    fn add(&mut self, written: &Written<'_>, known: &Known<'_>) -> bool {
+    /// Adds an agent; returns true if it is new.
+    fn add(&mut self, written: &DefinitionSource<'_>, known: &KnownNames<'_>) -> bool {
         if let Some(taken) = self.agents.iter().find(|agent| agent.name == written.name) {
             let whose = match &taken.source {
-                Source::BuiltIn => "a built-in agent has that name".to_owned(),
+                AgentSource::BuiltIn => "a built-in agent has that name".to_owned(),
                 other => format!("it is taken by {}", other.place().unwrap_or_default()),
             };
             let what = format!("agent \"{}\" is left out: {whose}", printable(written.name));
@@ -243,17 +246,17 @@ impl Roster {
         &self.agents
     }
 
-    /// What was refused, and why.
+    /// Rejected definitions with reasons.
     pub fn refused(&self) -> impl Iterator<Item = &Failure> {
         self.refused.iter().map(|(_, failure)| failure)
     }
 
-    /// What is odd and keeps nobody from being used.
+    /// Warnings about usable agents.
     pub fn remarks(&self) -> &[Failure] {
         &self.remarks
     }
 
-    /// Agents of the project that nobody trusts.
+    /// Untrusted agents of the project.
     pub fn inert(&self) -> &[String] {
         &self.inert
     }
@@ -263,12 +266,12 @@ impl Roster {
         self.agents.iter().find(|agent| agent.name == name)
     }
 
-    /// Those that `caller` may call.
+    /// Agents that `caller` may call.
     pub fn callable_by<'a>(&'a self, caller: &'a Agent) -> impl Iterator<Item = &'a Agent> {
         self.agents.iter().filter(|agent| caller.may_call(agent))
     }
 
-    /// Those that can be the main agent.
+    /// Agents that can be the main agent.
     pub fn primaries(&self) -> impl Iterator<Item = &Agent> {
         self.agents.iter().filter(|agent| agent.mode.is_primary() && !agent.hidden)
     }

@@ -1,8 +1,8 @@
-//! Skills: folders with a `SKILL.md` that say how a certain kind of task is done.
+//! Skills: folders with a `SKILL.md` that describes how to do a kind of task.
 //!
-//! A skill is text and files to read, never authority: what it says is allowed nowhere because it
-//! says so, and its scripts run only as commands that are judged like all others. Those of the user
-//! come first; those of a project are inert until the user trusts exactly what is in their folders.
+//! A skill is text and files to read, never authority: it grants nothing, and its scripts run only
+//! as commands that are judged like all others. The user's skills come first; those of a project
+//! are inert until the user trusts exactly the content of their folders.
 
 mod definition;
 mod folder;
@@ -29,7 +29,7 @@ pub const SKILL_CATALOG_BYTES_MAX: usize = 8000;
 /// Skills of one place.
 const SKILLS_MAX: usize = 200;
 
-/// Where projects keep skills, as posse and others do.
+/// Skill folders of projects, of posse and of other agents.
 const PROJECT_FOLDERS: [&str; 3] = [".posse/skills", ".agents/skills", ".claude/skills"];
 
 /// A skill that can be used.
@@ -37,11 +37,11 @@ const PROJECT_FOLDERS: [&str; 3] = [".posse/skills", ".agents/skills", ".claude/
 pub struct Skill {
     /// Its folder, without links.
     folder: PathBuf,
-    /// The same, printable.
+    /// Its folder, printable.
     pub place: String,
-    /// Whether a project brought it.
+    /// True if it is a project's.
     pub from_project: bool,
-    /// Whether commands are kept from its folder.
+    /// True if the sandbox hides its folder from commands.
     pub out_of_reach: bool,
     /// SHA-256 of each file, in hex, where exactly these are trusted.
     sealed: Option<BTreeMap<String, String>>,
@@ -49,12 +49,12 @@ pub struct Skill {
 }
 
 impl Skill {
-    /// How it is called.
+    /// Name.
     pub fn name(&self) -> &str {
         &self.head.name
     }
 
-    /// What it is for, in one line.
+    /// One-line description.
     pub fn description(&self) -> &str {
         &self.head.description
     }
@@ -64,12 +64,12 @@ impl Skill {
         self.head.license.as_deref()
     }
 
-    /// What it needs, if it says so.
+    /// Requirements, if stated.
     pub fn compatibility(&self) -> Option<&str> {
         self.head.compatibility.as_deref()
     }
 
-    /// What else it says of itself.
+    /// Further metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.head.metadata
     }
@@ -79,12 +79,12 @@ impl Skill {
         &self.head.allowed_tools
     }
 
-    /// Whether only the user activates it.
+    /// True if only the user can activate it.
     pub fn only_user(&self) -> bool {
         self.head.only_user
     }
 
-    /// What it says; hidden characters are visible escapes.
+    /// Text, with hidden characters as visible escapes.
     pub fn body(&self) -> &str {
         &self.head.body
     }
@@ -96,11 +96,10 @@ impl Skill {
         listing.files.into_iter().filter(theirs).collect()
     }
 
-    /// All that somebody needs who follows it: what a model is given. It begins with the mark by
-    /// which it is found again in a history.
+    /// Complete text for the model. It begins with the mark that identifies it in a history.
     pub fn content(&self) -> String {
         let mut text = posse_actors::skills::begin(self.name());
-        // The label must not be closed by what it labels.
+        // The content must not close its label.
         text.push_str(&self.body().replace("</skill_content", "<\\/skill_content"));
         text.push_str("\n</skill_content>\n");
         let mut line = |line: String| text.push_str(&(line + "\n"));
@@ -131,8 +130,8 @@ impl Skill {
         text
     }
 
-    /// The text of one of its files: what is no text, a secret, or not what was trusted is refused
-    /// with the reason.
+    /// Text of one of its files. Binary files, secrets, and files that differ from the trusted
+    /// version are refused with the reason.
     fn file(&self, path: &str) -> Result<String, String> {
         if is_secret(path) {
             return Err("it holds secrets".to_owned());
@@ -154,7 +153,7 @@ impl Skill {
 /// Bytes of one file of a skill that can be read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where skills lie. A folder need not exist.
+/// Skill folders. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct SkillPlaces {
     /// The user's, the first one first; and whether commands are kept from it.
@@ -165,7 +164,7 @@ pub struct SkillPlaces {
     pub disabled: Vec<String>,
 }
 
-/// Every skill that can be used, and what was refused.
+/// All usable skills, and rejected ones.
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
     /// By name.
@@ -176,8 +175,8 @@ pub struct Skills {
 }
 
 impl Skills {
-    /// Loads what there is. `believes` says whether the user trusts the folder of a project's skill,
-    /// by its path below the root, with exactly this digest.
+    /// Loads all skills. `believes`: true if the user trusts the folder of a project's skill, by
+    /// its path below the root, with exactly this digest.
     pub fn load(places: &SkillPlaces, believes: &dyn Fn(&str, &str) -> bool) -> Skills {
         let mut skills = Skills::default();
         for (place, out_of_reach) in &places.user {
@@ -246,7 +245,7 @@ impl Skills {
         self.known.insert(skill.head.name.clone(), skill);
     }
 
-    /// Whether there is none that could be used.
+    /// True if there is no usable skill.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -256,17 +255,17 @@ impl Skills {
         self.known.values()
     }
 
-    /// What was refused, and why.
+    /// Rejected skills with reasons.
     pub fn refused(&self) -> &[Failure] {
         &self.refused
     }
 
-    /// What is odd and keeps nothing from being used.
+    /// Warnings about usable skills.
     pub fn remarks(&self) -> &[Failure] {
         &self.remarks
     }
 
-    /// Folders of skills of the project that nobody trusts, below its root.
+    /// Untrusted skill folders of the project, below its root.
     pub fn inert(&self) -> &[String] {
         &self.inert
     }
@@ -339,7 +338,7 @@ pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     found.into_iter().map(|(_, path, relative)| (relative, sealed(&path))).collect()
 }
 
-/// Whether a project has a folder where skills would be; most have none.
+/// True if a project has a skill folder; most have none.
 pub fn has_project_skills(root: &Path) -> bool {
     PROJECT_FOLDERS.iter().any(|place| root.join(place).is_dir())
 }

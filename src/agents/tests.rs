@@ -8,23 +8,23 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A repository `repo` with a folder `repo/a/b`, and a folder `home` beside it.
-struct Place {
+/// A repository `repo` with a folder `repo/a/b`, and a folder `home`.
+struct InstructionFolders {
     dir: TempDir,
     base: PathBuf,
 }
 
-impl Place {
-    fn new() -> Place {
+impl InstructionFolders {
+    fn new() -> InstructionFolders {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
         fs::create_dir_all(base.join("repo/a/b")).unwrap();
         fs::create_dir_all(base.join("repo/.git")).unwrap();
         fs::create_dir_all(base.join("home")).unwrap();
-        Place { dir, base }
+        InstructionFolders { dir, base }
     }
 
-    fn file(self, path: &str, bytes: impl AsRef<[u8]>) -> Place {
+    fn file(self, path: &str, bytes: impl AsRef<[u8]>) -> InstructionFolders {
         fs::write(self.base.join(path), bytes).unwrap();
         self
     }
@@ -78,7 +78,7 @@ fn keeps_prompts_short_and_tools_apart() {
 
 #[test]
 fn reads_from_the_user_to_the_working_directory() {
-    let place = Place::new()
+    let place = InstructionFolders::new()
         .file("home/AGENTS.md", "user")
         .file("AGENTS.md", "above the repository")
         .file("repo/AGENTS.md", "\u{feff}root\r\nline\n")
@@ -95,7 +95,7 @@ fn reads_from_the_user_to_the_working_directory() {
 
 #[test]
 fn cuts_at_the_limit_and_says_so() {
-    let place = Place::new()
+    let place = InstructionFolders::new()
         .file("repo/AGENTS.md", "x".repeat((32 << 10) - 1))
         .file("repo/a/AGENTS.md", "äöü")
         .file("repo/a/b/AGENTS.md", "never");
@@ -113,7 +113,7 @@ fn cuts_at_the_limit_and_says_so() {
 
 #[test]
 fn skips_what_is_not_what_it_seems() {
-    let place = Place::new()
+    let place = InstructionFolders::new()
         .file("home/secret", "secret")
         .file("repo/a/AGENTS.md", b"\xff\xfe")
         .file("repo/a/b/AGENTS.md", "a\0b");
@@ -129,7 +129,7 @@ fn skips_what_is_not_what_it_seems() {
         ]
     );
 
-    let place = Place::new().file("repo/inside.md", "inside");
+    let place = InstructionFolders::new().file("repo/inside.md", "inside");
     symlink("../inside.md", place.path("repo/a/AGENTS.md")).unwrap();
     symlink("AGENTS.md", place.path("repo/a/b/AGENTS.md")).unwrap();
     nix::unistd::mkfifo(&place.path("repo/AGENTS.md"), nix::sys::stat::Mode::S_IRUSR).unwrap();
@@ -141,8 +141,8 @@ fn skips_what_is_not_what_it_seems() {
 
 #[test]
 fn shows_hidden_characters_and_where_they_are() {
-    let place =
-        Place::new().file("repo/AGENTS.md", "ok 👩\u{200d}💻\nbad\u{202e}x\u{e0041}\n\u{1b}[2J\n");
+    let place = InstructionFolders::new()
+        .file("repo/AGENTS.md", "ok 👩\u{200d}💻\nbad\u{202e}x\u{e0041}\n\u{1b}[2J\n");
     let found = place.read();
     assert_eq!(
         found.notices,
@@ -155,7 +155,7 @@ fn shows_hidden_characters_and_where_they_are() {
 fn finds_the_branch_without_running_anything() {
     let hex = "0123456789abcdef0123456789abcdef01234567";
     let branch = |head: &str| {
-        let place = Place::new().file("repo/.git/HEAD", head);
+        let place = InstructionFolders::new().file("repo/.git/HEAD", head);
         git_branch(&place.path("repo"))
     };
     assert_eq!(branch("ref: refs/heads/feature/x\n").as_deref(), Some("feature/x"));
@@ -164,7 +164,7 @@ fn finds_the_branch_without_running_anything() {
     assert_eq!((branch(""), branch("ref:"), branch("nonsense")), (None, None, None));
     assert_eq!(branch(&format!("ref: refs/heads/{}", "x".repeat(3000))).unwrap().len(), 200);
 
-    let place = Place::new().file("repo/.git/HEAD", "ref: refs/heads/main");
+    let place = InstructionFolders::new().file("repo/.git/HEAD", "ref: refs/heads/main");
     assert_eq!(repository_root(&place.path("repo/a/b")), Some(place.path("repo")));
     fs::create_dir(place.path("tree")).unwrap();
     let place = place.file("tree/.git", "gitdir: ../repo/.git\n");

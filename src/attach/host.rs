@@ -1,4 +1,4 @@
-//! The end of the process that owns the session: who may come in, and how many.
+//! Server side: accepts attach connections up to a limit and ends them with the session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,91 +10,96 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::attach::Place;
-use crate::attach::hello::{Answer, Refused, line};
-use crate::attach::served::serve;
-use crate::talk::joining::Door;
+use crate::attach::SocketAddress;
+use crate::attach::connection::serve;
+use crate::attach::handshake::{AttachRefusal, HostReply, line};
+use crate::frontend::remote_session::SocketGuard;
 
-/// Bounds of what others can make the owner of a session do.
+/// Limits for what clients can cost the owner of a session.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "bounds end so")]
-pub(crate) struct Bounds {
-    /// Connections at a time.
+pub(crate) struct AttachBounds {
+    /// Maximum number of simultaneous connections.
     pub(crate) connections_max: usize,
-    /// How long whoever connects may take for the first line.
-    pub(crate) hello_max: Duration,
-    /// How long whoever joined may take nothing of what waits for them.
-    pub(crate) standstill_max: Duration,
-    /// Lines that make no sense.
-    pub(crate) complaints_max: u32,
-    /// How long the end of the session waits for those who have not heard it yet.
-    pub(crate) farewell_max: Duration,
-    /// How long a word to somebody who may not join is worth waiting.
+    /// Time limit for the first line of a client.
+    pub(crate) handshake_max: Duration,
+    /// Time after which a client that reads nothing is disconnected.
+    pub(crate) stalled_read_max: Duration,
+    /// Number of invalid lines after which a client is disconnected.
+    pub(crate) invalid_lines_max: u32,
+    /// Time that the end of a session waits for clients that have not read everything.
+    pub(crate) shutdown_max: Duration,
+    /// Time limit for sending a rejection.
     pub(crate) refusal_max: Duration,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
+impl Default for AttachBounds {
+    fn default() -> AttachBounds {
+        AttachBounds {
             connections_max: 16,
-            hello_max: Duration::from_secs(5),
-            standstill_max: Duration::from_mins(1),
-            complaints_max: 100,
-            farewell_max: Duration::from_millis(300),
+            handshake_max: Duration::from_secs(5),
+            stalled_read_max: Duration::from_mins(1),
+            invalid_lines_max: 100,
+            shutdown_max: Duration::from_millis(300),
             refusal_max: Duration::from_millis(200),
         }
     }
 }
 
-/// Whoever owns a session, and lets others join it.
+/// Attach server of a session that this process owns.
 #[derive(Debug)]
 pub struct Host {
     end: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
-    farewell_max: Duration,
+    shutdown_max: Duration,
 }
 
 impl Host {
-    /// Lets others join `session` at `place`, until the host is closed or dropped. Within a runtime.
+    /// Serves `session` at `place` until the host is closed or dropped. Must run within a tokio
+    /// runtime.
     ///
-    /// The socket is bound when the runtime comes to it; a session whose socket cannot be bound runs
-    /// all the same, and cannot be joined.
-    pub fn begin(session: SessionHandle, place: Place) -> Host {
-        Host::within(session, place, Bounds::default())
+    /// The socket is bound asynchronously. If it cannot be bound, the session runs without attach
+    /// support.
+    pub fn begin(session: SessionHandle, place: SocketAddress) -> Host {
+        Host::within(session, place, AttachBounds::default())
     }
 
-    pub(crate) fn within(session: SessionHandle, place: Place, bounds: Bounds) -> Host {
+    pub(crate) fn within(
+        session: SessionHandle,
+        place: SocketAddress,
+        bounds: AttachBounds,
+    ) -> Host {
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(async move {
             let listener = place.listen().and_then(UnixListener::from_std);
-            // As long as this lives, so does the lock of the session, and the socket is ours.
-            let _withdrawn = Withdrawn(place.clone());
+            // Held as long as this process holds the lock of the session, so the socket is ours.
+            let _withdrawn = SocketRemover(place.clone());
             match listener {
                 Ok(listener) => listen(&listener, &session, &Arc::new(place), bounds, ended).await,
                 Err(error) => {
-                    tracing::warn!(%error, "nobody can join this session");
+                    tracing::warn!(%error, "this session cannot be attached to");
                     ended.await.ok();
                 }
             }
         });
-        Host { end: Some(end), task, farewell_max: bounds.farewell_max }
+        Host { end: Some(end), task, shutdown_max: bounds.shutdown_max }
     }
 }
 
-/// Removes the socket, however listening ends.
-struct Withdrawn(Place);
+/// Removes the socket when dropped, however the listener ends.
+struct SocketRemover(SocketAddress);
 
-impl Drop for Withdrawn {
+impl Drop for SocketRemover {
     fn drop(&mut self) {
-        self.0.withdraw();
+        self.0.remove_socket();
     }
 }
 
-impl Door for Host {
+impl SocketGuard for Host {
     fn close(mut self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             self.end.take();
-            let limit = self.farewell_max;
+            let limit = self.shutdown_max;
             timeout(limit, &mut self.task).await.ok();
         })
     }
@@ -106,12 +111,12 @@ impl Drop for Host {
     }
 }
 
-/// Serves whoever comes, and after the end those who are still there.
+/// Accepts connections; after the end of the session, waits for the open ones to finish.
 async fn listen(
     listener: &UnixListener,
     session: &SessionHandle,
-    place: &Arc<Place>,
-    bounds: Bounds,
+    place: &Arc<SocketAddress>,
+    bounds: AttachBounds,
     mut ended: oneshot::Receiver<()>,
 ) {
     let mut served = JoinSet::new();
@@ -127,12 +132,12 @@ async fn listen(
                 }
                 Ok((stream, _)) => {
                     let most = bounds.connections_max;
-                    let message = format!("{most} front ends have joined already");
-                    refuse(stream, Refused::new("ATT005", message), bounds.refusal_max).await;
+                    let message = format!("the limit of {most} attached front ends is reached");
+                    refuse(stream, AttachRefusal::new("ATT005", message), bounds.refusal_max).await;
                 }
-                // Too many files are open, perhaps; there may be fewer soon.
+                // Probably too many open files, which may be a temporary condition.
                 Err(error) => {
-                    tracing::warn!(%error, "somebody could not join");
+                    tracing::warn!(%error, "failed to accept an attach connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -141,50 +146,50 @@ async fn listen(
     while served.join_next().await.is_some() {}
 }
 
-/// Says why, to somebody who may not listen.
-pub(crate) async fn refuse(mut stream: UnixStream, refused: Refused, limit: Duration) {
-    tracing::info!(code = refused.code, message = refused.message, "somebody may not join");
-    let answer = line(&Answer::refused(refused));
-    // A short line goes into the buffer of the socket, whoever reads.
+/// Sends the reason of a rejection and closes the connection.
+pub(crate) async fn refuse(mut stream: UnixStream, refused: AttachRefusal, limit: Duration) {
+    tracing::info!(code = refused.code, message = refused.message, "attach request rejected");
+    let answer = line(&HostReply::refused(refused));
+    // A short line fits into the socket's buffer even if the client does not read.
     timeout(limit, stream.write_all(&answer)).await.ok();
 }
 
 #[cfg(test)]
 mod tests {
     use posse_actors::event::Event;
-    use posse_actors::testing::{Bench, Stage, Step};
+    use posse_actors::testing::{ModelStep, RunningSession, SessionBuilder};
 
     use super::*;
-    use crate::attach::hello::Hello;
-    use crate::attach::{Joining, join};
-    use crate::talk::joining::{Heard, Role};
+    use crate::attach::handshake::Hello;
+    use crate::attach::{AttachOptions, join};
+    use crate::frontend::remote_session::{AttachRole, RemoteMessage};
 
-    /// Waits for a warning that has this in it.
-    async fn warned(stage: &mut Stage, text: &str) {
+    /// Waits for a warning that contains `text`.
+    async fn warned(stage: &mut RunningSession, text: &str) {
         let has =
             |event: &Event| matches!(event, Event::Warning { message } if message.contains(text));
         stage.until(has).await;
     }
 
-    fn joining(role: Role) -> Joining {
-        Joining { role, after: 0, last: None }
+    fn joining(role: AttachRole) -> AttachOptions {
+        AttachOptions { role, after: 0, last: None }
     }
 
     #[tokio::test]
-    async fn who_reads_nothing_is_let_go_of_with_a_reason() {
+    async fn a_client_that_reads_nothing_is_disconnected_with_a_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::new(dir.path(), dir.path().join("attach.sock"));
-        let bench = Bench::new(vec![Step::Say(vec!["x".repeat(8 << 20)])]);
+        let place = SocketAddress::new(dir.path(), dir.path().join("attach.sock"));
+        let bench = SessionBuilder::new(vec![ModelStep::Say(vec!["x".repeat(8 << 20)])]);
         let mut stage = bench.start().await;
-        let standstill_max = Duration::from_millis(50);
-        let bounds = Bounds { standstill_max, ..Bounds::default() };
+        let stalled_read_max = Duration::from_millis(50);
+        let bounds = AttachBounds { stalled_read_max, ..AttachBounds::default() };
         let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
-        // It is bound as soon as the host has its turn.
+        // The socket is bound when the host task first runs.
         while !dir.path().join("attach.sock").exists() {
             tokio::task::yield_now().await;
         }
         let mut deaf = UnixStream::connect(place.address().unwrap().path).await.unwrap();
-        let hello = Hello::new(place.token().unwrap(), Role::Controller, 0, None);
+        let hello = Hello::new(place.token().unwrap(), AttachRole::Controller, 0, None);
         deaf.write_all(&line(&hello)).await.unwrap();
         warned(&mut stage, "joined this session").await;
         stage.play("go").await;
@@ -195,25 +200,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_so_many_join_and_all_hear_the_end() {
+    async fn clients_are_limited_and_all_receive_the_end() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::new(dir.path(), dir.path().join("attach.sock"));
-        let stage = Bench::new(vec![Step::Say(vec!["hi".to_owned()])]).start().await;
-        let bounds = Bounds { connections_max: 2, ..Bounds::default() };
+        let place = SocketAddress::new(dir.path(), dir.path().join("attach.sock"));
+        let stage = SessionBuilder::new(vec![ModelStep::Say(vec!["hi".to_owned()])]).start().await;
+        let bounds = AttachBounds { connections_max: 2, ..AttachBounds::default() };
         let host = Box::new(Host::within(stage.session.clone(), place.clone(), bounds));
         while !dir.path().join("attach.sock").exists() {
             tokio::task::yield_now().await;
         }
         let mut remotes = Vec::new();
         for _ in 0..2 {
-            remotes.push(join(&place, joining(Role::Observer)).await.unwrap());
+            remotes.push(join(&place, joining(AttachRole::Observer)).await.unwrap());
         }
-        let refused = join(&place, joining(Role::Observer)).await.unwrap_err();
+        let refused = join(&place, joining(AttachRole::Observer)).await.unwrap_err();
         assert_eq!(refused.code, "ATT005");
-        // Whoever leaves makes room.
+        // A client that leaves frees a connection.
         drop(remotes.pop());
         let again = loop {
-            match join(&place, joining(Role::Observer)).await {
+            match join(&place, joining(AttachRole::Observer)).await {
                 Ok(again) => break again,
                 Err(refused) => assert_eq!(refused.code, "ATT005"),
             }
@@ -223,8 +228,8 @@ mod tests {
         host.close().await;
         for mut remote in remotes {
             let mut last = Vec::new();
-            while let Some(heard) = remote.heard.recv().await {
-                if let Heard::Event(line) = heard {
+            while let Some(heard) = remote.messages.recv().await {
+                if let RemoteMessage::Event(line) = heard {
                     last = line;
                 }
             }

@@ -1,56 +1,59 @@
-//! Bytes to lines of bounded length, however the bytes arrive. Pure.
+//! Splits a byte stream into lines of bounded length, independent of chunk borders. Pure.
 
-/// A line that is longer than the bound is left out, and this stands in its place.
+/// A line, or a marker for one above the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// Without its newline.
+pub(crate) enum BoundedLine {
+    /// Content without the newline.
     Whole(Vec<u8>),
-    /// It was longer than the bound.
+    /// The line was longer than the limit and was discarded.
     TooLong,
 }
 
-/// What has arrived of a line.
+/// State of a line splitter: the bytes of an incomplete line.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineBuffer {
     bytes_max: usize,
-    begun: Vec<u8>,
-    /// The line that goes on is too long already.
+    incomplete: Vec<u8>,
+    /// The incomplete line is already above the limit.
     too_long: bool,
 }
 
-impl Lines {
-    /// Lines of at most so many bytes, without their newline.
-    pub(crate) fn new(bytes_max: usize) -> Lines {
-        Lines { bytes_max, begun: Vec::new(), too_long: false }
+impl LineBuffer {
+    /// Splitter for lines of at most `bytes_max` bytes, newline excluded.
+    pub(crate) fn new(bytes_max: usize) -> LineBuffer {
+        LineBuffer { bytes_max, incomplete: Vec::new(), too_long: false }
     }
 
-    /// From now on lines may be so long.
-    pub(crate) fn allow(&mut self, bytes_max: usize) {
+    /// Changes the limit for the following lines.
+    pub(crate) fn set_limit(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
-    /// Takes bytes up to the end of the next line, which is returned with what is left of them.
-    /// What has no end yet is kept, and counts as part of the next line.
-    pub(crate) fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(Line, &'b [u8])> {
+    /// Consumes bytes up to the end of the next line. Returns the line and the unused rest, or
+    /// `None` after storing an incomplete line for the next call.
+    pub(crate) fn next<'b>(&mut self, bytes: &'b [u8]) -> Option<(BoundedLine, &'b [u8])> {
         let end = memchr::memchr(b'\n', bytes);
         let piece = &bytes[..end.unwrap_or(bytes.len())];
-        if self.too_long || piece.len() > self.bytes_max - self.begun.len() {
-            // Its memory is given back at once: whoever sends such lines may send more.
-            (self.begun, self.too_long) = (Vec::new(), true);
+        if self.too_long || piece.len() > self.bytes_max - self.incomplete.len() {
+            // Frees the memory at once: the client may send more such lines.
+            (self.incomplete, self.too_long) = (Vec::new(), true);
         } else {
-            self.begun.extend_from_slice(piece);
+            self.incomplete.extend_from_slice(piece);
         }
         let rest = &bytes[end? + 1..];
-        let whole = std::mem::take(&mut self.begun);
-        let line =
-            if std::mem::take(&mut self.too_long) { Line::TooLong } else { Line::Whole(whole) };
+        let whole = std::mem::take(&mut self.incomplete);
+        let line = if std::mem::take(&mut self.too_long) {
+            BoundedLine::TooLong
+        } else {
+            BoundedLine::Whole(whole)
+        };
         Some((line, rest))
     }
 
-    /// Bytes that are kept.
+    /// Bytes held of an incomplete line.
     #[cfg(test)]
-    fn kept(&self) -> usize {
-        self.begun.capacity()
+    fn incomplete_bytes(&self) -> usize {
+        self.incomplete.capacity()
     }
 }
 
@@ -60,9 +63,9 @@ mod tests {
 
     use super::*;
 
-    /// What comes out when `bytes` come in pieces of these sizes, over and over.
-    fn cut(bytes: &[u8], sizes: &[usize], bytes_max: usize) -> Vec<Line> {
-        let (mut lines, mut found, mut rest) = (Lines::new(bytes_max), Vec::new(), bytes);
+    /// Feeds `bytes` in chunks of the given sizes, repeated as needed, and collects the lines.
+    fn cut(bytes: &[u8], sizes: &[usize], bytes_max: usize) -> Vec<BoundedLine> {
+        let (mut lines, mut found, mut rest) = (LineBuffer::new(bytes_max), Vec::new(), bytes);
         for size in sizes.iter().cycle() {
             if rest.is_empty() {
                 break;
@@ -73,26 +76,34 @@ mod tests {
                 found.push(line);
                 piece = more;
             }
-            assert!(lines.kept() <= 2 * bytes_max.max(8), "{} bytes are kept", lines.kept());
+            assert!(
+                lines.incomplete_bytes() <= 2 * bytes_max.max(8),
+                "{} bytes are kept",
+                lines.incomplete_bytes()
+            );
             rest = later;
         }
         found
     }
 
-    /// The same, said otherwise.
-    fn expected(bytes: &[u8], bytes_max: usize) -> Vec<Line> {
+    /// Reference implementation of the expected lines.
+    fn expected(bytes: &[u8], bytes_max: usize) -> Vec<BoundedLine> {
         let mut parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-        // What has no end is no line.
+        // An incomplete last part is not a line.
         parts.pop();
         let line = |part: &[u8]| {
-            if part.len() <= bytes_max { Line::Whole(part.to_vec()) } else { Line::TooLong }
+            if part.len() <= bytes_max {
+                BoundedLine::Whole(part.to_vec())
+            } else {
+                BoundedLine::TooLong
+            }
         };
         parts.into_iter().map(line).collect()
     }
 
     proptest! {
         #[test]
-        fn lines_do_not_depend_on_how_their_bytes_arrive(
+        fn lines_do_not_depend_on_chunk_borders(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..300),
             sizes in proptest::collection::vec(1..40_usize, 1..6),
             bytes_max in 0..50_usize,
@@ -102,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_keeps_nothing() {
-        let mut lines = Lines::new(100);
+    fn a_line_above_the_limit_uses_no_memory() {
+        let mut lines = LineBuffer::new(100);
         let piece = [b'x'; 64];
         for _ in 0..100_000 {
             assert_eq!(lines.next(&piece), None);
-            assert!(lines.kept() <= 200);
+            assert!(lines.incomplete_bytes() <= 200);
         }
-        assert_eq!(lines.next(b"\nok\n"), Some((Line::TooLong, &b"ok\n"[..])));
-        assert_eq!(lines.next(b"ok\n"), Some((Line::Whole(b"ok".to_vec()), &b""[..])));
+        assert_eq!(lines.next(b"\nok\n"), Some((BoundedLine::TooLong, &b"ok\n"[..])));
+        assert_eq!(lines.next(b"ok\n"), Some((BoundedLine::Whole(b"ok".to_vec()), &b""[..])));
     }
 }

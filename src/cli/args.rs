@@ -14,7 +14,7 @@ use crate::cli::{
     SessionsAction, SessionsArgs, Shell, usage,
 };
 use crate::failure::{Exit, Failure};
-use flags::{Place, Plain, RUN_EXITS, ResumeCommand, Run};
+use flags::{ConfigLocationFlags, PlainFlags, RUN_EXITS, ResumeCommand, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
 #[derive(Debug, Parser)]
@@ -42,56 +42,56 @@ pub(crate) enum Command {
     /// output; progress and questions go to standard error.
     #[command(visible_alias = "exec", after_help = RUN_EXITS)]
     Run(Box<Run>),
-    /// Goes on with a stored session
+    /// Resume a stored session
     ///
-    /// Without a task, what broke off goes on where it was: calls that had not started run, one
-    /// that had started does not run again. Agent, provider and model are those of the session
-    /// unless a flag says otherwise; permissions and the sandbox are those of now. On a terminal,
-    /// and without a task, it is a conversation as in `posse plain`.
+    /// Without a task, interrupted work continues: calls that had not started run, a call that had
+    /// started does not run again. Agent, provider and model are those of the session unless a flag
+    /// overrides them; permissions and the sandbox are the current ones. On a terminal and without
+    /// a task it opens a conversation as in `posse plain`.
     #[command(after_help = RUN_EXITS)]
     Resume(Box<ResumeCommand>),
-    /// Joins a session that runs in another process of this machine
+    /// Attach to a session that runs in another process on this machine
     ///
-    /// What has been is shown first, then what happens. What is typed is said to the model, and
-    /// questions can be answered; whoever answers first counts. Leaving changes nothing there.
+    /// Shows the history first, then live events. Typed lines are sent to the model, and permission
+    /// requests can be answered; the first answer counts. Detaching does not affect the session.
     Attach(attach::Attach),
-    /// Holds a conversation, line by line
+    /// Hold a conversation line by line
     ///
-    /// Answers go to standard output, everything else to standard error. `/help` lists what can
-    /// be said to posse itself; `/exit` ends it.
-    Plain(Box<Plain>),
+    /// Answers go to standard output, everything else to standard error. `/help` lists the
+    /// commands; `/exit` ends it.
+    Plain(Box<PlainFlags>),
     /// Opens the terminal UI, as `posse` alone does
     ///
     /// `/help` lists its commands and keys. Where there is no terminal to draw on, it is
     /// `posse plain`.
-    Tui(Box<Plain>),
-    /// Shows everything on a recorded model and a sample repository, without key or network
+    Tui(Box<PlainFlags>),
+    /// Run a demonstration with a recorded model on a sample repository, without key or network
     Demo(Demo),
-    /// Shows, checks, exports and removes what is stored
+    /// List, show, verify, export and remove stored sessions
     #[command(subcommand_required = true, arg_required_else_help = true)]
-    Sessions(Sessions),
+    Sessions(SessionsFlags),
     /// Runs a session again on its recorded replies, without a model
-    Replay(Replay),
+    Replay(ReplayFlags),
     /// Lists the agents
-    Agents(List),
-    /// Lists the tools, with what they may do
-    Tools(List),
+    Agents(ListFlags),
+    /// List the tools and their side effects
+    Tools(ListFlags),
     /// Lists the skills, or shows one
     Skills(Skills),
     /// Lists the models that are known, with their limits and prices
-    Models(List),
+    Models(ListFlags),
     /// Shows and changes the settings, and where they come from
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Config(Config),
     /// Shows and ends the permissions that outlive a session
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Grants(authority::Grants),
-    /// Shows what a project wants to set, and trusts it or not
-    Trust(authority::Trust),
-    /// Says what the permission policy thinks of commands, without running them
+    /// Show the settings of a project, and trust or revoke them
+    Trust(authority::TrustFlags),
+    /// Show the decision of the permission policy about commands, without running them
     #[command(subcommand_required = true, arg_required_else_help = true)]
     Permissions(Permissions),
-    /// Tries what posse needs here, and names the fix for what is missing
+    /// Check the requirements of posse on this machine, and name fixes
     Doctor(Doctor),
     /// Prints the completions of a shell
     Completions(Completions),
@@ -101,16 +101,16 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// How results are printed
+    /// Output format of results
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output_format: OutputFormat,
-    /// Says more on standard error; repeatable
+    /// More detail on standard error; repeatable
     #[arg(short, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionsFlags {
     #[command(subcommand)]
     action: SessionsCommand,
     /// The project whose sessions are meant
@@ -122,10 +122,10 @@ pub(crate) struct Sessions {
 enum SessionsCommand {
     /// Lists the sessions of the project, newest first
     List {
-        /// Those of every project
+        /// Sessions of all projects
         #[arg(long)]
         all: bool,
-        /// As JSON
+        /// JSON output
         #[arg(long)]
         json: bool,
     },
@@ -133,16 +133,16 @@ enum SessionsCommand {
     Show {
         /// The session, or an unambiguous beginning of its id
         id: String,
-        /// What it has cost, by model and by agent
+        /// Cost by model and by agent
         #[arg(long)]
         cost: bool,
-        /// What its agents have reported, as the next of their names is told
+        /// Memory of subagents, as passed to the next one of the same name
         #[arg(long, conflicts_with = "cost")]
         memory: bool,
         /// With --cost: each request
         #[arg(short, long, requires = "cost")]
         verbose: bool,
-        /// As JSON
+        /// JSON output
         #[arg(long)]
         json: bool,
     },
@@ -150,7 +150,7 @@ enum SessionsCommand {
     Verify {
         /// The session, or an unambiguous beginning of its id
         id: Option<String>,
-        /// As JSON
+        /// JSON output
         #[arg(long)]
         json: bool,
     },
@@ -158,7 +158,7 @@ enum SessionsCommand {
     Export {
         /// The session, or an unambiguous beginning of its id
         id: String,
-        /// As what; HTML is one file that needs nothing else
+        /// Output format; HTML is a single self-contained file
         #[arg(long, value_enum, default_value = "md")]
         format: ExportFormat,
         /// Into this file, instead of standard output
@@ -200,39 +200,39 @@ enum PermissionsCommand {
         /// Reads one {"command": …} object a line from standard input
         #[arg(long, visible_alias = "json", conflicts_with = "command")]
         jsonl: bool,
-        /// Tells the decision by the exit code
+        /// Report the decision as exit code
         #[arg(long)]
         exit_code: bool,
         #[command(flatten)]
-        place: Place,
+        place: ConfigLocationFlags,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayFlags {
     /// The session, or an unambiguous beginning of its id
     id: String,
-    /// How results are printed
+    /// Output format of results
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output_format: OutputFormat,
-    /// The same as --output-format json
+    /// Same as --output-format json
     #[arg(long, conflicts_with = "output_format")]
     json: bool,
     /// The project whose session is meant
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Says more on standard error; repeatable
+    /// More detail on standard error; repeatable
     #[arg(short, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct List {
-    /// As JSON
+pub(crate) struct ListFlags {
+    /// JSON output
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 #[derive(Debug, Args)]
@@ -240,17 +240,17 @@ pub(crate) struct Skills {
     #[command(subcommand)]
     action: Option<SkillsCommand>,
     #[command(flatten)]
-    list: List,
+    list: ListFlags,
 }
 
 #[derive(Debug, Subcommand)]
 enum SkillsCommand {
-    /// Shows one skill: where it lies, what it expects, and what a model gets to read
+    /// Show one skill: location, requirements, and the text for the model
     Show {
         /// The skill
         name: String,
         #[command(flatten)]
-        list: List,
+        list: ListFlags,
     },
 }
 
@@ -264,21 +264,21 @@ pub(crate) struct Config {
 enum ConfigCommand {
     /// Prints the effective settings; secrets are masked
     Show {
-        /// Says which file, variable or flag set each
+        /// Show the file, variable or flag that set each value
         #[arg(long)]
         origin: bool,
-        /// As JSON
+        /// JSON output
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        place: Place,
+        place: ConfigLocationFlags,
     },
-    /// Lists the AGENTS.md files that agents are told of here, with their size
-    Instructions(List),
+    /// List the AGENTS.md files that apply here, with their size
+    Instructions(ListFlags),
     /// Prints the files and folders in use
     Path {
         #[command(flatten)]
-        place: Place,
+        place: ConfigLocationFlags,
     },
     /// Prints the JSON Schema of the configuration
     Schema,
@@ -287,14 +287,14 @@ enum ConfigCommand {
     /// Prints every key with its type, default and who may set it
     #[command(hide = true)]
     Reference,
-    /// Changes one setting in the user's configuration; comments stay
+    /// Change one setting in the user's configuration and keep comments
     ///
-    /// Without a key, says where the file is and how to change it.
-    Edit(Edit),
+    /// Without a key, print the file and how to change it.
+    Edit(EditFlags),
 }
 
 #[derive(Debug, Args)]
-struct Edit {
+struct EditFlags {
     /// The setting, as one dotted name: sandbox.network
     #[arg(requires = "value", conflicts_with = "unset")]
     key: Option<String>,
@@ -311,19 +311,19 @@ struct Edit {
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// As JSON
+    /// JSON output
     #[arg(long)]
     json: bool,
     /// Also tries to reach the configured providers
     #[arg(long)]
     online: bool,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// Which shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -346,7 +346,7 @@ impl Command {
                 Invocation::Demo(DemoArgs { output_format, verbose })
             }
             Command::Sessions(sessions) => Invocation::Sessions(sessions.into_args()),
-            Command::Replay(Replay { id, output_format, json, cwd, verbose }) => {
+            Command::Replay(ReplayFlags { id, output_format, json, cwd, verbose }) => {
                 let output_format = if json { OutputFormat::Json } else { output_format };
                 Invocation::Replay(ReplayArgs { id, output_format, cwd, verbose })
             }
@@ -382,7 +382,7 @@ impl Command {
     }
 }
 
-impl Sessions {
+impl SessionsFlags {
     fn into_args(self) -> SessionsArgs {
         let action = match self.action {
             SessionsCommand::List { all, json } => SessionsAction::List { all, json },
@@ -399,7 +399,7 @@ impl Sessions {
     }
 }
 
-impl List {
+impl ListFlags {
     fn into_args(self) -> ListArgs {
         ListArgs { json: self.json, place: self.place.into_args() }
     }
@@ -416,7 +416,7 @@ impl Config {
             ConfigCommand::Schema => ConfigArgs::Schema,
             ConfigCommand::Forget => ConfigArgs::Forget,
             ConfigCommand::Reference => ConfigArgs::Reference,
-            ConfigCommand::Edit(Edit { key, value, unset, config }) => {
+            ConfigCommand::Edit(EditFlags { key, value, unset, config }) => {
                 let edit = match (key, value, unset) {
                     (None, None, None) => ConfigEdit::Explain,
                     (None, None, Some(key)) => ConfigEdit::Unset { key },

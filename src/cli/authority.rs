@@ -1,15 +1,15 @@
-//! What `posse grants` and `posse trust` understand.
+//! Arguments of `posse grants` and `posse trust`.
 
 use std::path::PathBuf;
 
-/// What `posse grants` understands.
+/// Arguments of `posse grants`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantsArgs {
     /// `--cwd`: the project.
     pub cwd: Option<PathBuf>,
     /// `--json`.
     pub json: bool,
-    /// Which of them.
+    /// Action.
     pub action: GrantsAction,
 }
 
@@ -30,14 +30,14 @@ pub enum GrantsAction {
     Clear,
 }
 
-/// What `posse trust` understands.
+/// Arguments of `posse trust`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustArgs {
     /// `--cwd`: the project.
     pub cwd: Option<PathBuf>,
     /// `--json`.
     pub json: bool,
-    /// Which of them.
+    /// Action.
     pub action: TrustAction,
 }
 

@@ -1,4 +1,4 @@
-//! The folder a command works in, checked before anything depends on it.
+//! Working directory of a command, checked before it is used.
 
 use std::path::{Path, PathBuf};
 

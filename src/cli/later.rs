@@ -1,5 +1,5 @@
-//! What the product promises and this version does not do: named in errors, never accepted.
-//! And what the user probably meant: clap's own guess misses swapped letters.
+//! Commands and flags of the product contract that this version does not have: named in errors,
+//! never accepted. And suggestions for misspelled ones: clap's own guess misses swapped letters.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! What is understood, what is refused, and in which words.
+//! Accepted and rejected command lines, and the error texts.
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn flags_alone_open_a_conversation_where_somebody_is() {
     ] {
         assert_eq!(at_terminal(line, true), Ok(Invocation::Tui(Box::new(expected))), "{line}");
     }
-    // A task, or what only a task has, is a run wherever it is said.
+    // A task, or a flag of a task, means `run`.
     for line in ["-p fix", "--image i", "--unattended", "--output-format json", "-y -p fix"] {
         assert!(matches!(at_terminal(line, true), Ok(Invocation::Run(_))), "{line}");
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::schema::{KEYS, Key, Kind, Project};
+use crate::config::schema::{ConfigKey, KEYS, Project, ValueKind};
 
 /// The JSON Schema (2020-12) of a configuration file, as text.
 pub fn json_schema() -> String {
@@ -58,7 +58,7 @@ fn group() -> Value {
     json!({ "type": "object", "properties": {}, "additionalProperties": false })
 }
 
-/// Puts a property where its path says, with the groups above it.
+/// Inserts a property at its path, with the groups above it.
 fn place(object: &mut Value, path: &[&str], property: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = match *first {
@@ -75,7 +75,7 @@ fn place(object: &mut Value, path: &[&str], property: Value) {
     place(slot, rest, property);
 }
 
-fn property(key: &Key) -> Value {
+fn property(key: &ConfigKey) -> Value {
     let mut property = shape(key.kind);
     let mut about = key.about.to_owned();
     if !key.active {
@@ -98,57 +98,59 @@ fn property(key: &Key) -> Value {
     property
 }
 
-fn shape(kind: Kind) -> Value {
+fn shape(kind: ValueKind) -> Value {
     let line = || json!({ "type": "string", "minLength": 1, "maxLength": 8192 });
     match kind {
-        Kind::Bool => json!({ "type": "boolean" }),
-        Kind::Text | Kind::Secret => line(),
-        Kind::Variable => json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,255}$" }),
-        Kind::Address => {
+        ValueKind::Bool => json!({ "type": "boolean" }),
+        ValueKind::Text | ValueKind::Secret => line(),
+        ValueKind::Variable => {
+            json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,255}$" })
+        }
+        ValueKind::Address => {
             let pattern = "^(https?://[^/@\\s]+(/[^\\s]*)?|file:///.+)$";
             json!({ "type": "string", "pattern": pattern })
         }
-        Kind::Choice(names) => json!({ "type": "string", "enum": names }),
-        Kind::Whole(least, most) => {
+        ValueKind::Choice(names) => json!({ "type": "string", "enum": names }),
+        ValueKind::Whole(least, most) => {
             json!({ "type": "integer", "minimum": least, "maximum": most })
         }
-        Kind::WholeOrAuto(least, most) => {
-            json!({ "anyOf": [shape(Kind::Whole(least, most)), { "const": "auto" }] })
+        ValueKind::WholeOrAuto(least, most) => {
+            json!({ "anyOf": [shape(ValueKind::Whole(least, most)), { "const": "auto" }] })
         }
-        Kind::Ratio => json!({ "type": "number", "minimum": 0.05, "maximum": 1 }),
-        Kind::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
-        Kind::TextList => json!({ "type": "array", "items": line(), "maxItems": 1000 }),
-        Kind::ObjectList => {
+        ValueKind::Ratio => json!({ "type": "number", "minimum": 0.05, "maximum": 1 }),
+        ValueKind::Duration => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
+        ValueKind::TextList => json!({ "type": "array", "items": line(), "maxItems": 1000 }),
+        ValueKind::ObjectList => {
             json!({ "type": "array", "items": { "type": "object" }, "maxItems": 1000 })
         }
-        Kind::TextMap => {
+        ValueKind::TextMap => {
             json!({ "type": "object", "additionalProperties": line(), "maxProperties": 1000 })
         }
-        Kind::Object => json!({ "type": "object" }),
-        Kind::Any => json!({}),
+        ValueKind::Object => json!({ "type": "object" }),
+        ValueKind::Any => json!({}),
     }
 }
 
-fn kind(kind: Kind) -> String {
+fn kind(kind: ValueKind) -> String {
     match kind {
-        Kind::Bool => "true or false".into(),
-        Kind::Text => "text".into(),
-        Kind::Secret => "text, a secret".into(),
-        Kind::Variable => "name of a variable".into(),
-        Kind::Address => "address: http://, https:// or file:///".into(),
-        Kind::Choice(names) => {
+        ValueKind::Bool => "true or false".into(),
+        ValueKind::Text => "text".into(),
+        ValueKind::Secret => "text, a secret".into(),
+        ValueKind::Variable => "name of a variable".into(),
+        ValueKind::Address => "address: http://, https:// or file:///".into(),
+        ValueKind::Choice(names) => {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             names.join(", ")
         }
-        Kind::Whole(least, most) => format!("whole number {least}–{most}"),
-        Kind::WholeOrAuto(least, most) => format!("whole number {least}–{most}, or `auto`"),
-        Kind::Ratio => "number 0.05–1".into(),
-        Kind::Duration => "time: `500ms`, `90s`, `10m`, `2h`".into(),
-        Kind::TextList => "list of texts".into(),
-        Kind::ObjectList => "list of objects".into(),
-        Kind::TextMap => "object of texts".into(),
-        Kind::Object => "object".into(),
-        Kind::Any => "anything".into(),
+        ValueKind::Whole(least, most) => format!("whole number {least}–{most}"),
+        ValueKind::WholeOrAuto(least, most) => format!("whole number {least}–{most}, or `auto`"),
+        ValueKind::Ratio => "number 0.05–1".into(),
+        ValueKind::Duration => "time: `500ms`, `90s`, `10m`, `2h`".into(),
+        ValueKind::TextList => "list of texts".into(),
+        ValueKind::ObjectList => "list of objects".into(),
+        ValueKind::TextMap => "object of texts".into(),
+        ValueKind::Object => "object".into(),
+        ValueKind::Any => "anything".into(),
     }
 }
 

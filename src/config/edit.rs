@@ -5,9 +5,9 @@ use std::path::Path;
 use jsonc_parser::cst::{CstContainerNode, CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
-use crate::config::file::{Reading, Source, options};
+use crate::config::file::{ConfigFile, ReadPolicy, options};
 use crate::config::layers::{self, Walk};
-use crate::config::schema::{self, Key, Kind};
+use crate::config::schema::{self, ConfigKey, ValueKind};
 use crate::config::{looks_like_key, masked, write};
 use crate::failure::{Exit, Failure, nearest, printable};
 
@@ -18,7 +18,7 @@ const HEADER: &str = "\
 
 /// A change of one setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change<'a> {
+pub enum SettingChange<'a> {
     /// The key gets a value.
     Set {
         /// Its dotted name.
@@ -33,13 +33,13 @@ pub enum Change<'a> {
     },
 }
 
-/// Changes one setting of the file at `path`, which is made if there is none, and says what was
-/// done. Nothing is written that could not be read again.
-pub fn edit(path: &Path, change: Change<'_>) -> Result<String, Vec<Failure>> {
+/// Changes one setting of the file at `path`, which is created if missing; returns a description.
+/// Nothing is written that could not be read again.
+pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failure>> {
     let one = |failure: Failure| vec![failure];
-    let source = Source::read(path, Reading::Optional).map_err(one)?;
+    let source = ConfigFile::read(path, ReadPolicy::Optional).map_err(one)?;
     let name = printable(&path.display().to_string());
-    let before = source.unwrap_or_else(|| Source::of(&name, HEADER.to_owned()));
+    let before = source.unwrap_or_else(|| ConfigFile::of(&name, HEADER.to_owned()));
     let old = seen(&before)?;
     let root = CstRootNode::parse(&before.text, &options()).map_err(|error| {
         one(failed("CFG001", "the configuration cannot be edited").because(error.to_string()))
@@ -48,17 +48,19 @@ pub fn edit(path: &Path, change: Change<'_>) -> Result<String, Vec<Failure>> {
         one(failed("CFG001", "the configuration is not an object").at(name.clone()))
     })?;
     let said = match change {
-        Change::Set { key, value } => set(&object, key, value, &name).map_err(one)?,
-        Change::Unset { key } if unset(&object, &parts_of(key)) => {
+        SettingChange::Set { key, value } => set(&object, key, value, &name).map_err(one)?,
+        SettingChange::Unset { key } if unset(&object, &parts_of(key)) => {
             format!("removed {key} from {name}")
         }
-        Change::Unset { key } => return Ok(format!("{} is not set in {name}\n", printable(key))),
+        SettingChange::Unset { key } => {
+            return Ok(format!("{} is not set in {name}\n", printable(key)));
+        }
     };
     let mut text = root.to_string();
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    let after = Source { text, ..before };
+    let after = ConfigFile { text, ..before };
     let new = seen(&after)?;
     if new.len() > old.len() {
         return Err(new);
@@ -72,7 +74,7 @@ pub fn edit(path: &Path, change: Change<'_>) -> Result<String, Vec<Failure>> {
     Ok(format!("{}\n", printable(&said)))
 }
 
-/// How to use it, for somebody who gave nothing.
+/// Usage, for a call without arguments.
 pub fn explain(path: &Path) -> String {
     let missing = if path.exists() { "" } else { "  (none yet)" };
     format!(
@@ -89,8 +91,8 @@ fn failed(code: &'static str, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Configuration, what)
 }
 
-/// What is wrong with a file; an error if it must not be touched at all.
-fn seen(source: &Source) -> Result<Vec<Failure>, Vec<Failure>> {
+/// Errors of a file; an error result if it must not be changed.
+fn seen(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
     let mut walk = Walk::new(source);
     walk.file();
     if walk.from_future {
@@ -112,12 +114,12 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     let parts = parts_of(key);
     let (known, inner) = resolve(&parts).ok_or_else(|| unknown(key))?;
     let kind = match (known.kind, inner) {
-        (Kind::TextMap, true) => Kind::Text,
+        (ValueKind::TextMap, true) => ValueKind::Text,
         (kind, _) => kind,
     };
     let value = value_of(kind, text);
     // What begins like JSON was meant as JSON, also where any text would do.
-    if value.is_string() && matches!(kind, Kind::Any) && text.starts_with(['{', '[', '"']) {
+    if value.is_string() && matches!(kind, ValueKind::Any) && text.starts_with(['{', '[', '"']) {
         let quoted = serde_json::from_str::<String>(text);
         quoted
             .map_err(|error| failed("CFG003", format!("{key}: it is not valid JSON: {error}")))?;
@@ -125,7 +127,7 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     layers::check(kind, &value).map_err(|expected| {
         let what = layers::mismatch(key, expected.clone(), &value);
         let fix = match kind {
-            Kind::Choice(names) => nearest(text, names.iter().copied())
+            ValueKind::Choice(names) => nearest(text, names.iter().copied())
                 .map(|meant| format!("did you mean \"{meant}\"?")),
             _ => None,
         };
@@ -154,7 +156,7 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     Ok(format!("set {key} = {} in {file}{was}{later}", shown(&value)))
 }
 
-/// Whether it was there.
+/// True if it existed.
 fn unset(object: &CstObject, parts: &[String]) -> bool {
     let Some((first, rest)) = parts.split_first() else { return false };
     if rest.is_empty() {
@@ -168,7 +170,7 @@ fn unset(object: &CstObject, parts: &[String]) -> bool {
         let children = CstContainerNode::from(group.clone()).children();
         children.iter().any(jsonc_parser::cst::CstNode::is_comment)
     };
-    // A group that this emptied says nothing any more.
+    // Removes a group that became empty.
     if removed
         && group.properties().is_empty()
         && !has_comment()
@@ -191,7 +193,7 @@ fn parts_of(key: &str) -> Vec<String> {
     for (at, _) in parts.iter().enumerate().skip(1) {
         let (above, name) = parts.split_at(at);
         let open = schema::find(above);
-        if open.is_some_and(|key| matches!(key.kind, Kind::TextMap)) {
+        if open.is_some_and(|key| matches!(key.kind, ValueKind::TextMap)) {
             let name = name.join(".");
             return above.iter().copied().map(str::to_owned).chain([name]).collect();
         }
@@ -203,8 +205,8 @@ fn resolves(parts: &[&str]) -> bool {
     schema::find(parts).is_some()
 }
 
-/// The key that these parts mean, and whether they go on below it.
-fn resolve(parts: &[String]) -> Option<(&'static Key, bool)> {
+/// The key for these parts, and whether they continue below it.
+fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     if parts.iter().any(|part| part.is_empty()) {
         return None;
@@ -214,7 +216,7 @@ fn resolve(parts: &[String]) -> Option<(&'static Key, bool)> {
     }
     (1..parts.len()).rev().find_map(|length| {
         let key = schema::find(parts.get(..length)?)?;
-        matches!(key.kind, Kind::TextMap | Kind::Any).then_some((key, true))
+        matches!(key.kind, ValueKind::TextMap | ValueKind::Any).then_some((key, true))
     })
 }
 
@@ -228,13 +230,13 @@ fn unknown(key: &str) -> Failure {
     }
 }
 
-/// The value that the text on the command line stands for.
-fn value_of(kind: Kind, text: &str) -> Value {
+/// Value of a text on the command line.
+fn value_of(kind: ValueKind, text: &str) -> Value {
     let json = || serde_json::from_str(text).ok();
     let quoted = || json().filter(Value::is_string);
     let value = match kind {
-        Kind::TextList | Kind::ObjectList | Kind::TextMap | Kind::Any => json(),
-        Kind::Bool | Kind::Whole(..) | Kind::WholeOrAuto(..) | Kind::Ratio => {
+        ValueKind::TextList | ValueKind::ObjectList | ValueKind::TextMap | ValueKind::Any => json(),
+        ValueKind::Bool | ValueKind::Whole(..) | ValueKind::WholeOrAuto(..) | ValueKind::Ratio => {
             Some(layers::from_text(kind, text))
         }
         _ => quoted(),
@@ -242,10 +244,10 @@ fn value_of(kind: Kind, text: &str) -> Value {
     value.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-fn shown(kind: Kind, key: &str, value: &Value) -> String {
+fn shown(kind: ValueKind, key: &str, value: &Value) -> String {
     match value {
         Value::String(text)
-            if matches!(kind, Kind::Secret | Kind::TextMap) || looks_like_key(text) =>
+            if matches!(kind, ValueKind::Secret | ValueKind::TextMap) || looks_like_key(text) =>
         {
             format!("\"{}\"", masked(text))
         }

@@ -47,7 +47,7 @@ impl Environment {
         (!unquoted.is_empty()).then_some(unquoted)
     }
 
-    /// What is odd about the value of a variable: what [`get`](Environment::get) tidied away.
+    /// Oddity of a variable's value that [`get`](Environment::get) normalised.
     pub(crate) fn oddity(&self, name: &str) -> Option<&'static str> {
         let Some(raw) = self.variables.get(name)?.to_str() else {
             return Some("is not UTF-8 and was ignored");
@@ -82,19 +82,19 @@ impl Environment {
     }
 }
 
-/// Where things live. All are absolute; none need exist.
+/// Directories. All are absolute; none need exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirs {
     /// Configuration, agents, skills, instructions.
     pub config: PathBuf,
     /// Journals, outputs, grants, trust.
     pub state: PathBuf,
-    /// What can be made again.
+    /// Cache: content that can be recreated.
     pub cache: PathBuf,
     /// The home folder, if there is one.
     pub home: Option<PathBuf>,
-    /// The folder with the login of the Codex program, where it is not the usual one, which
-    /// everybody knows for a secret by its name.
+    /// Folder with the login of the Codex program, if it is not the default one, whose name is a
+    /// known secret.
     pub login: Option<PathBuf>,
 }
 
@@ -144,14 +144,14 @@ impl Dirs {
         })
     }
 
-    /// Refuses a workspace from which tools could change what gives them authority: the home
-    /// folder, what is above it, what contains our own state or configuration, and what lies in
-    /// one of our own folders. `workspace` is resolved.
+    /// Rejects a workspace in which tools could change their own authority: the home folder or a
+    /// parent, a folder that contains posse's state or configuration, and any of posse's folders.
+    /// `workspace` is resolved.
     pub fn check_workspace(&self, workspace: &Path) -> Result<(), Failure> {
         self.check(workspace, "start in the folder of a project, or name one with --cwd DIR")
     }
 
-    /// The same for a folder that is added to a workspace.
+    /// Applies the check of `check_workspace` to an added folder.
     pub fn check_added(&self, folder: &Path) -> Result<(), Failure> {
         self.check(folder, "name the folder of a project with --add-dir DIR")
     }

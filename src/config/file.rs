@@ -1,4 +1,4 @@
-//! Reading one configuration file: bounded, without waiting, and with the place of everything.
+//! Reading of one configuration file: bounded, non-blocking, with positions for errors.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -17,35 +17,35 @@ use crate::hex::hex;
 const BYTES_MAX: u64 = 2 << 20;
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// Whether a file has to be there, and whether it is the user's own.
+/// Requirements of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// It may be missing.
+pub(crate) enum ReadPolicy {
+    /// Optional.
     Optional,
     /// The user named it.
     Required,
-    /// It may be missing, and it is a repository's: no link is followed.
+    /// Optional, of a repository: links are not followed.
     Foreign,
 }
 
 /// A file's text and where it came from.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ConfigFile {
     pub(crate) name: String,
     pub(crate) text: String,
     /// Permission bits.
     pub(crate) mode: u32,
-    /// Whether it is neither ours nor root's.
+    /// True if its owner is neither this user nor root.
     pub(crate) is_foreign: bool,
-    /// Whether a byte order mark stood before the text.
+    /// True if it begins with a byte order mark.
     pub(crate) has_bom: bool,
     /// SHA-256 of the file as it is, in hex, if it is a repository's.
     pub(crate) digest: Option<String>,
 }
 
-impl Source {
+impl ConfigFile {
     /// Reads a file. `None` if it is not there and need not be.
-    pub(crate) fn read(path: &Path, reading: Reading) -> Result<Option<Source>, Failure> {
+    pub(crate) fn read(path: &Path, reading: ReadPolicy) -> Result<Option<ConfigFile>, Failure> {
         let name = printable(&path.display().to_string());
         let refused = |code, what: String| {
             Failure::new(code, Exit::Configuration, what)
@@ -54,11 +54,11 @@ impl Source {
         };
         // A folder that is a link leads out of the repository as well.
         let above = path.parent().and_then(|folder| folder.symlink_metadata().ok());
-        if reading == Reading::Foreign && above.is_some_and(|above| above.is_symlink()) {
+        if reading == ReadPolicy::Foreign && above.is_some_and(|above| above.is_symlink()) {
             return Err(refused("CFG007", "the folder of the configuration is a link".into()));
         }
         let mut flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
-        if reading == Reading::Foreign {
+        if reading == ReadPolicy::Foreign {
             flags |= nix::libc::O_NOFOLLOW;
         }
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
@@ -67,7 +67,7 @@ impl Source {
             Err(error) => {
                 use std::io::ErrorKind::{NotADirectory, NotFound};
                 let missing = matches!(error.kind(), NotFound | NotADirectory);
-                if missing && reading != Reading::Required {
+                if missing && reading != ReadPolicy::Required {
                     return Ok(None);
                 }
                 let what = "the configuration cannot be read".to_owned();
@@ -76,7 +76,7 @@ impl Source {
             }
         };
         let (bytes, mode, owner) = bytes(file).map_err(|(code, what)| refused(code, what))?;
-        let digest = (reading == Reading::Foreign).then(|| digest(&bytes));
+        let digest = (reading == ReadPolicy::Foreign).then(|| digest(&bytes));
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let line = 1 + newlines(&error.as_bytes()[..at]);
@@ -92,12 +92,12 @@ impl Source {
             text.drain(..'\u{feff}'.len_utf8());
         }
         let is_foreign = owner != 0 && owner != nix::unistd::geteuid().as_raw();
-        Ok(Some(Source { name, text, mode, is_foreign, has_bom, digest }))
+        Ok(Some(ConfigFile { name, text, mode, is_foreign, has_bom, digest }))
     }
 
     /// A file that does not exist yet.
-    pub(crate) fn of(name: &str, text: String) -> Source {
-        Source {
+    pub(crate) fn of(name: &str, text: String) -> ConfigFile {
+        ConfigFile {
             name: name.to_owned(),
             text,
             mode: 0o600,
@@ -189,7 +189,7 @@ pub(crate) fn newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Whether a line may be repeated on a terminal: not if there could be a secret in it.
+/// True if a line may be quoted on a terminal: not if it could contain a secret.
 fn may_show(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     let words = ["key", "token", "secret", "passw", "auth", "cookie"];

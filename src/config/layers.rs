@@ -16,12 +16,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::config::environment::Environment;
-use crate::config::file::{Reading, Source};
+use crate::config::file::{ConfigFile, ReadPolicy};
 use crate::config::preferences::Preferences;
-use crate::config::schema::{self, Key, Kind};
+use crate::config::schema::{self, ConfigKey, ValueKind};
 use crate::config::{Notice, looks_like_key};
 use crate::failure::{Exit, Failure, nearest};
-pub use project::{Fate, ProjectFile, Trust, Wanted};
+pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass};
 pub(crate) use walk::Walk;
 
 /// Keys that are named in one notice.
@@ -40,14 +40,14 @@ pub struct Layers {
 pub struct Leaf {
     /// The value, as it was checked.
     pub value: Value,
-    /// Who set it.
-    pub origin: Origin,
+    /// Its source.
+    pub origin: SettingOrigin,
 }
 
-/// Who set a value.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// Nobody.
+pub enum SettingOrigin {
+    /// Built-in default.
     BuiltIn,
     /// A file.
     File {
@@ -63,11 +63,11 @@ pub enum Origin {
         /// The line, from 1.
         line: usize,
         /// Why it counts.
-        trust: Trust,
-        /// Whether the user's own values are part of it.
+        trust: TrustClass,
+        /// True if the user's own values are included.
         joined: bool,
     },
-    /// What was chosen last, by hand.
+    /// Saved preferences.
     Preferences,
     /// An environment variable.
     Variable(&'static str),
@@ -75,18 +75,18 @@ pub enum Origin {
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::BuiltIn => f.write_str("built in"),
-            Origin::File { name, line } => write!(f, "{name}:{line}"),
-            Origin::Project { name, line, trust, joined } => {
+            SettingOrigin::BuiltIn => f.write_str("built in"),
+            SettingOrigin::File { name, line } => write!(f, "{name}:{line}"),
+            SettingOrigin::Project { name, line, trust, joined } => {
                 let joined = if *joined { ", added to your own" } else { "" };
                 write!(f, "{name}:{line}, {trust}{joined}")
             }
-            Origin::Preferences => f.write_str("saved preferences"),
-            Origin::Variable(name) => write!(f, "environment variable {name}"),
-            Origin::Flag(flag) => f.write_str(flag),
+            SettingOrigin::Preferences => f.write_str("saved preferences"),
+            SettingOrigin::Variable(name) => write!(f, "environment variable {name}"),
+            SettingOrigin::Flag(flag) => f.write_str(flag),
         }
     }
 }
@@ -112,34 +112,34 @@ impl Layers {
     }
 }
 
-/// Reads layer after layer, lowest first, and collects what is wrong.
+/// Reads the layers, lowest first, and collects errors.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
+pub(crate) struct LayerReader {
     layers: Layers,
     notices: Vec<Notice>,
     failures: Vec<Failure>,
     inactive: BTreeSet<String>,
-    /// What the leaves of a repository that nobody trusts replaced.
+    /// Values replaced by an untrusted repository.
     displaced: BTreeMap<String, Option<Leaf>>,
     /// The repository's file.
     project: Option<ProjectFile>,
     saved: Option<Saved>,
 }
 
-/// What all layers come to.
+/// Merged layers.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// What counts.
+    /// Effective values.
     pub(crate) layers: Layers,
-    /// What should be said.
+    /// Notices.
     pub(crate) notices: Vec<Notice>,
-    /// What is wrong.
+    /// Errors.
     pub(crate) failures: Vec<Failure>,
     /// A saved provider that is not there.
     pub(crate) missing: Option<String>,
 }
 
-/// What the saved preferences replaced.
+/// Values replaced by saved preferences.
 #[derive(Debug)]
 struct Saved {
     provider: String,
@@ -147,9 +147,9 @@ struct Saved {
     model_before: Option<Leaf>,
 }
 
-impl Reader {
-    pub(crate) fn user_file(&mut self, path: &Path, reading: Reading) {
-        match Source::read(path, reading) {
+impl LayerReader {
+    pub(crate) fn user_file(&mut self, path: &Path, reading: ReadPolicy) {
+        match ConfigFile::read(path, reading) {
             Ok(None) => {}
             Err(failure) => self.failures.push(failure),
             Ok(Some(source)) => {
@@ -166,7 +166,7 @@ impl Reader {
         }
     }
 
-    /// What was chosen last. A model belongs to the provider that it was chosen for.
+    /// Applies saved preferences. A model belongs to the provider it was chosen for.
     pub(crate) fn preferences(&mut self, saved: Preferences) {
         let Some(provider) = saved.provider else { return };
         let same = self.layers.get("defaultProvider").is_some_and(|leaf| leaf.value == provider);
@@ -174,7 +174,7 @@ impl Reader {
         if !same || saved.model.is_some() {
             self.layers.leaves.remove("model");
         }
-        let chosen = |text: &str| Leaf { value: text.into(), origin: Origin::Preferences };
+        let chosen = |text: &str| Leaf { value: text.into(), origin: SettingOrigin::Preferences };
         let leaves = &mut self.layers.leaves;
         let provider_before = leaves.insert("defaultProvider".to_owned(), chosen(&provider));
         if let Some(model) = &saved.model {
@@ -183,11 +183,11 @@ impl Reader {
         self.saved = Some(Saved { provider, provider_before, model_before });
     }
 
-    /// Leaves a saved provider aside that is not there: it was chosen where other files counted.
-    /// Returns its name.
+    /// Ignores a saved provider that is not defined here: it was chosen with other files. Returns
+    /// its name.
     fn leave_unknown_aside(&mut self, is_preset: impl Fn(&str) -> bool) -> Option<String> {
         let name = self.saved.as_ref()?.provider.clone();
-        let chosen = |leaf: &Leaf| leaf.origin == Origin::Preferences;
+        let chosen = |leaf: &Leaf| leaf.origin == SettingOrigin::Preferences;
         let counts = self.layers.get("defaultProvider").is_some_and(chosen);
         let defined = self.layers.below(&format!("providers.{name}.")).next().is_some();
         if !counts || defined || is_preset(&name) {
@@ -204,14 +204,14 @@ impl Reader {
         Some(name)
     }
 
-    /// Where another provider was named, the model that was chosen for the saved one goes.
+    /// Drops the saved model if another provider is selected.
     fn part_from_saved(&mut self) {
         let Some(saved) = self.saved.take() else { return };
         let leaves = &mut self.layers.leaves;
         if leaves.get("defaultProvider").is_some_and(|leaf| leaf.value == saved.provider) {
             return;
         }
-        let chosen = |leaf: &Leaf| leaf.origin == Origin::Preferences;
+        let chosen = |leaf: &Leaf| leaf.origin == SettingOrigin::Preferences;
         if leaves.get("model").is_none_or(chosen) {
             leaves.remove("model");
             leaves.extend(saved.model_before.map(|leaf| ("model".to_owned(), leaf)));
@@ -240,14 +240,14 @@ impl Reader {
                 continue;
             };
             let value = from_text(key.kind, text);
-            self.set(key, &value, Origin::Variable(variable));
+            self.set(key, &value, SettingOrigin::Variable(variable));
         }
     }
 
     pub(crate) fn flag(&mut self, path: &'static str, value: &Value, flag: &str) {
         let parts: Vec<&str> = path.split('.').collect();
         match schema::find(&parts) {
-            Some(key) => self.set(key, value, Origin::Flag(flag.to_owned())),
+            Some(key) => self.set(key, value, SettingOrigin::Flag(flag.to_owned())),
             None => self.failures.push(Failure::new(
                 "CFG002",
                 Exit::Internal,
@@ -256,15 +256,15 @@ impl Reader {
         }
     }
 
-    /// What counts, what should be said, and what is wrong.
-    /// `is_preset` knows the providers that nobody needs to define.
+    /// Effective values, notices and errors. `is_preset`: true for providers that need no
+    /// definition.
     pub(crate) fn finish(mut self, is_preset: impl Fn(&str) -> bool) -> Finished {
         self.keep_providers_apart();
         let missing = self.leave_unknown_aside(is_preset);
         self.part_from_saved();
         for key in schema::KEYS {
             if let Some(value) = key.default_value() {
-                let leaf = || Leaf { value, origin: Origin::BuiltIn };
+                let leaf = || Leaf { value, origin: SettingOrigin::BuiltIn };
                 self.layers.leaves.entry(key.path.to_owned()).or_insert_with(leaf);
             }
         }
@@ -274,20 +274,22 @@ impl Reader {
             let text = format!("{names}: accepted, but without effect in this version");
             self.notices.push(Notice { code: "CFG017", text });
         }
-        let Reader { layers, notices, failures, .. } = self;
+        let LayerReader { layers, notices, failures, .. } = self;
         Finished { layers, notices, failures, missing }
     }
 
-    fn set(&mut self, key: &'static Key, value: &Value, origin: Origin) {
+    fn set(&mut self, key: &'static ConfigKey, value: &Value, origin: SettingOrigin) {
         match check(key.kind, value) {
             Ok(()) => self.insert(key, key.path.to_owned(), value.clone(), origin),
             Err(expected) => {
                 let what = mismatch(key.path, expected, value);
-                let usage = matches!(origin, Origin::Flag(_));
+                let usage = matches!(origin, SettingOrigin::Flag(_));
                 let exit = if usage { Exit::Usage } else { Exit::Configuration };
                 let fix = match origin {
-                    Origin::Flag(ref flag) => format!("see {flag} in the help of the command"),
-                    Origin::Variable(name) => {
+                    SettingOrigin::Flag(ref flag) => {
+                        format!("see {flag} in the help of the command")
+                    }
+                    SettingOrigin::Variable(name) => {
                         format!("correct it or leave it out; write it like {name}={}", example(key))
                     }
                     _ => format!("correct it or leave it out; {}", fitting(key, key.path)),
@@ -298,8 +300,14 @@ impl Reader {
         }
     }
 
-    fn insert(&mut self, key: &'static Key, path: String, value: Value, origin: Origin) {
-        let secret = matches!(key.kind, Kind::Secret | Kind::TextMap);
+    fn insert(
+        &mut self,
+        key: &'static ConfigKey,
+        path: String,
+        value: Value,
+        origin: SettingOrigin,
+    ) {
+        let secret = matches!(key.kind, ValueKind::Secret | ValueKind::TextMap);
         if !secret && value.as_str().is_some_and(looks_like_key) {
             let text =
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
@@ -309,7 +317,7 @@ impl Reader {
             self.inactive.insert(path.clone());
         }
         // Guards of one file are not switched off by another. A project's are joined already.
-        let joins = key.path == "hooks" && !matches!(origin, Origin::Project { .. });
+        let joins = key.path == "hooks" && !matches!(origin, SettingOrigin::Project { .. });
         let value = match (joins, self.layers.leaves.get(&path), value) {
             (true, Some(before), Value::Array(more)) => {
                 before.value.as_array().into_iter().flatten().cloned().chain(more).collect()
@@ -322,13 +330,13 @@ impl Reader {
     fn take(&mut self, walk: Walk<'_>) {
         let name: Arc<str> = walk.source.name.as_str().into();
         for found in walk.found {
-            let origin = Origin::File { name: Arc::clone(&name), line: found.line };
+            let origin = SettingOrigin::File { name: Arc::clone(&name), line: found.line };
             self.insert(found.key, found.path, found.value, origin);
         }
     }
 
-    /// Says so when others could change the file or read keys in it.
-    fn judge_mode(&mut self, source: &Source) {
+    /// Warns if other users could change the file or read keys in it.
+    fn judge_mode(&mut self, source: &ConfigFile) {
         let has_key = || source.text.split(['"', '\'']).any(looks_like_key);
         let text = if source.is_foreign {
             "belongs to another user"

@@ -1,13 +1,13 @@
-//! What was chosen last, by hand: a provider and a model, and nothing else.
+//! Saved preferences: the provider and model that were chosen last, and nothing else.
 //!
-//! They lie in the state directory, which no tool may write, because a provider decides where a
-//! conversation goes.
+//! Stored in the state directory, which no tool may write, because a provider determines where a
+//! conversation is sent.
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::config::file::{Reading, Source};
+use crate::config::file::{ConfigFile, ReadPolicy};
 use crate::config::layers::{is_model, is_name};
 use crate::config::{Dirs, Notice, write};
 use crate::failure::{Exit, Failure, printable};
@@ -23,12 +23,12 @@ pub struct Preferences {
     pub model: Option<String>,
 }
 
-/// Where they lie, whether or not they exist.
+/// Path of the file, existing or not.
 pub fn path(dirs: &Dirs) -> PathBuf {
     dirs.state.join("preferences.json")
 }
 
-/// What was chosen last. What cannot be read or trusted counts for nothing, and the notice says so.
+/// Saved preferences. An unreadable or untrusted file is ignored with a notice.
 pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
     match read(dirs) {
         Ok(preferences) => (preferences, None),
@@ -39,7 +39,7 @@ pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
     }
 }
 
-/// Keeps what somebody has just chosen. Only an explicit choice in a conversation is one.
+/// Saves an explicit choice in a conversation.
 pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     let path = path(dirs);
     let refused = |code, what: &str| Failure::new(code, Exit::Configuration, what);
@@ -66,7 +66,7 @@ pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     })
 }
 
-/// Forgets what was chosen last, whatever is in the file. Returns what is to be said of it.
+/// Deletes the saved preferences, with any content. Returns a message.
 pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
     let path = path(dirs);
     let shown = printable(&path.display().to_string());
@@ -94,7 +94,7 @@ pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
 
 fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
     let path = path(dirs);
-    let source = match Source::read(&path, Reading::Foreign) {
+    let source = match ConfigFile::read(&path, ReadPolicy::Foreign) {
         Ok(None) => return Ok(Preferences::default()),
         Ok(Some(source)) => source,
         Err(failure) => {

@@ -1,4 +1,4 @@
-//! What a key is: its type, range, default, and who may set it.
+//! Configuration keys: type, range, default, and permitted sources.
 
 mod keys;
 
@@ -11,26 +11,26 @@ pub(crate) const VERSION: i64 = 1;
 
 /// One key.
 #[derive(Debug)]
-pub(crate) struct Key {
-    /// Parts separated by dots; `*` stands for any name.
+pub(crate) struct ConfigKey {
+    /// Parts separated by dots; `*` matches any name.
     pub(crate) path: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueKind,
     pub(crate) default: BuiltIn,
-    /// Whether it has an effect in this version.
+    /// True if it has an effect in this version.
     pub(crate) active: bool,
     pub(crate) project: Project,
     /// The variable that sets it.
     pub(crate) variable: Option<&'static str>,
-    /// What it does, in a sentence.
+    /// One-sentence description.
     pub(crate) about: &'static str,
 }
 
-/// What a value must be.
+/// Type of a value.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     Bool,
     Text,
-    /// A text that is masked wherever it is shown.
+    /// A text that is redacted in output.
     Secret,
     /// The name of an environment variable.
     Variable,
@@ -48,11 +48,11 @@ pub(crate) enum Kind {
     TextMap,
     /// An object, whose parts are kept as they are.
     Object,
-    /// Anything, kept as it is.
+    /// Any value, unchanged.
     Any,
 }
 
-/// What counts when nobody says anything.
+/// Default value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BuiltIn {
     None,
@@ -61,7 +61,7 @@ pub(crate) enum BuiltIn {
     Text(&'static str),
 }
 
-/// Whether a repository may set it.
+/// Permission for a repository to set the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Project {
     /// Always: it can do no harm.
@@ -71,14 +71,14 @@ pub(crate) enum Project {
     /// Once the user trusts the project, and only for a provider that the project itself adds:
     /// no key that the user set goes anywhere else because of it.
     OwnProvider,
-    /// Once the user trusts the project, and only towards less than what the user set.
+    /// After trust, and only to restrict the user's value.
     Tighten,
     /// Never: it is about the user's authority.
     Never,
 }
 
-impl Key {
-    const fn variable(mut self, name: &'static str) -> Key {
+impl ConfigKey {
+    const fn variable(mut self, name: &'static str) -> ConfigKey {
         self.variable = Some(name);
         self
     }
@@ -99,7 +99,7 @@ impl Key {
         all && parts.next().is_none()
     }
 
-    /// The name that comes after `path`, if this key lies below it.
+    /// The name after `path`, if this key is below it.
     fn below(&self, path: &[&str]) -> Option<&'static str> {
         let mut parts = self.path.split('.');
         let inside =
@@ -109,19 +109,19 @@ impl Key {
 }
 
 /// The key at `path`.
-pub(crate) fn find(path: &[&str]) -> Option<&'static Key> {
+pub(crate) fn find(path: &[&str]) -> Option<&'static ConfigKey> {
     group(path).iter().find(|key| key.matches(path))
 }
 
-/// The names that may stand below `path`; `*` for any name. Empty if it is not a group.
+/// Possible names below `path`; `*` for any name. Empty if it is not a group.
 pub(crate) fn children<'a>(path: &'a [&'a str]) -> impl Iterator<Item = &'static str> + 'a {
     group(path).iter().filter_map(|key| key.below(path))
 }
 
 /// The keys whose first part is that of `path`.
-fn group(path: &[&str]) -> &'static [Key] {
+fn group(path: &[&str]) -> &'static [ConfigKey] {
     let Some(first) = path.first() else { return KEYS };
-    let part = |key: &Key| key.path.split('.').next().unwrap_or_default();
+    let part = |key: &ConfigKey| key.path.split('.').next().unwrap_or_default();
     let start = KEYS.partition_point(|key| part(key) < *first);
     let rest = KEYS.get(start..).unwrap_or_default();
     let end = rest.partition_point(|key| part(key) == *first);

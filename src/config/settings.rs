@@ -13,14 +13,14 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use crate::config::environment::Environment;
-use crate::config::layers::{Layers, Origin, duration};
+use crate::config::layers::{Layers, SettingOrigin, duration};
 use crate::failure::{Exit, Failure};
 
 pub use agents::{ConfiguredAgent, DelegationSettings};
 pub use contexts::{ContextSize, ContextSizes};
 pub use roles::RoleSettings;
 
-/// What counts after all layers.
+/// Effective settings.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that have nothing to do with another")]
 pub struct Settings {
@@ -32,7 +32,7 @@ pub struct Settings {
     pub delegation: DelegationSettings,
     /// `context`.
     pub contexts: ContextSizes,
-    /// `--trust-project`: what the project says counts for this run.
+    /// `--trust-project`: the project's settings apply to this run.
     pub trust_project: bool,
     /// `defaultAgent`.
     pub default_agent: String,
@@ -44,9 +44,9 @@ pub struct Settings {
     pub roles: BTreeMap<String, RoleSettings>,
     /// `skills`.
     pub skills: SkillSettings,
-    /// `thinking`: where nobody says anything else.
+    /// `thinking`: default reasoning effort.
     pub thinking: Option<Thinking>,
-    /// `thinking` was said for this run, and counts before what the main agent says.
+    /// True if `thinking` was set for this run and overrides the main agent's.
     pub thinking_insists: bool,
     /// `maxTurns`.
     pub turns_max: u32,
@@ -68,15 +68,15 @@ pub struct Settings {
     pub image_detail: String,
     /// `tools`.
     pub tools: ToolSettings,
-    /// `models`: what the user knows better, field by field, by model or `provider/model`.
+    /// `models`: overrides of model data, field by field, by model or `provider/model`.
     pub models: BTreeMap<String, Map<String, Value>>,
     /// `persistentGrants`.
     pub persistent_grants: GrantKeeping,
     /// `permissions`: rules as JSON objects, from the user alone.
     pub permissions: Vec<Value>,
-    /// What set them, if anything did.
+    /// Their source, if any.
     pub permissions_from: Option<String>,
-    /// How many of the last of them are a trusted project's.
+    /// Number of rules at the end that come from a trusted project.
     pub project_rules: usize,
     /// `hooks` as JSON objects: the user's, then those of a trusted project.
     pub hooks: Vec<Value>,
@@ -84,7 +84,7 @@ pub struct Settings {
     pub providers: BTreeMap<String, ProviderSettings>,
 }
 
-/// What a session may cost. `None` is no limit.
+/// Budget of a session. `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetSettings {
     /// `maxCostMicroUsd`.
@@ -93,7 +93,7 @@ pub struct BudgetSettings {
     pub tokens_max: Option<u64>,
 }
 
-/// How a provider that is away is tried again. `None` was not said.
+/// Retry settings. `None` if not set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetrySettings {
     /// `baseDelay`.
@@ -104,7 +104,7 @@ pub struct RetrySettings {
     pub attempts_max: Option<u32>,
 }
 
-/// What commands are confined to.
+/// Sandbox settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSettings {
     /// `off`, `read-only` or `workspace-write`.
@@ -119,7 +119,7 @@ pub struct SandboxSettings {
     pub writable_roots: Vec<PathBuf>,
 }
 
-/// What is remembered of permissions.
+/// Stored grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantKeeping {
     /// `enabled`.
@@ -130,7 +130,7 @@ pub struct GrantKeeping {
     pub ttl_ms: u64,
 }
 
-/// How tools behave.
+/// Tool settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolSettings {
     /// `edit.fuzzy`: edits may match where only white space, quotes or dashes differ.
@@ -147,7 +147,7 @@ pub struct ToolSettings {
     pub budgets: BTreeMap<String, CallBudget>,
 }
 
-/// Where skills are found and which are used.
+/// Skill settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SkillSettings {
     /// `enabled`.
@@ -158,16 +158,16 @@ pub struct SkillSettings {
     pub folders: Vec<PathBuf>,
 }
 
-/// How often a tool may be called in one task.
+/// Maximum calls of a tool per task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallBudget {
     /// `max`.
     pub max: Option<u64>,
-    /// `onExceed` is `steer`: the model is told once, instead of being refused.
+    /// `onExceed` is `steer`: inform the model once instead of denying.
     pub steer: bool,
 }
 
-/// One of `providers`. What is `None` or empty was not said: the preset of that name decides.
+/// An entry of `providers`. `None` and empty values come from the preset of that name.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderSettings {
     /// Its name in the configuration.
@@ -200,7 +200,7 @@ pub struct ProviderSettings {
     pub fallback: Vec<String>,
 }
 
-/// How long a provider may take for each step.
+/// Timeouts of a provider.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeouts {
     /// `connect`.
@@ -252,9 +252,9 @@ impl Settings {
                 folders: paths("skills.folders", &list, environment, failures),
             },
             thinking: value("thinking").and_then(Value::as_str).and_then(Thinking::named),
-            thinking_insists: layers
-                .get("thinking")
-                .is_some_and(|leaf| matches!(leaf.origin, Origin::Flag(_) | Origin::Variable(_))),
+            thinking_insists: layers.get("thinking").is_some_and(|leaf| {
+                matches!(leaf.origin, SettingOrigin::Flag(_) | SettingOrigin::Variable(_))
+            }),
             turns_max: u32::try_from(number("maxTurns")).unwrap_or(u32::MAX),
             timeout: time("timeout"),
             budget: BudgetSettings {
@@ -292,7 +292,7 @@ impl Settings {
 
 /// `agentMode`, else its other names, in that order.
 fn multi_agent(layers: &Layers) -> bool {
-    let said = |key: &str| layers.get(key).filter(|leaf| leaf.origin != Origin::BuiltIn);
+    let said = |key: &str| layers.get(key).filter(|leaf| leaf.origin != SettingOrigin::BuiltIn);
     let mode = said("agentMode").or_else(|| said("mode"));
     match mode.and_then(|leaf| leaf.value.as_str()) {
         Some(mode) => mode.starts_with("multi"),

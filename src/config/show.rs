@@ -6,13 +6,13 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Dirs, Fate, Layers, Leaf, ProjectFile, Wanted, looks_like_key, masked, preferences,
+    Dirs, Fate, Layers, Leaf, ProjectFile, ProjectSetting, looks_like_key, masked, preferences,
     project_file, user_file,
 };
 use crate::failure::printable;
 
-/// The effective settings, one a line or as one JSON object; with `origin`, who set each, and what
-/// a project wanted to set and did not.
+/// Effective settings, one per line or as a JSON object; with `origin`, their sources, and ignored
+/// settings of the project.
 pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_json: bool) -> String {
     if as_json {
         let object = if origin { with_origins(layers, project) } else { tree(layers) };
@@ -38,8 +38,10 @@ pub fn show(layers: &Layers, project: Option<&ProjectFile>, origin: bool, as_jso
     text
 }
 
-/// What a project wanted to set and did not, and why.
-fn ignored(file: &ProjectFile) -> impl Iterator<Item = (&ProjectFile, &Wanted, &'static str)> {
+/// Ignored settings of a project, with reasons.
+fn ignored(
+    file: &ProjectFile,
+) -> impl Iterator<Item = (&ProjectFile, &ProjectSetting, &'static str)> {
     file.wanted.iter().filter_map(move |wanted| match wanted.fate {
         Fate::Counts(_) => None,
         Fate::Waits => Some((file, wanted, "project not trusted: ignored")),
@@ -121,7 +123,7 @@ fn place(group: &mut Map<String, Value>, path: &[&str], value: Value) {
     }
 }
 
-/// The value without what must not be shown, however deep it lies.
+/// The value with secrets redacted at any depth.
 fn shown(key: &str, value: &Value) -> Value {
     match value {
         Value::String(text) if is_sensitive(key) || looks_like_key(text) => json!(masked(text)),

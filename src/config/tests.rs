@@ -13,32 +13,32 @@ use super::*;
 use crate::failure::Exit;
 
 /// A home and a project in a temporary folder.
-pub(super) struct Place {
+pub(super) struct ConfigFolders {
     pub(super) dir: TempDir,
     project: PathBuf,
     variables: Vec<(String, String)>,
 }
 
-impl Place {
-    pub(super) fn new() -> Place {
+impl ConfigFolders {
+    pub(super) fn new() -> ConfigFolders {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("home/config")).unwrap();
         fs::create_dir_all(dir.path().join("project/.posse")).unwrap();
         let home = dir.path().join("home").display().to_string();
         let variables = vec![("POSSE_HOME".to_owned(), home)];
         let project = dir.path().join("project");
-        Place { dir, project, variables }
+        ConfigFolders { dir, project, variables }
     }
 
-    pub(super) fn user(self, text: impl AsRef<[u8]>) -> Place {
+    pub(super) fn user(self, text: impl AsRef<[u8]>) -> ConfigFolders {
         self.file("home/config/config.json", text)
     }
 
-    pub(super) fn project(self, text: impl AsRef<[u8]>) -> Place {
+    pub(super) fn project(self, text: impl AsRef<[u8]>) -> ConfigFolders {
         self.file("project/.posse/config.json", text)
     }
 
-    pub(super) fn file(self, path: &str, text: impl AsRef<[u8]>) -> Place {
+    pub(super) fn file(self, path: &str, text: impl AsRef<[u8]>) -> ConfigFolders {
         let path = self.dir.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
@@ -46,7 +46,7 @@ impl Place {
         self
     }
 
-    pub(super) fn variable(mut self, name: &str, value: &str) -> Place {
+    pub(super) fn variable(mut self, name: &str, value: &str) -> ConfigFolders {
         self.variables.push((name.into(), value.into()));
         self
     }
@@ -71,7 +71,7 @@ impl Place {
         text.replace(&self.dir.path().display().to_string(), "")
     }
 
-    /// What is wrong, as a person sees it.
+    /// Errors as displayed.
     pub(super) fn failures(&self) -> String {
         let failures = self.load().unwrap_err();
         assert!(failures.iter().all(|failure| failure.exit == Exit::Configuration));
@@ -87,7 +87,7 @@ impl Place {
 
 #[test]
 fn has_defaults_without_any_file() {
-    let place = Place::new();
+    let place = ConfigFolders::new();
     let loaded = place.load().unwrap();
     assert_eq!(loaded.notices, []);
     insta::assert_snapshot!(show(&loaded.layers, None, true, false), @r#"
@@ -128,7 +128,7 @@ fn has_defaults_without_any_file() {
 
 #[test]
 fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(r#"{ "maxTurns": 1, "defaultAgent": "a", "sandbox": { "mode": "read-only" }, "model": "user" }"#)
         .project(r#"{ "defaultAgent": "project" }"#)
         .file("extra.json", "{ \"maxTurns\": 2, // more\n \"sandbox\": { \"network\": \"deny\", }, }")
@@ -177,7 +177,7 @@ fn lets_each_layer_override_the_one_below_leaf_by_leaf() {
 
 #[test]
 fn reports_every_mistake_at_its_place_in_one_go() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(
             r#"{
   // The model.
@@ -203,7 +203,7 @@ fn reports_every_mistake_at_its_place_in_one_go() {
 
 #[test]
 fn shows_where_the_syntax_breaks() {
-    let place = Place::new().user("{\n  \"maxTurns\": 3\n  \"model\": \"x\"\n}\n");
+    let place = ConfigFolders::new().user("{\n  \"maxTurns\": 3\n  \"model\": \"x\"\n}\n");
     insta::assert_snapshot!(place.failures(), @r#"
     error[CFG001]: config.json is not valid JSON: Expected comma
       where: /home/config/config.json:2:16
@@ -214,11 +214,11 @@ fn shows_where_the_syntax_breaks() {
     let table =
         ["[]", "{", "{\"a\" 1}", "\"x\"", "{'model': 'x'}", "{model: 1}", "{} {}", "{\"a\": NaN}"];
     for text in table {
-        let failures = Place::new().user(text).load().unwrap_err();
+        let failures = ConfigFolders::new().user(text).load().unwrap_err();
         assert_eq!(failures[0].code, "CFG001", "{text}");
     }
     for text in ["", " \n// nothing\n", "{}", "\u{feff}{}", "{ \"$schema\": \"x\", }"] {
-        assert!(Place::new().user(text).load().is_ok(), "{text:?}");
+        assert!(ConfigFolders::new().user(text).load().is_ok(), "{text:?}");
     }
 }
 
@@ -232,24 +232,24 @@ fn never_repeats_a_line_that_may_hold_a_secret() {
         r#"{ "providers": { "x": { "apiKeyEnv": "hunter2hunter2!" } } }"#,
     ];
     for text in texts {
-        let shown = Place::new().user(text).failures();
+        let shown = ConfigFolders::new().user(text).failures();
         assert!(!shown.contains("hunter2hunter2"), "{shown}");
     }
 }
 
 #[test]
 fn refuses_what_is_no_text_file_without_waiting_or_growing() {
-    let code = |place: Place| {
+    let code = |place: ConfigFolders| {
         let failures = place.load().unwrap_err();
         assert_eq!(failures.len(), 1, "{failures:?}");
         failures[0].code
     };
     let special = |make: &dyn Fn(&Path)| {
-        let place = Place::new();
+        let place = ConfigFolders::new();
         make(&place.dir.path().join("home/config/config.json"));
         place
     };
-    assert_eq!(code(Place::new().user(vec![b' '; (2 << 20) + 1])), "CFG006");
+    assert_eq!(code(ConfigFolders::new().user(vec![b' '; (2 << 20) + 1])), "CFG006");
     assert_eq!(code(special(&|path| fs::create_dir(path).unwrap())), "CFG007");
     let fifo = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR).unwrap();
     assert_eq!(code(special(&fifo)), "CFG007");
@@ -258,11 +258,11 @@ fn refuses_what_is_no_text_file_without_waiting_or_growing() {
     };
     assert_eq!(code(link("/dev/zero")), "CFG007");
     assert_eq!(code(link("config.json")), "CFG007");
-    assert_eq!(code(Place::new().user(b"{}\n\xff")), "CFG008");
-    assert_eq!(code(Place::new().user("{}\n\0")), "CFG009");
+    assert_eq!(code(ConfigFolders::new().user(b"{}\n\xff")), "CFG008");
+    assert_eq!(code(ConfigFolders::new().user("{}\n\0")), "CFG009");
     let deep = "[".repeat(100_000);
-    assert_eq!(code(Place::new().user(format!("{{\"agents\": {deep}"))), "CFG001");
-    let missing = Place::new();
+    assert_eq!(code(ConfigFolders::new().user(format!("{{\"agents\": {deep}"))), "CFG001");
+    let missing = ConfigFolders::new();
     let failures =
         missing.load_with(|sources| sources.file = Some(Path::new("/none/x"))).unwrap_err();
     assert_eq!((failures[0].code, failures.len()), ("CFG007", 1));
@@ -275,7 +275,7 @@ fn bounds_what_a_file_full_of_mistakes_costs() {
         writeln!(text, "\"k{number}\": 1,").unwrap();
     }
     text.push('}');
-    let failures = Place::new().user(text).load().unwrap_err();
+    let failures = ConfigFolders::new().user(text).load().unwrap_err();
     assert_eq!(failures.len(), 21);
     assert_eq!(failures[20].what, "only the first 20 mistakes of this file are listed");
 }
@@ -287,7 +287,7 @@ fn counts_lines_without_starting_over_for_each_leaf() {
         writeln!(text, "\"p{number}\": {{ \"model\": \"m\" }},").unwrap();
     }
     text.push_str("} }");
-    let place = Place::new().user(text);
+    let place = ConfigFolders::new().user(text);
     let start = Instant::now();
     let loaded = place.load().unwrap();
     // Counting from the top for each takes minutes.
@@ -304,7 +304,7 @@ fn keeps_a_repository_from_setting_what_is_not_harmless() {
         "providers": { "x": { "baseURL": "https://evil.example" } }, "hooks": [ { "event": "Stop", "command": ["theirs"] } ]
     }"#;
     let ours = r#"{ "hooks": [ { "event": "Stop", "command": ["ours"] } ] }"#;
-    let place = Place::new().user(ours).project(text);
+    let place = ConfigFolders::new().user(ours).project(text);
     let loaded = place.load().unwrap();
     assert_eq!(loaded.settings.hooks.len(), 1);
     insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "permissions", "sandbox.mode" cannot be set by a repository; "hooks", "model", "providers.x.baseURL" not used: until you trust this project, `posse trust add` shows what that means; ignored (/project/.posse/config.json)"#);
@@ -339,7 +339,8 @@ fn fates(loaded: &Loaded) -> (Vec<&str>, Vec<&str>) {
 fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
     let allow = r#"{ "tool": "bash", "decision": "allow" }"#;
     let deny = r#"{ "tool": "Bash(ls:*)", "decision": "deny" }"#;
-    let place = Place::new().project(format!(r#"{{ "permissions": [{allow}, {deny}, {allow}] }}"#));
+    let place =
+        ConfigFolders::new().project(format!(r#"{{ "permissions": [{allow}, {deny}, {allow}] }}"#));
     let loaded = place.load().unwrap();
     assert_eq!(fates(&loaded), (vec!["permissions"], vec!["permissions"]));
     assert!(loaded.settings.permissions.is_empty(), "nobody trusts it yet");
@@ -362,14 +363,14 @@ fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
     insta::assert_snapshot!(place.notices(&changed), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so none of its rules that deny or ask is in force: changed since you trusted this project, `posse trust show` shows how; ignored (/project/.posse/config.json)"#);
 
     let theirs = format!(r#"{{ "permissions": [{allow}] }}"#);
-    let place = Place::new().user(&theirs).project(&theirs);
+    let place = ConfigFolders::new().user(&theirs).project(&theirs);
     let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
     assert_eq!((loaded.settings.permissions.len(), loaded.settings.project_rules), (1, 0));
 }
 
 #[test]
 fn trust_not_bound_to_content_bytes_and_not_a_file() {
-    let place = Place::new().project(r#"{ "model": "agreed", "defaultAgent": "plan" }"#);
+    let place = ConfigFolders::new().project(r#"{ "model": "agreed", "defaultAgent": "plan" }"#);
     let digest = place.load().unwrap().project.unwrap().digest;
     let load = || place.load_with(|sources| sources.trusted = Some(&digest)).unwrap();
     let loaded = load();
@@ -398,7 +399,7 @@ fn trust_not_bound_to_content_bytes_and_not_a_file() {
 #[test]
 fn a_trusted_project_makes_things_stricter_and_never_wider() {
     let mode = |user: &str, theirs: &str| {
-        let place = Place::new()
+        let place = ConfigFolders::new()
             .user(format!("{{ \"sandbox\": {{ \"mode\": \"{user}\" }} }}"))
             .project(format!("{{ \"sandbox\": {{ \"mode\": \"{theirs}\" }} }}"));
         let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
@@ -411,15 +412,15 @@ fn a_trusted_project_makes_things_stricter_and_never_wider() {
         }
     }
     let network = |theirs: &str| {
-        let place =
-            Place::new().project(format!("{{ \"sandbox\": {{ \"network\": \"{theirs}\" }} }}"));
+        let place = ConfigFolders::new()
+            .project(format!("{{ \"sandbox\": {{ \"network\": \"{theirs}\" }} }}"));
         place.load_with(|sources| sources.trust_project = true).unwrap().settings.sandbox.network
     };
     assert_eq!(["inherit", "auto", "deny"].map(network), ["auto", "auto", "deny"]);
 
     let own = r#"{ "tool": "bash", "match": { "commandPrefix": "ls" }, "decision": "allow" }"#;
     let rules = |theirs: &str| {
-        let place = Place::new()
+        let place = ConfigFolders::new()
             .user(format!("{{ \"permissions\": [{own}] }}"))
             .project(format!("{{ \"permissions\": [{theirs}] }}"));
         let loaded = place.load_with(|sources| sources.trust_project = true).unwrap();
@@ -432,7 +433,7 @@ fn a_trusted_project_makes_things_stricter_and_never_wider() {
     assert_eq!(rules(r#"{ "decision": "deny" }, { "decision": "allow" }"#), (2, 1));
     assert_eq!(rules(r#"{ "tool": "*" }"#), (1, 1), "what says nothing is no deny");
 
-    let place = Place::new().project(
+    let place = ConfigFolders::new().project(
         r#"{ "persistentGrants": { "enabled": true, "ttlMs": 31536000000 }, "trust": { "project": true },
              "sandbox": { "readSecrets": ["/x"], "writableRoots": ["/"] }, "workspace": { "roots": ["/"] },
              "providers": { "x": { "apiKey": "k" } } }"#,
@@ -443,7 +444,7 @@ fn a_trusted_project_makes_things_stricter_and_never_wider() {
 
 #[test]
 fn path_identity_no_link_leads_to_the_file() {
-    let place = Place::new().file("elsewhere/config.json", r#"{ "model": "m" }"#);
+    let place = ConfigFolders::new().file("elsewhere/config.json", r#"{ "model": "m" }"#);
     fs::remove_dir(place.dir.path().join("project/.posse")).unwrap();
     std::os::unix::fs::symlink("../elsewhere", place.dir.path().join("project/.posse")).unwrap();
     let loaded = place.load().unwrap();
@@ -453,7 +454,7 @@ fn path_identity_no_link_leads_to_the_file() {
 
 #[test]
 fn lets_no_repository_direct_a_key_elsewhere_even_if_it_is_trusted() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(
             r#"{ "providers": { "mine": { "baseURL": "https://mine.example", "apiKeyEnv": "MINE_KEY" } } }"#,
         )
@@ -491,7 +492,7 @@ fn lets_no_repository_direct_a_key_elsewhere_even_if_it_is_trusted() {
 
 #[test]
 fn a_provider_that_the_user_names_later_is_the_users() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .project(
             r#"{ "providers": { "p": { "baseURL": "https://evil.example", "headers": { "X-A": "b" }, "model": "m" },
                                 "q": { "baseURL": "https://evil.example", "apiKeyEnv": "MINE_KEY" } } }"#,
@@ -514,14 +515,14 @@ fn a_provider_that_the_user_names_later_is_the_users() {
 
 #[test]
 fn goes_on_without_a_repositorys_broken_file_unless_it_is_trusted() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .project("{ \"modle\": 1, \"maxTrns\": 2, \"streaming\": { \"enabled\": false } }");
     let loaded = place.load().unwrap();
     insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG002]: unknown key "modle" and 1 more; ignored (/project/.posse/config.json)"#);
     assert!(!loaded.settings.streaming);
     assert_eq!(place.load_with(|sources| sources.trust_project = true).unwrap_err().len(), 2);
 
-    let place = Place::new();
+    let place = ConfigFolders::new();
     std::os::unix::fs::symlink(
         "/etc/hostname",
         place.dir.path().join("project/.posse/config.json"),
@@ -533,7 +534,7 @@ fn goes_on_without_a_repositorys_broken_file_unless_it_is_trusted() {
 
 #[test]
 fn reads_providers_and_masks_what_is_secret() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(
             r#"{ "providers": {
                 "a": { "type": "openai-compatible", "model": "m", "baseURL": "https://h/v1",
@@ -568,7 +569,7 @@ fn reads_providers_and_masks_what_is_secret() {
 
 #[test]
 fn names_what_is_odd_about_variables() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(r#"{ "providers": { "a": { "apiKeyEnv": "A_KEY" } } }"#)
         .variable("POSSE_MODEL", "\"quoted\"")
         .variable("POSSE_AGENT", "")
@@ -586,7 +587,7 @@ fn names_what_is_odd_about_variables() {
 
 #[test]
 fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
-    let place = Place::new().user(r#"{ "model": "sk-12345678901234567890abcd" }"#);
+    let place = ConfigFolders::new().user(r#"{ "model": "sk-12345678901234567890abcd" }"#);
     let file = place.dir.path().join("home/config/config.json");
     for (mode, codes) in [(0o600, "CFG015"), (0o644, "CFG010 CFG015"), (0o666, "CFG010 CFG015")] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
@@ -600,15 +601,15 @@ fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
 #[test]
 fn repeats_no_name_that_is_endless() {
     let name = "n".repeat(1 << 20);
-    let failures = Place::new().user(format!("{{ \"{name}\": 1 }}")).load().unwrap_err();
+    let failures = ConfigFolders::new().user(format!("{{ \"{name}\": 1 }}")).load().unwrap_err();
     assert!(failures[0].to_string().len() < 1000);
-    let place = Place::new().project(format!("{{ \"memory\": {{ \"{name}\": 1 }} }}"));
+    let place = ConfigFolders::new().project(format!("{{ \"memory\": {{ \"{name}\": 1 }} }}"));
     assert!(place.load().unwrap().notices[0].text.len() < 1000);
 }
 
 #[test]
 fn several_agents_are_a_setting_like_any_other() {
-    let loaded = Place::new().variable("POSSE_MODE", "multi").load().unwrap();
+    let loaded = ConfigFolders::new().variable("POSSE_MODE", "multi").load().unwrap();
     assert!(loaded.settings.multi_agent);
     assert_eq!(loaded.notices.len(), 0);
 }
@@ -634,7 +635,7 @@ fn knows_the_shape_of_the_documented_example() {
             "claudecode": { "type": "claudecode", "cliPath": "~/.local/bin/claude", "sessionLock": true }
         }
     }"#;
-    let place = Place::new().user(text);
+    let place = ConfigFolders::new().user(text);
     let loaded = place.load().unwrap();
     assert_eq!(loaded.notices.len(), 1, "{}", place.notices(&loaded));
     assert_eq!(loaded.notices[0].code, "CFG017");
@@ -648,7 +649,7 @@ fn has_no_key_or_variable_twice_and_defaults_that_fit() {
     for key in schema::KEYS {
         assert!(seen.insert(key.path), "{}", key.path);
         assert!(key.variable.is_none_or(|name| seen.insert(name)), "{}", key.path);
-        let place = Place::new();
+        let place = ConfigFolders::new();
         if let Some(value) = key.default_value() {
             let loaded =
                 place.load_with(|sources| sources.flags = vec![(key.path, value, "--flag")]);
@@ -657,8 +658,8 @@ fn has_no_key_or_variable_twice_and_defaults_that_fit() {
     }
 }
 
-/// The least time of many loads: what it takes when nothing else is going on.
-fn fastest(place: &Place) -> Duration {
+/// Minimum time of many loads.
+fn fastest(place: &ConfigFolders) -> Duration {
     let once = |_| {
         let start = Instant::now();
         place.load_with(|sources| sources.trust_project = true).unwrap();
@@ -669,10 +670,10 @@ fn fastest(place: &Place) -> Duration {
 
 #[test]
 fn reads_three_small_files_in_little_time() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(r#"{ "providers": { "a": { "model": "m", "baseURL": "https://h/v1", "apiKeyEnv": "K" } } }"#)
         .project(r#"{ "defaultAgent": "plan" }"#);
-    // Unoptimised, on a busy machine: far above what it takes, far below what a scan would.
+    // Unoptimised on a busy machine: far above the expected time, far below that of a scan.
     let took = fastest(&place);
     assert!(took < Duration::from_millis(20), "{took:?}");
 }
@@ -694,13 +695,14 @@ fn reads_two_hundred_keys_in_little_time() {
             .unwrap();
     }
     text.push_str("} }");
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(text)
         .project(r#"{ "defaultAgent": "plan", "model": "m", "streaming": { "enabled": false } }"#)
         .variable("POSSE_MAX_TURNS", "7");
     let loaded = place.load().unwrap();
-    let from_file =
-        |leaf: &Leaf| matches!(leaf.origin, Origin::File { .. } | Origin::Project { .. });
+    let from_file = |leaf: &Leaf| {
+        matches!(leaf.origin, SettingOrigin::File { .. } | SettingOrigin::Project { .. })
+    };
     assert!(loaded.layers.iter().filter(|(_, leaf)| from_file(leaf)).count() >= 200);
     let took = fastest(&place);
     assert!(took < Duration::from_millis(50), "{took:?}");

@@ -1,4 +1,4 @@
-//! Files of our own that are either the old one or the new one, whatever happens in between.
+//! Atomic replacement of posse's own files.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};

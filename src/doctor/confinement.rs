@@ -1,7 +1,7 @@
-//! What confines commands: every layer is tried, on forbidden and on permitted things.
+//! Tests the sandbox: every layer is tried with forbidden and with permitted actions.
 //!
-//! Each forbidden thing is also tried without a confinement, so that something that could not be
-//! done anyway is not taken for a wall. No advice switches a protection of the kernel off.
+//! Each forbidden action is also tried without a sandbox, so that an action that is impossible
+//! anyway does not count as blocked. No advice switches a protection of the kernel off.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,27 +15,27 @@ use serde_json::Value;
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{Exit, Failure};
 use crate::sandbox::{
-    Backend, Directory, RunError, Sandbox, Spawn, Surroundings, Tried, Update, Wanted,
+    Backend, Directory, ProbeRequest, RunError, Sandbox, Spawn, Surroundings, Tried, Update,
 };
 
 const AREA: &str = "sandbox";
 
-/// Lets surveys look at fewer folders.
+/// Environment variable that lowers the number of folders of a survey.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
-/// How long the trial may take.
+/// Time limit of the trial.
 const TRIAL: Duration = Duration::from_secs(10);
 
-/// What is tried: its name, and what it says if it holds, and if it does not.
-const WALLS: [(&str, &str, &str); 5] = [
+/// Tested restrictions: name, text if it holds, text if it does not.
+const RESTRICTIONS: [(&str, &str, &str); 5] = [
     ("outside", "nothing else can be changed", "files outside of the workspace can be changed"),
     ("own", "posse's own files cannot be read", "posse's own files can be read"),
-    ("network", "no way to the network", "the network can be reached without leave"),
+    ("network", "the network cannot be reached", "the network can be reached without permission"),
     ("signals", "other processes cannot be signalled", "other processes can be signalled"),
-    ("namespaces", "no namespaces can be made inside", "namespaces can be made inside"),
+    ("namespaces", "no namespaces can be created inside", "namespaces can be created inside"),
 ];
 
-/// Does one thing after another, and says which ones could be done.
+/// Attempts one action after another and prints which ones succeeded.
 const SCRIPT: &str = r#"
 try() { name=$1; shift; if "$@" >/dev/null 2>&1; then echo "$name yes"; else echo "$name no"; fi; }
 try inside sh -c 'echo x > inside'
@@ -47,22 +47,26 @@ try signals kill -0 "$RUNTIME"
 try namespaces unshare -U true
 "#;
 
-/// Starts commands as a tool would, and says what holds.
+/// Starts commands as a tool would and reports the restrictions that hold.
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let problem = |detail: String| Ok(vec![Check::new(AREA, "helper", Status::Problem, detail)]);
     let sandbox = match Sandbox::new(Vec::new()) {
         Ok(sandbox) => sandbox,
-        Err(error) => return problem(format!("the program cannot find itself: {error}")),
+        Err(error) => {
+            return problem(format!("cannot determine the path of the posse executable: {error}"));
+        }
     };
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
-    let trial = Trial::new().map_err(|error| internal(format!("no trial: {error}")))?;
-    let wanted = Wanted::Strongest { kept_in: None };
+    let trial = Trial::new()
+        .map_err(|error| internal(format!("cannot prepare the sandbox test: {error}")))?;
+    let wanted = ProbeRequest::Strongest { kept_in: None };
     let mut sandbox = sandbox.confined(wanted, trial.surroundings(examined));
     if let Some(folders) = examined.environment.get(SURVEY).and_then(|most| most.parse().ok()) {
         sandbox = sandbox.surveying_at_most(folders);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| internal(format!("no runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
     let (confined, report) = runtime.block_on(trial.run(&sandbox, "workspace-write"));
     let (open, _) = runtime.block_on(trial.run(&sandbox, "off"));
     let mut checks = Vec::new();
@@ -87,23 +91,23 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     if let (Ok(confined), Ok(open)) = (&confined, &open)
         && sandbox.backend() != Backend::Nothing
     {
-        checks.extend(walls(confined, open, sandbox.backend()));
+        checks.extend(restrictions(confined, open, sandbox.backend()));
     }
     if sandbox.backend() != Backend::Nothing {
-        checks.push(sight(sandbox.sees_all_of(examined.cwd, &trial.path("scratch"))));
+        checks.push(survey_coverage(sandbox.sees_all_of(examined.cwd, &trial.path("scratch"))));
     }
     drop(sandbox);
     runtime.shutdown_background();
     Ok(checks)
 }
 
-/// A place with something on each side of the wall.
+/// Files and a listener on both sides of the sandbox boundary.
 struct Trial {
     place: tempfile::TempDir,
     listener: TcpListener,
 }
 
-type Done = BTreeMap<String, bool>;
+type CheckResults = BTreeMap<String, bool>;
 
 impl Trial {
     fn new() -> std::io::Result<Trial> {
@@ -129,8 +133,12 @@ impl Trial {
         }
     }
 
-    /// Runs the script, and returns what it could do and what was reported as enforced.
-    async fn run(&self, sandbox: &Sandbox, profile: &str) -> (Result<Done, RunError>, Value) {
+    /// Runs the script. Returns its successful actions and the enforcement report of the sandbox.
+    async fn run(
+        &self,
+        sandbox: &Sandbox,
+        profile: &str,
+    ) -> (Result<CheckResults, RunError>, Value) {
         let (program, arguments) = sandbox.shell_command(SCRIPT);
         let port = self.listener.local_addr().map_or(0, |address| address.port());
         let environment = vec![
@@ -173,18 +181,18 @@ impl Trial {
     }
 }
 
-/// Whether all of the workspace can be looked after.
-fn sight(sees_all: std::io::Result<bool>) -> Check {
+/// Checks that the survey of protected files covers the whole workspace.
+fn survey_coverage(covers_all: std::io::Result<bool>) -> Check {
     let name = "protected files";
-    match sees_all {
-        Ok(true) => Check::new(AREA, name, Status::Good, "all of the workspace is looked after"),
+    match covers_all {
+        Ok(true) => Check::new(AREA, name, Status::Good, "all of the workspace is monitored"),
         Ok(false) => {
-            let detail = "the workspace has more folders than are looked at before and after each \
-                          command, so every command is asked about, also with --yes";
+            let detail = "the workspace has more folders than are checked before and after each \
+                          command, so every command needs permission, even with --yes";
             Check::new(AREA, name, Status::Warning, detail)
                 .fix("start posse in a folder below, or remove folders that are generated")
         }
-        Err(error) => Check::new(AREA, name, Status::Problem, format!("not looked at: {error}")),
+        Err(error) => Check::new(AREA, name, Status::Problem, format!("not checked: {error}")),
     }
 }
 
@@ -193,9 +201,10 @@ fn tier(backend: Backend, report: &Value) -> Check {
     let (tier, by) = (backend.tier().as_str(), backend.as_str());
     match backend {
         Backend::Nothing => {
-            let detail = "tier none: commands run with all of your rights, so each is asked about";
+            let detail =
+                "tier none: commands run with all of your rights, so each needs permission";
             Check::new(AREA, name, Status::Warning, detail)
-                .fix("mend one of the layers below, or work in a virtual machine of its own")
+                .fix("enable one of the layers below, or work in a virtual machine of its own")
         }
         Backend::Landlock => {
             let detail = format!(
@@ -205,7 +214,7 @@ fn tier(backend: Backend, report: &Value) -> Check {
                 report["landlock"]["version"]
             );
             Check::new(AREA, name, Status::Warning, detail)
-                .fix("mend one of the layers below to get the tier full")
+                .fix("enable one of the layers below to get the tier full")
         }
         Backend::Namespaces | Backend::Bubblewrap => {
             let spaces = match report["namespaces"].as_array() {
@@ -242,7 +251,7 @@ fn layer(tried: &Tried) -> Check {
     }
 }
 
-/// What mends a layer on this machine, without weakening it.
+/// Advice for a layer that is unavailable on this machine, without weakening it.
 fn fix(backend: Backend, failure: &str) -> Option<String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     match backend {
@@ -274,7 +283,7 @@ fn fix(backend: Backend, failure: &str) -> Option<String> {
     }
 }
 
-/// Whether the system keeps namespaces from programs that it does not know.
+/// Restriction of user namespaces to programs with an `AppArmor` profile.
 const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 
 fn install(package: &str) -> String {
@@ -292,25 +301,25 @@ fn install(package: &str) -> String {
     )
 }
 
-fn walls(confined: &Done, open: &Done, backend: Backend) -> Vec<Check> {
+fn restrictions(confined: &CheckResults, open: &CheckResults, backend: Backend) -> Vec<Check> {
     let mut checks = Vec::new();
     if confined.get("inside") != Some(&true) {
-        let detail = "a command cannot write to the workspace, though it may";
+        let detail = "a command cannot write to the workspace, although it is allowed to";
         checks.push(Check::new(AREA, "inside", Status::Problem, detail));
     }
-    for (name, holds, broken) in WALLS {
+    for (name, holds, broken) in RESTRICTIONS {
         let check = match (confined.get(name), open.get(name)) {
             (Some(false), Some(true)) => Check::new(AREA, name, Status::Good, holds),
             (Some(true), _) if name == "signals" && backend == Backend::Landlock => {
                 Check::new(AREA, name, Status::Warning, broken).fix("it needs Linux 6.12 or newer")
             }
             (Some(true), _) => Check::new(AREA, name, Status::Problem, broken)
-                .fix("do not let commands run here, and report this with posse doctor --json"),
+                .fix("do not run commands on this machine, and report this with the output of posse doctor --json"),
             _ => Check::new(
                 AREA,
                 name,
                 Status::Fact,
-                "not tried: it does not work here without a sandbox either",
+                "not tested: the action fails even without a sandbox",
             ),
         };
         checks.push(check);

@@ -1,20 +1,20 @@
-//! Whether the configured servers answer.
+//! Connectivity check of the configured servers.
 
 use std::time::Duration;
 
 use crate::doctor::{Check, Examined, Status};
 use crate::failure::{Exit, Failure};
-use crate::provider::profile::Profile;
-use crate::provider::reach::{Reached, reach};
+use crate::provider::connectivity::{Reached, reach};
+use crate::provider::profile::ProviderProfile;
 use crate::wiring;
 
 const AREA: &str = "online";
-/// How long one server may take.
+/// Time limit for one server.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Servers that are asked.
+/// Maximum number of servers queried.
 const SERVERS_MAX: usize = 32;
 
-/// Asks each configured server, and the one that a run would ask, side by side.
+/// Queries each configured server and that of a run, concurrently.
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let Ok(loaded) = &examined.loaded else { return Ok(Vec::new()) };
     let settings = &loaded.settings;
@@ -32,21 +32,23 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     names.extend(asked_for);
     names.truncate(SERVERS_MAX);
     if names.is_empty() {
-        let detail = "no provider is configured, so nobody was asked";
+        let detail = "no provider is configured, so no server was contacted";
         return Ok(vec![Check::new(AREA, "servers", Status::Fact, detail)]);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime
-        .map_err(|error| Failure::new("INT003", Exit::Internal, format!("no runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        Failure::new("INT003", Exit::Internal, format!("cannot start the async runtime: {error}"))
+    })?;
     let checks = names.into_iter().map(|name| {
         let profile = wiring::provider_profile(name, settings, examined.environment);
         async move {
             match profile {
                 Ok(profile) => ask(name, &profile, main == Some(name)).await,
                 Err(failure) => {
-                    // What blocks a run is said by the provider of a run; here it is a reason.
+                    // A failure of the provider for runs is reported by `providers`; here it is a
+                    // warning.
                     let status = Status::Warning;
-                    let detail = format!("not asked: {}", failure.what);
+                    let detail = format!("not contacted: {}", failure.what);
                     Check { fix: failure.fix, ..Check::new(AREA, name, status, detail) }
                 }
             }
@@ -57,28 +59,28 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     Ok(checks)
 }
 
-async fn ask(name: &str, profile: &Profile, main: bool) -> Check {
+async fn ask(name: &str, profile: &ProviderProfile, main: bool) -> Check {
     let model = &profile.model;
     let bad = if main { Status::Problem } else { Status::Warning };
     let check = |status, detail: String| Check::new(AREA, name, status, detail);
     match reach(profile, LIMIT).await {
         Err(failure) => Check { status: bad, ..Check::of(AREA, name, &failure) },
         Ok(Reached::Listed(Some(true))) => {
-            check(Status::Good, format!("answers, and knows the model {model}"))
+            check(Status::Good, format!("responds and lists the model {model}"))
         }
         Ok(Reached::Listed(Some(false))) => {
-            check(Status::Warning, format!("answers, but does not list the model {model}"))
+            check(Status::Warning, format!("responds, but does not list the model {model}"))
                 .fix(format!("check the name: --model, or providers.{name}.model"))
         }
         Ok(Reached::Listed(None) | Reached::WithoutList) => {
-            check(Status::Good, "answers; it has no list of models".to_owned())
+            check(Status::Good, "responds; it has no list of models".to_owned())
         }
-        Ok(Reached::LoggedIn) => check(Status::Good, "there is a login, and it is good".to_owned()),
+        Ok(Reached::LoggedIn) => check(Status::Good, "the login is valid".to_owned()),
         Ok(Reached::Failed { class, cause }) => {
             let fix = match class {
                 "unauthorized" if profile.login.is_some() => "run `codex login`".to_owned(),
                 "unauthorized" => {
-                    format!("renew the key of {name}, and check which variable has it")
+                    format!("renew the key of {name}, and check the variable that holds it")
                 }
                 "quota" => format!("look at the account of {name}: its allowance is used up"),
                 "overloaded" => "try again later".to_owned(),

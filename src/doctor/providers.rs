@@ -1,4 +1,4 @@
-//! Whose keys are at hand, and whether the provider of a run could be asked.
+//! Configured API keys and the provider that a run would use.
 
 use crate::config::{Environment, Loaded, ProviderSettings};
 use crate::doctor::{Check, Examined, Status};
@@ -22,12 +22,12 @@ pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
     checks.extend(unnamed.map(|preset| {
         Check::new(AREA, preset.name, Status::Fact, key_of_preset(preset, environment))
     }));
-    checks.extend(loaded.map(|loaded| chosen(loaded, examined)));
+    checks.extend(loaded.map(|loaded| run_provider(loaded, examined)));
     checks
 }
 
-/// What a run would ask, or why it could not.
-fn chosen(loaded: &Loaded, examined: &Examined<'_>) -> Check {
+/// Provider that a run would use, or the failure to choose one.
+fn run_provider(loaded: &Loaded, examined: &Examined<'_>) -> Check {
     let name = "for a run";
     match wiring::choose_provider(&loaded.settings, examined.environment, examined.cwd) {
         Ok(provider) => {
@@ -54,7 +54,7 @@ fn key_of(profile: &ProviderSettings, environment: &Environment) -> String {
     let variable =
         profile.api_key_env.as_deref().or_else(|| preset.and_then(|preset| preset.key_variable));
     match (variable, file) {
-        _ if profile.kind.as_deref() == Some("replay") => "a cassette; no key".to_owned(),
+        _ if profile.kind.as_deref() == Some("replay") => "a cassette; no key needed".to_owned(),
         _ if has_login(profile.kind.as_deref(), preset) => {
             format!("configured; {}", login(&profile.name, environment))
         }
@@ -76,11 +76,11 @@ fn has_login(kind: Option<&str>, preset: Option<&Preset>) -> bool {
     }
 }
 
-/// Whether there is a login of the Codex program, without asking anybody.
+/// State of the Codex login, read without network access.
 fn login(name: &str, environment: &Environment) -> String {
     let login = Login::of(name, |variable| environment.get(variable).map(str::to_owned));
     match login.and_then(|login| login.check()) {
-        Ok(()) => "a ChatGPT login is there; used only if it is named".to_owned(),
+        Ok(()) => "a ChatGPT login exists; used only if it is selected explicitly".to_owned(),
         Err(failure) => match failure.why {
             Some(why) => format!("no ChatGPT login: {why}"),
             None => failure.what,
@@ -95,6 +95,6 @@ fn key_of_preset(preset: &Preset, environment: &Environment) -> String {
     match (preset.key_variable, preset.placeholder_key) {
         (Some(variable), _) => presence(variable, environment),
         (None, Some(_)) => "needs no key".to_owned(),
-        (None, None) => "has no variable of its own".to_owned(),
+        (None, None) => "has no environment variable for a key".to_owned(),
     }
 }

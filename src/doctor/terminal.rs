@@ -1,28 +1,28 @@
-//! What the terminal is and can show.
+//! Type and capabilities of the terminal.
 
 use crate::config::Environment;
 use crate::doctor::{Check, Status};
 
 const AREA: &str = "terminal";
 
-/// What the standard streams are.
+/// Properties of the standard streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a stream of its own")]
 pub struct Streams {
     /// Standard input is a terminal.
     pub stdin: bool,
-    /// Standard output is one.
+    /// Standard output is a terminal.
     pub stdout: bool,
-    /// Standard error is one.
+    /// Standard error is a terminal.
     pub stderr: bool,
-    /// Whether colours would be used on standard error.
+    /// Colours would be used on standard error.
     pub colors: bool,
-    /// Columns and rows, where there is a terminal.
+    /// Columns and rows of the terminal, if there is one.
     pub size: Option<(u16, u16)>,
 }
 
 impl Streams {
-    /// The streams of this process.
+    /// Properties of the streams of this process.
     pub fn of_process(colors: bool) -> Streams {
         use std::io::IsTerminal;
         Streams {
@@ -54,9 +54,9 @@ pub(super) fn checks(environment: &Environment, streams: &Streams) -> Vec<Check>
         format!("input {}, output {}, errors {}", word(stdin), word(stdout), word(stderr)),
     )];
     let asked = if stdin && stderr {
-        "permission questions can be asked here"
+        "permission prompts are available"
     } else {
-        "nobody can be asked here: a run needs --yes, or ends where a question would be"
+        "no permission prompts: without --yes a run ends at the first permission request"
     };
     checks.push(Check::new(AREA, "questions", Status::Fact, asked));
     let why = match (environment.get("NO_COLOR"), environment.get("TERM")) {

@@ -1,4 +1,4 @@
-//! What is in the way and what is not, and that no secret is ever shown.
+//! Problems are reported with a fix, and no secret is ever shown.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::*;
 use crate::config::{self, Dirs, Sources};
 
-/// What the doctor says on a machine with this configuration and these variables.
-fn visit(home: &Path, configuration: &str, variables: &[(&str, &str)]) -> (Exit, Value, String) {
+/// Runs the checks with this configuration and these variables.
+fn diagnose(home: &Path, configuration: &str, variables: &[(&str, &str)]) -> (Exit, Value, String) {
     fs::create_dir_all(home.join("config")).unwrap();
     fs::write(home.join("config/config.json"), configuration).unwrap();
     let home_text = home.display().to_string();
@@ -38,11 +38,11 @@ fn visit(home: &Path, configuration: &str, variables: &[(&str, &str)]) -> (Exit,
     (exit, serde_json::to_value(&checks).unwrap(), String::from_utf8(text).unwrap())
 }
 
-/// The checks that start no process: the program itself is not the one that runs here.
+/// Checks that start no process: the test program is not the posse executable.
 fn configuration_of(examined: &Examined<'_>) -> Vec<Check> {
     let mut checks = configuration(examined);
     checks.extend(providers::checks(examined));
-    checks.extend(place::checks(examined));
+    checks.extend(folders::checks(examined));
     checks
 }
 
@@ -52,7 +52,7 @@ fn find<'a>(checks: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn says_where_keys_are_and_never_what_they_are() {
+fn reports_where_keys_are_and_never_their_values() {
     let home = tempfile::tempdir().unwrap();
     let configuration = r#"{"defaultProvider": "mine", "providers": {
         "mine": {"type": "openai-compatible", "baseURL": "https://h.example/v1", "model": "m",
@@ -61,7 +61,7 @@ fn says_where_keys_are_and_never_what_they_are() {
                   "apiKey": "in-the-file-secret"}}}"#;
     let variables =
         [("MINE_KEY", "very-secret-value"), ("GROQ_API_KEY", "'gsk_another-secret-value'")];
-    let (exit, checks, text) = visit(home.path(), configuration, &variables);
+    let (exit, checks, text) = diagnose(home.path(), configuration, &variables);
     assert_eq!(exit, Exit::Done, "{text}");
     assert_eq!(find(&checks, "mine")["detail"], "configured; MINE_KEY is set");
     assert_eq!(find(&checks, "other")["detail"], "configured; a key in the configuration");
@@ -78,32 +78,32 @@ fn says_where_keys_are_and_never_what_they_are() {
 }
 
 #[test]
-fn names_every_mistake_with_its_place_and_what_to_do() {
+fn reports_every_configuration_error_with_position_and_fix() {
     let home = tempfile::tempdir().unwrap();
-    let (exit, checks, text) = visit(home.path(), "{\"modle\": \"x\",\n \"maxTurns\": -1}", &[]);
+    let (exit, checks, text) = diagnose(home.path(), "{\"modle\": \"x\",\n \"maxTurns\": -1}", &[]);
     assert_eq!(exit, Exit::Configuration);
     let problems = checks.as_array().unwrap().iter().filter(|check| check["status"] == "problem");
     assert_eq!(problems.count(), 2, "{text}");
     assert!(text.contains("config.json:2:") && text.contains("did you mean"), "{text}");
-    assert!(text.contains("2 problems are in the way of a run"), "{text}");
+    assert!(text.contains("2 problems prevent a run"), "{text}");
 }
 
 #[test]
-fn a_provider_without_its_key_is_in_the_way() {
+fn a_provider_without_its_key_is_a_problem() {
     let home = tempfile::tempdir().unwrap();
-    let (exit, checks, text) = visit(home.path(), r#"{"defaultProvider": "openai"}"#, &[]);
+    let (exit, checks, text) = diagnose(home.path(), r#"{"defaultProvider": "openai"}"#, &[]);
     assert_eq!(exit, Exit::Configuration);
     let run = find(&checks, "for a run");
     assert!(run["fix"].as_str().unwrap().contains("set OPENAI_API_KEY"), "{text}");
 }
 
 #[test]
-fn a_state_directory_that_others_may_read_is_a_warning() {
+fn a_state_directory_that_others_can_read_is_a_warning() {
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("state");
     fs::create_dir(&state).unwrap();
     fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
-    let (_, checks, _) = visit(home.path(), "{}", &[]);
+    let (_, checks, _) = diagnose(home.path(), "{}", &[]);
     let check = find(&checks, "permissions");
     assert_eq!(check["status"], "warning");
     assert_eq!(check["fix"], format!("chmod 700 {}", state.display()));
@@ -112,11 +112,11 @@ fn a_state_directory_that_others_may_read_is_a_warning() {
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_made_is_in_the_way() {
+fn a_state_directory_that_cannot_be_created_is_a_problem() {
     let home = tempfile::tempdir().unwrap();
-    // A file where a folder should be: that stops even root.
+    // A file in place of the folder blocks even root.
     fs::write(home.path().join("state"), "").unwrap();
-    let (exit, checks, text) = visit(home.path(), r#"{"defaultProvider": "ollama"}"#, &[]);
+    let (exit, checks, text) = diagnose(home.path(), r#"{"defaultProvider": "ollama"}"#, &[]);
     assert_eq!(exit, Exit::Configuration, "{text}");
     assert!(find(&checks, "directory")["fix"].as_str().unwrap().contains("POSSE_HOME"));
 }

@@ -1,26 +1,25 @@
-//! Instructions of a driving program: one JSON object per line on standard input.
+//! Instruction stream on standard input: one JSON object per line.
 //!
-//! An invalid line is answered with an error and skipped. The length of lines and the number of
-//! queued lines are bounded.
+//! An invalid line is answered and skipped. Line length and queue are bounded.
 
 use std::io::{self, BufRead};
 
 use tokio::sync::mpsc;
 
-use crate::talk::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 
-/// Maximum number of queued instructions.
+/// Instructions that wait to be followed.
 const WAITING_MAX: usize = 16;
 
-/// Instruction with its line number, or the error in the line.
+/// An instruction, or the error in the line.
 #[derive(Debug)]
 pub(crate) struct Numbered {
-    /// Line number, from 1.
+    /// From 1.
     pub(crate) line: u64,
     pub(crate) what: Result<Instruction, String>,
 }
 
-/// Reads standard input on a separate thread.
+/// Reads standard input on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Driver {
     lines: mpsc::Receiver<Numbered>,
@@ -36,20 +35,21 @@ impl Driver {
         Driver { lines }
     }
 
-    /// Next instruction. `None` at the end of standard input. Cancel-safe.
+    /// The next instruction. `None` at the end of standard input. Dropping the future loses
+    /// nothing.
     pub(crate) async fn next(&mut self) -> Option<Numbered> {
         self.lines.recv().await
     }
 }
 
-/// Passes on every line that is not blank, until the receiver is dropped.
+/// Passes on every line that is not blank, until the receiver is gone.
 fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     for line in 1.. {
         let what = match next_line(&mut input) {
             Ok(None) => return,
-            Ok(Some(Line::Whole(bytes))) if bytes.trim_ascii().is_empty() => continue,
-            Ok(Some(Line::Whole(bytes))) => parse(&bytes),
-            Ok(Some(Line::TooLong)) => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
+            Ok(Some(InputLine::Whole(bytes))) if bytes.trim_ascii().is_empty() => continue,
+            Ok(Some(InputLine::Whole(bytes))) => parse(&bytes),
+            Ok(Some(InputLine::TooLong)) => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
             Err(error) => {
                 let what = Err(format!("cannot be read: {error}"));
                 hand_on(Numbered { line, what });
@@ -62,14 +62,14 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     }
 }
 
-/// Line of bounded length.
-pub(crate) enum Line {
+/// A line of bounded length.
+pub(crate) enum InputLine {
     Whole(Vec<u8>),
     TooLong,
 }
 
-/// Next line including its newline. `None` at the end.
-pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
+/// The next line with its newline, if it has one. `None` at the end.
+pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
     let mut bytes = Vec::new();
     let mut too_long = false;
     loop {
@@ -93,7 +93,7 @@ pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
         }
         input.consume(taken);
         if over {
-            return Ok(Some(if too_long { Line::TooLong } else { Line::Whole(bytes) }));
+            return Ok(Some(if too_long { InputLine::TooLong } else { InputLine::Whole(bytes) }));
         }
     }
 }

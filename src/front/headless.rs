@@ -1,9 +1,9 @@
-//! Headless runs: one task, with `text`, `json` or `stream-json` on standard output and everything
-//! else on standard error.
+//! Headless run of one task: `text`, `json` or `stream-json` on standard output, everything else on
+//! standard error.
 
 mod driven;
-mod leaving;
-mod losing;
+mod shutdown;
+mod shutdown_signals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,84 +16,83 @@ use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
-use crate::front::again::Again;
-use crate::front::output::{Output, Target};
-use crate::front::progress::Progress;
-use crate::front::question::{self, Answered, Questions};
-use crate::talk::Task;
-use crate::talk::outcome::{Advised, Verdict, judge};
-use crate::talk::signals::Signals;
+use crate::front::output::{Output, OutputTarget};
+use crate::front::progress::ProgressPrinter;
+use crate::front::question::{self, AnswerLine, TerminalQuestions};
+use crate::front::resume_hint::Again;
+use crate::frontend::Task;
+use crate::frontend::outcome::{PermissionHints, Verdict, judge};
+use crate::frontend::signals::Signals;
 
 pub use driven::drive;
 
-use losing::Told;
+use shutdown_signals::SignalEffect;
 
-/// Returns `true` if a user can see and answer questions on a terminal, independent of standard
-/// input.
+/// True if a person can answer permission requests at the terminal, independent of standard input.
 pub fn can_ask() -> bool {
     question::can_ask()
 }
 
-/// Time limit for a run to stop after a request.
+/// Time limit for a stopped run to end.
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
-/// Initial deadline, effectively infinite.
+/// A deadline before there is one.
 const fn far_away() -> Duration {
     Duration::from_hours(365 * 24)
 }
 
-/// Deadline of a stop request that arrives now.
+/// Deadline of a run that is stopped now.
 fn wind_down() -> tokio::time::Instant {
     tokio::time::Instant::now() + WIND_DOWN
 }
 
-/// Format of standard output.
+/// Content of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum RunFormat {
     /// The final answer.
     Text,
     /// One object at the end.
     Json,
-    /// One event per line.
+    /// One event a line.
     StreamJson,
 }
 
-/// Reaction to the loss of the terminal.
+/// Reaction to a hangup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum HangUp {
-    /// The run ends.
+pub enum OnHangup {
+    /// End.
     #[default]
     Ends,
-    /// The run continues and appends its output to this file. `None`: output is discarded.
+    /// Continue and append further output to this file. `None`: discard it.
     GoesOn(Option<PathBuf>),
 }
 
-/// Options of a headless run.
+/// Output and interaction of a run.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
-pub struct Manner {
-    /// Format of standard output.
-    pub format: Format,
-    /// `true` to ask questions on the terminal.
+pub struct RunOptions {
+    /// Content of standard output.
+    pub format: RunFormat,
+    /// True if permission requests are shown at the terminal.
     pub interactive: bool,
-    /// `true` to use colours on standard error.
+    /// True if colours may be used on standard error.
     pub color: bool,
-    /// `true` to hide progress.
+    /// True if no progress is shown.
     pub quiet: bool,
-    /// `true` if `--yes` answers permission requests.
+    /// True with `--yes`.
     pub yes: bool,
-    /// `true` for a dry run: tools only report what they would do.
+    /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// Reaction to the loss of the terminal.
-    pub hang_up: HangUp,
-    /// Resume hint, if the session is stored.
+    /// Reaction to a hangup.
+    pub hang_up: OnHangup,
+    /// Resume command of the session, if it is kept.
     pub again: Option<Again>,
-    /// Worktrees of subagents from earlier runs; those that still exist are listed at the end.
+    /// Worktrees of agents that were there before: those that still are, are named at the end.
     pub worktrees: Vec<String>,
 }
 
-/// Runs `task` with the options `manner`, and ends the session.
-pub async fn run(session: SessionHandle, task: Task, manner: Manner) -> Exit {
+/// Runs `task`, shows it according to `manner`, and ends the session.
+pub async fn run(session: SessionHandle, task: Task, manner: RunOptions) -> Exit {
     let mut front = Front::new(session, manner);
     let outcome = front.work(task).await;
     front.conclude(outcome).await
@@ -102,45 +101,45 @@ pub async fn run(session: SessionHandle, task: Task, manner: Manner) -> Exit {
 struct Front {
     session: SessionHandle,
     events: Subscription,
-    progress: Progress,
-    questions: Option<Questions>,
+    progress: ProgressPrinter,
+    questions: Option<TerminalQuestions>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
-    manner: Manner,
-    /// Signal that stopped the run.
+    manner: RunOptions,
+    /// The signal that stopped the run.
     stopped: Option<Exit>,
-    /// A second stop request came, or the run did not stop in time.
+    /// A second signal, or the time limit for stopping was exceeded.
     hurried: bool,
     /// The run continues without its terminal.
     detached: bool,
     denials: Vec<Denial>,
-    /// Calls of an earlier run that started and whose outcome is unknown.
+    /// Calls that had started and whose end is unknown.
     unknown: Vec<UnknownEnd>,
     /// Cost of the session, once known.
-    spent: Option<Spent>,
-    /// Worktrees that subagents left behind.
+    spent: Option<SessionCost>,
+    /// Worktrees of agents that were there when these had ended.
     worktrees: Vec<String>,
 }
 
 /// Cost of a session.
-struct Spent {
+struct SessionCost {
     usage: Usage,
     cost_usd: Option<f64>,
     nano_usd: Option<u64>,
     unpriced: u64,
 }
 
-/// Permission request that was denied because no user could be asked.
+/// Denial because no person could be asked.
 #[derive(Debug, Serialize)]
 struct Denial {
     reason: String,
-    /// Rule that would have allowed it.
+    /// Would have allowed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
 }
 
-/// Call that started and whose outcome is unknown.
+/// Call that had started and whose end is unknown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct UnknownEnd {
@@ -150,7 +149,7 @@ struct UnknownEnd {
     begun: Option<Begun>,
 }
 
-/// Output of the `json` format.
+/// Output of `json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {
@@ -161,11 +160,11 @@ struct Summary<'a> {
     exit_code: u8,
     result: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Error<'a>>,
-    /// Permission requests denied because no user could be asked.
+    error: Option<ErrorJson<'a>>,
+    /// Denials because no person could be asked.
     #[serde(skip_serializing_if = "<[Denial]>::is_empty")]
     denied: &'a [Denial],
-    /// Calls with unknown outcome: they may have had their effect.
+    /// Calls with an unknown end: they may have had their effect.
     #[serde(skip_serializing_if = "<[UnknownEnd]>::is_empty")]
     outcome_unknown: &'a [UnknownEnd],
     /// Nothing was written or run.
@@ -173,10 +172,10 @@ struct Summary<'a> {
     dry_run: bool,
     usage: Usage,
     cost_usd: Option<f64>,
-    /// Known cost in billionths of a dollar.
+    /// Known cost, in billionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_nano_usd: Option<u64>,
-    /// Number of requests without a complete price.
+    /// Requests whose cost is not known, or not all of it.
     #[serde(skip_serializing_if = "is_zero")]
     unpriced_requests: u64,
     turns: u32,
@@ -188,7 +187,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 #[derive(Serialize)]
-struct Error<'a> {
+struct ErrorJson<'a> {
     code: &'a str,
     what: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,17 +197,17 @@ struct Error<'a> {
 }
 
 impl Front {
-    fn new(session: SessionHandle, manner: Manner) -> Front {
+    fn new(session: SessionHandle, manner: RunOptions) -> Front {
         let events = session.subscribe();
-        let stderr = Output::new(Target::Stderr);
-        let live = manner.format == Format::Text && stderr.is_terminal();
+        let stderr = Output::new(OutputTarget::Stderr);
+        let live = manner.format == RunFormat::Text && stderr.is_terminal();
         Front {
             session,
             events,
-            progress: Progress::new(live, manner.color).of_dry_run(manner.dry_run),
-            questions: manner.interactive.then(Questions::at_terminal),
+            progress: ProgressPrinter::new(live, manner.color).of_dry_run(manner.dry_run),
+            questions: manner.interactive.then(TerminalQuestions::at_terminal),
             signals: Signals::listen(),
-            stdout: Output::new(Target::Stdout),
+            stdout: Output::new(OutputTarget::Stdout),
             stderr,
             stopped: None,
             hurried: false,
@@ -228,10 +227,10 @@ impl Front {
         loop {
             tokio::select! {
                 biased;
-                signal = self.signals.next() => match self.told(signal).await {
-                    Told::GoOn => (),
-                    Told::Stop => deadline.as_mut().reset(wind_down()),
-                    Told::Leave => return None,
+                signal = self.signals.next() => match self.on_signal(signal).await {
+                    SignalEffect::GoOn => (),
+                    SignalEffect::Stop => deadline.as_mut().reset(wind_down()),
+                    SignalEffect::Leave => return None,
                 },
                 () = &mut deadline, if self.stopped.is_some() => {
                     self.hurried = true;
@@ -243,7 +242,7 @@ impl Front {
                 answered = answer(&mut self.questions) => self.answered(answered).await,
                 outcome = &mut outcome => return outcome,
             }
-            if self.look_who_reads().await == Told::Stop {
+            if self.look_who_reads().await == SignalEffect::Stop {
                 deadline.as_mut().reset(wind_down());
             }
         }
@@ -261,11 +260,11 @@ impl Front {
             Event::DelegationEnded { workplace: Some(remains), .. }
                 if remains.kept && !self.worktrees.contains(&remains.cwd) =>
             {
-                // A resumed subagent ends more than once.
+                // A resumed subagent has ended more than once.
                 self.worktrees.push(remains.cwd.clone());
             }
             Event::SessionEnded { usage, cost_usd, cost_nano_usd, unpriced_requests, .. } => {
-                self.spent = Some(Spent {
+                self.spent = Some(SessionCost {
                     usage: *usage,
                     cost_usd: *cost_usd,
                     nano_usd: *cost_nano_usd,
@@ -274,7 +273,7 @@ impl Front {
             }
             _ => (),
         }
-        if self.manner.format == Format::StreamJson {
+        if self.manner.format == RunFormat::StreamJson {
             self.stdout.write(line_of(announcement)).await;
             if self.look_again().await {
                 self.stdout.write(line_of(announcement)).await;
@@ -295,14 +294,14 @@ impl Front {
         }
     }
 
-    async fn answered(&mut self, answered: Answered) {
+    async fn answered(&mut self, answered: AnswerLine) {
         match answered {
-            Answered::Unclear(text) => self.stderr.write(text.into_bytes()).await,
-            Answered::Decided(id, decision) => {
+            AnswerLine::Unclear(text) => self.stderr.write(text.into_bytes()).await,
+            AnswerLine::Decided(id, decision) => {
                 if let Err(error) = self.session.answer(id, decision).await {
                     self.stderr.write(format!("! {error}\n").into_bytes()).await;
                 }
-                let next = self.questions.as_mut().and_then(Questions::next_text);
+                let next = self.questions.as_mut().and_then(TerminalQuestions::next_text);
                 self.show_question(next).await;
             }
         }
@@ -313,10 +312,10 @@ impl Front {
         self.leave(verdict, outcome).await
     }
 
-    /// Standard input contained no message.
+    /// No prompt was given.
     async fn nothing_to_do(self) -> Exit {
-        let failure = Failure::new("CLI002", Exit::Usage, "standard input contains no message")
-            .fix(r#"send a line like {"type":"message","content":"fix the test"}"#);
+        let failure = Failure::new("CLI002", Exit::Usage, "there was no message")
+            .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
         let verdict =
             Verdict { exit: Exit::Usage, reason: "failed", result: None, failure: Some(failure) };
         self.leave(verdict, None).await
@@ -331,20 +330,20 @@ impl Front {
         }
     }
 
-    fn advised(&self) -> Advised {
-        let shows = !self.manner.quiet && self.manner.format != Format::StreamJson;
+    fn advised(&self) -> PermissionHints {
+        let shows = !self.manner.quiet && self.manner.format != RunFormat::StreamJson;
         let rule = shows && self.denials.iter().any(|denial| denial.rule.is_some());
-        Advised { yes: self.manner.yes, rule }
+        PermissionHints { yes: self.manner.yes, rule }
     }
 
     async fn print(&mut self, verdict: &Verdict, outcome: Option<&TurnOutcome>) {
         match self.manner.format {
-            Format::StreamJson => (),
-            Format::Json => {
+            RunFormat::StreamJson => (),
+            RunFormat::Json => {
                 let summary = self.summary(verdict, outcome);
                 self.stdout.write(summary).await;
             }
-            Format::Text => {
+            RunFormat::Text => {
                 let seen = self.progress.shown_live && self.stdout.is_terminal();
                 if let Some(result) = verdict.result.as_ref().filter(|_| !seen) {
                     let mut text = result.clone();
@@ -360,9 +359,9 @@ impl Front {
         }
     }
 
-    /// Cost of the session, if known.
+    /// Cost line, if any cost is known.
     fn cost_line(&self) -> Option<String> {
-        let Spent { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
+        let SessionCost { usage, nano_usd, unpriced, .. } = self.spent.as_ref()?;
         let nano = nano_usd.filter(|nano| *nano > 0)?;
         let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());
         let least = if *unpriced > 0 { "at least " } else { "" };
@@ -375,7 +374,7 @@ impl Front {
     }
 
     fn summary(&self, verdict: &Verdict, outcome: Option<&TurnOutcome>) -> Vec<u8> {
-        let error = verdict.failure.as_ref().map(|failure| Error {
+        let error = verdict.failure.as_ref().map(|failure| ErrorJson {
             code: failure.code,
             what: &failure.what,
             why: failure.why.as_deref(),
@@ -408,8 +407,7 @@ impl Front {
     }
 }
 
-/// Next event, once the outputs have room for it: a reader that does not read must not delay
-/// signals.
+/// Next event, when there is space for its output: a blocked reader must not delay signals.
 async fn next_when_read(
     events: &mut Subscription,
     stdout: &Output,
@@ -420,7 +418,7 @@ async fn next_when_read(
     events.next().await
 }
 
-async fn answer(questions: &mut Option<Questions>) -> Answered {
+async fn answer(questions: &mut Option<TerminalQuestions>) -> AnswerLine {
     match questions {
         Some(questions) => questions.answer().await,
         None => std::future::pending().await,

@@ -1,7 +1,7 @@
-//! Writing to standard output and error without blocking the session.
+//! Output to standard output and error without blocking the session.
 //!
-//! A pipe or a terminal may be read slowly or never, so a separate thread with a bounded queue
-//! writes to it. A regular file never blocks and needs no thread.
+//! A pipe or terminal may be read slowly or not at all, so a thread behind a bounded queue writes
+//! to it. A regular file never blocks and needs no thread.
 
 mod closed;
 
@@ -16,84 +16,83 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdout};
 use tokio::sync::{mpsc, oneshot};
 
-/// Maximum number of queued writes; then the front end waits, and deltas are dropped.
+/// Writes waiting for a slow reader; then the front end waits, and deltas are dropped for it.
 const WRITES_WAITING: usize = 256;
 
-/// A writable pipe accepts this many bytes without blocking (`PIPE_BUF`).
+/// A pipe that can be written at all takes this much without waiting (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
-/// Standard stream.
+/// Output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum OutputTarget {
     Stdout,
     Stderr,
 }
 
-/// Request to the writing thread.
+/// Next action of the writing thread.
 #[derive(Debug)]
 enum Write {
     Bytes(Vec<u8>),
-    /// Confirm that everything before is written.
+    /// Report when everything before is written.
     Barrier(oneshot::Sender<()>),
 }
 
 /// One of the two standard streams.
 #[derive(Debug)]
 pub(crate) struct Output {
-    target: Target,
+    target: OutputTarget,
     terminal: bool,
     direct: bool,
     pipe: bool,
     thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
-    /// Error after which no write is possible.
+    /// Why nothing can be written any more.
     broken: Arc<OnceLock<String>>,
 }
 
 impl Output {
-    pub(crate) fn new(target: Target) -> Output {
+    pub(crate) fn new(target: OutputTarget) -> Output {
         let kind = match target {
-            Target::Stdout => fstat(io::stdout()),
-            Target::Stderr => fstat(io::stderr()),
+            OutputTarget::Stdout => fstat(io::stdout()),
+            OutputTarget::Stderr => fstat(io::stderr()),
         };
         let kind = kind.map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
         let direct = kind == Ok(SFlag::S_IFREG);
         let pipe = kind == Ok(SFlag::S_IFIFO);
         let terminal = match target {
-            Target::Stdout => io::stdout().is_terminal(),
-            Target::Stderr => io::stderr().is_terminal(),
+            OutputTarget::Stdout => io::stdout().is_terminal(),
+            OutputTarget::Stderr => io::stderr().is_terminal(),
         };
         Output { target, terminal, direct, pipe, thread: None, broken: Arc::default() }
     }
 
-    /// Returns `true` if it was a terminal at the start. A terminal that has vanished is not
-    /// recognised as one any more.
+    /// True if it was a terminal when first examined and still is one.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Redirects all output to `file`, including queued writes. Output that could not be written is
-    /// lost.
+    /// Redirects further output to `file`, including queued output. Output that could not be
+    /// written is lost.
     pub(crate) fn move_to(&mut self, file: &File) {
         let moved = match self.target {
-            Target::Stdout => dup2_stdout(file),
-            Target::Stderr => dup2_stderr(file),
+            OutputTarget::Stdout => dup2_stdout(file),
+            OutputTarget::Stderr => dup2_stderr(file),
         };
         if moved.is_ok() {
             *self = Output::new(self.target);
         }
     }
 
-    /// Returns `true` if the reader is gone.
+    /// True if its reader is gone.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get().is_some()
     }
 
-    /// Writes `bytes` in order. Waits while the queue is full.
+    /// Writes `bytes`, in order. Waits while too much waits to be read.
     pub(crate) async fn write(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() || self.is_broken() {
             return;
         }
-        if self.target == Target::Stdout && !self.direct && closed::is_closed() {
+        if self.target == OutputTarget::Stdout && !self.direct && closed::is_closed() {
             self.broken.get_or_init(|| "standard output is closed".to_owned());
             return;
         }
@@ -122,14 +121,15 @@ impl Output {
         queue.send(Write::Bytes(bytes)).await.ok();
     }
 
-    /// Returns when the next write does not have to wait. Cancel-safe.
+    /// Returns when the next write does not have to wait for a reader. Dropping the future loses
+    /// nothing.
     pub(crate) async fn room(&self) {
         if let Some((queue, _)) = self.thread.as_ref().filter(|_| !self.is_broken()) {
             queue.reserve().await.ok();
         }
     }
 
-    /// Returns when everything so far is written.
+    /// Resolves when all output so far is written.
     pub(crate) async fn settle(&self) {
         if let Some((queue, _)) = &self.thread {
             let (reached, barrier) = oneshot::channel();
@@ -138,19 +138,19 @@ impl Output {
         }
     }
 
-    /// Returns `true` if a small write would not block.
+    /// True if a small write would not block.
     fn has_room(&self) -> bool {
         let ready = |fd: BorrowedFd<'_>| {
             let mut room = [PollFd::new(fd, PollFlags::POLLOUT)];
             poll(&mut room, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
         };
         match self.target {
-            Target::Stdout => ready(io::stdout().as_fd()),
-            Target::Stderr => ready(io::stderr().as_fd()),
+            OutputTarget::Stdout => ready(io::stdout().as_fd()),
+            OutputTarget::Stderr => ready(io::stderr().as_fd()),
         }
     }
 
-    /// Returns when everything is written, or the error that prevented it.
+    /// Resolves when everything is written, or with the reason why not.
     pub(crate) async fn finish(self) -> Result<(), String> {
         if let Some((queue, thread)) = self.thread {
             drop(queue);
@@ -160,10 +160,10 @@ impl Output {
     }
 }
 
-fn write_to(target: Target, bytes: &[u8], broken: &OnceLock<String>) {
+fn write_to(target: OutputTarget, bytes: &[u8], broken: &OnceLock<String>) {
     let written = match target {
-        Target::Stdout => write_all(&mut io::stdout().lock(), bytes),
-        Target::Stderr => write_all(&mut io::stderr().lock(), bytes),
+        OutputTarget::Stdout => write_all(&mut io::stdout().lock(), bytes),
+        OutputTarget::Stderr => write_all(&mut io::stderr().lock(), bytes),
     };
     if let Err(error) = written {
         broken.get_or_init(|| error.to_string());

@@ -1,7 +1,7 @@
-//! Session selector at a terminal: arrows, typing filters, Enter selects, Esc cancels. A dumb
-//! terminal gets a numbered list.
+//! Selection of a stored session at a terminal: arrow keys, filter by typing, Enter selects, Esc
+//! cancels. On a dumb terminal, a numbered list.
 //!
-//! Texts of the list come from journals, so they are escaped.
+//! The texts come from journals, so they are escaped.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -12,27 +12,27 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{InputFlags, LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::failure::{Exit, printable};
-use crate::talk::signals::Signals;
+use crate::frontend::signals::Signals;
 
-/// Poll interval for keys between checks for signals, in milliseconds.
+/// Wait for a key before signals are checked, in milliseconds.
 const TICK_MS: u16 = 30;
-/// Maximum number of visible rows.
+/// Rows of a list that are shown at once.
 const ROWS_MAX: usize = 12;
-/// Maximum length of the filter in characters.
+/// Characters of a filter.
 const FILTER_MAX: usize = 60;
 
-/// Selectable session.
+/// A session that can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Row {
-    /// Session id.
+pub struct SessionRow {
+    /// Its id.
     pub id: String,
-    /// Time since the last activity.
+    /// Time since its last use.
     pub age: String,
-    /// State of the session.
+    /// State.
     pub state: String,
-    /// Tokens and cost.
+    /// Cost.
     pub spent: String,
-    /// Title, or the beginning of the first task.
+    /// Title, or the beginning of its first task.
     pub prompt: String,
 }
 
@@ -41,15 +41,15 @@ pub struct Row {
 pub enum Picked {
     /// This row.
     Row(usize),
-    /// Cancelled.
+    /// None of them.
     Nothing,
-    /// A signal arrived.
+    /// A signal came.
     Signal(Exit),
 }
 
-/// Shows `rows` and returns the selection. With `dumb`, the terminal cannot move its cursor.
+/// Shows `rows` and returns the selection. `dumb`: the terminal cannot move its cursor.
 pub async fn pick(
-    rows: &[Row],
+    rows: &[SessionRow],
     dumb: bool,
     (columns, lines): (usize, usize),
 ) -> io::Result<Picked> {
@@ -57,9 +57,9 @@ pub async fn pick(
     if dumb {
         return pick_by_number(rows, &mut signals).await;
     }
-    let mut list = List::new(rows, columns, lines);
+    let mut list = PickerList::new(rows, columns, lines);
     let _raw = Raw::enter()?;
-    let mut screen = Screen::default();
+    let mut screen = PickerScreen::default();
     let mut pending = Vec::new();
     loop {
         screen.draw(&list.render())?;
@@ -79,13 +79,13 @@ pub async fn pick(
     }
 }
 
-/// List for a dumb terminal: the user types a number or the beginning of an id.
-async fn pick_by_number(rows: &[Row], signals: &mut Signals) -> io::Result<Picked> {
+/// A list for a terminal without a cursor: one number or the beginning of an id is typed.
+async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Result<Picked> {
     let mut text = String::new();
     for (nth, row) in rows.iter().take(ROWS_MAX).enumerate() {
         text.extend([&format!("{:>3}  ", nth + 1), line(row).as_str(), "\n"]);
     }
-    text.push_str("number or id (Enter cancels): ");
+    text.push_str("which one? number or id, or nothing to leave: ");
     show(&text)?;
     let mut typed = Vec::new();
     while !typed.contains(&b'\n') {
@@ -99,8 +99,8 @@ async fn pick_by_number(rows: &[Row], signals: &mut Signals) -> io::Result<Picke
     Ok(by_number(typed.trim(), rows).map_or(Picked::Nothing, Picked::Row))
 }
 
-/// Row with this number (from 1), or the only row whose id begins with `typed`.
-fn by_number(typed: &str, rows: &[Row]) -> Option<usize> {
+/// The row of a number from 1, or the only one whose id begins like this.
+fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     if typed.is_empty() {
         return None;
     }
@@ -117,7 +117,7 @@ fn by_number(typed: &str, rows: &[Row]) -> Option<usize> {
 
 /// Key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum PickerKey {
     Up,
     Down,
     Enter,
@@ -127,30 +127,30 @@ enum Key {
     Char(char),
 }
 
-/// Takes complete keys from the input; an incomplete character stays.
-fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
+/// Takes whole keys out of what came in; a character that is not complete yet stays.
+fn keys(bytes: &mut Vec<u8>) -> Vec<PickerKey> {
     let mut keys = Vec::new();
     while let Some(&first) = bytes.first() {
         let (key, length) = match first {
             0x1b => match (bytes.get(1), bytes.get(2)) {
                 (Some(b'[' | b'O'), Some(letter)) => match letter {
-                    b'A' => (Some(Key::Up), 3),
-                    b'B' => (Some(Key::Down), 3),
-                    // A longer sequence: up to its final byte.
+                    b'A' => (Some(PickerKey::Up), 3),
+                    b'B' => (Some(PickerKey::Down), 3),
+                    // A longer sequence: up to its last byte.
                     _ => (
                         None,
                         2 + bytes[2..].iter().take_while(|b| !(0x40..=0x7e).contains(*b)).count()
                             + 1,
                     ),
                 },
-                _ => (Some(Key::Escape), 1),
+                _ => (Some(PickerKey::Escape), 1),
             },
-            b'\r' | b'\n' => (Some(Key::Enter), 1),
-            0x03 => (Some(Key::Interrupt), 1),
-            0x04 => (Some(Key::Escape), 1),
-            0x10 => (Some(Key::Up), 1),
-            0x0e => (Some(Key::Down), 1),
-            0x7f | 0x08 => (Some(Key::Backspace), 1),
+            b'\r' | b'\n' => (Some(PickerKey::Enter), 1),
+            0x03 => (Some(PickerKey::Interrupt), 1),
+            0x04 => (Some(PickerKey::Escape), 1),
+            0x10 => (Some(PickerKey::Up), 1),
+            0x0e => (Some(PickerKey::Down), 1),
+            0x7f | 0x08 => (Some(PickerKey::Backspace), 1),
             0..0x20 => (None, 1),
             _ => {
                 let width = match first {
@@ -163,7 +163,7 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
                     break;
                 }
                 let text = std::str::from_utf8(&bytes[..width]).ok();
-                (text.and_then(|text| text.chars().next()).map(Key::Char), width)
+                (text.and_then(|text| text.chars().next()).map(PickerKey::Char), width)
             }
         };
         keys.extend(key);
@@ -172,49 +172,49 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<Key> {
     keys
 }
 
-/// Selector state.
-struct List<'a> {
-    rows: &'a [Row],
+/// The filtered list.
+struct PickerList<'a> {
+    rows: &'a [SessionRow],
     filter: String,
-    /// Rows that match the filter.
+    /// Rows that the filter leaves.
     left: Vec<usize>,
-    /// Index of the selected row in `left`.
+    /// Index of the selected row.
     at: usize,
     columns: usize,
     room: usize,
 }
 
-impl<'a> List<'a> {
-    fn new(rows: &'a [Row], columns: usize, lines: usize) -> List<'a> {
+impl<'a> PickerList<'a> {
+    fn new(rows: &'a [SessionRow], columns: usize, lines: usize) -> PickerList<'a> {
         let room = ROWS_MAX.min(lines.saturating_sub(3)).max(1);
         let left = (0..rows.len()).collect();
-        List { rows, filter: String::new(), left, at: 0, columns: columns.max(20), room }
+        PickerList { rows, filter: String::new(), left, at: 0, columns: columns.max(20), room }
     }
 
-    fn press(&mut self, key: Key) -> Option<Picked> {
+    fn press(&mut self, key: PickerKey) -> Option<Picked> {
         match key {
-            Key::Up => self.at = self.at.saturating_sub(1),
-            Key::Down => self.at = (self.at + 1).min(self.left.len().saturating_sub(1)),
-            Key::Enter => return self.left.get(self.at).map(|row| Picked::Row(*row)),
-            Key::Escape => return Some(Picked::Nothing),
-            Key::Interrupt => return Some(Picked::Signal(Exit::Interrupt)),
-            Key::Backspace => {
+            PickerKey::Up => self.at = self.at.saturating_sub(1),
+            PickerKey::Down => self.at = (self.at + 1).min(self.left.len().saturating_sub(1)),
+            PickerKey::Enter => return self.left.get(self.at).map(|row| Picked::Row(*row)),
+            PickerKey::Escape => return Some(Picked::Nothing),
+            PickerKey::Interrupt => return Some(Picked::Signal(Exit::Interrupt)),
+            PickerKey::Backspace => {
                 self.filter.pop();
                 self.narrow();
             }
-            Key::Char(c) if self.filter.chars().count() < FILTER_MAX => {
+            PickerKey::Char(c) if self.filter.chars().count() < FILTER_MAX => {
                 self.filter.push(c);
                 self.narrow();
             }
-            Key::Char(_) => {}
+            PickerKey::Char(_) => {}
         }
         None
     }
 
-    /// Keeps the rows that contain every word of the filter.
+    /// Rows that have every word of the filter.
     fn narrow(&mut self) {
         let filter = self.filter.to_lowercase();
-        let fits = |row: &Row| {
+        let fits = |row: &SessionRow| {
             let text = line(row).to_lowercase();
             filter.split_whitespace().all(|word| text.contains(word))
         };
@@ -224,14 +224,14 @@ impl<'a> List<'a> {
 
     fn render(&self) -> Vec<String> {
         let mut lines =
-            vec![self.cut(&format!("Resume which session? {}", printable(&self.filter)))];
+            vec![self.cut(&format!("Which session goes on? {}", printable(&self.filter)))];
         let first = self.at.saturating_sub(self.room - 1);
         for (nth, row) in self.left.iter().enumerate().skip(first).take(self.room) {
             let mark = if nth == self.at { ">" } else { " " };
             lines.push(self.cut(&format!("{mark} {}", line(&self.rows[*row]))));
         }
         if self.left.is_empty() {
-            lines.push("  no matching session".to_owned());
+            lines.push("  none has these words".to_owned());
         }
         let keys = format!(
             "{} of {}  up/down, type to filter, Enter, Esc",
@@ -248,21 +248,21 @@ impl<'a> List<'a> {
     }
 }
 
-/// Formats a session as one line.
-fn line(row: &Row) -> String {
-    let Row { id, age, state, spent, prompt } = row;
+/// A session in one line.
+fn line(row: &SessionRow) -> String {
+    let SessionRow { id, age, state, spent, prompt } = row;
     let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
     let spent = if spent.is_empty() { String::new() } else { format!("  ({spent})") };
     printable(&format!("{id}  {age:<11} {state:<12} {prompt}{spent}"))
 }
 
-/// Lines on the screen, to draw over them.
+/// Drawn rows, for redrawing.
 #[derive(Default)]
-struct Screen {
+struct PickerScreen {
     drawn: usize,
 }
 
-impl Screen {
+impl PickerScreen {
     fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let mut text = self.back();
         for line in lines {
@@ -293,7 +293,7 @@ fn show(text: &str) -> io::Result<()> {
     stderr.flush()
 }
 
-/// Raw mode of the terminal, until dropped.
+/// The terminal hands over keys as they are pressed, until this is dropped.
 struct Raw(Termios);
 
 impl Raw {
@@ -313,19 +313,19 @@ impl Drop for Raw {
     }
 }
 
-/// Next keys, or a signal.
+/// The next keys, or the signal that came instead.
 async fn next_keys(
     pending: &mut Vec<u8>,
     signals: &mut Signals,
-) -> io::Result<Result<Vec<Key>, Exit>> {
+) -> io::Result<Result<Vec<PickerKey>, Exit>> {
     loop {
         match bytes(pending, signals).await? {
             Err(signal) => return Ok(Err(signal)),
-            // Standard input has ended.
-            Ok(false) => return Ok(Ok(vec![Key::Escape])),
+            // End of input.
+            Ok(false) => return Ok(Ok(vec![PickerKey::Escape])),
             Ok(true) => {}
         }
-        // The sequence of an arrow key may arrive in pieces.
+        // An arrow may come in pieces.
         if matches!(pending[..], [0x1b] | [0x1b, b'[' | b'O']) && is_ready()? {
             continue;
         }
@@ -336,7 +336,7 @@ async fn next_keys(
     }
 }
 
-/// Waits for bytes and appends them. Returns `false` at the end of input.
+/// Waits for bytes, and adds them. `false`: there will be none any more.
 async fn bytes(to: &mut Vec<u8>, signals: &mut Signals) -> io::Result<Result<bool, Exit>> {
     loop {
         if is_ready()? {
@@ -356,7 +356,7 @@ async fn bytes(to: &mut Vec<u8>, signals: &mut Signals) -> io::Result<Result<boo
     }
 }
 
-/// Returns `true` if input is available within a moment.
+/// True if input is available within a moment.
 fn is_ready() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -371,8 +371,8 @@ fn is_ready() -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn rows() -> Vec<Row> {
-        let row = |id: &str, prompt: &str| Row {
+    fn rows() -> Vec<SessionRow> {
+        let row = |id: &str, prompt: &str| SessionRow {
             id: id.to_owned(),
             age: "5 min ago".to_owned(),
             state: "completed".to_owned(),
@@ -386,7 +386,7 @@ mod tests {
         ]
     }
 
-    fn press(list: &mut List<'_>, text: &[u8]) -> Option<Picked> {
+    fn press(list: &mut PickerList<'_>, text: &[u8]) -> Option<Picked> {
         let mut bytes = text.to_vec();
         keys(&mut bytes).into_iter().find_map(|key| list.press(key))
     }
@@ -407,7 +407,7 @@ mod tests {
             (b"\x1b[1;5C\x1bOB\r", Some(Picked::Row(1))),
         ];
         for (typed, picked) in table {
-            assert_eq!(press(&mut List::new(&rows, 80, 24), typed), picked, "{typed:?}");
+            assert_eq!(press(&mut PickerList::new(&rows, 80, 24), typed), picked, "{typed:?}");
         }
     }
 
@@ -416,14 +416,14 @@ mod tests {
         let mut bytes = vec![0xc3];
         assert_eq!(keys(&mut bytes), []);
         bytes.push(0xa9);
-        assert_eq!(keys(&mut bytes), [Key::Char('é')]);
+        assert_eq!(keys(&mut bytes), [PickerKey::Char('é')]);
     }
 
     #[test]
     fn shows_no_more_than_there_is_room_for() {
         let rows = rows();
         for (columns, lines) in [(80, 24), (20, 4), (1, 1), (500, 500)] {
-            let list = List::new(&rows, columns, lines);
+            let list = PickerList::new(&rows, columns, lines);
             let shown = list.render();
             assert!(shown.len() <= lines.max(4) + 1 && shown.len() >= 3, "{shown:?}");
             assert!(shown.iter().all(|line| line.chars().count() < columns.max(20)));
@@ -446,7 +446,7 @@ mod tests {
         #[test]
         fn no_bytes_break_it(typed in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             let rows = rows();
-            let mut list = List::new(&rows, 60, 10);
+            let mut list = PickerList::new(&rows, 60, 10);
             press(&mut list, &typed);
             proptest::prop_assert!(list.left.is_empty() || list.at < list.left.len());
             list.render();

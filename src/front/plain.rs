@@ -1,11 +1,11 @@
-//! Line mode: an interactive session without control of the screen.
+//! Line mode: a conversation without control of the screen.
 //!
-//! Answers go to standard output; questions, actions and notices go to standard error. During a
-//! task, typed lines are steering messages, unless a question is open.
+//! Answers go to standard output; permission requests, activity and notices to standard error.
+//! During a run, typed lines are steering messages, unless a permission request is open.
 
-mod beside;
-mod between;
+mod background_events;
 mod commands;
+mod idle_events;
 mod run;
 pub(super) mod terminal;
 
@@ -19,65 +19,67 @@ use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::output::{Output, Target};
-use crate::front::progress::Progress;
-use crate::front::question::Questions;
-use crate::talk::history::History;
-use crate::talk::jobs::Jobs;
-use crate::talk::joining::Joinable;
-use crate::talk::outcome::unwritten;
-use crate::talk::queue::Queue;
-use crate::talk::signals::Signals;
-use crate::talk::{Choice, Opened, Selected, Sessions, Sources, Task, is_default};
+use crate::front::output::{Output, OutputTarget};
+use crate::front::progress::ProgressPrinter;
+use crate::front::question::TerminalQuestions;
+use crate::frontend::history::History;
+use crate::frontend::jobs::Jobs;
+use crate::frontend::outcome::unwritten;
+use crate::frontend::queue::Queue;
+use crate::frontend::remote_session::AttachSocket;
+use crate::frontend::signals::Signals;
+use crate::frontend::{
+    OpenedSession, Selectable, SelectionSources, SessionSelection, Sessions, Task, is_default,
+};
 
-use terminal::{Input, Terminal};
+use terminal::{LineTerminal, TerminalInput};
 
-/// Prompt of the line editor.
+/// Prompt string.
 const PROMPT: &str = "> ";
 
-/// Interval in which a second Ctrl+C exits.
+/// A second Ctrl+C within this leaves.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Time limit for the end of a session.
 const PATIENT_END: Duration = Duration::from_secs(30);
 
-/// Time limit for the end of a session after a second Ctrl+C.
+/// Time limit after a second Ctrl+C.
 const HURRIED_END: Duration = Duration::from_millis(500);
 
 /// Options of line mode.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
-    /// `true` if a user is at the terminal: lines are edited, and questions are asked.
+    /// A person is at the terminal: lines are edited, and questions are asked.
     pub interactive: bool,
-    /// `true` to use colours on standard error.
+    /// True if colours may be used on standard error.
     pub color: bool,
-    /// `true` if sessions are not stored.
+    /// True if sessions are not stored.
     pub forgotten: bool,
-    /// `true` if `--yes` answers permission requests.
+    /// True with `--yes`.
     pub yes: bool,
-    /// `true` for a dry run: tools only report what they would do.
+    /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// `true` if the terminal may support a clipboard.
+    /// True if the terminal may support clipboard access.
     pub clipboard: bool,
-    /// File of the input history, if any.
+    /// File for typed lines, if they are kept.
     pub history: Option<PathBuf>,
-    /// First task, before any input.
+    /// Task to start with.
     pub first: Option<Task>,
 }
 
-/// Runs line mode until the user exits.
+/// Talks until the user leaves.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
-    let choice = Choice::default();
+    let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
     let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
     let history = History::open(options.history.filter(|_| options.interactive));
-    let terminal = Terminal::open(options.interactive, history)
-        .map_err(|error| internal(format!("cannot start the thread that reads standard input: {error}")))?;
+    let terminal = LineTerminal::open(options.interactive, history)
+        .map_err(|error| internal(format!("no thread to read with: {error}")))?;
     let current = Current::start(opened).await.map_err(internal)?;
-    let stderr = Output::new(Target::Stderr);
+    let stderr = Output::new(OutputTarget::Stderr);
     let live = stderr.is_terminal();
-    let mut plain = Plain {
+    let mut plain = LineMode {
         sessions,
         choice,
         current,
@@ -86,11 +88,11 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
         forgotten: options.forgotten,
         yes: options.yes,
         rule_shown: false,
-        progress: Progress::new(live, options.color).of_dry_run(options.dry_run),
-        questions: Questions::default(),
+        progress: ProgressPrinter::new(live, options.color).of_dry_run(options.dry_run),
+        questions: TerminalQuestions::default(),
         at_work: BTreeSet::new(),
         signals: Signals::listen(),
-        stdout: Output::new(Target::Stdout),
+        stdout: Output::new(OutputTarget::Stdout),
         stderr,
         waiting: VecDeque::new(),
         interrupted: None,
@@ -109,56 +111,56 @@ pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, 
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
-struct Plain<'a> {
+struct LineMode<'a> {
     sessions: &'a mut dyn Sessions,
-    choice: Choice,
+    choice: SessionSelection,
     current: Current,
-    terminal: Terminal,
+    terminal: LineTerminal,
     interactive: bool,
-    /// Sessions are not stored.
+    /// Sessions are not kept.
     forgotten: bool,
     yes: bool,
-    /// The rule that would have allowed a denied call was shown during this task.
+    /// True if a rule that would have allowed a denied call was shown during this task.
     rule_shown: bool,
-    progress: Progress,
-    questions: Questions,
-    /// Running subagents.
+    progress: ProgressPrinter,
+    questions: TerminalQuestions,
+    /// Agents that work for others, and have not ended.
     at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
-    /// Lines that could not be handled yet.
+    /// Lines that came when they could not be followed yet.
     waiting: VecDeque<String>,
     /// Time of the last Ctrl+C.
     interrupted: Option<Instant>,
-    /// Exit code, once the user exits.
+    /// Exit code, once exiting.
     leaving: Option<Exit>,
-    /// Exit code of the last task.
+    /// Result of the last task.
     last: Exit,
     totals: Totals,
-    /// The terminal may support a clipboard.
+    /// The terminal may have a clipboard.
     clipboard: bool,
-    /// Last answer, for `/copy`.
+    /// The last answer, to be copied.
     last_reply: String,
 }
 
-/// Current session.
+/// The current session.
 struct Current {
     session: SessionHandle,
-    joinable: Joinable,
+    attach_socket: AttachSocket,
     events: Subscription,
-    sources: Sources,
+    sources: SelectionSources,
     provider: String,
     model: String,
     agent: String,
     tier: String,
-    /// Number of questions that no user could be asked.
+    /// Number of permission requests so far that no person could answer.
     unanswered: u32,
-    /// Number of those that `--yes` would not have answered.
+    /// Of these, what `--yes` would not have covered.
     not_by_yes: u32,
-    /// Background jobs.
+    /// Commands in the background.
     jobs: Jobs,
-    /// Queued messages.
+    /// Messages that wait.
     queue: Queue,
 }
 
@@ -170,18 +172,18 @@ struct Totals {
 }
 
 impl Current {
-    async fn start(opened: Opened) -> Result<Current, String> {
-        let Opened { ports, settings, sources, invitation } = opened;
+    async fn start(opened: OpenedSession) -> Result<Current, String> {
+        let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
-        let joinable = invitation.open(&session);
+        let attach_socket = session_server.start(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
         Ok(Current {
             session,
-            joinable,
+            attach_socket,
             events,
             sources,
             provider,
@@ -202,19 +204,19 @@ impl Current {
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
-        self.joinable.close().await;
+        self.attach_socket.close().await;
     }
 
-    fn of(&self, what: Selected) -> (&str, &str) {
+    fn of(&self, what: Selectable) -> (&str, &str) {
         match what {
-            Selected::Model => (&self.model, &self.sources.model),
-            Selected::Provider => (&self.provider, &self.sources.provider),
-            Selected::Agent => (&self.agent, &self.sources.agent),
+            Selectable::Model => (&self.model, &self.sources.model),
+            Selectable::Provider => (&self.provider, &self.sources.provider),
+            Selectable::Agent => (&self.agent, &self.sources.agent),
         }
     }
 }
 
-impl Plain<'_> {
+impl LineMode<'_> {
     async fn introduce(&mut self, forgotten: bool, dry_run: bool) {
         let kept = if forgotten { " (not stored, cannot be resumed)" } else { "" };
         let mut text = format!("session {}{kept}\n", self.current.session.id());
@@ -222,7 +224,7 @@ impl Plain<'_> {
         text.push_str(match self.current.tier.as_str() {
             "full" => "sandbox   full\n",
             "reduced" => "sandbox   reduced: secret files can be read by commands\n",
-            _ => "sandbox   none: commands run with your full rights\n",
+            _ => "sandbox   none: commands run with all of your rights\n",
         });
         if dry_run {
             text.push_str("dry run   nothing is written or run\n");
@@ -234,11 +236,11 @@ impl Plain<'_> {
     }
 
     fn selection(&self) -> String {
-        let line = |what: Selected| {
+        let line = |what: Selectable| {
             let (name, source) = self.current.of(what);
             format!("{:<9} {} ({})\n", what.word(), printable(name), printable(source))
         };
-        [Selected::Provider, Selected::Model, Selected::Agent].map(line).concat()
+        [Selectable::Provider, Selectable::Model, Selectable::Agent].map(line).concat()
     }
 
     /// Prints text on a line of its own.
@@ -264,7 +266,7 @@ impl Plain<'_> {
         }
     }
 
-    /// Reads the next line while no task runs.
+    /// A line that was typed while nothing runs.
     async fn next_line(&mut self) -> Option<String> {
         self.stdout.settle().await;
         self.stderr.settle().await;
@@ -272,7 +274,7 @@ impl Plain<'_> {
             return self.line_beside().await;
         }
         self.terminal.edit(PROMPT);
-        // Events from now on that are not shown with the next task.
+        // Events from now on, besides those shown with the next task.
         let mut watched = self.current.session.subscribe_after(u64::MAX);
         let mut given = false;
         let input = loop {
@@ -283,43 +285,43 @@ impl Plain<'_> {
                     return None;
                 }
                 input = self.terminal.next() => break input,
-                id = Plain::given_elsewhere(&mut watched), if self.interactive && !given => {
+                id = LineMode::given_elsewhere(&mut watched), if self.interactive && !given => {
                     given = true;
                     self.at_work.insert(id);
-                    self.say("\n(another front end started a task: press Enter to show it)\n").await;
+                    self.say("\n(another front end has given a task: Enter shows it)\n").await;
                 }
             }
         };
         match input {
-            Input::Line(line) => {
+            TerminalInput::Line(line) => {
                 self.interrupted = None;
                 Some(line)
             }
-            Input::Interrupted => {
+            TerminalInput::Interrupted => {
                 self.interrupt_idle().await;
                 None
             }
-            Input::End => {
+            TerminalInput::End => {
                 self.leaving = Some(match self.interactive {
-                    // The end of input may be seen before the hangup signal.
+                    // The end of the terminal can be noticed before its signal.
                     true if terminal::is_gone() => Exit::HangUp,
                     true => Exit::Done,
                     false => self.last,
                 });
                 None
             }
-            Input::Quiet | Input::Stopped => None,
+            TerminalInput::Quiet | TerminalInput::Stopped => None,
         }
     }
 
-    /// Handles Ctrl+C while nothing runs.
+    /// Ctrl+C while nothing runs that it could stop.
     async fn interrupt_idle(&mut self) {
         let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
         if again {
             self.leaving = Some(Exit::Interrupt);
         } else {
             self.interrupted = Some(Instant::now());
-            self.say("(press Ctrl+C again, Ctrl+D or /exit to exit)\n").await;
+            self.say("(Ctrl+C again, Ctrl+D or /exit leaves)\n").await;
         }
     }
 
@@ -340,7 +342,7 @@ impl Plain<'_> {
         )
     }
 
-    async fn show_names(&mut self, what: Selected) {
+    async fn show_names(&mut self, what: Selectable) {
         let (name, source) = self.current.of(what);
         let mut text = format!("{} {} ({})\n", what.word(), printable(name), printable(source));
         let names = self.sessions.names(what);
@@ -352,9 +354,9 @@ impl Plain<'_> {
         self.say(&text).await;
     }
 
-    async fn select(&mut self, what: Selected, name: String) {
+    async fn select(&mut self, what: Selectable, name: String) {
         if name.contains(char::is_whitespace) {
-            let what = format!("names cannot contain white space: \"{}\"", printable(&name));
+            let what = format!("a name has no white space: \"{}\"", printable(&name));
             let failure = Failure::new("CFG003", Exit::Configuration, what);
             self.complain(&[failure]).await;
             return;
@@ -384,9 +386,9 @@ impl Plain<'_> {
         }
     }
 
-    /// Switches to another session with the same or a new conversation. If it cannot be opened, the
-    /// current session continues.
-    async fn reopen(&mut self, choice: Choice, goes_on: bool) -> bool {
+    /// Switches to another session: the same conversation, or a new one. On failure the current one
+    /// continues.
+    async fn reopen(&mut self, choice: SessionSelection, goes_on: bool) -> bool {
         let mut opened = match self.sessions.open(&choice, goes_on) {
             Ok(opened) => opened,
             Err(failures) => {
@@ -396,17 +398,17 @@ impl Plain<'_> {
         };
         if goes_on {
             opened.settings.history = self.current.session.history().await;
-            // The budget covers the whole conversation.
+            // A budget is one for the whole conversation.
             opened.settings.accounts = self.current.session.accounts().await.unwrap_or_default();
         }
-        // The current session ends first: both may write to the same journal.
+        // First the end: both may write to the same journal.
         let reason = if goes_on { "switched" } else { "completed" };
         self.current.end(reason, Exit::Done, PATIENT_END).await;
         self.enter(opened, choice).await
     }
 
-    /// Switches to `opened`, after the previous session has ended.
-    async fn enter(&mut self, opened: Opened, choice: Choice) -> bool {
+    /// Switches to `opened` after the end of the current session.
+    async fn enter(&mut self, opened: OpenedSession, choice: SessionSelection) -> bool {
         match Current::start(opened).await {
             Ok(current) => {
                 self.current = current;
@@ -421,7 +423,7 @@ impl Plain<'_> {
         }
     }
 
-    /// Last line for the user.
+    /// The last line that a person sees.
     fn farewell(&self) -> String {
         if self.forgotten {
             return String::new();
@@ -440,7 +442,7 @@ impl Plain<'_> {
         self.stderr.write(line.into()).await;
         let farewell = self.farewell();
         self.stderr.write(farewell.into_bytes()).await;
-        let Plain { mut current, mut signals, stdout, mut stderr, .. } = self;
+        let LineMode { mut current, mut signals, stdout, mut stderr, .. } = self;
         tokio::select! {
             () = current.end(reason, exit, limit) => (),
             _ = signals.next() => (),
@@ -449,7 +451,7 @@ impl Plain<'_> {
         if let Err(cause) = &written {
             stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
         }
-        // Errors of standard error cannot be reported.
+        // Standard error is not writable, so nothing can be reported.
         stderr.finish().await.ok();
         if written.is_err() && exit == Exit::Done { Exit::Failed } else { exit }
     }

@@ -1,61 +1,61 @@
-//! Progress on standard error during a run: short lines. On a capable terminal, a countdown is
-//! redrawn in place and an interrupted reply is erased.
+//! Progress of a run on standard error, in short lines. On a capable terminal only a countdown is
+//! redrawn, and a reply that was cut off is erased.
 
 mod lines;
 mod live;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::delegation::Outcome;
+use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Announcement, Event};
 use posse_actors::ledger::dollars;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};
-use crate::talk::context;
-use crate::talk::notices::{of_hook, switch, unknown};
-use crate::talk::outcome::clock_time;
-use crate::talk::workers::labelled;
+use crate::frontend::context;
+use crate::frontend::notices::{failover_notice, hook_notice, unknown};
+use crate::frontend::outcome::clock_time;
+use crate::frontend::subagents::label_with_id;
 
 use lines::{
     DIFF_LINES_MAX, OUTPUT_LINES_MAX, OWN_LINES_MAX, clipped, first_line, last_lines, of_job,
     of_worktree, rough, seconds,
 };
-use live::{Live, Screen, fitting};
+use live::{LiveText, ScreenSize, fitting};
 
 /// Turns events into text for standard error.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "three are settings, two are what was shown")]
-pub(crate) struct Progress {
-    /// `true` to show deltas as they arrive.
+pub(crate) struct ProgressPrinter {
+    /// True if deltas are shown as they arrive.
     live: bool,
-    /// `true` to use colours.
+    /// True if colours may be used.
     color: bool,
-    /// `true` for a dry run: tools only report what they would do.
+    /// True if tools only describe their effects.
     dry_run: bool,
-    /// Text of the streamed reply was shown without a newline.
+    /// Text of the reply that is being streamed was shown, without its newline.
     mid_line: bool,
-    /// The current line is replaced by the next one.
+    /// A line is there that the next one replaces.
     drawn: bool,
-    /// The current line is a question, without a newline.
+    /// True if a permission request without a newline is the last text.
     asks: bool,
-    /// Shown part of the streamed reply.
-    reply: Option<Live>,
-    screen: Screen,
-    /// Name of this front end in records, if it is attached to another process.
+    /// The reply that is being streamed, as far as it was shown.
+    reply: Option<LiveText>,
+    screen: ScreenSize,
+    /// Name of this front end in records, if it is attached.
     name: Option<String>,
-    /// Open questions and their calls.
+    /// Questions that are open, and their calls.
     asked: Vec<(QuestionId, CallId)>,
-    /// Calls whose effect the user saw and allowed.
+    /// Calls that the person allowed after seeing their effect.
     seen: Vec<CallId>,
-    /// Last call of the user.
+    /// The call that the user made last.
     own_call: Option<CallId>,
-    /// The whole text of the last reply was shown live.
+    /// True if the whole text of the last reply was streamed.
     pub(crate) shown_live: bool,
 }
 
-impl Progress {
-    pub(crate) fn new(live: bool, color: bool) -> Progress {
-        Progress {
+impl ProgressPrinter {
+    pub(crate) fn new(live: bool, color: bool) -> ProgressPrinter {
+        ProgressPrinter {
             live,
             color,
             dry_run: false,
@@ -72,18 +72,18 @@ impl Progress {
         }
     }
 
-    /// Sets the name of an attached front end.
-    pub(crate) fn named(self, name: &str) -> Progress {
-        Progress { name: Some(name.to_owned()), ..self }
+    /// Printer of an attached front end with that name.
+    pub(crate) fn named(self, name: &str) -> ProgressPrinter {
+        ProgressPrinter { name: Some(name.to_owned()), ..self }
     }
 
-    /// Sets whether this is a dry run.
-    pub(crate) fn of_dry_run(self, dry_run: bool) -> Progress {
-        Progress { dry_run, ..self }
+    /// Printer of a run in which tools only describe their effects.
+    pub(crate) fn of_dry_run(self, dry_run: bool) -> ProgressPrinter {
+        ProgressPrinter { dry_run, ..self }
     }
 
-    /// Text of an announcement. Events of subagents are prefixed with their path, and their replies
-    /// are not shown live.
+    /// Text for an announcement. Activity of subagents is prefixed with their path, and their
+    /// replies are not streamed.
     pub(crate) fn follow(&mut self, announcement: &Announcement) -> String {
         let event = announcement.event();
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
@@ -101,7 +101,7 @@ impl Progress {
         if text.is_empty() {
             return text;
         }
-        let who = labelled(&origin.agent_path, &origin.invocation_id);
+        let who = label_with_id(&origin.agent_path, &origin.invocation_id);
         let path = self.dim(&format!("[{}] ", printable(&who)));
         let mut shown = self.finish_line().to_owned();
         for line in text.lines() {
@@ -110,7 +110,7 @@ impl Progress {
         shown
     }
 
-    /// Text of `event`.
+    /// The text that `event` adds.
     pub(crate) fn show(&mut self, event: &Event) -> String {
         match event {
             Event::TextDelta { text } => self.delta(text),
@@ -142,19 +142,19 @@ impl Progress {
             return String::new();
         }
         let start = match self.reply {
-            // A reply begins on a new line.
+            // A reply starts on a new line.
             None => self.start_line(),
             Some(_) => self.wiped(),
         };
         let shown = format!("{start}{}", printable_lines(text));
         let screen = self.screen;
-        self.reply.get_or_insert_with(|| Live::new(screen())).add(&shown);
+        self.reply.get_or_insert_with(|| LiveText::new(screen())).add(&shown);
         self.mid_line = !text.ends_with('\n');
         self.shown_live = true;
         shown
     }
 
-    /// Draws a line that the next one replaces.
+    /// A line that the next one replaces.
     fn draw(&mut self, line: &str) -> String {
         let start = self.start_line();
         self.drawn = true;
@@ -165,7 +165,7 @@ impl Progress {
         text
     }
 
-    /// Prints permanent lines.
+    /// Lines that stay.
     fn print(&mut self, event: &Event) -> String {
         let line = self.line(event);
         if line.is_empty() {
@@ -174,30 +174,32 @@ impl Progress {
         format!("{}{line}\n", self.finish_line())
     }
 
-    /// Handles the retry of an interrupted reply: the shown part is erased, or marked as invalid.
+    /// Removes the text of a reply that was cut off and is requested again, or marks it as void.
     fn take_back(&mut self) -> String {
-        let Some(reply) = self.reply.take().filter(Live::broke_off) else { return String::new() };
+        let Some(reply) = self.reply.take().filter(LiveText::broke_off) else {
+            return String::new();
+        };
         let start = self.start_line();
         self.shown_live = false;
         reply.erased((self.screen)()).unwrap_or_else(|| {
-            let text = "! ignore the partial reply above";
+            let text = "! what stands above of the reply does not count";
             format!("{start}{}\n", self.paint("33", text))
         })
     }
 
-    /// Temporary status line, redrawn later.
+    /// Transient line, which is redrawn later.
     fn passing(&self, event: &Event) -> Option<String> {
         if !(self.live && self.color) {
             return None;
         }
         match event {
             Event::ProviderWaiting { provider, wait_ms, patience_left_ms, .. } => Some(format!(
-                "… {provider}: next attempt in {} (patience after that: {})",
+                "… {provider}: next try in {} (patience after that: {})",
                 rough(*wait_ms),
                 rough(*patience_left_ms)
             )),
             Event::ProviderSilent { provider, silent_ms } => {
-                Some(format!("… {provider}: no data for {}", rough(*silent_ms)))
+                Some(format!("… {provider}: nothing heard for {}", rough(*silent_ms)))
             }
             _ => None,
         }
@@ -211,24 +213,25 @@ impl Progress {
         }
     }
 
-    /// Registers a question that is answered on its own line: no other text may be on it.
+    /// A permission request was written that is answered on the same line: no other text may
+    /// follow.
     pub(crate) fn asked(&mut self, text: &str) {
         self.asks = !text.ends_with('\n');
     }
 
-    /// Registers the newline after an answer. Returns `true` if a question was shown.
+    /// The request was answered, which ended the line. Returns true if there was one.
     pub(crate) fn line_ended(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 
-    /// Returns `true` if a question is on the current line.
+    /// True if a permission request is the last text.
     pub(crate) fn asks(&self) -> bool {
         self.asks
     }
 
-    /// Text that must be written before other text can start on a new line.
+    /// Text that must precede other output so that it starts on a new line.
     pub(crate) fn finish_line(&mut self) -> &'static str {
-        // Later output of others is unknown, so nothing above it can be erased.
+        // What others write is not known here, so nothing above it can be taken back.
         if let Some(reply) = &mut self.reply {
             reply.settle();
         }
@@ -240,7 +243,7 @@ impl Progress {
         if std::mem::take(&mut self.mid_line) && wiped.is_empty() { "\n" } else { wiped }
     }
 
-    /// Dims text of minor interest.
+    /// Text that is of less interest.
     pub(crate) fn dim(&self, text: &str) -> String {
         self.paint("2", text)
     }
@@ -281,12 +284,12 @@ impl Progress {
             | Event::PermissionDenied { .. } => self.question(event),
             Event::ToolFailed { content, name, class, .. } => {
                 let whole = text_of(content);
-                // The reason of a denial may take several lines.
+                // A refusal's reason is worth its rows.
                 let line = match whole.lines().next() {
                     Some(line) if class == "denied" => printable(line),
                     _ => first_line(content),
                 };
-                // The text for the model also begins with the class.
+                // The text for the model begins with the class as well.
                 let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
                 let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
                 self.paint("31", &text)
@@ -298,7 +301,7 @@ impl Progress {
             Event::InvocationRequested { .. } | Event::DelegationEnded { .. } => {
                 self.of_agents(event)
             }
-            // Questions left open by an earlier run are not asked again.
+            // Calls left open by an earlier run are not requested again.
             Event::InvocationStarted { .. } => {
                 self.asked.clear();
                 self.seen.clear();
@@ -308,7 +311,7 @@ impl Progress {
         }
     }
 
-    /// Start or end of a subagent.
+    /// An agent begins to work for another, or has ended.
     fn of_agents(&self, event: &Event) -> String {
         match event {
             Event::InvocationRequested {
@@ -320,7 +323,7 @@ impl Progress {
                 ..
             } => {
                 let beside = if *background { " in the background" } else { "" };
-                let who = labelled(target, child_invocation_id);
+                let who = label_with_id(target, child_invocation_id);
                 let line = format!("▸ {who} via {provider}{beside}: {task}");
                 self.paint("36", &printable(&line))
             }
@@ -336,10 +339,10 @@ impl Progress {
                 let cost = cost_nano_usd.filter(|cost| *cost > 0);
                 let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 let replies = if *turns == 1 { "reply" } else { "replies" };
-                let who = labelled(target, child_invocation_id);
+                let who = label_with_id(target, child_invocation_id);
                 let left = workplace.as_ref().map(of_worktree).unwrap_or_default();
                 let line = format!("◂ {who}: {outcome}, {turns} {replies}{cost}{left}");
-                let color = if *outcome == Outcome::Done { "36" } else { "33" };
+                let color = if *outcome == SubagentOutcome::Done { "36" } else { "33" };
                 self.paint(color, &printable(&line))
             }
             _ => String::new(),
@@ -369,7 +372,7 @@ impl Progress {
         }
     }
 
-    /// Another front end answered a question.
+    /// Another front end answered.
     fn by_another(&self, what: &str, by: Option<&String>) -> String {
         match by.filter(|by| Some(*by) != self.name.as_ref()) {
             Some(by) => self.paint("33", &format!("! {what} by {}", printable(by))),
@@ -383,8 +386,8 @@ impl Progress {
         self.seen.extend(call.filter(|_| allowed));
     }
 
-    /// Exit status and last lines of a command, or the diff of a change unless it was `seen` in the
-    /// question. Empty for read-only calls.
+    /// End and last lines of a command, or the diff of a change unless it was `seen` in the
+    /// permission request. Empty for read-only calls.
     fn completed(
         &self,
         content: &[ContentPart],
@@ -411,7 +414,7 @@ impl Progress {
         }
     }
 
-    /// Beginning of a unified diff.
+    /// The beginning of a unified diff.
     fn excerpt(&self, diff: &str) -> String {
         let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
         let all: Vec<&str> = diff.lines().skip_while(is_header).collect();
@@ -436,28 +439,28 @@ impl Progress {
             Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
                 let wait = seconds(*wait_ms);
                 let cause = printable(cause);
-                format!("! {provider}: attempt {attempt} failed ({cause}); retrying in {wait}")
+                format!("! {provider}: attempt {attempt} failed ({cause}); again in {wait}")
             }
             Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
                 let rule = rule.as_deref().map(|rule| format!("\n  rule: {}", printable(rule)));
                 format!("! denied: {}{}", printable(reason), rule.unwrap_or_default())
             }
             Event::ModelPartial { cause, .. } => {
-                format!("! the reply was interrupted ({}); the received part is kept", printable(cause))
+                format!("! the reply broke off ({}); what had arrived is kept", printable(cause))
             }
             Event::ActorCrashed { actor, cause } => {
                 format!("! {actor} crashed: {}", printable(cause))
             }
-            Event::ActorRestarted { actor, .. } => format!("! {actor} restarted"),
+            Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
             Event::ProviderSilent { provider, silent_ms } => {
-                format!("! {provider}: no data for {}", rough(*silent_ms))
+                format!("! {provider}: nothing heard for {}", rough(*silent_ms))
             }
-            Event::ProviderFailover { .. } => switch(event),
+            Event::ProviderFailover { .. } => failover_notice(event),
             Event::SessionParked { cause, next_try_ms, .. } => {
-                let next = next_try_ms.map(|at| format!("; next attempt at {}", clock_time(at)));
+                let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
-            // The requesting front end shows its own message.
+            // The front end that requested it was answered.
             Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
                 return String::new();
             }
@@ -469,7 +472,7 @@ impl Progress {
             }
             Event::Warning { message } => format!("! {}", printable(message)),
             Event::JobStarted { .. } | Event::JobEnded { .. } => of_job(event),
-            Event::HookFired { .. } | Event::HookFailed { .. } => match of_hook(event) {
+            Event::HookFired { .. } | Event::HookFailed { .. } => match hook_notice(event) {
                 Some(text) => text,
                 None => return String::new(),
             },

@@ -14,57 +14,57 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use crate::failure::{Exit, Failure, printable};
 use crate::images::{self, ImageLimits};
 
-/// Maximum size of standard input as prompt or context, in bytes.
+/// Bytes of standard input that may be a prompt or its context.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
 
-/// Time limit for piped input in addition to a prompt argument, in milliseconds.
+/// Wait for piped input if there is a prompt already, in milliseconds.
 const FIRST_BYTE_MS: u16 = 1000;
 
-/// Prompt source selected on the command line.
+/// Prompt given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum PromptSource {
     /// This text; piped input is context.
     Text(String),
     /// Standard input.
     Stdin,
-    /// No selection: standard input, unless it is a terminal.
+    /// None: standard input if it is not a terminal.
     Nothing,
 }
 
-/// Images of a prompt.
+/// Images that go with a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Images<'a> {
-    /// Image arguments: paths or addresses.
+    /// Names as given: paths or addresses.
     pub named: &'a [String],
-    /// Base folder of relative paths.
+    /// Base of relative paths.
     pub cwd: &'a Path,
-    /// Size limits.
+    /// Limits of an image.
     pub limits: ImageLimits,
-    /// Detail level for models.
+    /// Requested resolution.
     pub detail: &'a str,
 }
 
-/// Assembles the prompt.
-pub fn read(wanted: Wanted, images: &Images<'_>) -> Result<Prompt, Failure> {
+/// Puts the prompt together.
+pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
-        Wanted::Text(text) => match context()? {
+        PromptSource::Text(text) => match context()? {
             Some(context) => format!("{text}\n\n<stdin>\n{context}\n</stdin>"),
             None => text,
         },
-        Wanted::Nothing if io::stdin().is_terminal() => {
-            return Err(Failure::new("CLI002", Exit::Usage, "missing prompt")
-                .fix("pass a task: posse run \"fix the failing test\""));
+        PromptSource::Nothing if io::stdin().is_terminal() => {
+            return Err(Failure::new("CLI002", Exit::Usage, "there is no prompt")
+                .fix("say what to do: posse run \"fix the failing test\""));
         }
-        Wanted::Stdin | Wanted::Nothing => stdin_text()?,
+        PromptSource::Stdin | PromptSource::Nothing => stdin_text()?,
     };
     of_text(text, images)
 }
 
-/// Assembles the prompt from a text alone.
+/// Puts the prompt together from a text alone.
 pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new("CLI002", Exit::Usage, "the prompt is empty")
-            .fix("pass a task: posse run \"fix the failing test\""));
+            .fix("say what to do: posse run \"fix the failing test\""));
     }
     let mut content = vec![ContentPart::text(text)];
     let mut attached = String::new();
@@ -78,7 +78,7 @@ pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     Ok(Prompt { content })
 }
 
-/// Piped input in addition to a prompt, if it arrives within a second.
+/// Piped input in addition to a prompt, if any arrives within a second.
 fn context() -> Result<Option<String>, Failure> {
     let stdin = io::stdin();
     let Ok(stat) = fstat(&stdin) else { return Ok(None) };
@@ -115,7 +115,7 @@ fn stdin_text() -> Result<String, Failure> {
 }
 
 impl Images<'_> {
-    /// The image, and its description.
+    /// The image, and its description for display.
     pub fn read(&self, image: &str) -> Result<(ContentPart, String), Failure> {
         let detail = Some(self.detail.to_owned());
         if image.starts_with("https://") || image.starts_with("http://") {
@@ -128,8 +128,7 @@ impl Images<'_> {
         Ok((ContentPart::ImageUrl { url: loaded.data_url(), detail }, about))
     }
 
-    /// Path of the image: as typed, or decoded from the text that a terminal inserts for a dropped
-    /// file.
+    /// Path of an image: the name as given, or as a terminal escapes a dropped file.
     fn find(&self, image: &str) -> PathBuf {
         let as_it_is = self.cwd.join(image);
         if as_it_is.symlink_metadata().is_ok() {
@@ -140,7 +139,7 @@ impl Images<'_> {
     }
 }
 
-/// Decodes a dropped path with quotes, backslashes or percent signs.
+/// The path that a terminal means by a text with quotes, backslashes or percent signs.
 fn dropped(text: &str) -> Option<PathBuf> {
     let text = text.trim();
     for quote in ['\'', '"'] {

@@ -1,6 +1,6 @@
-//! Questions to the user at the terminal, one at a time, in order.
+//! Permission requests at the terminal, one at a time, in order.
 //!
-//! The complete subject of a question is shown before a yes is accepted; long texts are paged.
+//! The whole request is shown before a yes is accepted; a long one is shown page by page.
 
 pub(crate) mod keyboard;
 mod pages;
@@ -10,31 +10,31 @@ use std::collections::VecDeque;
 
 use posse_actors::conversation::QuestionId;
 use posse_actors::event::{Announcement, Event, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 
 use crate::failure::printable;
-use crate::talk::workers::labelled;
+use crate::frontend::subagents::label_with_id;
 
 pub(crate) use keyboard::can_ask;
 
-use keyboard::{Heard, Keyboard};
-use pages::{Page, pages};
+use keyboard::{Keyboard, KeyboardEvent};
+use pages::{QuestionPage, pages};
 
-/// Open question.
+/// A question as it was asked.
 #[derive(Debug, Clone)]
-struct Open {
+struct AskedQuestion {
     id: QuestionId,
-    /// Pages not shown yet, the next one first.
-    left: VecDeque<Page>,
-    /// Number of lines after the last shown page.
+    /// Remaining pages, the next one first.
+    left: VecDeque<QuestionPage>,
+    /// Lines that follow the page that was shown last.
     lines_left: usize,
     scopes: Vec<Scope>,
-    /// `true` for a question of a subagent.
+    /// An agent asks that works for others.
     below: bool,
 }
 
-impl Open {
-    /// Next page. The possible answers follow after a quiet period.
+impl AskedQuestion {
+    /// The next page. What may be answered follows when the keyboard is silent.
     fn turn(&mut self) -> String {
         let Some(page) = self.left.pop_front() else { return String::new() };
         self.lines_left = self.left.iter().map(|page| page.lines).sum();
@@ -54,27 +54,30 @@ impl Open {
     }
 }
 
-/// Questions of one terminal.
+/// The questions of one terminal.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
-    open: VecDeque<Open>,
+pub(crate) struct TerminalQuestions {
+    open: VecDeque<AskedQuestion>,
     shown: bool,
-    /// Number of decided questions since none was open.
+    /// Number of decided requests since none was open.
     decided: usize,
-    /// Input is no answer before the quiet period is over.
+    /// True until the keyboard has been silent: no input counts as an answer.
     deaf: bool,
-    /// Global scope was chosen, and needs confirmation.
+    /// Global was chosen, and has to be chosen again.
     confirming: bool,
     keyboard: Option<Keyboard>,
 }
 
-impl Questions {
-    /// Questions for a terminal whose standard input may be a pipe.
-    pub(crate) fn at_terminal() -> Questions {
-        Questions { keyboard: Some(Keyboard::at_terminal()), ..Questions::default() }
+impl TerminalQuestions {
+    /// Requests for a person whose standard input may be a pipe.
+    pub(crate) fn at_terminal() -> TerminalQuestions {
+        TerminalQuestions {
+            keyboard: Some(Keyboard::at_terminal()),
+            ..TerminalQuestions::default()
+        }
     }
 
-    /// Like [`follow`](Questions::follow); also names the subagent that asks.
+    /// As [`follow`](TerminalQuestions::follow); names the subagent that asks.
     pub(crate) fn follow_announced(&mut self, announcement: &Announcement) -> Option<String> {
         let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
         let mut event = Cow::Borrowed(announcement.event());
@@ -82,7 +85,7 @@ impl Questions {
             && matches!(*event, Event::PermissionRequested { .. })
             && let Event::PermissionRequested { summary, .. } = event.to_mut()
         {
-            let who = labelled(&origin.agent_path.replace('/', " -> "), &origin.invocation_id);
+            let who = label_with_id(&origin.agent_path.replace('/', " -> "), &origin.invocation_id);
             *summary = format!("{who}: {summary}");
         }
         let shown = self.follow(&event);
@@ -95,12 +98,12 @@ impl Questions {
         shown
     }
 
-    /// Handles an event. Returns the text to show if the current question has changed.
+    /// Follows an event. Returns what to show, if the question in front changed.
     pub(crate) fn follow(&mut self, event: &Event) -> Option<String> {
         let known = match event {
             Event::PermissionRequested { request_id, summary, detail, reason, scopes, .. } => {
                 if self.open.iter().all(|open| open.id != *request_id) {
-                    self.open.push_back(Open {
+                    self.open.push_back(AskedQuestion {
                         id: request_id.clone(),
                         left: render(summary, detail, reason),
                         lines_left: 0,
@@ -132,7 +135,7 @@ impl Questions {
         self.shown = true;
         let text = self.turn()?;
         let (nth, all) = (self.decided + 1, self.decided + self.open.len());
-        // Shows the number of questions.
+        // With several requests their number is shown.
         Some(if all > 1 {
             text.replacen("\n? ", &format!("\n? ({nth} of {all}) "), 1)
         } else {
@@ -140,12 +143,12 @@ impl Questions {
         })
     }
 
-    /// Counts decided questions.
+    /// Counts decided requests.
     fn count(&mut self, decided: usize) {
         self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
     }
 
-    /// Next page of the current question. Input before it was shown is no answer to it.
+    /// Next page of the current request. Earlier input does not answer it.
     fn turn(&mut self) -> Option<String> {
         let text = self.open.front_mut()?.turn();
         (self.deaf, self.confirming) = (true, false);
@@ -161,60 +164,60 @@ impl Questions {
         Some(open.keys())
     }
 
-    /// Returns `true` if a quiet period is needed, when another reader owns the keyboard.
+    /// True if silence of the keyboard is needed, where another reader owns it.
     pub(crate) fn wants_silence(&self) -> bool {
         self.deaf
     }
 
-    /// Ends the quiet period: input counts from now on. Returns the possible answers.
+    /// The keyboard was silent: input counts from now on. Returns the possible answers.
     pub(crate) fn quiet(&mut self) -> Option<String> {
         let open = self.open.front()?;
         std::mem::take(&mut self.deaf).then(|| open.keys())
     }
 
-    /// Next answer to the current question. Pending while none is open.
-    pub(crate) async fn answer(&mut self) -> Answered {
+    /// The next answer to the question in front. Pending while none is open.
+    pub(crate) async fn answer(&mut self) -> AnswerLine {
         let (Some(open), Some(keyboard)) = (self.open.front(), &mut self.keyboard) else {
             return std::future::pending().await;
         };
         let id = open.id.clone();
         match keyboard.next().await {
-            Some(Heard::Quiet) => Answered::Unclear(self.quiet().unwrap_or_default()),
-            Some(Heard::Line(line)) => {
-                self.decide(&line).unwrap_or(Answered::Unclear(String::new()))
+            Some(KeyboardEvent::Quiet) => AnswerLine::Unclear(self.quiet().unwrap_or_default()),
+            Some(KeyboardEvent::Line(line)) => {
+                self.decide(&line).unwrap_or(AnswerLine::Unclear(String::new()))
             }
             None => {
-                // The user is gone.
+                // The person is gone.
                 self.over();
-                Answered::Decided(id, Decision::Deny { reason: None })
+                AnswerLine::Decided(id, HumanDecision::Deny { reason: None })
             }
         }
     }
 
-    /// Interprets `line` as an answer to the current question. `None` if no question is open.
-    /// Before the end of the quiet period nothing is an answer, and text like an answer is dropped.
-    pub(crate) fn decide(&mut self, line: &str) -> Option<Answered> {
+    /// Decision by `line` on the current request. `None` if none is open. Before silence, lines
+    /// that look like an answer are ignored.
+    pub(crate) fn decide(&mut self, line: &str) -> Option<AnswerLine> {
         let open = self.open.front()?;
         if self.deaf || !self.shown {
             let looks = parse(line, &[Scope::Session, Scope::Project, Scope::Global]).is_some();
-            return looks.then(|| Answered::Unclear(String::new()));
+            return looks.then(|| AnswerLine::Unclear(String::new()));
         }
         let confirming = std::mem::take(&mut self.confirming);
         let decision = match parse(line, &open.scopes) {
-            Some(Decision::Deny { .. }) if confirming && line.trim().is_empty() => None,
-            Some(Decision::Allow(Scope::Global)) if open.is_seen() && !confirming => {
+            Some(HumanDecision::Deny { .. }) if confirming && line.trim().is_empty() => None,
+            Some(HumanDecision::Allow(Scope::Global)) if open.is_seen() && !confirming => {
                 self.confirming = true;
                 let text = "  everywhere, in every project? [a] again to allow: ";
-                return Some(Answered::Unclear(text.to_owned()));
+                return Some(AnswerLine::Unclear(text.to_owned()));
             }
             Some(decision) if open.is_seen() => Some(decision),
-            Some(Decision::Deny { .. }) if line.trim().is_empty() => {
-                return self.turn().map(Answered::Unclear);
+            Some(HumanDecision::Deny { .. }) if line.trim().is_empty() => {
+                return self.turn().map(AnswerLine::Unclear);
             }
-            Some(no @ Decision::Deny { .. }) => Some(no),
-            Some(Decision::Allow(_)) => {
+            Some(no @ HumanDecision::Deny { .. }) => Some(no),
+            Some(HumanDecision::Allow(_)) => {
                 let text = format!("  not all of it was shown yet\n{}", open.keys());
-                return Some(Answered::Unclear(text));
+                return Some(AnswerLine::Unclear(text));
             }
             None => None,
         };
@@ -222,20 +225,20 @@ impl Questions {
             Some(decision) => {
                 let id = open.id.clone();
                 self.over();
-                Answered::Decided(id, decision)
+                AnswerLine::Decided(id, decision)
             }
-            None => Answered::Unclear(format!("  {UNCLEAR}\n{}", open.keys())),
+            None => AnswerLine::Unclear(format!("  {UNCLEAR}\n{}", open.keys())),
         })
     }
 
-    /// Removes the current question.
+    /// The question in front is decided.
     fn over(&mut self) {
         let decided = usize::from(self.open.pop_front().is_some());
         self.count(decided);
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
-    /// Drops the questions of an ended run. Questions of running subagents stay open.
+    /// Forgets the questions of a run that is over. Those of agents that work on are still open.
     pub(crate) fn forget(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.below);
@@ -245,35 +248,35 @@ impl Questions {
         }
     }
 
-    /// Returns `true` if a question is open.
+    /// True if a request is open.
     pub(crate) fn any_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Text of the next question, if one is open.
+    /// The text of the question that comes next, if one is open.
     pub(crate) fn next_text(&mut self) -> Option<String> {
         self.show()
     }
 }
 
-/// Reply to a line that is no answer.
+/// Message for a line that is not an answer.
 const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 
-/// Meaning of a typed line.
+/// Meaning of an input line.
 #[derive(Debug)]
-pub(crate) enum Answered {
-    Decided(QuestionId, Decision),
-    /// Show this and keep waiting.
+pub(crate) enum AnswerLine {
+    Decided(QuestionId, HumanDecision),
+    /// Show this and wait on.
     Unclear(String),
 }
 
-/// Text of a question, as pages.
-fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<Page> {
+/// All pages of a request.
+fn render(summary: &str, detail: &str, reason: &str) -> VecDeque<QuestionPage> {
     let mut all = pages(detail);
     let head = format!("\n? {}\n  {}\n", printable(summary), printable(reason));
     match all.front_mut() {
         Some(first) => first.text.insert_str(0, &head),
-        None => all.push_back(Page { text: head, lines: 0 }),
+        None => all.push_back(QuestionPage { text: head, lines: 0 }),
     }
     all
 }
@@ -294,16 +297,16 @@ fn keys(scopes: &[Scope]) -> String {
     text
 }
 
-fn parse(line: &str, scopes: &[Scope]) -> Option<Decision> {
+fn parse(line: &str, scopes: &[Scope]) -> Option<HumanDecision> {
     let scope = match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Scope::Once,
         "s" | "session" => Scope::Session,
         "p" | "project" => Scope::Project,
         "a" | "all" | "g" | "global" => Scope::Global,
-        "" | "n" | "no" => return Some(Decision::Deny { reason: None }),
+        "" | "n" | "no" => return Some(HumanDecision::Deny { reason: None }),
         _ => return None,
     };
-    (scope == Scope::Once || scopes.contains(&scope)).then_some(Decision::Allow(scope))
+    (scope == Scope::Once || scopes.contains(&scope)).then_some(HumanDecision::Allow(scope))
 }
 
 #[cfg(test)]
@@ -327,15 +330,15 @@ mod tests {
         }
     }
 
-    fn shown(answered: Option<Answered>) -> String {
+    fn shown(answered: Option<AnswerLine>) -> String {
         match answered {
-            Some(Answered::Unclear(text)) => text,
+            Some(AnswerLine::Unclear(text)) => text,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Text of a new question after a quiet period.
-    fn asked(questions: &mut Questions, detail: &str, scopes: &[Scope]) -> String {
+    /// A new request, with its text after the silence.
+    fn asked(questions: &mut TerminalQuestions, detail: &str, scopes: &[Scope]) -> String {
         let text = questions.follow(&question(detail, scopes)).unwrap();
         text + &questions.quiet().unwrap()
     }
@@ -343,7 +346,7 @@ mod tests {
     #[test]
     fn shows_the_whole_command_and_cannot_be_spoofed_by_it() {
         let detail = "echo hi\n\u{1b}[2J? allow everything\n";
-        let text = asked(&mut Questions::default(), detail, &[Scope::Once, Scope::Session]);
+        let text = asked(&mut TerminalQuestions::default(), detail, &[Scope::Once, Scope::Session]);
         insta::assert_snapshot!(text, @r"
 
         ? bash echo hi
@@ -357,8 +360,8 @@ mod tests {
     #[test]
     fn takes_nothing_unclear_for_a_yes() {
         let once = [Scope::Once];
-        assert_eq!(parse("y", &once), Some(Decision::Allow(Scope::Once)));
-        assert_eq!(parse("", &once), Some(Decision::Deny { reason: None }));
+        assert_eq!(parse("y", &once), Some(HumanDecision::Allow(Scope::Once)));
+        assert_eq!(parse("", &once), Some(HumanDecision::Deny { reason: None }));
         assert_eq!(parse("s", &once), None);
         assert_eq!(parse("yy", &once), None);
     }
@@ -366,7 +369,7 @@ mod tests {
     #[test]
     fn takes_no_yes_before_the_end_was_shown() {
         let detail = format!("{}touch PWNED\n", "echo\n".repeat(205));
-        let mut questions = Questions::default();
+        let mut questions = TerminalQuestions::default();
         let text = asked(&mut questions, &detail, &[Scope::Once, Scope::Session]);
         assert!(text.ends_with("  │ echo\n  [Enter] more (6 lines left)  [N] no: "), "{text}");
         for early in ["y", "s", "yes", "Y"] {
@@ -384,25 +387,25 @@ mod tests {
         assert!(text.ends_with(end), "{text}");
         let answered = questions.decide("y");
         assert!(
-            matches!(answered, Some(Answered::Decided(_, Decision::Allow(Scope::Once)))),
+            matches!(answered, Some(AnswerLine::Decided(_, HumanDecision::Allow(Scope::Once)))),
             "{answered:?}"
         );
     }
 
     #[test]
     fn a_no_needs_no_reading_to_the_end() {
-        let mut questions = Questions::default();
+        let mut questions = TerminalQuestions::default();
         asked(&mut questions, &"echo\n".repeat(500), &[Scope::Once]);
         let answered = questions.decide("n");
         assert!(
-            matches!(answered, Some(Answered::Decided(_, Decision::Deny { .. }))),
+            matches!(answered, Some(AnswerLine::Decided(_, HumanDecision::Deny { .. }))),
             "{answered:?}"
         );
     }
 
     #[test]
     fn hears_nothing_before_it_was_silent() {
-        let mut questions = Questions::default();
+        let mut questions = TerminalQuestions::default();
         questions.follow(&question("echo", &[Scope::Once, Scope::Global])).unwrap();
         for early in ["y", "n", "", "a", "g"] {
             assert!(shown(questions.decide(early)).is_empty(), "{early:?}");
@@ -411,7 +414,7 @@ mod tests {
         assert!(questions.wants_silence());
         assert!(questions.quiet().is_some());
         assert!(questions.quiet().is_none(), "it is shown once what may be answered");
-        assert!(matches!(questions.decide("y"), Some(Answered::Decided(..))));
+        assert!(matches!(questions.decide("y"), Some(AnswerLine::Decided(..))));
     }
 
     #[test]
@@ -423,14 +426,14 @@ mod tests {
             }
             event
         };
-        let mut questions = Questions::default();
+        let mut questions = TerminalQuestions::default();
         assert!(questions.follow(&ask("a")).is_some());
         questions.quiet().unwrap();
         for later in ["b", "c", "b"] {
             assert_eq!(questions.follow(&ask(later)), None, "nothing is shown in its place");
         }
         let decided = |answered| match answered {
-            Some(Answered::Decided(id, _)) => id.as_str().to_owned(),
+            Some(AnswerLine::Decided(id, _)) => id.as_str().to_owned(),
             other => panic!("{other:?}"),
         };
         assert_eq!(decided(questions.decide("y")), "a");
@@ -444,7 +447,7 @@ mod tests {
     #[test]
     fn everywhere_is_said_twice() {
         let all = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
-        let mut questions = Questions::default();
+        let mut questions = TerminalQuestions::default();
         let text = asked(&mut questions, "echo", &all);
         let keys = "allow? [y] once  [s] for this session  [p] in this project  [a] everywhere  \
                     [N] no: ";
@@ -454,12 +457,12 @@ mod tests {
         assert!(shown(questions.decide("a")).contains("[a] again"));
         let answered = questions.decide("a");
         assert!(
-            matches!(answered, Some(Answered::Decided(_, Decision::Allow(Scope::Global)))),
+            matches!(answered, Some(AnswerLine::Decided(_, HumanDecision::Allow(Scope::Global)))),
             "{answered:?}"
         );
-        assert_eq!(parse("p", &all), Some(Decision::Allow(Scope::Project)));
+        assert_eq!(parse("p", &all), Some(HumanDecision::Allow(Scope::Project)));
         for key in ["a", "A", "g", "global"] {
-            assert_eq!(parse(key, &all), Some(Decision::Allow(Scope::Global)), "{key}");
+            assert_eq!(parse(key, &all), Some(HumanDecision::Allow(Scope::Global)), "{key}");
             assert_eq!(parse(key, &all[..3]), None, "{key} where it is not offered");
         }
     }

@@ -9,19 +9,19 @@ use posse_actors::ports::Now;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, nearest, printable};
-use crate::grants::book::{self, Book, Kept};
+use crate::grants::stored_grants::{self, Book, StoredGrant};
 use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
-use crate::sealed::Vault;
+use crate::signed_store::SignedStore;
 
-/// What the commands work on.
+/// State of the grant commands.
 #[derive(Debug)]
-pub struct Desk {
-    /// Where the file is.
-    pub vault: Vault,
+pub struct GrantCommands {
+    /// The store.
+    pub vault: SignedStore,
     /// The project of the working directory.
     pub project: Option<Identity>,
-    /// What counts.
+    /// Grant settings.
     pub settings: GrantSettings,
     /// The present, in milliseconds since 1970.
     pub now_ms: u64,
@@ -29,34 +29,34 @@ pub struct Desk {
     pub json: bool,
 }
 
-impl Desk {
+impl GrantCommands {
     fn book(&self) -> Result<Book, Failure> {
         let opened = self.vault.read(FILE).map_err(|distrust| distrust.failure())?;
         Book::read(opened.text.as_deref())
     }
 
-    /// What time it is; an error if the clock was set back.
+    /// Current time; an error if the clock was set back.
     fn time(&self, book: &Book) -> Result<u64, String> {
         let now = Now { wall_ms: self.now_ms, uptime: Duration::ZERO };
-        book::time(book, now, now)
+        stored_grants::time(book, now, now)
     }
 
     fn ttl_ms(&self) -> u64 {
         u64::try_from(self.settings.ttl.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Shows what is kept for this project and for all; with `all`, of every project.
+    /// Lists grants of this project and global ones; with `all`, of every project.
     pub fn list(&self, all: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
         let book = self.book()?;
         let time = self.time(&book);
-        let ends = |kept: &Kept| kept.ends_ms(self.ttl_ms());
-        let here = |kept: &&Kept| all || kept.counts_in(self.project.as_ref());
-        let alive = |kept: &&Kept| time.as_ref().is_ok_and(|time| ends(kept) > *time);
-        let shown: Vec<&Kept> =
+        let ends = |kept: &StoredGrant| kept.ends_ms(self.ttl_ms());
+        let here = |kept: &&StoredGrant| all || kept.counts_in(self.project.as_ref());
+        let alive = |kept: &&StoredGrant| time.as_ref().is_ok_and(|time| ends(kept) > *time);
+        let shown: Vec<&StoredGrant> =
             book.grants.iter().filter(here).filter(|kept| time.is_err() || alive(kept)).collect();
         let mut text = String::new();
         if self.json {
-            let counts = |kept: &Kept| {
+            let counts = |kept: &StoredGrant| {
                 kept.counts_in(self.project.as_ref())
                     && kept.grant.scope <= self.settings.widest
                     && time.as_ref().is_ok_and(|time| ends(kept) > *time)
@@ -96,7 +96,7 @@ impl Desk {
         Ok(self.ended("revoked", &revoked, None, out))
     }
 
-    /// Ends all of them. A file that is not believed is moved aside.
+    /// Deletes all grants. A file that failed verification is moved aside.
     pub fn clear(&self, out: &mut dyn Write) -> Result<Exit, Failure> {
         let (mut cleared, mut aside) = (Vec::new(), None);
         if self.book().is_err() {
@@ -105,7 +105,7 @@ impl Desk {
         self.vault.update::<Failure>(FILE, |text| {
             let mut book = Book::read(text)?;
             cleared = std::mem::take(&mut book.grants);
-            // A time that lies ahead of the clock would end every new one at once.
+            // A time ahead of the clock would end every new grant at once.
             book.seen_ms = 0;
             Ok(Some(book.changed(self.now_ms)))
         })?;
@@ -115,7 +115,7 @@ impl Desk {
     fn ended(
         &self,
         word: &str,
-        ended: &[Kept],
+        ended: &[StoredGrant],
         aside: Option<&std::path::Path>,
         out: &mut dyn Write,
     ) -> Exit {
@@ -146,7 +146,7 @@ fn unknown(id: &str, book: &Book) -> Failure {
     Failure::new("GRT002", Exit::Usage, what).fix(fix)
 }
 
-fn row(kept: &Kept, ends_ms: u64, counts: bool) -> serde_json::Value {
+fn row(kept: &StoredGrant, ends_ms: u64, counts: bool) -> serde_json::Value {
     json!({
         "id": kept.id,
         "scope": kept.grant.scope,
@@ -160,7 +160,7 @@ fn row(kept: &Kept, ends_ms: u64, counts: bool) -> serde_json::Value {
     })
 }
 
-fn line(text: &mut String, kept: &Kept, left_ms: Option<u64>, all: bool) {
+fn line(text: &mut String, kept: &StoredGrant, left_ms: Option<u64>, all: bool) {
     let scope = if kept.grant.scope == Scope::Global { "global" } else { "project" };
     let left = left_ms.map_or_else(|| "-".to_owned(), left);
     let place = kept.project.as_ref().filter(|_| all).map(|project| &project.path);
@@ -169,11 +169,11 @@ fn line(text: &mut String, kept: &Kept, left_ms: Option<u64>, all: bool) {
         writeln!(text, "{}  {scope:<7}  {left:>7}  {}{place}", kept.id, what(kept));
 }
 
-fn what(kept: &Kept) -> String {
+fn what(kept: &StoredGrant) -> String {
     format!("{} {}", printable(&kept.grant.operation), printable(&kept.grant.target))
 }
 
-/// `6d 23h`: what is left, short.
+/// Remaining time in short form: `6d 23h`.
 fn left(ms: u64) -> String {
     let minutes = ms.div_ceil(60_000);
     match (minutes / 1440, minutes / 60 % 24, minutes % 60) {

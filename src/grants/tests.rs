@@ -1,11 +1,11 @@
-//! What counts, for how long, where, and what nobody believes.
+//! Validity of grants: duration, place, and failed verification.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::failure::Exit;
-use crate::grants::commands::Desk;
+use crate::grants::commands::GrantCommands;
 
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
@@ -24,13 +24,13 @@ fn settings() -> GrantSettings {
     GrantSettings { widest: Scope::Global, ttl: Duration::from_millis(7 * DAY), tier }
 }
 
-struct Place {
+struct GrantFolders {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        let place = Place { dir: tempfile::tempdir().unwrap() };
+impl GrantFolders {
+    fn new() -> GrantFolders {
+        let place = GrantFolders { dir: tempfile::tempdir().unwrap() };
         for project in ["a", "b"] {
             fs::create_dir(place.path(project)).unwrap();
         }
@@ -41,8 +41,8 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    fn vault(&self) -> Vault {
-        Vault::new(self.path("state"))
+    fn vault(&self) -> SignedStore {
+        SignedStore::new(self.path("state"))
     }
 
     fn file(&self) -> PathBuf {
@@ -59,9 +59,9 @@ impl Place {
         Grants::new(self.vault(), Some(project), settings)
     }
 
-    fn desk(&self, now_ms: u64, json: bool) -> Desk {
+    fn desk(&self, now_ms: u64, json: bool) -> GrantCommands {
         let project = Identity::of(&self.path("a")).ok();
-        Desk { vault: self.vault(), project, settings: settings(), now_ms, json }
+        GrantCommands { vault: self.vault(), project, settings: settings(), now_ms, json }
     }
 }
 
@@ -69,16 +69,16 @@ fn keep(grants: &Grants, grant: Grant, now: Now) -> Result<(), String> {
     grants.shared.keep(grant, now).map_err(|failure| in_one_line(&failure))
 }
 
-/// What counts, by target.
+/// Targets of valid grants.
 fn counts(grants: &Grants, now: Now) -> Vec<String> {
     grants.standing(now).grants.iter().map(|grant| grant.target.clone()).collect()
 }
 
 #[test]
 fn counts_where_it_was_given_and_nowhere_else() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     let (a, b) = (place.process("a"), place.process("b"));
-    assert_eq!(a.standing(at(T0, 0)), Standing::default());
+    assert_eq!(a.standing(at(T0, 0)), ActiveGrants::default());
     assert!(!place.path("state").exists(), "looking makes nothing");
     keep(&a, grant("here", Scope::Project), at(T0, 0)).unwrap();
     keep(&a, grant("everywhere", Scope::Global), at(T0, 0)).unwrap();
@@ -95,7 +95,7 @@ fn counts_where_it_was_given_and_nowhere_else() {
 
 #[test]
 fn given_again_it_counts_anew() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     let a = place.process("a");
     keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
     keep(&a, grant("x", Scope::Project), at(T0 + 6 * DAY, 6 * DAY)).unwrap();
@@ -105,7 +105,7 @@ fn given_again_it_counts_anew() {
 #[test]
 fn ends_at_every_use_by_whichever_clock_is_ahead() {
     let fresh = || {
-        let place = Place::new();
+        let place = GrantFolders::new();
         let a = place.process("a");
         keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
         assert_eq!(counts(&a, at(T0 + 7 * DAY - 1, 0)), ["x"]);
@@ -123,7 +123,7 @@ fn ends_at_every_use_by_whichever_clock_is_ahead() {
 
 #[test]
 fn a_clock_that_is_set_back_brings_nothing_back() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     keep(&place.process("a"), grant("x", Scope::Project), at(T0, 0)).unwrap();
     let later = place.process("a");
     assert!(counts(&later, at(T0 + 8 * DAY, 0)).is_empty());
@@ -135,7 +135,7 @@ fn a_clock_that_is_set_back_brings_nothing_back() {
 
 #[test]
 fn a_clock_behind_the_last_change_is_an_alarm_and_nothing_counts() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     keep(&place.process("a"), grant("x", Scope::Project), at(T0, 0)).unwrap();
     let a = place.process("a");
     let standing = a.standing(at(T0 - DAY, 0));
@@ -152,7 +152,7 @@ fn a_clock_behind_the_last_change_is_an_alarm_and_nothing_counts() {
 
 #[test]
 fn a_shorter_time_and_a_narrower_scope_hold_for_what_is_kept_already() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     let a = place.process("a");
     keep(&a, grant("here", Scope::Project), at(T0, 0)).unwrap();
     keep(&a, grant("everywhere", Scope::Global), at(T0, 0)).unwrap();
@@ -167,7 +167,7 @@ fn a_shorter_time_and_a_narrower_scope_hold_for_what_is_kept_already() {
     ] {
         let off = place.process_with("a", off);
         assert_eq!(off.widest(), Scope::Session);
-        assert_eq!(off.standing(at(T0, 0)), Standing::default());
+        assert_eq!(off.standing(at(T0, 0)), ActiveGrants::default());
     }
     assert!(counts(&short, at(T0 + HOUR, 0)).is_empty());
 }
@@ -192,7 +192,7 @@ fn a_change_by_anything_but_posse_is_ignored_and_said_once() {
         ("another name", |file| fs::hard_link(file, file.with_file_name("other")).unwrap()),
     ];
     for (name, harm) in table {
-        let place = Place::new();
+        let place = GrantFolders::new();
         let a = place.process("a");
         keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
         assert_eq!(counts(&a, at(T0, 0)), ["x"]);
@@ -202,7 +202,7 @@ fn a_change_by_anything_but_posse_is_ignored_and_said_once() {
         assert!(standing.grants.is_empty(), "{name}");
         let alarm = standing.alarm.expect(name);
         assert!(alarm.starts_with("CFG010: refusing to trust /"), "{name}: {alarm}");
-        assert_eq!(a.standing(at(T0, 2)), Standing::default(), "{name}: said once");
+        assert_eq!(a.standing(at(T0, 2)), ActiveGrants::default(), "{name}: said once");
         assert!(keep(&a, grant("y", Scope::Project), at(T0, 3)).is_err(), "{name}");
         assert_eq!(fs::read(place.file()).ok(), kept, "{name}: it is left as it is");
     }
@@ -210,7 +210,7 @@ fn a_change_by_anything_but_posse_is_ignored_and_said_once() {
 
 #[test]
 fn an_older_version_is_not_put_back() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     let (a, desk) = (place.process("a"), place.desk(T0 + 1, true));
     keep(&a, grant("x", Scope::Project), at(T0, 0)).unwrap();
     let old = fs::read(place.file()).unwrap();
@@ -231,7 +231,7 @@ fn an_older_version_is_not_put_back() {
 
 #[test]
 fn many_processes_lose_nothing() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     std::thread::scope(|scope| {
         for nth in 0..8 {
             let (process, place) = (place.process("a"), &place);
@@ -250,7 +250,7 @@ fn many_processes_lose_nothing() {
 
 #[test]
 fn what_may_run_in_a_sandbox_may_not_run_without_one() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     let a = place.process("a");
     keep(&a, grant("make", Scope::Project), at(T0, 0)).unwrap();
     let write = Grant { operation: "write".to_owned(), ..grant("/src", Scope::Project) };
@@ -268,30 +268,30 @@ fn what_may_run_in_a_sandbox_may_not_run_without_one() {
 
 #[test]
 fn everything_has_a_bound() {
-    let place = Place::new();
+    let place = GrantFolders::new();
     let a = place.process("a");
     let long = "x".repeat(20 << 10);
     assert!(keep(&a, grant(&long, Scope::Project), at(T0, 0)).is_err());
     let mut book = Book::default();
     for nth in 0..1000 {
-        let kept = Kept::new(grant(&nth.to_string(), Scope::Global), None, T0, DAY);
+        let kept = StoredGrant::new(grant(&nth.to_string(), Scope::Global), None, T0, DAY);
         book.add(kept).unwrap();
     }
-    let more = Kept::new(grant("more", Scope::Global), None, T0, DAY);
+    let more = StoredGrant::new(grant("more", Scope::Global), None, T0, DAY);
     assert_eq!(book.add(more).unwrap_err().code, "GRT001");
 }
 
-type Command<'a> = dyn Fn(&Desk, &mut Vec<u8>) -> Result<Exit, Failure> + 'a;
+type GrantCommand<'a> = dyn Fn(&GrantCommands, &mut Vec<u8>) -> Result<Exit, Failure> + 'a;
 
 #[test]
 fn the_commands_show_and_end_them() {
-    let place = Place::new();
-    let run = |command: &Command<'_>, json| {
+    let place = GrantFolders::new();
+    let run = |command: &GrantCommand<'_>, json| {
         let mut out = Vec::new();
         let ended = command(&place.desk(T0 + HOUR, json), &mut out);
         (ended, String::from_utf8(out).unwrap())
     };
-    let list = |all| move |desk: &Desk, out: &mut Vec<u8>| desk.list(all, out);
+    let list = |all| move |desk: &GrantCommands, out: &mut Vec<u8>| desk.list(all, out);
     assert_eq!(run(&list(false), false).1, "nothing is kept for here\n");
     keep(&place.process("a"), grant("git status", Scope::Project), at(T0, 0)).unwrap();
     keep(&place.process("a"), grant("cargo \u{1b}[2J", Scope::Global), at(T0, 0)).unwrap();

@@ -1,7 +1,7 @@
-//! What a hook's exit code and output mean. Pure.
+//! Interpretation of a hook's exit code and output. Pure.
 //!
-//! The exit code comes first: 0 goes on, 2 is a no, anything else is a failure. JSON counts where
-//! the output begins as an object. Where the two contradict each other, the answer is no.
+//! The exit code is evaluated first: 0 continues, 2 denies, others are failures. Output that begins
+//! as a JSON object is parsed. A contradiction is a denial.
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{HookEvent, HookSays};
@@ -11,16 +11,16 @@ use serde_json::{Map, Value};
 use crate::failure::printable_lines;
 use crate::sandbox::Exit;
 
-/// The exit code that says no.
+/// Exit code of a denial.
 const SAYS_NO: i32 = 2;
 /// Characters of a message.
 const MESSAGE_CHARS_MAX: usize = 2000;
-/// Bytes of what a hook has to say to programs.
+/// Maximum bytes of a hook's metadata.
 const METADATA_BYTES_MAX: usize = 16 << 10;
 
-/// How a hook ended, and what it printed.
+/// Exit and output of a hook.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended<'a> {
+pub(super) struct HookExit<'a> {
     pub(super) exit: Exit,
     pub(super) output: &'a [u8],
     pub(super) errors: &'a [u8],
@@ -29,27 +29,27 @@ pub(super) struct Ended<'a> {
     pub(super) timeout_ms: u128,
 }
 
-/// What was asked, as far as the answer depends on it.
+/// Properties of the event that the answer depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct HookInput<'a> {
     pub(super) event: HookEvent,
     /// The arguments of the call, if there is one.
     pub(super) input: Option<&'a Value>,
-    /// Whether a failure is a no.
+    /// True if a failure counts as a denial.
     pub(super) blocks: bool,
 }
 
-/// What a hook wants, and what it says.
+/// Decision and message of a hook.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct HookAnswer {
     pub(super) says: HookSays,
     pub(super) message: Option<String>,
     pub(super) metadata: Value,
 }
 
-impl Answer {
-    pub(super) fn failed(code: &str, message: &str, blocks: bool) -> Answer {
-        Answer {
+impl HookAnswer {
+    pub(super) fn failed(code: &str, message: &str, blocks: bool) -> HookAnswer {
+        HookAnswer {
             says: HookSays::Failed { code: code.to_owned(), blocks },
             message: Some(shown(message)),
             metadata: Value::Null,
@@ -61,7 +61,7 @@ impl Answer {
 #[serde(deny_unknown_fields)]
 struct Json {
     #[serde(default)]
-    decision: Decision,
+    decision: AnswerDecision,
     #[serde(default, alias = "reason")]
     message: Option<String>,
     #[serde(default)]
@@ -72,7 +72,7 @@ struct Json {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Decision {
+enum AnswerDecision {
     #[default]
     Allow,
     Warn,
@@ -80,9 +80,9 @@ enum Decision {
     Block,
 }
 
-/// The answer to what was `asked`.
-pub(super) fn read(asked: &Asked<'_>, ended: &Ended<'_>) -> Answer {
-    let failed = |code: &str, message: &str| Answer::failed(code, message, asked.blocks);
+/// Parses the answer to `asked`.
+pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookAnswer {
+    let failed = |code: &str, message: &str| HookAnswer::failed(code, message, asked.blocks);
     let code = match ended.exit {
         Exit::Code(code) => code,
         Exit::Signal(_) => {
@@ -104,59 +104,59 @@ pub(super) fn read(asked: &Asked<'_>, ended: &Ended<'_>) -> Answer {
     answer
 }
 
-fn by_code(asked: &Asked<'_>, code: i32, ended: &Ended<'_>) -> Answer {
-    let failed = |code: &str, message: &str| Answer::failed(code, message, asked.blocks);
+fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer {
+    let failed = |code: &str, message: &str| HookAnswer::failed(code, message, asked.blocks);
     let text = String::from_utf8_lossy(ended.output);
     let text = text.trim_start_matches('\u{feff}').trim();
     let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
     match (code, json) {
         (SAYS_NO, json) => {
-            // What it says about a no stands on either stream.
+            // The reason of a denial may be on either stream.
             let output = if json.is_some() { &[] } else { ended.output };
             let words = || [ended.errors, output].map(words).into_iter().find(|w| !w.is_empty());
             let message = json.and_then(Result::ok).and_then(|json| json.message);
             blocked(message.or_else(words))
         }
-        // Whatever the code says, this is a no.
-        (_, Some(Ok(json))) if json.decision == Decision::Block => blocked(json.message),
+        // A denial in JSON counts with any exit code.
+        (_, Some(Ok(json))) if json.decision == AnswerDecision::Block => blocked(json.message),
         (0, Some(Ok(json))) => from_json(asked, json),
         (0, Some(Err(error))) => failed("HK004", &format!("its answer makes no sense: {error}")),
         (0, None) if text.is_empty() => {
-            Answer { says: HookSays::Pass, message: None, metadata: Value::Null }
+            HookAnswer { says: HookSays::Pass, message: None, metadata: Value::Null }
         }
         (0, None) if asked.blocks => failed("HK004", "its answer is not JSON"),
         (0, None) => {
-            Answer { says: HookSays::Pass, message: Some(shown(text)), metadata: Value::Null }
+            HookAnswer { says: HookSays::Pass, message: Some(shown(text)), metadata: Value::Null }
         }
         (code, _) => failed("HK003", &said(&format!("it exited with {code}"), ended.errors)),
     }
 }
 
-fn blocked(message: Option<String>) -> Answer {
+fn blocked(message: Option<String>) -> HookAnswer {
     let message = message.filter(|text| !text.trim().is_empty()).map(|text| shown(&text));
-    Answer { says: HookSays::Block, message, metadata: Value::Null }
+    HookAnswer { says: HookSays::Block, message, metadata: Value::Null }
 }
 
-fn from_json(asked: &Asked<'_>, json: Json) -> Answer {
+fn from_json(asked: &HookInput<'_>, json: Json) -> HookAnswer {
     let Json { decision, message, patch, metadata } = json;
     let failed = |what: &str| {
-        Answer::failed("HK004", &format!("its answer makes no sense: {what}"), asked.blocks)
+        HookAnswer::failed("HK004", &format!("its answer makes no sense: {what}"), asked.blocks)
     };
     if metadata.to_string().len() > METADATA_BYTES_MAX {
         return failed("metadata is too long");
     }
     let says = match patch {
-        None if decision == Decision::Warn => HookSays::Warn,
+        None if decision == AnswerDecision::Warn => HookSays::Warn,
         None => HookSays::Pass,
         Some(patch) => match patched(asked, patch) {
             Ok(says) => says,
             Err(what) => return failed(what),
         },
     };
-    Answer { says, message: message.map(|text| shown(&text)), metadata }
+    HookAnswer { says, message: message.map(|text| shown(&text)), metadata }
 }
 
-fn patched(asked: &Asked<'_>, mut patch: Map<String, Value>) -> Result<HookSays, &'static str> {
+fn patched(asked: &HookInput<'_>, mut patch: Map<String, Value>) -> Result<HookSays, &'static str> {
     match asked.event {
         HookEvent::PreToolUse => {
             let mut input = asked.input.cloned().unwrap_or_default();
@@ -180,10 +180,10 @@ fn patched(asked: &Asked<'_>, mut patch: Map<String, Value>) -> Result<HookSays,
     }
 }
 
-/// `what`, and the end of what a program said about it.
+/// `what`, and the last error line of a program.
 fn said(what: &str, errors: &[u8]) -> String {
     let words = words(errors);
-    // The last line is where languages say what was wrong.
+    // Most languages print the error in the last line.
     let last = words.lines().next_back().unwrap_or_default();
     if last.is_empty() { what.to_owned() } else { format!("{what}: {last}") }
 }
@@ -206,14 +206,14 @@ mod tests {
 
     use super::*;
 
-    fn answer_of(event: HookEvent, blocks: bool, exit: Exit, out: &str, err: &str) -> Answer {
+    fn answer_of(event: HookEvent, blocks: bool, exit: Exit, out: &str, err: &str) -> HookAnswer {
         let input = json!({"command": "ls", "timeoutMs": 1});
-        let asked = Asked { event, input: Some(&input), blocks };
+        let asked = HookInput { event, input: Some(&input), blocks };
         let (output, errors) = (out.as_bytes(), err.as_bytes());
-        read(&asked, &Ended { exit, output, errors, stragglers: 0, timeout_ms: 10_000 })
+        read(&asked, &HookExit { exit, output, errors, stragglers: 0, timeout_ms: 10_000 })
     }
 
-    fn word(answer: &Answer) -> String {
+    fn word(answer: &HookAnswer) -> String {
         match &answer.says {
             HookSays::Pass => "pass".to_owned(),
             HookSays::Warn => "warn".to_owned(),
@@ -297,9 +297,14 @@ mod tests {
             let lax = answer_of(HookEvent::PreToolUse, false, Exit::Code(0), out, "");
             assert_eq!(word(&lax), "pass", "{out}");
         }
-        let processes =
-            Ended { exit: Exit::Code(0), output: b"", errors: b"", stragglers: 2, timeout_ms: 1 };
-        let asked = Asked { event: HookEvent::PreToolUse, input: None, blocks: true };
+        let processes = HookExit {
+            exit: Exit::Code(0),
+            output: b"",
+            errors: b"",
+            stragglers: 2,
+            timeout_ms: 1,
+        };
+        let asked = HookInput { event: HookEvent::PreToolUse, input: None, blocks: true };
         assert_eq!(word(&read(&asked, &processes)), "HK002 true");
     }
 

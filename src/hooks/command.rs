@@ -10,36 +10,36 @@ use std::time::Duration;
 use posse_actors::ports::{Confinement, HookReport, HookSays, Occasion};
 use serde_json::Value;
 
-use crate::hooks::answer::{Answer, Asked, Ended, read, shown};
-use crate::hooks::occasion;
+use crate::hooks::answer::{HookAnswer, HookExit, HookInput, read, shown};
+use crate::hooks::hook_input;
 use crate::hooks::settings::CommandHook;
-use crate::sandbox::{Dialogue, Directory, Outcome, RunError, Sandbox, Spawn};
+use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spawn};
 
 /// Bytes of standard output; more is an error.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
 
-/// What hooks are run with.
+/// Environment for running hooks.
 #[derive(Debug)]
 pub(super) struct Runner {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) cwd: PathBuf,
     pub(super) session_dir: PathBuf,
-    /// Where programs are looked for.
+    /// Search path for programs.
     pub(super) path: OsString,
-    /// What commands are confined to; a hook's own share of the network is narrower.
+    /// Confinement of commands; a hook's network access may be narrower.
     pub(super) confinement: Confinement,
-    /// Files that decide what posse does. A hook that changes one is told about.
+    /// Files with posse's settings. A hook that changes one is reported.
     pub(super) watched: Vec<PathBuf>,
     pub(super) count: AtomicU64,
 }
 
-/// Which file stands somewhere, and since when.
-type Stamp = Option<(u64, i64, i64, u64)>;
+/// Identity and change time of a program file.
+type ProgramStamp = Option<(u64, i64, i64, u64)>;
 
 impl Runner {
-    /// Asks `hook`: one report of what it said, and perhaps one of what it did besides.
+    /// Runs `hook`: a report of its decision, and possibly one of side effects.
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
@@ -48,7 +48,7 @@ impl Runner {
     ) -> Vec<HookReport> {
         let begin = std::time::Instant::now();
         let before = self.stamps();
-        let Answer { says, message, metadata } = self.answer(hook, occasion, timeout).await;
+        let HookAnswer { says, message, metadata } = self.answer(hook, occasion, timeout).await;
         let duration = begin.elapsed();
         let report = |says, message, metadata| HookReport {
             hook: hook.name.clone(),
@@ -73,29 +73,34 @@ impl Runner {
         reports
     }
 
-    async fn answer(&self, hook: &CommandHook, occasion: &Occasion, timeout: Duration) -> Answer {
+    async fn answer(
+        &self,
+        hook: &CommandHook,
+        occasion: &Occasion,
+        timeout: Duration,
+    ) -> HookAnswer {
         let Some(program) = self.program(&hook.program) else {
             let text = format!("{} was not found", hook.program.display());
-            return Answer::failed("HK001", &text, hook.blocks);
+            return HookAnswer::failed("HK001", &text, hook.blocks);
         };
         let spawn = self.spawn(hook, occasion, program, timeout);
         let outcome = match self.sandbox.run(spawn, |_| {}).await {
             Ok(outcome) => outcome,
-            Err(error) => return Answer::failed("HK001", &cannot_run(&error), hook.blocks),
+            Err(error) => return HookAnswer::failed("HK001", &cannot_run(&error), hook.blocks),
         };
-        let Outcome { exit, output, errors, stragglers, .. } = outcome;
+        let ProcessOutcome { exit, output, errors, stragglers, .. } = outcome;
         if let Some(spill) = &output.spill {
-            // It is an error, and nobody reads it.
+            // Too much output is an error; the file is not needed.
             std::fs::remove_file(spill).ok();
         }
         let output = [&output.head[..], &output.tail].concat();
-        let asked = Asked {
+        let asked = HookInput {
             event: hook.event,
             input: occasion.moment.used().map(|used| &used.input),
             blocks: hook.blocks,
         };
         let timeout_ms = timeout.as_millis();
-        read(&asked, &Ended { exit, output: &output, errors: &errors, stragglers, timeout_ms })
+        read(&asked, &HookExit { exit, output: &output, errors: &errors, stragglers, timeout_ms })
     }
 
     fn spawn(
@@ -106,7 +111,7 @@ impl Runner {
         timeout: Duration,
     ) -> Spawn {
         let cwd = self.cwd.display().to_string();
-        let mut input = occasion::json(occasion, &cwd).to_string().into_bytes();
+        let mut input = hook_input::json(occasion, &cwd).to_string().into_bytes();
         input.push(b'\n');
         let nth = self.count.fetch_add(1, Ordering::Relaxed);
         let network = hook.network && self.confinement.network;
@@ -126,8 +131,8 @@ impl Runner {
         }
     }
 
-    /// The file of a program. Only absolute folders of `PATH` count: others are whatever the
-    /// working directory has there.
+    /// File of a program. Only absolute folders of `PATH` are used: others depend on the working
+    /// directory.
     fn program(&self, name: &Path) -> Option<PathBuf> {
         if name.is_absolute() {
             return name.exists().then(|| name.to_owned());
@@ -138,7 +143,7 @@ impl Runner {
             .find(|path| path.is_file())
     }
 
-    fn stamps(&self) -> Vec<Stamp> {
+    fn stamps(&self) -> Vec<ProgramStamp> {
         let stamp = |path: &PathBuf| {
             let found = std::fs::metadata(path).ok()?;
             Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))

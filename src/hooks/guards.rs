@@ -1,7 +1,7 @@
-//! Built-in hooks: no program of the user's is asked about, and none can bring about, a call that
-//! is denied whatever anybody says. Fail closed.
+//! Built-in guards: a call that is always denied is rejected before hooks of the user run, and
+//! again after a hook has changed it. Fail closed.
 //!
-//! The policy makes the same judgement of everything that runs, with or without hooks.
+//! The policy makes the same decision for every call, with or without hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::secrets::is_secret;
 const COMMAND_TOOL: &str = "bash";
 const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
-/// What is judged before command hooks, and again after each that changed something.
+/// Checks before the user's hooks, and after each that changed something.
 pub(super) struct Guards {
     pub(super) policy: Arc<dyn Policy>,
     pub(super) cwd: String,

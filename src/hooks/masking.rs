@@ -1,7 +1,7 @@
-//! `mask-secrets`: known secret values are hidden in what models say and in what tools return,
-//! before anything is recorded or shown. Commands' output is masked where it is read.
+//! `mask-secrets`: redacts known secret values in model replies and tool output before they are
+//! recorded or shown. Output of commands is redacted where it is read.
 //!
-//! Only values that are known: not a guarantee, and not a reason to print a secret.
+//! Only known values are redacted; this is no guarantee.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use futures_util::future::join;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
     CallContext, Completion, Delta, DeltaSender, PortFuture, Prepared, Provider, ProviderError,
-    ProviderInfo, Release, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::tool_call::PermittedCall;
 use secrecy::SecretString;
@@ -21,7 +21,7 @@ use crate::secrets::mask::Mask;
 /// Deltas between the model and the mask.
 const DELTAS_IN_FLIGHT: usize = 64;
 
-/// Hides values. Without values it puts itself in nobody's way.
+/// Redacts known secrets. Wraps nothing if there are none.
 #[derive(Debug, Clone)]
 pub struct Masking(Arc<Mask>);
 
@@ -31,7 +31,7 @@ impl Masking {
         Masking(Arc::new(Mask::new(secrets)))
     }
 
-    /// `model`, which says none of them.
+    /// `model` with redacted replies.
     pub fn model(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
         if self.0.is_idle() {
             return model;
@@ -39,7 +39,7 @@ impl Masking {
         Arc::new(MaskedModel { model, mask: Arc::clone(&self.0) })
     }
 
-    /// What hides them in every text of a value.
+    /// Function that redacts every string of a value.
     pub fn concealing(&self) -> Box<dyn Fn(&mut Value) + Send + Sync> {
         let mask = Arc::clone(&self.0);
         Box::new(move |value| mask.value(value))
@@ -70,8 +70,8 @@ impl Provider for MaskedModel {
         self.model.info()
     }
 
-    fn account(&self) -> String {
-        self.model.account()
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.model)
     }
 
     fn complete(
@@ -161,7 +161,7 @@ impl<'a> Streams<'a> {
             Delta::Usage(_) | Delta::Alive => false,
         };
         if !is_empty {
-            // Whoever listened may be gone; the reply still comes to its end.
+            // Without a receiver the reply still completes.
             self.out.send(delta).await.ok();
         }
     }
@@ -183,8 +183,8 @@ impl Tool for MaskedTool {
         self.tool.spec()
     }
 
-    fn if_denied(&self) -> Option<&str> {
-        self.tool.if_denied()
+    fn inner(&self) -> Option<&dyn Tool> {
+        Some(&*self.tool)
     }
 
     fn prepare(
@@ -209,13 +209,5 @@ impl Tool for MaskedTool {
             mask.value(&mut output.metadata);
             output
         })
-    }
-
-    fn history_shortened(&self) {
-        self.tool.history_shortened();
-    }
-
-    fn release(&self, what: &Release) -> PortFuture<()> {
-        self.tool.release(what)
     }
 }

@@ -27,27 +27,27 @@ pub(super) struct CommandHook {
     pub(super) timeout: Duration,
     /// `onFailure` is `block`: that it cannot answer is a no.
     pub(super) blocks: bool,
-    /// Whether it may reach the network, where commands may.
+    /// True if network access is permitted, where commands have it.
     pub(super) network: bool,
 }
 
-/// Which calls a hook is asked about. Empty lists are about every call.
+/// Filter for calls. Empty lists match every call.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Filter {
     tools: Vec<String>,
-    /// Arguments by name, and what they have to look like.
+    /// Arguments by name, with their patterns.
     input: Vec<(String, String)>,
 }
 
 impl CommandHook {
-    /// Whether it listens at `event`, to `tool` if it is about one.
+    /// True if it is registered for `event`, and for `tool` in a tool event.
     pub(super) fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool {
         let tools = &self.filter.tools;
         let of_tool = |tool: &str| tools.iter().any(|pattern| matches(pattern, tool));
         self.event == event && (tools.is_empty() || tool.is_some_and(of_tool))
     }
 
-    /// Whether a call is one that it wants to be asked about.
+    /// True if it matches a call.
     pub(super) fn is_about(&self, used: &Used) -> bool {
         self.filter.input.iter().all(|(name, pattern)| match &used.input[name] {
             Value::Null => false,
@@ -57,7 +57,7 @@ impl CommandHook {
     }
 }
 
-/// Reads every entry, and says everything that is wrong with them.
+/// Parses all entries; reports all errors.
 pub(super) fn parse(
     entries: &[Value],
     home: Option<&Path>,
@@ -127,8 +127,8 @@ fn event(entry: &Map<String, Value>) -> Result<HookEvent, Failure> {
     })
 }
 
-/// A program is found the same way wherever posse works: a path relative to the working directory
-/// would be whatever a repository put there.
+/// Program of a hook, independent of the working directory: a relative path could come from a
+/// repository.
 fn command(
     entry: &Map<String, Value>,
     home: Option<&Path>,
@@ -218,8 +218,7 @@ fn wrong(what: impl Into<String>) -> Failure {
     Failure::new("HK010", Exit::Configuration, what)
 }
 
-/// Whether `text` is what `pattern` says, in which `*` stands for any text. In time of the length
-/// of one times that of the other.
+/// True if `text` matches `pattern`, in which `*` matches any text. Time: product of both lengths.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut in_text) = (0, 0);

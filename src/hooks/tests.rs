@@ -1,10 +1,10 @@
-//! What needs no process: guards, and masks around models and tools.
+//! Guards and redaction, without processes.
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, SessionId, StopReason};
 use posse_actors::ports::{
     Action, Completion, Delta, Provider, ProviderError, Request, Situation, Used, Verdict,
 };
-use posse_actors::testing::{PolicyFn, ScriptedModel, Step, allow_all};
+use posse_actors::testing::{ModelStep, PolicyFn, ScriptedModel, allow_all};
 use proptest::prelude::*;
 use secrecy::SecretString;
 use serde_json::json;
@@ -81,8 +81,8 @@ fn masking() -> Masking {
     Masking::new(&[SecretString::from(SECRET)])
 }
 
-/// What is streamed, and how it ended.
-fn streamed(step: Step) -> (String, Result<Completion, ProviderError>) {
+/// Streamed text, and the result.
+fn streamed(step: ModelStep) -> (String, Result<Completion, ProviderError>) {
     let model = masking().model(Arc::new(ScriptedModel::new(vec![step])));
     let request = Request {
         messages: Vec::new(),
@@ -118,25 +118,25 @@ fn a_reply_says_no_secret_however_it_is_cut_or_breaks_off() {
     for cut in 0..=SECRET.len() {
         let (a, b) = SECRET.split_at(cut);
         let pieces = vec!["the key: ".to_owned(), a.to_owned(), b.to_owned(), ".".to_owned()];
-        let (all, result) = streamed(Step::Say(pieces));
+        let (all, result) = streamed(ModelStep::Say(pieces));
         assert_eq!(all, "the key: [secret].", "cut at {cut}");
         assert_eq!(result.unwrap().message.content.as_deref(), Some("the key: [secret]."));
     }
     let error = || ProviderError::Broken { partial: format!("x {SECRET}"), source: "cut".into() };
-    let (all, result) = streamed(Step::Fail(format!("x {SECRET}"), error()));
+    let (all, result) = streamed(ModelStep::Fail(format!("x {SECRET}"), error()));
     assert_eq!(all, "x [secret]");
     assert!(
         matches!(result, Err(ProviderError::Broken { partial, .. }) if partial == "x [secret]")
     );
     let cut = ProviderError::Cut { partial: format!("x {SECRET}"), source: "cut".into() };
-    let (_, result) = streamed(Step::Fail(format!("x {SECRET}"), cut));
+    let (_, result) = streamed(ModelStep::Fail(format!("x {SECRET}"), cut));
     assert!(matches!(result, Err(ProviderError::Cut { partial, .. }) if partial == "x [secret]"));
     let thought =
         posse_actors::conversation::Reasoning { text: SECRET.to_owned(), ..Default::default() };
     let message =
         AssistantMessage { content: None, reasoning: Some(thought), tool_calls: Vec::new() };
     let reply = Completion { message, stop_reason: StopReason::EndTurn, usage: None, model: None };
-    let (_, result) = streamed(Step::Reply(reply));
+    let (_, result) = streamed(ModelStep::Reply(reply));
     assert_eq!(result.unwrap().message.reasoning.unwrap().text, "[secret]");
 }
 
@@ -152,7 +152,7 @@ proptest! {
     fn ordinary_text_is_streamed_as_it_is(pieces in prop::collection::vec("[a-ü😀 sk-]{0,12}", 0..8)) {
         let whole = pieces.concat();
         prop_assume!(!whole.contains("sk-abcde"));
-        let (all, result) = streamed(Step::Say(pieces));
+        let (all, result) = streamed(ModelStep::Say(pieces));
         prop_assert_eq!(&all, &whole);
         let said = result.unwrap().message.content.unwrap_or_default();
         prop_assert_eq!(said, whole);
@@ -184,7 +184,7 @@ fn a_tool_returns_no_secret() {
             call: context,
             output,
             facts,
-            aftermath: posse_actors::ports::Aftermath::unheard(),
+            aftermath: posse_actors::ports::PostCallSink::unheard(),
             output_bytes_max: 1000,
         };
         tool.run(permitted, context).await

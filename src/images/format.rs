@@ -1,10 +1,8 @@
-//! What a file is by its content, never by its name.
-
-use image::ImageFormat;
+//! Detection of a file's format by content, never by name.
 
 /// A format that is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ImageFormat {
     /// Portable network graphics.
     Png,
     /// Photos.
@@ -15,39 +13,41 @@ pub enum Format {
     WebP,
 }
 
-impl Format {
+impl ImageFormat {
     /// The format of a file that starts with `bytes`.
-    pub fn of(bytes: &[u8]) -> Option<Format> {
+    pub fn of(bytes: &[u8]) -> Option<ImageFormat> {
         match bytes {
-            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(Format::Png),
-            [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),
-            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Format::WebP),
+            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(ImageFormat::Png),
+            [0xff, 0xd8, 0xff, ..] => Some(ImageFormat::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(ImageFormat::Gif),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
+                Some(ImageFormat::WebP)
+            }
             _ => None,
         }
     }
 
-    /// What people call it.
+    /// Name of the format.
     pub fn name(self) -> &'static str {
         match self {
-            Format::Png => "PNG",
-            Format::Jpeg => "JPEG",
-            Format::Gif => "GIF",
-            Format::WebP => "WebP",
+            ImageFormat::Png => "PNG",
+            ImageFormat::Jpeg => "JPEG",
+            ImageFormat::Gif => "GIF",
+            ImageFormat::WebP => "WebP",
         }
     }
 
-    pub(super) fn of_decoder(self) -> ImageFormat {
+    pub(super) fn of_decoder(self) -> image::ImageFormat {
         match self {
-            Format::Png => ImageFormat::Png,
-            Format::Jpeg => ImageFormat::Jpeg,
-            Format::Gif => ImageFormat::Gif,
-            Format::WebP => ImageFormat::WebP,
+            ImageFormat::Png => image::ImageFormat::Png,
+            ImageFormat::Jpeg => image::ImageFormat::Jpeg,
+            ImageFormat::Gif => image::ImageFormat::Gif,
+            ImageFormat::WebP => image::ImageFormat::WebP,
         }
     }
 }
 
-/// What a file is that is no supported image, if that is easy to say.
+/// Name of an unsupported format, if it is easy to recognise.
 pub fn other(bytes: &[u8]) -> Option<&'static str> {
     let start = &bytes[..bytes.len().min(512)];
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
@@ -62,7 +62,7 @@ pub fn other(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether a JPEG has its end mark after its picture. Decoders fill up what is missing in grey.
+/// True if a JPEG has its end marker. Decoders fill missing parts with grey.
 pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
     // Thumbnails lie within segments, so only marks between segments count.
@@ -78,19 +78,19 @@ pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// Whether there is more than one picture, as far as the beginning tells.
-pub(super) fn is_animated(bytes: &[u8], format: Format) -> bool {
+/// True if the beginning shows more than one picture.
+pub(super) fn is_animated(bytes: &[u8], format: ImageFormat) -> bool {
     let contains = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     match format {
-        Format::Png => contains(b"acTL"),
-        Format::Jpeg => false,
-        // The extension that says how often the pictures are shown, or that says it of each.
-        Format::Gif => {
+        ImageFormat::Png => contains(b"acTL"),
+        ImageFormat::Jpeg => false,
+        // The extension with the number of repetitions, or with the delay of each picture.
+        ImageFormat::Gif => {
             let each = |window: &&[u8]| *window == b"\x21\xf9\x04";
             contains(b"NETSCAPE2.0")
                 || contains(b"ANIMEXTS1.0")
                 || bytes.windows(3).filter(each).nth(1).is_some()
         }
-        Format::WebP => contains(b"ANMF"),
+        ImageFormat::WebP => contains(b"ANMF"),
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A PNG that says it is that large and has hardly any bytes.
+/// A PNG with a huge declared size and few bytes.
 pub(crate) fn png_bomb(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = picture(1, 1, ImageFormat::Png);
     bytes[16..20].copy_from_slice(&width.to_be_bytes());

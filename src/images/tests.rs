@@ -1,8 +1,8 @@
-//! Images of every kind, and what is none.
+//! Images of every kind, and invalid ones.
 
 use std::fs;
 
-use image::ImageFormat;
+use image::ImageFormat as PictureFormat;
 
 use super::testing::{jpeg_with_position, picture, png_bomb};
 use super::*;
@@ -16,10 +16,10 @@ fn code(bytes: impl Into<Vec<u8>>) -> &'static str {
     from_bytes(bytes.into(), &limits()).unwrap_err().code
 }
 
-/// What is in the bytes that would be sent.
+/// Decoded image of the bytes to send.
 fn sent(image: &LoadedImage) -> DynamicImage {
     assert_eq!(
-        Format::of(&image.bytes).unwrap().name(),
+        ImageFormat::of(&image.bytes).unwrap().name(),
         match image.mime {
             "image/png" => "PNG",
             _ => "JPEG",
@@ -31,10 +31,10 @@ fn sent(image: &LoadedImage) -> DynamicImage {
 #[test]
 fn takes_every_format_by_its_content() {
     for (format, name, mime) in [
-        (ImageFormat::Png, "PNG", "image/png"),
-        (ImageFormat::Jpeg, "JPEG", "image/jpeg"),
-        (ImageFormat::Gif, "GIF", "image/png"),
-        (ImageFormat::WebP, "WebP", "image/png"),
+        (PictureFormat::Png, "PNG", "image/png"),
+        (PictureFormat::Jpeg, "JPEG", "image/jpeg"),
+        (PictureFormat::Gif, "GIF", "image/png"),
+        (PictureFormat::WebP, "WebP", "image/png"),
     ] {
         let image = from_bytes(picture(40, 30, format), &limits()).unwrap();
         assert_eq!((image.format.name(), image.mime), (name, mime));
@@ -43,22 +43,22 @@ fn takes_every_format_by_its_content() {
         assert!(image.data_url().starts_with(&format!("data:{mime};base64,")));
         assert_eq!(image.describe(), format!("{name}, 40x30"));
     }
-    let tiny = from_bytes(picture(1, 1, ImageFormat::Png), &limits()).unwrap();
+    let tiny = from_bytes(picture(1, 1, PictureFormat::Png), &limits()).unwrap();
     assert_eq!(tiny.size, (1, 1));
 }
 
 #[test]
 fn makes_large_images_smaller_and_keeps_their_shape() {
-    let image = from_bytes(picture(3000, 1500, ImageFormat::Jpeg), &limits()).unwrap();
+    let image = from_bytes(picture(3000, 1500, PictureFormat::Jpeg), &limits()).unwrap();
     assert_eq!((image.original, image.size), ((3000, 1500), (2000, 1000)));
     assert_eq!(sent(&image).height(), 1000);
     assert_eq!(image.describe(), "JPEG, 3000x1500, sent as 2000x1000");
     let few = ImageLimits { sent_bytes_max: 20_000, ..limits() };
-    let image = from_bytes(picture(600, 400, ImageFormat::Png), &few).unwrap();
+    let image = from_bytes(picture(600, 400, PictureFormat::Png), &few).unwrap();
     assert!(image.data_url().len() < 20_100, "{}", image.describe());
     assert_eq!(image.mime, "image/jpeg");
     let none = ImageLimits { sent_bytes_max: 100, ..limits() };
-    let error = from_bytes(picture(600, 400, ImageFormat::Png), &none).unwrap_err();
+    let error = from_bytes(picture(600, 400, PictureFormat::Png), &none).unwrap_err();
     assert_eq!(error.code, "IMG006");
 }
 
@@ -77,7 +77,7 @@ fn leaves_out_where_a_photo_was_taken_and_turns_it_upright() {
 
 #[test]
 fn what_is_hidden_behind_an_image_is_not_sent() {
-    let mut bytes = picture(8, 8, ImageFormat::Png);
+    let mut bytes = picture(8, 8, PictureFormat::Png);
     bytes.extend(b"PK\x03\x04<script>alert(1)</script>");
     let image = from_bytes(bytes, &limits()).unwrap();
     assert!(!image.bytes.windows(8).any(|window| window == b"<script>"));
@@ -87,7 +87,8 @@ fn what_is_hidden_behind_an_image_is_not_sent() {
 fn names_what_is_wrong() {
     assert_eq!(code(""), "IMG004");
     assert_eq!(code("not an image"), "IMG003");
-    for format in [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::WebP] {
+    for format in [PictureFormat::Png, PictureFormat::Jpeg, PictureFormat::Gif, PictureFormat::WebP]
+    {
         let bytes = picture(64, 64, format);
         assert_eq!(code(&bytes[..bytes.len() / 2]), "IMG004", "{format:?}");
         assert_eq!(code(&bytes[..13]), "IMG004", "{format:?}");
@@ -103,7 +104,7 @@ fn names_what_is_wrong() {
         assert_eq!((error.code, error.what), ("IMG003", format!("{named} cannot be shown")));
     }
     let hurried = ImageLimits { time_max: Duration::ZERO, ..limits() };
-    let error = from_bytes(picture(64, 64, ImageFormat::Png), &hurried).unwrap_err();
+    let error = from_bytes(picture(64, 64, PictureFormat::Png), &hurried).unwrap_err();
     assert_eq!(error.code, "IMG005");
 }
 
@@ -111,8 +112,8 @@ fn names_what_is_wrong() {
 fn reads_files_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("it's a photo.png");
-    fs::write(&file, picture(4, 4, ImageFormat::Gif)).unwrap();
-    assert_eq!(load(&file, &limits()).unwrap().format, Format::Gif);
+    fs::write(&file, picture(4, 4, PictureFormat::Gif)).unwrap();
+    assert_eq!(load(&file, &limits()).unwrap().format, ImageFormat::Gif);
     let error = load(&folder.path().join("none"), &limits()).unwrap_err();
     assert_eq!(error.code, "IMG001");
     assert!(error.place.unwrap().ends_with("none"));
@@ -146,8 +147,8 @@ fn an_animation_is_its_first_picture() {
 
 #[test]
 fn survives_any_bytes() {
-    let whole = picture(24, 24, ImageFormat::Gif);
-    for format in [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP] {
+    let whole = picture(24, 24, PictureFormat::Gif);
+    for format in [PictureFormat::Png, PictureFormat::Jpeg, PictureFormat::WebP] {
         for at in (0..200).step_by(7) {
             let mut bytes = picture(24, 24, format);
             let at = at % bytes.len();

@@ -1,8 +1,8 @@
-//! A checkpoint: what the records up to some place come to, beside the journal.
+//! A checkpoint caches the folded state of all records before a position in the journal.
 //!
-//! `checkpoint.json` is one line like those of the journal: its hash continues that of the record
-//! before its place, so it belongs to this journal, at that record, or to none. It is a cache.
-//! Without it, or with one that does not fit, everything is read.
+//! `checkpoint.json` is one line in the format of the journal. Its hash continues that of the
+//! record before its position, so it belongs to exactly one journal and record. If it is missing
+//! or does not fit, the whole journal is read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,34 +14,34 @@ use posse_actors::ledger::Accounts;
 use posse_actors::record::{RecordId, Replay};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::format::{self, Chain};
+use crate::journal::format::{self, HashChain};
 use crate::journal::scan::open_to_read;
 use crate::journal::segments::{Mark, chain_before};
 use crate::journal::walk::{beginning, open_segment};
 
 const NAME: &str = "checkpoint.json";
 const FRESH: &str = "checkpoint.json.new";
-/// Version of this file.
+/// Version of the checkpoint file.
 const VERSION: u32 = 1;
-/// Bytes of a checkpoint. What comes to more is read again each time.
+/// Maximum bytes of a checkpoint. For a larger state no checkpoint is written.
 const BYTES_MAX: usize = 16 << 20;
 
-/// What the records before `place` come to.
+/// Folded state of the records before `place`.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) place: Mark,
-    /// Ids of the last records before it.
+    /// Ids of the last records before `place`.
     pub(crate) recent_ids: Vec<RecordId>,
     pub(crate) replay: Replay,
 }
 
-/// The line, as it is written and read.
+/// Serialised form of a checkpoint.
 #[derive(Serialize, Deserialize)]
-struct Line<I, R> {
+struct CheckpointLine<I, R> {
     v: u32,
-    /// Version of the fold: another one may have come to something else.
+    /// Version of the fold: another version may give another result.
     fold: u32,
-    /// What made it: a fold may change without anybody thinking of its version.
+    /// Version of posse that wrote it: the fold may change without a new fold version.
     posse: String,
     record: u64,
     segment: u32,
@@ -52,44 +52,46 @@ struct Line<I, R> {
 }
 
 impl Checkpoint {
-    /// The checkpoint in `dir`, if there is one that belongs to session `id`, as its files are.
+    /// Reads the checkpoint in `dir` if it belongs to session `id` and its current files.
     pub(crate) fn read(dir: &Path, id: &str) -> Option<Checkpoint> {
         let mut bytes = Vec::new();
         let limit = BYTES_MAX as u64 + 1;
         open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
         let (body, claimed) = format::split(&bytes)?;
-        let line: Line<Vec<RecordId>, serde::de::IgnoredAny> =
+        let line: CheckpointLine<Vec<RecordId>, serde::de::IgnoredAny> =
             serde_json::from_slice(&bytes).ok()?;
-        let chain = Chain::parse(&line.chain)?;
+        let chain = HashChain::parse(&line.chain)?;
         let fits = line.v == VERSION
             && line.fold == Replay::VERSION
             && line.posse == env!("CARGO_PKG_VERSION")
             && chain.next(body) == claimed;
-        let Line { record, segment, offset, ids, .. } = line;
+        let CheckpointLine { record, segment, offset, ids, .. } = line;
         let place = Mark { record, segment, offset, chain };
         if !fits || !belongs(dir, id, place).unwrap_or(false) {
             return None;
         }
-        let line: Line<serde::de::IgnoredAny, Replay> = serde_json::from_slice(&bytes).ok()?;
+        let line: CheckpointLine<serde::de::IgnoredAny, Replay> =
+            serde_json::from_slice(&bytes).ok()?;
         Some(Checkpoint { place, recent_ids: ids, replay: line.state })
     }
 
-    /// What the session in `dir` had spent where its checkpoint stands, and the record after that,
-    /// also if the journal does not reach it any more.
-    pub(crate) fn beside(dir: &Path) -> Option<(u64, Accounts)> {
+    /// Accounts of the session in `dir` at its checkpoint, with the number of the next record.
+    /// Also works if the journal no longer reaches that record.
+    pub(crate) fn last_accounts(dir: &Path) -> Option<(u64, Accounts)> {
         let mut bytes = Vec::new();
         let limit = BYTES_MAX as u64 + 1;
         open_to_read(&dir.join(NAME)).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
         let (body, claimed) = format::split(&bytes)?;
-        let line: Line<serde::de::IgnoredAny, Replay> = serde_json::from_slice(&bytes).ok()?;
+        let line: CheckpointLine<serde::de::IgnoredAny, Replay> =
+            serde_json::from_slice(&bytes).ok()?;
         let fits = line.v == VERSION
             && line.fold == Replay::VERSION
-            && Chain::parse(&line.chain)?.next(body) == claimed;
+            && HashChain::parse(&line.chain)?.next(body) == claimed;
         fits.then(|| (line.record, line.state.accounts().clone()))
     }
 
-    /// Writes a checkpoint into `dir`, in place of the one before. Not synced: one that a power
-    /// cut leaves half written does not fit.
+    /// Replaces the checkpoint in `dir`. Not synced: a half-written file after a power cut fails
+    /// its hash check.
     pub(crate) fn write(
         dir: &Path,
         place: Mark,
@@ -97,7 +99,7 @@ impl Checkpoint {
         replay: &Replay,
     ) -> io::Result<()> {
         let mut bytes = Bounded(Vec::new());
-        let line = Line {
+        let line = CheckpointLine {
             v: VERSION,
             fold: Replay::VERSION,
             posse: env!("CARGO_PKG_VERSION").to_owned(),
@@ -110,7 +112,7 @@ impl Checkpoint {
         };
         serde_json::to_writer(&mut bytes, &line)?;
         let mut bytes = bytes.0;
-        // The closing brace comes again after the hash.
+        // The closing brace is appended again after the hash.
         bytes.pop();
         format::append_hash(&mut bytes, 0, &place.chain);
         let fresh = dir.join(FRESH);
@@ -123,7 +125,7 @@ impl Checkpoint {
     }
 }
 
-/// Whether the line before `place` ends there and has its hash.
+/// Checks that the line before `place` ends there and has its hash.
 fn belongs(dir: &Path, id: &str, place: Mark) -> io::Result<bool> {
     if place.segment == 0 || place.record == 0 {
         return Ok(false);
@@ -150,7 +152,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Takes as much as a checkpoint may have.
+/// Buffer that fails above the size limit of a checkpoint.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {

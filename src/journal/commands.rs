@@ -11,39 +11,39 @@ use posse_actors::record::Replay;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
+use crate::journal::damaged_tail::{DamagedTail, recommended_fix};
 use crate::journal::read;
-use crate::journal::remains::{Remains, way_out};
 use crate::journal::scan::parse;
 use crate::journal::segments::ACTIVE;
-use crate::journal::standing::{SessionState, standing};
-use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::session_state::{SessionState, session_state};
+use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::summary::SessionSummary;
 use crate::journal::transcript::{Transcript, counted, local};
-use crate::journal::verify::{Verified, verify_session, verify_telling};
+use crate::journal::verify::{Verified, verify_session, verify_with_progress};
 use crate::journal::walk::ReadError;
 
-use progress::Progress;
+use progress::ReadProgress;
 
-/// How the answer should look.
+/// Output options.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct OutputStyle {
     /// JSON instead of text.
     pub json: bool,
-    /// Whether text may have colours.
+    /// Text may have colours.
     pub color: bool,
-    /// Characters in a line of the terminal.
+    /// Width of the terminal in characters.
     pub columns: usize,
-    /// The present, in milliseconds since 1970.
+    /// Current time, in milliseconds since 1970.
     pub now_ms: u64,
-    /// Where the user lives.
+    /// Time zone of the user.
     pub zone: TimeZone,
 }
 
-/// Lists sessions, those that were used last first.
+/// Lists sessions, the most recently used first.
 pub fn list(
     state: &StateDir,
     within: Within<'_>,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let sessions = state.summaries(within)?;
@@ -59,7 +59,12 @@ pub fn list(
 }
 
 /// Shows one session: a transcript, or the raw records.
-pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Result<Exit, Failure> {
+pub fn show(
+    state: &StateDir,
+    id: &str,
+    view: &OutputStyle,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let problem = match write_session(&found, view, out) {
         Ok(problem) => problem,
@@ -74,38 +79,38 @@ pub fn show(state: &StateDir, id: &str, view: &View, out: &mut dyn Write) -> Res
     }
 }
 
-/// The journal ends before its end.
-pub(crate) fn damaged(found: &Found, problem: String) -> Failure {
+/// Failure for a journal that is damaged before its end.
+pub(crate) fn damaged(found: &StoredSession, problem: String) -> Failure {
     Failure::new("SES006", Exit::Session, problem)
         .at(found.dir.join(ACTIVE).display().to_string())
-        .fix(format!("`posse sessions verify {}` says more", found.id))
+        .fix(format!("run `posse sessions verify {}` for details", found.id))
 }
 
-/// The same, with what is there and the way out.
-fn stopped(found: &Found, what: String) -> Failure {
+/// [`damaged`] with a description of the damaged tail and a fix.
+fn stopped(found: &StoredSession, what: String) -> Failure {
     let failure = damaged(found, what);
     let verified = verify_session(&found.dir, &found.id).ok();
     let Some(problem) = verified.and_then(|verified| verified.problem) else { return failure };
     let above = if problem.record > 1 {
-        "what is above is all that the journal still proves"
+        "the records above are all that the journal still proves"
     } else {
         "the journal proves none of its records"
     };
     let failure = failure.at(found.dir.join(&problem.file).display().to_string());
-    let remains = Remains::of(&found.dir, &problem.file, problem.offset);
+    let remains = DamagedTail::of(&found.dir, &problem.file, problem.offset);
     let why = match remains {
         Ok(remains) => format!("{above}; from there on are {remains}"),
         Err(_) => above.to_owned(),
     };
-    failure.because(why).fix(way_out(found, &problem))
+    failure.because(why).fix(recommended_fix(found, &problem))
 }
 
-/// Checks the hash chain of one session, or of every session that `within` means.
+/// Checks the hash chain of one session, or of all sessions in `within`.
 pub fn verify(
     state: &StateDir,
     id: Option<&str>,
     within: Within<'_>,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let sessions = match id {
@@ -114,18 +119,18 @@ pub fn verify(
     };
     let mut checked = Vec::new();
     let mut sound = true;
-    let mut progress = Progress::new();
+    let mut progress = ReadProgress::new();
     for found in sessions {
-        let mut tell = |bytes| progress.tell(&found.id, bytes);
-        let verified = verify_telling(&found.dir, &found.id, &mut tell);
+        let mut report = |bytes| progress.report(&found.id, bytes);
+        let verified = verify_with_progress(&found.dir, &found.id, &mut report);
         let verified = verified.map_err(|error| error.to_string());
         let is_sound = verified.as_ref().is_ok_and(Verified::is_sound);
         sound &= is_sound;
         let problem = verified.as_ref().ok().and_then(|verified| verified.problem.as_ref());
         let problem = problem.filter(|_| !is_sound);
-        let remains =
-            problem.and_then(|problem| Remains::of(&found.dir, &problem.file, problem.offset).ok());
-        let fix = problem.map(|problem| way_out(&found, problem));
+        let remains = problem
+            .and_then(|problem| DamagedTail::of(&found.dir, &problem.file, problem.offset).ok());
+        let fix = problem.map(|problem| recommended_fix(&found, problem));
         checked.push(Checked { id: found.id, verified, remains, fix });
     }
     drop(progress);
@@ -139,16 +144,16 @@ pub fn verify(
     ended(written, out, if sound { Exit::Done } else { Exit::Session })
 }
 
-/// One line of `verify`.
+/// One result of `verify`.
 #[derive(Serialize)]
 struct Checked {
     id: String,
     #[serde(flatten, serialize_with = "verified_or_error")]
     verified: Result<Verified, String>,
-    /// What is there from the damage on.
+    /// The part from the damage on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    remains: Option<Remains>,
-    /// The way out.
+    remains: Option<DamagedTail>,
+    /// Recommended fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -171,7 +176,7 @@ fn write_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
 fn write_list(
     sessions: &[SessionSummary],
     everywhere: bool,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut rows =
@@ -194,7 +199,7 @@ fn write_list(
             age.map_or_else(|| "-".to_owned(), |ms| relative(ms, view.now_ms)),
             size(session.total_bytes),
             cost_text(session),
-            printable(&standing_text(session, &view.zone)),
+            printable(&state_text(session, &view.zone)),
             printable(&prompt),
         ]);
     }
@@ -220,7 +225,7 @@ fn write_list(
     Ok(())
 }
 
-/// What it has cost, as far as its last record says.
+/// Cost of the session up to its last record.
 fn cost_text(session: &SessionSummary) -> String {
     match (session.cost_nano_usd, session.unpriced_requests) {
         (None, _) => "-".to_owned(),
@@ -229,8 +234,8 @@ fn cost_text(session: &SessionSummary) -> String {
     }
 }
 
-/// How it stands, and whether it can be joined.
-fn standing_text(session: &SessionSummary, zone: &TimeZone) -> String {
+/// State of the session, and if it can be attached to.
+fn state_text(session: &SessionSummary, zone: &TimeZone) -> String {
     let joined = if session.attachable { " (attach)" } else { "" };
     session.state.short(zone) + joined
 }
@@ -290,7 +295,7 @@ fn verified_text(verified: &Verified) -> String {
             .concat();
         }
         if problem.torn_tail {
-            let when = if verified.running { "being written" } else { "never shown to anybody" };
+            let when = if verified.running { "being written" } else { "never shown" };
             text.push_str(" (");
             text.push_str(when);
             text.push(')');
@@ -299,10 +304,10 @@ fn verified_text(verified: &Verified) -> String {
     text
 }
 
-/// Writes the records up to the first problem, and returns that.
+/// Writes the records up to the first problem and returns that problem.
 fn write_session(
-    found: &Found,
-    view: &View,
+    found: &StoredSession,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Option<String>, ReadError> {
     let mut replay = Replay::new(None);
@@ -319,10 +324,10 @@ fn write_session(
         let verified = problem.as_ref().and_then(|_| verify_session(&found.dir, &found.id).ok());
         let stands = match verified.and_then(|verified| verified.problem) {
             Some(problem) => SessionState::of_problem(&problem).long(&view.zone),
-            None => standing(&found.dir, &replayed, &view.zone),
+            None => session_state(&found.dir, &replayed, &view.zone),
         };
         writeln!(out, "state: {}", printable(&stands)).map_err(ReadError::Out)?;
-        // Those that were taken over, or in which nothing was changed, are gone.
+        // Workspaces that were merged or left unchanged no longer exist.
         for one in &replayed.delegated {
             let worktree = one.workplace.as_deref().filter(|cwd| Path::new(cwd).is_dir());
             if let Some(cwd) = worktree {
@@ -334,23 +339,23 @@ fn write_session(
     Ok(problem)
 }
 
-pub(crate) fn unreadable(found: &Found, error: &io::Error) -> Failure {
+pub(crate) fn unreadable(found: &StoredSession, error: &io::Error) -> Failure {
     Failure::new("SES005", Exit::Session, format!("session `{}` cannot be read", found.id))
         .at(found.dir.display().to_string())
         .because(error.to_string())
 }
 
-/// A reader that went away is an ending like another.
+/// Ends an output. A closed pipe is not an error.
 pub(crate) fn ended(
     written: io::Result<()>,
     out: &mut dyn Write,
     exit: Exit,
 ) -> Result<Exit, Failure> {
-    // What is still in a buffer is not written.
+    // Buffered output is not written.
     match written.and_then(|()| out.flush()) {
         Ok(()) => Ok(exit),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
-        Err(error) => Err(Failure::new("SES007", Exit::Failed, "the answer cannot be written")
+        Err(error) => Err(Failure::new("SES007", Exit::Failed, "cannot write the output")
             .because(error.to_string())),
     }
 }

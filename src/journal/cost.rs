@@ -1,27 +1,27 @@
-//! `posse sessions show ID --cost`: what a session has cost, read from its records alone.
+//! `posse sessions show ID --cost`: cost of a session, computed from its records alone.
 
 use std::io::{self, Write};
 
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, Counted, Salvaged, aligned, dollars};
+use posse_actors::ledger::{Accounts, Salvaged, UsageSource, aligned, dollars};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, printable};
-use crate::journal::commands::{View, damaged, ended, unreadable};
+use crate::journal::commands::{OutputStyle, damaged, ended, unreadable};
 use crate::journal::read;
-use crate::journal::salvage;
+use crate::journal::recovery;
 use crate::journal::scan::parse;
 use crate::journal::state::{StateDir, Within};
 use crate::journal::walk::ReadError;
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 
-/// Shows what session `id` has cost; with `each`, every request.
+/// Prints the cost of session `id`; with `each`, also of every request.
 pub fn show(
     state: &StateDir,
     id: &str,
     each: bool,
-    view: &View,
+    view: &OutputStyle,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
@@ -41,10 +41,10 @@ pub fn show(
             return Err(unreadable(&found, &error));
         }
     };
-    // Of what is under way in this moment nobody knows the cost either.
+    // The cost of requests in progress is unknown, too.
     accounts.settle();
     if problem.is_some() {
-        for Salvaged { origin, event } in salvage::of(&found, &accounts) {
+        for Salvaged { origin, event } in recovery::of(&found, &accounts) {
             accounts.follow(origin.as_deref(), &event);
         }
     }
@@ -62,7 +62,7 @@ pub fn show(
         None => ended(written, out, Exit::Done),
         Some(problem) => {
             Err(damaged(&found, problem)
-                .because("what is above is the least: some records are lost"))
+                .because("the cost above is a minimum: some records are lost"))
         }
     }
 }
@@ -78,7 +78,7 @@ fn write_text(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if accounts.total.requests == 0 {
-        return writeln!(out, "no model was asked for anything");
+        return writeln!(out, "no request was sent to a model");
     }
     if !requests.is_empty() {
         let rows: Vec<[String; 8]> =
@@ -89,7 +89,7 @@ fn write_text(
     writeln!(out, "\ncost: {}", accounts.total.cost_text())
 }
 
-/// The event as it is stored, with its place and its agent.
+/// The stored event with its record number and agent.
 fn to_json(record: &StoredRecord) -> Value {
     let mut value = serde_json::to_value(&record.event).unwrap_or_default();
     value["record"] = json!(record.record);
@@ -113,10 +113,10 @@ fn row(record: &StoredRecord) -> Option<[String; 8]> {
         how = format!("{how}, attempt {}", billing.attempt);
     }
     match billing.counted {
-        Counted::Reported => (),
-        Counted::Partly => how.push_str(", counted in part"),
-        Counted::Unknown => how.push_str(", not counted"),
-        Counted::Doubtful => how.push_str(", figures make no sense"),
+        UsageSource::Reported => (),
+        UsageSource::Partly => how.push_str(", counted in part"),
+        UsageSource::Unknown => how.push_str(", not counted"),
+        UsageSource::Doubtful => how.push_str(", implausible figures"),
     }
     Some([
         printable(&format!("{}/{}", billing.provider, billing.model)),

@@ -1,8 +1,8 @@
-//! A session as a document to keep or to show: Markdown, or one HTML page that needs nothing else.
+//! Exports a session as Markdown or as one self-contained HTML page.
 //!
-//! Everything in a journal may come from a model, a repository or a server. In a document none of
-//! it is markup of ours: control characters and direction overrides are written out, HTML is
-//! text, links lead to http or https only, and nothing is loaded from anywhere.
+//! Everything in a journal may come from a model, a repository or a server, so none of it becomes
+//! markup: control characters and direction overrides are escaped, HTML is text, links lead to
+//! http or https only, and nothing is loaded.
 
 mod html;
 mod markdown;
@@ -24,7 +24,7 @@ use crate::journal::scan::parse;
 use crate::journal::state::{StateDir, Within};
 use crate::journal::walk::ReadError;
 
-/// What kind of document.
+/// Document format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
     /// Markdown, for other tools.
@@ -33,7 +33,8 @@ pub enum ExportFormat {
     Html,
 }
 
-/// Writes session `id` as a document into `file`, or to `out`. A file that exists stays as it is.
+/// Writes session `id` as a document into `file`, or to `out`. An existing file is not
+/// overwritten.
 pub fn export(
     state: &StateDir,
     id: &str,
@@ -77,19 +78,18 @@ pub fn export(
     }
     match problem {
         None => Ok(Exit::Done),
-        Some(problem) => {
-            Err(damaged(&found, problem).because("the document has what the journal still proves"))
-        }
+        Some(problem) => Err(damaged(&found, problem)
+            .because("the document contains the records that the journal still proves")),
     }
 }
 
-/// Sessions have what their owner did: others need not read it.
+/// Creates the file for the user alone: sessions contain private data.
 fn create(file: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> Failure {
-    let failure = Failure::new("SES008", Exit::Failed, "the document cannot be written")
+    let failure = Failure::new("SES008", Exit::Failed, "cannot write the document")
         .at(file.display().to_string())
         .because(error.to_string());
     match error.kind() {

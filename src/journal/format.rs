@@ -1,7 +1,7 @@
-//! One line of the journal: a record as one JSON object whose last member is the running hash.
+//! Line format of the journal: a record is one JSON object whose last member is the running hash.
 //!
-//! The hash covers the previous line's hash and the raw bytes before the member, and stands at a
-//! fixed distance from the end of the line: whoever verifies needs no JSON parser.
+//! The hash covers the previous line's hash and the raw bytes before the member. It is at a fixed
+//! distance from the end of the line, so verification needs no JSON parser.
 
 use std::io;
 
@@ -15,29 +15,29 @@ const OPENING: &[u8] = b",\"hash\":\"";
 const CLOSING: &[u8] = b"\"}\n";
 /// Bytes from the comma before the hash to the end of the line.
 pub(crate) const SUFFIX_LEN: usize = OPENING.len() + HASH_LEN + CLOSING.len();
-/// Bytes of the longest line that is written or read.
+/// Maximum bytes of a line.
 pub(crate) const LINE_BYTES_MAX: usize = 128 << 20;
-/// Bytes that the beginning of a line, up to its id, cannot exceed.
+/// Maximum bytes of the beginning of a line, up to its id.
 pub(crate) const HEAD_BYTES_MAX: usize = 160;
 
-/// The hash of a line, which the next line continues.
+/// Hash of a line. The next line's hash is computed from it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Chain([u8; HASH_LEN]);
+pub(crate) struct HashChain([u8; HASH_LEN]);
 
-impl Chain {
-    /// What the first line of `session` continues.
-    pub(crate) fn start(session: &str) -> Chain {
-        Chain::of(Sha256::new().chain_update(b"posse journal 1\n").chain_update(session))
+impl HashChain {
+    /// Initial value for the first line of `session`.
+    pub(crate) fn start(session: &str) -> HashChain {
+        HashChain::of(Sha256::new().chain_update(b"posse journal 1\n").chain_update(session))
     }
 
-    /// The hash of a line that follows this one.
-    pub(crate) fn next(&self, body: &[u8]) -> Chain {
-        Chain::of(Sha256::new().chain_update(self.0).chain_update(body))
+    /// Hash of a following line with this body.
+    pub(crate) fn next(&self, body: &[u8]) -> HashChain {
+        HashChain::of(Sha256::new().chain_update(self.0).chain_update(body))
     }
 
-    /// The hash that these hex digits are.
-    pub(crate) fn parse(text: &str) -> Option<Chain> {
-        text.as_bytes().try_into().ok().map(Chain)
+    /// Parses a hash from hex digits.
+    pub(crate) fn parse(text: &str) -> Option<HashChain> {
+        text.as_bytes().try_into().ok().map(HashChain)
     }
 
     /// The hash as hex digits.
@@ -45,7 +45,7 @@ impl Chain {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    fn of(hasher: Sha256) -> Chain {
+    fn of(hasher: Sha256) -> HashChain {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digest = hasher.finalize();
         let mut hex = [0; HASH_LEN];
@@ -53,29 +53,29 @@ impl Chain {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
-        Chain(hex)
+        HashChain(hex)
     }
 }
 
-impl std::fmt::Debug for Chain {
+impl std::fmt::Debug for HashChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// Appends `record` to `buffer` as the line after `chain`, and returns what the next one
-/// continues. On an error `buffer` is as it was.
+/// Appends `record` to `buffer` as the line after `chain` and returns its hash. On an error
+/// `buffer` is unchanged.
 pub(crate) fn append_line(
     buffer: &mut Vec<u8>,
-    chain: &Chain,
+    chain: &HashChain,
     record: &StoredRecord,
-) -> io::Result<Chain> {
+) -> io::Result<HashChain> {
     let start = buffer.len();
     if let Err(error) = serde_json::to_writer(&mut *buffer, record) {
         buffer.truncate(start);
         return Err(error.into());
     }
-    // The closing brace comes again after the hash.
+    // The closing brace is appended again after the hash.
     buffer.pop();
     if buffer.len() - start + SUFFIX_LEN > LINE_BYTES_MAX {
         buffer.truncate(start);
@@ -88,7 +88,7 @@ pub(crate) fn append_line(
 }
 
 /// Ends the line that begins at `start` with the hash that continues `chain`.
-pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &Chain) -> Chain {
+pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &HashChain) -> HashChain {
     let next = chain.next(&buffer[start..]);
     buffer.extend_from_slice(OPENING);
     buffer.extend_from_slice(&next.0);
@@ -96,14 +96,14 @@ pub(crate) fn append_hash(buffer: &mut Vec<u8>, start: usize, chain: &Chain) -> 
     next
 }
 
-/// Divides a line, newline included, into what is hashed and the hash it claims.
-pub(crate) fn split(line: &[u8]) -> Option<(&[u8], Chain)> {
+/// Splits a line, newline included, into its hashed body and the hash it claims.
+pub(crate) fn split(line: &[u8]) -> Option<(&[u8], HashChain)> {
     let (body, suffix) = line.split_at_checked(line.len().checked_sub(SUFFIX_LEN)?)?;
     let hash = suffix.strip_prefix(OPENING)?.strip_suffix(CLOSING)?;
-    Some((body, Chain(hash.try_into().ok()?)))
+    Some((body, HashChain(hash.try_into().ok()?)))
 }
 
-/// The beginning of a line.
+/// Members at the beginning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: u32,
@@ -164,7 +164,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// How many lines end in `bytes`.
+    /// Number of newlines in `bytes`.
     pub(crate) fn newlines(bytes: &[u8]) -> usize {
         bytes.split(|byte| *byte == b'\n').count() - 1
     }
@@ -172,7 +172,7 @@ pub(crate) mod tests {
     #[test]
     fn writes_one_object_per_line_with_the_hash_last() {
         let mut buffer = Vec::new();
-        let start = Chain::start("s");
+        let start = HashChain::start("s");
         let next = append_line(&mut buffer, &start, &record(1, "a\nb")).unwrap();
         let again = append_line(&mut buffer, &next, &record(2, "c")).unwrap();
         assert_ne!(next, again);
@@ -185,7 +185,7 @@ pub(crate) mod tests {
     #[test]
     fn reads_back_what_it_wrote() {
         let mut line = Vec::new();
-        let start = Chain::start("s");
+        let start = HashChain::start("s");
         let written = record(41, "héllo \u{2028} \u{0}");
         let next = append_line(&mut line, &start, &written).unwrap();
         let (body, claimed) = split(&line).unwrap();

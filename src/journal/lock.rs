@@ -1,8 +1,9 @@
-//! The lock of a session: one process owns it, and the kernel forgets it with that process.
+//! Session lock: one process owns a session, and the kernel releases the lock when that process
+//! ends.
 //!
-//! The text in the file only names the owner; whether there is one is known by the lock alone,
-//! so what a killed process left behind is harmless. A name counts only while the process lives
-//! that wrote it: the same id, boot and moment of start.
+//! Ownership is decided by the lock alone; the text in the file only names the owner, so a file
+//! left by a killed process is harmless. A name is used only while the process that wrote it is
+//! alive: same id, boot and start time.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -18,24 +19,24 @@ use nix::unistd::{Pid, gettid};
 use posse_actors::ports::JournalError;
 
 const NAME: &str = "lock";
-/// Who only looks whether a session runs holds the lock for a moment: try again that often.
+/// Attempts to take the lock: a process that only probes it holds it for a moment.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(5);
-/// A file system that does not answer for so long is taken for one that hangs.
+/// Time after which a file system is considered to hang.
 const ANSWER_MAX: Duration = Duration::from_millis(120);
-/// And if it is not seen to run in so many looks.
-const LOOKS: u32 = 20;
-const LOOK_PAUSE: Duration = Duration::from_millis(2);
+/// Number of checks of the thread's state that must find it blocked.
+const HANG_CHECKS: u32 = 20;
+const HANG_CHECK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Held until it is dropped.
+/// The lock, held until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionLock {
     _file: File,
 }
 
 impl SessionLock {
-    /// Takes the lock of the session in `dir`, or names who has it. A session that was there
-    /// before may lie on a file system that hangs: that is an error after `ANSWER_MAX`.
+    /// Takes the lock of the session in `dir`, or names its owner. An existing session may be on a
+    /// file system that hangs: that is an error after `ANSWER_MAX`.
     pub(crate) fn take(dir: &Path) -> Result<SessionLock, JournalError> {
         SessionLock::take_before(dir, ANSWER_MAX, |dir| SessionLock::take_now(&dir))
     }
@@ -51,7 +52,7 @@ impl SessionLock {
         let spawned =
             std::thread::Builder::new().name("posse-journal-lock".to_owned()).spawn(move || {
                 name_thread.send(gettid()).ok();
-                // Whoever has stopped waiting drops the lock with the answer.
+                // If the caller has stopped waiting, the answer is dropped and with it the lock.
                 sender.send(take(dir)).ok();
             });
         if let Err(source) = spawned {
@@ -62,7 +63,7 @@ impl SessionLock {
             match receiver.recv_timeout(answer_max) {
                 Ok(taken) => return taken,
                 Err(RecvTimeoutError::Disconnected) => return Err(JournalError::Closed),
-                Err(RecvTimeoutError::Timeout) if hangs(thread) => {
+                Err(RecvTimeoutError::Timeout) if is_blocked(thread) => {
                     return Err(JournalError::Write {
                         source: "the file system of the state directory does not answer".into(),
                     });
@@ -72,7 +73,7 @@ impl SessionLock {
         }
     }
 
-    /// Takes the lock of a session that nobody else can know of yet.
+    /// Takes the lock of a new session that no other process knows yet.
     pub(crate) fn take_new(dir: &Path) -> Result<SessionLock, JournalError> {
         SessionLock::take_now(dir)
     }
@@ -105,30 +106,30 @@ impl SessionLock {
                 }
             }
         }
-        // Only a name for people: without it the lock holds all the same.
+        // The name is only informative: the lock holds without it.
         file.set_len(0).and_then(|()| file.write_all(signature().as_bytes())).ok();
         Ok(SessionLock { _file: file })
     }
 }
 
-/// Whether a thread of ours waits for something, and not only for its turn on a busy machine.
-fn hangs(thread: Pid) -> bool {
+/// Checks that a thread of this process is blocked, not only waiting for a busy CPU.
+fn is_blocked(thread: Pid) -> bool {
     let path = format!("/proc/self/task/{thread}/stat");
-    (0..LOOKS).all(|_| {
-        std::thread::sleep(LOOK_PAUSE);
-        // The state stands behind the name, which is in brackets.
+    (0..HANG_CHECKS).all(|_| {
+        std::thread::sleep(HANG_CHECK_PAUSE);
+        // The state follows the name, which is in brackets.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let state = text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
         matches!(state, Some('D' | 'S'))
     })
 }
 
-/// Whether some process owns the session in `dir`.
+/// Checks that some process owns the session in `dir`.
 pub(crate) fn is_held(dir: &Path) -> bool {
     held_by(dir).is_some()
 }
 
-/// Which process owns the session in `dir`, if one does.
+/// Description of the process that owns the session in `dir`, if there is one.
 pub(crate) fn held_by(dir: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let options = OpenOptions::new().read(true).custom_flags(flags.bits()).open(dir.join(NAME));
@@ -137,13 +138,14 @@ pub(crate) fn held_by(dir: &Path) -> Option<String> {
     held.then(|| owner(&mut file))
 }
 
-/// The process that owns the session in `dir`, if one does and was stopped: it answers nobody.
+/// Id of the process that owns the session in `dir`, if that process is stopped (`SIGSTOP`) and
+/// cannot answer.
 pub fn stopped_owner(dir: &Path) -> Option<u32> {
     let pid = held_by(dir)?.strip_prefix("process ")?.parse().ok()?;
     matches!(state_of(pid), Some('T' | 't')).then_some(pid)
 }
 
-/// Whether a process runs, sleeps, is stopped, …, where the system tells.
+/// State letter of a process (running, sleeping, stopped, …), where the system reports it.
 fn state_of(pid: u32) -> Option<char> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(')')?.1.trim_start().chars().next()
@@ -155,22 +157,24 @@ fn signature() -> String {
     format!("pid {pid}\nboot {}\nstart {start}\n", boot_id())
 }
 
-/// When a process was started, in ticks since the boot, where the system tells: ids are used again.
+/// Start time of a process in ticks since the boot, where the system reports it. Process ids are
+/// reused.
 fn start_of(pid: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in brackets, which may hold anything; this is the 22nd.
+    // The second field is a name in brackets that may contain anything; the start time is field
+    // 22.
     let (_, rest) = text.rsplit_once(')')?;
     rest.split_whitespace().nth(19).map(str::to_owned)
 }
 
-/// Differs after each boot, where the system tells; process ids repeat.
+/// Id of the current boot, where the system reports it. Process ids repeat after a boot.
 fn boot_id() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.trim().to_owned()
 }
 
 fn owner(file: &mut File) -> String {
-    let unknown = "a process that left no name".to_owned();
+    let unknown = "an unknown process".to_owned();
     let mut text = String::new();
     let read: io::Result<usize> = Read::by_ref(file).take(256).read_to_string(&mut text);
     if read.is_err() {
@@ -230,7 +234,7 @@ mod tests {
         let start = start_of(std::process::id()).unwrap();
         for (from, to) in [(start, "1".to_owned()), (boot_id(), "0".to_owned())] {
             std::fs::write(dir.path().join(NAME), text.replace(&from, &to)).unwrap();
-            assert_eq!(named(), "a process that left no name");
+            assert_eq!(named(), "an unknown process");
         }
     }
 
@@ -244,9 +248,9 @@ mod tests {
             SessionLock::take_now(&dir)
         });
         assert!(matches!(answer, Err(JournalError::Write { .. })), "{answer:?}");
-        // 160 ms by itself; the rest is for a machine that is busy.
+        // 160 ms on an idle machine; the rest allows for load.
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-        // The late answer finds nobody and frees what it took.
+        // The late answer has no receiver and releases the lock.
         release.send(()).unwrap();
         let start = std::time::Instant::now();
         while is_held(dir.path()) || !dir.path().join(NAME).exists() {
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_over_what_a_dead_process_left() {
+    fn takes_the_lock_of_a_dead_process() {
         let dir = tempfile::tempdir().unwrap();
         for text in ["pid 1\nboot 0\n", "pid 99999999\n", "pid -1", "\u{0}\u{ff}"] {
             std::fs::write(dir.path().join(NAME), text).unwrap();

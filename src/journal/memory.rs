@@ -1,30 +1,30 @@
-//! A journal that ends with its process, for `--no-transcript`.
+//! In-memory journal for `--no-transcript`; its records end with the process.
 
 use std::sync::{Arc, Mutex};
 
 use posse_actors::event::StoredRecord;
 use posse_actors::ports::{
-    Committed, Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture,
+    Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
 };
 use posse_actors::record::RecordId;
 
 use crate::journal::writer::lock;
 
-/// Bytes of records, as JSON, that are kept.
+/// Maximum bytes of records, as JSON.
 const BYTES_MAX: usize = 256 << 20;
-/// Ids of the last records that are remembered, to recognise one that is sent again.
+/// Number of recent record ids kept to detect duplicates.
 const RECENT_IDS: usize = 1024;
 
-/// Keeps records in memory, up to a bound. What does not fit is refused, as on a full disk:
-/// forgetting old records would break whoever reads them back.
+/// Keeps records in memory up to a limit. Further records are refused, as on a full disk: dropping
+/// old records would break replay.
 #[derive(Debug)]
 pub struct MemoryJournal {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<MemoryRecords>>,
     bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct MemoryRecords {
     generation: u64,
     records: Vec<Arc<StoredRecord>>,
     bytes: usize,
@@ -37,7 +37,7 @@ impl Default for MemoryJournal {
 }
 
 impl JournalStore for MemoryJournal {
-    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+    fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>> {
         let mut kept = lock(&self.kept);
         kept.generation += 1;
         let recent = kept.records.len().saturating_sub(RECENT_IDS);
@@ -49,7 +49,8 @@ impl JournalStore for MemoryJournal {
             bytes_max: self.bytes_max,
         };
         let last_record = kept.last();
-        let opened = Opened { journal: Box::new(journal), last_record, recent_ids, repaired: None };
+        let opened =
+            OpenedJournal { journal: Box::new(journal), last_record, recent_ids, repaired: None };
         Box::pin(async move { Ok(opened) })
     }
 
@@ -61,7 +62,7 @@ impl JournalStore for MemoryJournal {
     }
 }
 
-impl Kept {
+impl MemoryRecords {
     fn last(&self) -> u64 {
         self.records.last().map_or(0, |record| record.record)
     }
@@ -72,7 +73,7 @@ impl Kept {
             if record.record != expected {
                 return Err(format!("record {} where {expected} belongs", record.record));
             }
-            let mut counter = Counter(0);
+            let mut counter = SizeCounter(0);
             serde_json::to_writer(&mut counter, record).map_err(|error| error.to_string())?;
             bytes += counter.0;
         }
@@ -85,9 +86,9 @@ impl Kept {
     }
 }
 
-struct Counter(usize);
+struct SizeCounter(usize);
 
-impl std::io::Write for Counter {
+impl std::io::Write for SizeCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -100,7 +101,7 @@ impl std::io::Write for Counter {
 
 #[derive(Debug)]
 struct MemoryAppender {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<MemoryRecords>>,
     generation: u64,
     bytes_max: usize,
 }
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keeps_what_fits_and_refuses_the_rest() {
+    async fn keeps_records_up_to_the_limit_and_refuses_the_rest() {
         let store = MemoryJournal { bytes_max: 500, ..MemoryJournal::default() };
         let opened = store.open().await.unwrap();
         assert_eq!(opened.last_record, 0);

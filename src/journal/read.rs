@@ -1,4 +1,4 @@
-//! Reads a session's records from the first to the last that the chain proves.
+//! Reads the records of a session up to the last one that the hash chain proves.
 
 use std::io;
 
@@ -10,17 +10,17 @@ use crate::journal::commands::{damaged, unreadable};
 use crate::journal::format::Head;
 use crate::journal::lock::is_held;
 use crate::journal::scan::parse;
-use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::verify::emptied;
 use crate::journal::walk::{ReadError, Stop, beginning, walk};
 
-/// Bytes of journal that are read into memory at once.
+/// Maximum bytes of journal read into memory at once.
 const BYTES_MAX: usize = 512 << 20;
 
-/// Calls `each` with every line and its head. What stops it before the end of the journal, such
-/// as damage, is returned as a text.
+/// Calls `each` with every line and its head. Returns a description of the problem that ends the
+/// reading early, such as damage.
 pub(crate) fn records(
-    found: &Found,
+    found: &StoredSession,
     each: &mut dyn FnMut(&[u8], Head) -> io::Result<()>,
 ) -> Result<Option<String>, ReadError> {
     let walked = walk(&found.dir, beginning(&found.id), &mut |line, head, _| each(line, head))?;
@@ -31,7 +31,7 @@ pub(crate) fn records(
             let gone = emptied(&found.dir, &walked).map_err(ReadError::Journal)?;
             gone.map(|problem| problem.what)
         }
-        // The line that a process writes, or wrote when it was killed.
+        // A line that is being written, or was when its process was killed.
         Stop::Torn => None,
         Stop::Newer(version) => {
             Some(format!("a later version of posse wrote the rest (format {version})"))
@@ -43,9 +43,9 @@ pub(crate) fn records(
     })
 }
 
-/// What the records of a session say, up to the last that the chain proves; and what stops the
-/// reading before the end of the journal, if something does.
-pub fn replayed(found: &Found) -> Result<(Replayed, Option<String>), Failure> {
+/// Folds the records of a session up to the last proven one. Also returns the problem that ends
+/// the reading early, if any.
+pub fn replayed(found: &StoredSession) -> Result<(Replayed, Option<String>), Failure> {
     let mut replay = Replay::new(None);
     let read = records(found, &mut |line, head| {
         replay.push(&parse(line, head, &found.id));
@@ -57,10 +57,10 @@ pub fn replayed(found: &Found) -> Result<(Replayed, Option<String>), Failure> {
     }
 }
 
-/// Tells `each` of the records up to `last` whose lines `wanted` is true of, the first one first.
-/// What stops the reading before `last` is returned as a text.
+/// Passes the records up to `last` that match `wanted` to `each`, in order. Returns a description
+/// of the problem that ends the reading before `last`.
 pub fn until(
-    found: &Found,
+    found: &StoredSession,
     last: u64,
     wanted: &dyn Fn(&[u8]) -> bool,
     each: &mut dyn FnMut(StoredRecord),
@@ -87,8 +87,11 @@ pub fn until(
     }
 }
 
-/// Every record of session `id`, for a reader that needs them all. Damage is an error.
-pub fn whole_session(state: &StateDir, id: &str) -> Result<(Found, Vec<StoredRecord>), Failure> {
+/// Every record of session `id`, for callers that need them all. Damage is an error.
+pub fn whole_session(
+    state: &StateDir,
+    id: &str,
+) -> Result<(StoredSession, Vec<StoredRecord>), Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let mut bytes = 0;
     let mut all = Vec::new();

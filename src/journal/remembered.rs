@@ -1,5 +1,5 @@
-//! `posse sessions show ID --memory`: what the agents of a session have reported, as the next of their
-//! names is told, read from its records alone.
+//! `posse sessions show ID --memory`: reports that agents of a session leave for later agents of
+//! the same name, read from its records alone.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::journal::commands::{damaged, ended};
 use crate::journal::read;
 use crate::journal::state::{StateDir, Within};
 
-/// Shows what agents of session `id` remember.
+/// Prints the agent memories of session `id`.
 pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let found = state.find(Within::Everywhere, id)?;
     let (replayed, problem) = read::replayed(&found)?;
@@ -26,14 +26,12 @@ pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Resu
     };
     match problem {
         None => ended(written, out, Exit::Done),
-        Some(problem) => {
-            Err(damaged(&found, problem)
-                .because("what is above is all that the journal still proves"))
-        }
+        Some(problem) => Err(damaged(&found, problem)
+            .because("the records above are all that the journal still proves")),
     }
 }
 
-/// All of them for a person.
+/// Formats the memories as text.
 fn text(memories: &Memories) -> String {
     if memories.all().is_empty() {
         return "no agent has reported anything\n".to_owned();

@@ -1,4 +1,4 @@
-//! `posse sessions rm`: forgets one session, and nothing else.
+//! `posse sessions rm`: deletes one session.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,12 +8,13 @@ use posse_actors::ports::JournalError;
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::lock::SessionLock;
-use crate::journal::state::{Found, StateDir, Within};
+use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::summary::SessionSummary;
 
-/// Removes session `id` once `agreed` says yes to its summary. Refuses one that a process owns.
+/// Deletes session `id` after `agreed` confirms its summary. Refuses a session that a process
+/// owns.
 ///
-/// Only the session's own folder goes; a link in it is removed and not followed.
+/// Only the session's own folder is deleted. Links in it are removed, not followed.
 pub fn remove(
     state: &StateDir,
     id: &str,
@@ -27,7 +28,7 @@ pub fn remove(
         return Ok(Exit::Failed);
     }
     let lock = SessionLock::take(&found.dir).map_err(|error| refused(&found, &error))?;
-    // The standard library goes down by descriptors and never through a link.
+    // The standard library descends by descriptors and never follows a link.
     fs::remove_dir_all(&found.dir).map_err(|error| {
         Failure::new("SES010", Exit::Failed, format!("session `{}` cannot be removed", found.id))
             .at(found.dir.display().to_string())
@@ -38,8 +39,9 @@ pub fn remove(
     Ok(Exit::Done)
 }
 
-/// Every folder on the way down has to be a folder, and the last of them where it seems to be.
-fn check_place(root: &Path, found: &Found) -> Result<(), Failure> {
+/// Checks that every folder on the path is a real folder and the last one is where it appears to
+/// be.
+fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
     let place = || -> io::Result<bool> {
         let sessions = root.join("projects").join(&found.project).join("sessions");
         let resolved = fs::canonicalize(&found.dir)?;
@@ -55,7 +57,7 @@ fn check_place(root: &Path, found: &Found) -> Result<(), Failure> {
         Failure::new("SES010", Exit::Failed, format!("session `{}` is not removed", found.id))
             .at(found.dir.display().to_string())
             .because(why)
-            .fix("remove it by hand if that is what you want")
+            .fix("to delete it anyway, remove the folder by hand")
     };
     match place() {
         Ok(true) => Ok(()),
@@ -64,14 +66,14 @@ fn check_place(root: &Path, found: &Found) -> Result<(), Failure> {
     }
 }
 
-fn refused(found: &Found, error: &JournalError) -> Failure {
+fn refused(found: &StoredSession, error: &JournalError) -> Failure {
     let failure =
         Failure::new("SES009", Exit::Session, format!("session `{}` is not removed", found.id))
             .at(found.dir.display().to_string());
     match error {
         JournalError::Locked { owner } => failure
-            .because(format!("it is running: {owner} owns it"))
-            .fix("end that first, then try again"),
+            .because(format!("it is running in {owner}"))
+            .fix("end that process first, then try again"),
         error => failure.because(error.to_string()),
     }
 }
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_what_runs_what_is_not_agreed_to_and_what_lies_elsewhere() {
+    fn does_not_remove_running_unconfirmed_or_linked_sessions() {
         let home = tempfile::tempdir().unwrap();
         let (state, dir) = session(home.path());
         let lock = SessionLock::take(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! Reads lines and checks each against the chain. Stops at the first one that does not fit.
+//! Reads lines and checks each against the hash chain, up to the first one that does not fit.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,54 +12,54 @@ use posse_actors::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
 use posse_actors::record::RecordId;
 use serde::Deserialize;
 
-use crate::journal::format::{self, Chain, Head, LINE_BYTES_MAX};
+use crate::journal::format::{self, HashChain, Head, LINE_BYTES_MAX};
 
-/// Bytes read at once.
+/// Bytes of the read buffer.
 const BUFFER: usize = 1 << 20;
 
-/// What came next.
+/// Result of reading one line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// A record that fits; [`Scanner::line`] has its bytes.
+pub(crate) enum ScanStep {
+    /// A valid record; its bytes are in [`Scanner::line`].
     Record(Head),
-    /// The end of the file, after a whole line.
+    /// End of the file, after a whole line.
     End,
-    /// The end of the file within a line.
+    /// End of the file within a line.
     Torn,
-    /// A later version wrote this line.
+    /// A line written by a later version of posse.
     Newer(u32),
-    /// Something that no version writes here.
+    /// A line that no version writes here.
     Damaged(Damage),
 }
 
-/// What is wrong with a line, or with the file it should be in.
+/// Kind of damage of a line or of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Damage {
-    /// A record whose bytes are not those that its hash was made of.
+    /// The bytes of a record do not match its hash.
     Hash,
-    /// Something that is no record.
+    /// The line is not a record.
     NoRecord,
-    /// Zeros where a line belongs.
+    /// Zero bytes in place of a line.
     Zeros,
-    /// A line that ends in CR LF: something took the journal for text.
+    /// The line ends in CR LF: a program treated the journal as a text file.
     CarriageReturn,
-    /// A record that was there before.
+    /// A record that is already in the journal.
     Repeated {
         /// Its number.
         found: u64,
     },
-    /// A record that belongs elsewhere: what lies between is missing.
+    /// A record with a later number than expected: records are missing.
     Gap {
         /// Its number.
         found: u64,
-        /// The number that belongs here.
+        /// The expected number.
         expected: u64,
     },
-    /// A line longer than any that is written.
+    /// A line longer than the limit for written lines.
     TooLong,
     /// A closed segment ends within a line.
     Torn,
-    /// A segment is missing.
+    /// A segment file is missing.
     Missing {
         /// Its name.
         name: String,
@@ -101,8 +101,8 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Says what is wrong with a line that does not continue the chain. A guess for people: the hash
-/// alone decides that it does not.
+/// Describes a line that does not continue the chain. The description is a guess for people: only
+/// the hash decides that the line is damaged.
 fn damage_of(line: &[u8], expected: Option<u64>) -> Damage {
     if line.ends_with(b"\r\n") {
         return Damage::CarriageReturn;
@@ -123,100 +123,105 @@ fn out_of_place(found: u64, expected: u64) -> Damage {
     if found < expected { Damage::Repeated { found } } else { Damage::Gap { found, expected } }
 }
 
-/// Walks over the lines of one file.
+/// Reads and checks the lines of one file.
 pub(crate) struct Scanner<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
-    chain: Chain,
-    /// Number of the next record, if it is known.
+    chain: HashChain,
+    /// Expected number of the next record, if it is known.
     expected: Option<u64>,
-    /// Where the next line begins.
+    /// Offset of the next line.
     offset: u64,
 }
 
 impl<R: Read> Scanner<R> {
-    /// Starts at `offset` of a file, where a line begins that continues `chain`.
-    pub(crate) fn new(reader: R, chain: Chain, expected: Option<u64>, offset: u64) -> Scanner<R> {
+    /// Scanner for a file from `offset` on, where a line begins that continues `chain`.
+    pub(crate) fn new(
+        reader: R,
+        chain: HashChain,
+        expected: Option<u64>,
+        offset: u64,
+    ) -> Scanner<R> {
         let reader = BufReader::with_capacity(BUFFER, reader);
         Scanner { reader, line: Vec::new(), chain, expected, offset }
     }
 
     /// Reads and checks the next line.
-    pub(crate) fn step(&mut self) -> io::Result<Step> {
+    pub(crate) fn step(&mut self) -> io::Result<ScanStep> {
         self.line.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;
         let read = self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
         if read == 0 {
-            return Ok(Step::End);
+            return Ok(ScanStep::End);
         }
         if read > LINE_BYTES_MAX {
-            return Ok(Step::Damaged(Damage::TooLong));
+            return Ok(ScanStep::Damaged(Damage::TooLong));
         }
         if self.line.last() != Some(&b'\n') {
-            // A power cut leaves zeros where data was to be, also behind a line's beginning; a kill
-            // leaves that beginning alone. No record has a zero byte in it.
+            // A power cut leaves zeros in place of data, also after the beginning of a line. A
+            // kill leaves only that beginning. No record contains a zero byte.
             let zeros = self.line.contains(&0);
-            return Ok(if zeros { Step::Damaged(Damage::Zeros) } else { Step::Torn });
+            return Ok(if zeros { ScanStep::Damaged(Damage::Zeros) } else { ScanStep::Torn });
         }
         Ok(self.check())
     }
 
-    fn check(&mut self) -> Step {
+    fn check(&mut self) -> ScanStep {
         let fits = format::split(&self.line).and_then(|(body, claimed)| {
             let next = self.chain.next(body);
             (next == claimed).then_some((body, next))
         });
         let Some((body, next)) = fits else {
-            return Step::Damaged(damage_of(&self.line, self.expected));
+            return ScanStep::Damaged(damage_of(&self.line, self.expected));
         };
         let Some(head) = format::head(body).filter(|head| head.version > 0) else {
-            return Step::Damaged(Damage::NoRecord);
+            return ScanStep::Damaged(Damage::NoRecord);
         };
         if head.version > FORMAT_VERSION {
-            return Step::Newer(head.version);
+            return ScanStep::Newer(head.version);
         }
         if let Some(expected) = self.expected
             && head.record != expected
         {
-            return Step::Damaged(out_of_place(head.record, expected));
+            return ScanStep::Damaged(out_of_place(head.record, expected));
         }
         self.chain = next;
         self.expected = Some(head.record + 1);
         self.offset += self.line.len() as u64;
-        Step::Record(head)
+        ScanStep::Record(head)
     }
 
-    /// The whole line of the last record, newline included.
+    /// Bytes of the last record's line, newline included.
     pub(crate) fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// Where the last record's line ends.
+    /// Offset of the end of the last record's line.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The hash of the last record.
-    pub(crate) fn chain(&self) -> Chain {
+    /// Hash of the last record.
+    pub(crate) fn chain(&self) -> HashChain {
         self.chain
     }
 
-    /// Number of the next record, if it is known.
+    /// Expected number of the next record, if it is known.
     pub(crate) fn expected(&self) -> Option<u64> {
         self.expected
     }
 
-    /// Goes on with the next segment.
+    /// Continues with the next segment.
     pub(crate) fn follow<S: Read>(self, reader: S) -> Scanner<S> {
         Scanner::new(reader, self.chain, self.expected, 0)
     }
 }
 
-/// A record as it is read. The event comes before the origin: a missing origin would otherwise
-/// take the `agent` of `session.started` with it.
+/// Deserialised form of a record. The event comes before the origin: a missing origin would
+/// otherwise consume the `agent` of `session.started`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct RecordLine {
     v: u32,
     record: u64,
     ts: u64,
@@ -228,15 +233,15 @@ struct Line {
     origin: Option<Arc<Origin>>,
 }
 
-/// The record of a line, whatever its hash; `None` if this version cannot understand it.
+/// Parses the record of a line, without checking its hash. `None` if this version cannot parse it.
 pub(crate) fn record_of(line: &[u8]) -> Option<StoredRecord> {
-    let Line { v, record, ts, id, session_id, event, origin } =
+    let RecordLine { v, record, ts, id, session_id, event, origin } =
         serde_json::from_slice(line).ok()?;
     Some(StoredRecord { v, record, ts, id, session_id, origin, event })
 }
 
-/// The record of a line whose hash fits. What this version cannot understand becomes
-/// [`Event::Unknown`], so that the numbers stay without a gap.
+/// Parses the record of a verified line. A record that this version cannot parse becomes
+/// [`Event::Unknown`], so that the numbers have no gap.
 pub(crate) fn parse(line: &[u8], head: Head, session: &str) -> StoredRecord {
     record_of(line).unwrap_or_else(|| StoredRecord {
         v: head.version,
@@ -249,7 +254,8 @@ pub(crate) fn parse(line: &[u8], head: Head, session: &str) -> StoredRecord {
     })
 }
 
-/// Opens a journal file for reading: a regular file, never through a link, never waiting.
+/// Opens a journal file for reading. Accepts only a regular file, follows no link and never
+/// blocks.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -267,20 +273,20 @@ mod tests {
 
     fn journal(records: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut chain = Chain::start("s");
+        let mut chain = HashChain::start("s");
         for number in 1..=records {
             chain = append_line(&mut bytes, &chain, &record(number, "text")).unwrap();
         }
         bytes
     }
 
-    /// How many records fit, and what stopped the scan.
-    fn scan(bytes: &[u8]) -> (u64, u64, Step) {
-        let mut scanner = Scanner::new(bytes, Chain::start("s"), Some(1), 0);
+    /// Number of valid records, the offset of their end, and the reason for stopping.
+    fn scan(bytes: &[u8]) -> (u64, u64, ScanStep) {
+        let mut scanner = Scanner::new(bytes, HashChain::start("s"), Some(1), 0);
         let mut records = 0;
         loop {
             match scanner.step().unwrap() {
-                Step::Record(_) => records += 1,
+                ScanStep::Record(_) => records += 1,
                 stop => return (records, scanner.offset(), stop),
             }
         }
@@ -299,7 +305,7 @@ mod tests {
             let (records, offset, stop) = scan(&bytes);
             // The hash has 128 bits: no flip may pass.
             assert_eq!((records, offset), (damaged as u64, starts[damaged] as u64), "byte {at}");
-            assert_ne!(stop, Step::End, "byte {at}");
+            assert_ne!(stop, ScanStep::End, "byte {at}");
         }
     }
 
@@ -312,7 +318,7 @@ mod tests {
             let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
             let (records, _, stop) = scan(bytes);
             assert_eq!(records, complete);
-            assert_eq!(stop, if torn { Step::Torn } else { Step::End });
+            assert_eq!(stop, if torn { ScanStep::Torn } else { ScanStep::End });
         }
     }
 
@@ -320,14 +326,14 @@ mod tests {
     fn names_a_repeated_line_and_a_block_of_zeros() {
         let whole = journal(3);
         let line = &whole[..=whole.iter().position(|byte| *byte == b'\n').unwrap()];
-        let repeated = Step::Damaged(Damage::Repeated { found: 1 });
+        let repeated = ScanStep::Damaged(Damage::Repeated { found: 1 });
         assert_eq!(scan(&[&whole, line].concat()).2, repeated);
         let zeros = vec![0; 4096];
-        let expected = (3, whole.len() as u64, Step::Damaged(Damage::Zeros));
+        let expected = (3, whole.len() as u64, ScanStep::Damaged(Damage::Zeros));
         assert_eq!(scan(&[&whole, &zeros[..]].concat()), expected);
         let hole = [&whole[..], &zeros, b"\n", &whole].concat();
         assert_eq!(scan(&hole).0, 3);
-        // The file has its length, and what was to be in it has not come so far.
+        // The file has its full length, but its last data was not written.
         for begun in [1, line.len() / 2, line.len() - 1] {
             let tail = [&whole, &line[..begun], &zeros[..]].concat();
             assert_eq!(scan(&tail), expected, "{begun}");
@@ -335,20 +341,20 @@ mod tests {
     }
 
     #[test]
-    fn does_not_take_a_later_version_for_damage() {
+    fn does_not_report_a_later_version_as_damage() {
         let mut later = record(1, "text");
         later.v = 2;
         let mut line = Vec::new();
-        append_line(&mut line, &Chain::start("s"), &later).unwrap();
-        assert_eq!(scan(&line).2, Step::Newer(2));
+        append_line(&mut line, &HashChain::start("s"), &later).unwrap();
+        assert_eq!(scan(&line).2, ScanStep::Newer(2));
         let flipped = String::from_utf8(journal(1)).unwrap().replace("{\"v\":1,", "{\"v\":3,");
-        assert_eq!(scan(flipped.as_bytes()).2, Step::Damaged(Damage::Hash));
+        assert_eq!(scan(flipped.as_bytes()).2, ScanStep::Damaged(Damage::Hash));
     }
 
     #[test]
-    fn keeps_the_number_of_what_it_cannot_understand() {
+    fn an_unknown_record_keeps_its_number() {
         let mut line = Vec::new();
-        append_line(&mut line, &Chain::start("s"), &record(5, "text")).unwrap();
+        append_line(&mut line, &HashChain::start("s"), &record(5, "text")).unwrap();
         let text = String::from_utf8(line).unwrap();
         let head = format::head(text.as_bytes()).unwrap();
         let later = text.replace("user.message", "user.thought");
@@ -363,7 +369,7 @@ mod tests {
     #[test]
     fn reports_how_fast_it_verifies() {
         let mut bytes = Vec::new();
-        let mut chain = Chain::start("s");
+        let mut chain = HashChain::start("s");
         let text = "x".repeat(1000);
         for number in 1..=20_000 {
             chain = append_line(&mut bytes, &chain, &record(number, &text)).unwrap();

@@ -1,45 +1,45 @@
-//! The files of one session, and where in them which record is found.
+//! Segment files of one session, and an index from record numbers to positions in them.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::journal::format::{self, Chain, HEAD_BYTES_MAX, Head, SUFFIX_LEN};
+use crate::journal::format::{self, HEAD_BYTES_MAX, HashChain, Head, SUFFIX_LEN};
 
-/// The file that grows.
+/// Name of the active segment, which records are appended to.
 pub(crate) const ACTIVE: &str = "session.jsonl";
-/// Bytes at which the active file is closed and another one begins.
+/// Size at which the active segment is closed and a new one begins.
 pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
-/// A mark is set each that many records.
+/// Number of records between two marks of the index.
 const MARK_EVERY: u64 = 512;
 
-/// The name of closed segment `number`, from 1.
+/// File name of closed segment `number`, counted from 1.
 pub(crate) fn closed_name(number: u32) -> String {
     format!("session-{number:06}.jsonl")
 }
 
-/// The closed segments of a session.
+/// Closed segments of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Closed {
-    /// How many there are without a gap, from 1.
+    /// Number of segments without a gap, from 1.
     pub(crate) count: u32,
-    /// Numbers of those behind a gap, in order.
+    /// Numbers of the segments behind a gap, in order.
     pub(crate) stray: Vec<u32>,
 }
 
 impl Closed {
-    /// The segment that should be there and is not.
+    /// Name of the missing segment, if there is a gap.
     pub(crate) fn gap(&self) -> Option<String> {
         self.gap_after().map(|last| closed_name(last + 1))
     }
 
-    /// The last segment before a gap, if there is a gap.
+    /// Number of the last segment before the gap, if there is one.
     pub(crate) fn gap_after(&self) -> Option<u32> {
         (!self.stray.is_empty()).then_some(self.count)
     }
 }
 
-/// Finds the closed segments in `dir`. Only names are read.
+/// Lists the closed segments in `dir`. Reads only names.
 pub(crate) fn closed_segments(dir: &Path) -> io::Result<Closed> {
     let mut numbers: Vec<u32> = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -62,7 +62,7 @@ pub(crate) fn closed_segments(dir: &Path) -> io::Result<Closed> {
     Ok(closed)
 }
 
-/// The first line's beginning, if the file has one.
+/// Head of the first line, if the file has one.
 pub(crate) fn first_head(file: &mut File) -> io::Result<Option<Head>> {
     let mut bytes = Vec::with_capacity(HEAD_BYTES_MAX);
     file.seek(SeekFrom::Start(0))?;
@@ -70,14 +70,14 @@ pub(crate) fn first_head(file: &mut File) -> io::Result<Option<Head>> {
     Ok(format::head(&bytes))
 }
 
-/// The hash that the last line claims, if there is a whole one.
-pub(crate) fn last_chain(file: &mut File) -> io::Result<Option<Chain>> {
+/// Hash that the last complete line claims, if there is one.
+pub(crate) fn last_chain(file: &mut File) -> io::Result<Option<HashChain>> {
     let length = file.metadata()?.len();
     chain_before(file, length)
 }
 
-/// The hash that the line claims which ends at `length`.
-pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<Chain>> {
+/// Hash that the line ending at `length` claims.
+pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<HashChain>> {
     let mut bytes = [0; SUFFIX_LEN];
     let Some(start) = length.checked_sub(SUFFIX_LEN as u64) else { return Ok(None) };
     file.seek(SeekFrom::Start(start))?;
@@ -85,20 +85,20 @@ pub(crate) fn chain_before(file: &mut File, length: u64) -> io::Result<Option<Ch
     Ok(format::split(&bytes).map(|(_, chain)| chain))
 }
 
-/// A place where reading can begin.
+/// A position at which reading can begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// The record that begins here.
+    /// Number of the record that begins here.
     pub(crate) record: u64,
-    /// Its segment, from 1; the active file is the one after the last closed one.
+    /// Its segment, from 1; the active file comes after the last closed one.
     pub(crate) segment: u32,
-    /// Where in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
-    /// What it continues.
-    pub(crate) chain: Chain,
+    /// Hash of the record before it.
+    pub(crate) chain: HashChain,
 }
 
-/// Where which record is. A cache in memory, made on opening.
+/// In-memory index from record numbers to positions, built when the journal is opened.
 #[derive(Debug)]
 pub(crate) struct Segments {
     dir: PathBuf,
@@ -111,13 +111,13 @@ impl Segments {
         Segments { dir, closed: 0, marks: Vec::new() }
     }
 
-    /// Forgets everything but the directory.
+    /// Clears the index.
     pub(crate) fn reset(&mut self, closed: u32) {
         self.closed = closed;
         self.marks.clear();
     }
 
-    /// Forgets the marks that are not before `mark`.
+    /// Drops all marks from `mark` on.
     pub(crate) fn forget_from(&mut self, mark: Mark) {
         let after = self
             .marks
@@ -130,12 +130,12 @@ impl Segments {
         &self.dir
     }
 
-    /// Number of the segment that grows.
+    /// Number of the active segment.
     pub(crate) fn active(&self) -> u32 {
         self.closed + 1
     }
 
-    /// Remembers `mark` if it is far enough from the last one.
+    /// Adds `mark` if it is far enough from the last one.
     pub(crate) fn note(&mut self, mark: Mark) {
         let far = self.marks.last().is_none_or(|last| {
             last.segment != mark.segment || mark.record >= last.record + MARK_EVERY
@@ -145,14 +145,14 @@ impl Segments {
         }
     }
 
-    /// Says how many segments are closed now.
+    /// Sets the number of closed segments.
     pub(crate) fn set_closed(&mut self, closed: u32) {
         self.closed = closed;
         let after = self.marks.partition_point(|mark| mark.segment <= closed + 1);
         self.marks.truncate(after);
     }
 
-    /// The best mark to find `record` from.
+    /// Nearest mark at or before `record`.
     pub(crate) fn mark_before(&self, record: u64) -> Option<Mark> {
         let after = self.marks.partition_point(|mark| mark.record <= record);
         self.marks[..after].last().or(self.marks.first()).copied()

@@ -1,7 +1,7 @@
-//! Where sessions live under the user's state directory, and how they are found again.
+//! Location of sessions in the user's state directory, and lookup by id.
 //!
-//! A session is `projects/<slug>/sessions/<id>/`. Names are the only index: what is in the
-//! directories is listed, whatever the journals in them look like.
+//! The folder of a session is `projects/<slug>/sessions/<id>/`. File names are the only index:
+//! every folder is listed, even if its journal is unreadable.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,49 +14,49 @@ use posse_actors::conversation::SessionId;
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Exit, Failure};
-use crate::journal::standing::last_change;
-use crate::journal::summary::{ROOM_BYTES, SessionSummary};
+use crate::journal::session_state::last_change;
+use crate::journal::summary::{SessionSummary, WHOLE_BYTES_TOTAL_MAX};
 
-/// Characters of the readable part of a project's slug.
+/// Maximum characters of the readable part of a project's slug.
 const NAME_MAX: usize = 40;
-/// Ids that an error offers.
+/// Number of similar ids that an error suggests.
 const NEAREST_MAX: usize = 5;
 
-/// The user's state directory.
+/// State directory of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir {
     root: PathBuf,
 }
 
-/// Which sessions are meant.
+/// Selection of sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Within<'a> {
-    /// Those of every project.
+    /// Sessions of all projects.
     Everywhere,
-    /// Those that were started in this directory.
+    /// Sessions started in this directory.
     Project(&'a Path),
 }
 
-/// A session that exists.
+/// A session found in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Found {
-    /// Its id.
+pub struct StoredSession {
+    /// Session id.
     pub id: String,
-    /// The slug of its project.
+    /// Slug of the project.
     pub project: String,
-    /// Its directory.
+    /// Folder of the session.
     pub dir: PathBuf,
 }
 
 impl StateDir {
-    /// The state directory of the process's environment: `POSSE_HOME`, `XDG_STATE_HOME`, `HOME`.
+    /// State directory from the environment variables `POSSE_HOME`, `XDG_STATE_HOME` and `HOME`.
     pub fn from_environment() -> Result<StateDir, Failure> {
         let value = std::env::var_os;
         let (posse, xdg, home) = (value("POSSE_HOME"), value("XDG_STATE_HOME"), value("HOME"));
         StateDir::from_values(posse.as_deref(), xdg.as_deref(), home.as_deref())
     }
 
-    /// The state directory that these values of `POSSE_HOME`, `XDG_STATE_HOME` and `HOME` mean.
+    /// State directory for the given values of `POSSE_HOME`, `XDG_STATE_HOME` and `HOME`.
     pub fn from_values(
         posse_home: Option<&OsStr>,
         xdg_state_home: Option<&OsStr>,
@@ -71,14 +71,14 @@ impl StateDir {
             }
             return Ok(StateDir::new(path.join("state")));
         }
-        // The XDG specification has relative paths ignored.
+        // The XDG specification requires relative paths to be ignored.
         let absolute =
             |value: Option<&OsStr>| value.map(PathBuf::from).filter(|path| path.is_absolute());
         let root = absolute(xdg_state_home)
             .or_else(|| absolute(home).map(|home| home.join(".local/state")))
             .map(|base| base.join("posse"));
         root.map(StateDir::new).ok_or_else(|| {
-            let what = "there is no place to keep sessions: `HOME` is not an absolute path";
+            let what = "cannot determine the state directory: `HOME` is not an absolute path";
             Failure::new("SES001", Exit::Configuration, what)
                 .fix("set `HOME`, or set `POSSE_HOME` to a directory of your own")
         })
@@ -89,23 +89,23 @@ impl StateDir {
         StateDir { root: root.into() }
     }
 
-    /// The directory itself.
+    /// Path of the state directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where everything about the project in `directory` is kept.
+    /// Folder of all data of the project in `directory`.
     pub fn project_dir(&self, directory: &Path) -> PathBuf {
         self.root.join("projects").join(project_slug(directory))
     }
 
-    /// Where a session of the project in `directory` is kept.
+    /// Folder of a session of the project in `directory`.
     pub fn session_dir(&self, directory: &Path, id: &SessionId) -> PathBuf {
         self.project_dir(directory).join("sessions").join(id.as_str())
     }
 
-    /// The sessions there are, those that began last first. Only names are read.
-    pub fn sessions(&self, within: Within<'_>) -> Result<Vec<Found>, Failure> {
+    /// All sessions, the most recently started first. Reads only names.
+    pub fn sessions(&self, within: Within<'_>) -> Result<Vec<StoredSession>, Failure> {
         let projects = match within {
             Within::Project(directory) => vec![project_slug(directory)],
             Within::Everywhere => names(&self.root.join("projects"))?,
@@ -114,36 +114,35 @@ impl StateDir {
         for project in projects {
             let sessions = self.root.join("projects").join(&project).join("sessions");
             for id in names(&sessions)? {
-                found.push(Found { dir: sessions.join(&id), project: project.clone(), id });
+                found.push(StoredSession { dir: sessions.join(&id), project: project.clone(), id });
             }
         }
         found.sort_by(|a, b| b.cmp(a));
         Ok(found)
     }
 
-    /// The same, those that were used last first: the one order wherever sessions are listed,
-    /// offered, or meant by "the newest".
-    pub fn by_use(&self, within: Within<'_>) -> Result<Vec<Found>, Failure> {
+    /// All sessions, the most recently used first. This order is used for lists, selectors and
+    /// "the newest".
+    pub fn by_use(&self, within: Within<'_>) -> Result<Vec<StoredSession>, Failure> {
         let mut found = self.sessions(within)?;
         found.sort_by_cached_key(|found| std::cmp::Reverse(last_change(&found.dir)));
         Ok(found)
     }
 
-    /// The sessions there are, with what can be said of each in a list, those that were used last
-    /// first.
+    /// Summaries of all sessions, the most recently used first.
     pub fn summaries(&self, within: Within<'_>) -> Result<Vec<SessionSummary>, Failure> {
-        let mut room = ROOM_BYTES;
+        let mut room = WHOLE_BYTES_TOTAL_MAX;
         let of = |found| SessionSummary::within(found, &mut room);
         Ok(self.by_use(within)?.into_iter().map(of).collect())
     }
 
     /// The session whose id is `text` or begins with it.
-    pub fn find(&self, within: Within<'_>, text: &str) -> Result<Found, Failure> {
+    pub fn find(&self, within: Within<'_>, text: &str) -> Result<StoredSession, Failure> {
         let mut sessions = self.sessions(within)?;
         if let Some(at) = sessions.iter().position(|session| session.id == text) {
             return Ok(sessions.swap_remove(at));
         }
-        let matching: Vec<&Found> =
+        let matching: Vec<&StoredSession> =
             sessions.iter().filter(|session| session.id.starts_with(text)).collect();
         if let ([only], false) = (&matching[..], text.is_empty()) {
             return Ok((*only).clone());
@@ -152,20 +151,20 @@ impl StateDir {
             ("SES002", format!("there is no session `{text}`"), nearest(&sessions, text))
         } else {
             let count = matching.len();
-            ("SES003", format!("`{text}` means {count} sessions"), ids(&matching))
+            ("SES003", format!("`{text}` matches {count} sessions"), ids(&matching))
         };
         let failure = Failure::new(code, Exit::Session, what);
         Err(if offered.is_empty() {
             failure.fix("`posse sessions list --all` shows every session")
         } else {
-            failure.fix(format!("give one of {offered}"))
+            failure.fix(format!("use one of {offered}"))
         })
     }
 }
 
-/// The ids that share most of their beginning with `text`.
-fn nearest(sessions: &[Found], text: &str) -> String {
-    let mut ranked: Vec<&Found> = sessions.iter().collect();
+/// Ids with the longest common prefix with `text`.
+fn nearest(sessions: &[StoredSession], text: &str) -> String {
+    let mut ranked: Vec<&StoredSession> = sessions.iter().collect();
     ranked.sort_by_key(|session| {
         let shared = session.id.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
         std::cmp::Reverse(shared)
@@ -173,16 +172,16 @@ fn nearest(sessions: &[Found], text: &str) -> String {
     ids(&ranked)
 }
 
-fn ids(sessions: &[&Found]) -> String {
+fn ids(sessions: &[&StoredSession]) -> String {
     let ids: Vec<String> =
         sessions.iter().take(NEAREST_MAX).map(|session| format!("`{}`", session.id)).collect();
     ids.join(", ")
 }
 
-/// Names of the directories in `parent`; none if it does not exist.
+/// Names of the directories in `parent`; empty if it does not exist.
 fn names(parent: &Path) -> Result<Vec<String>, Failure> {
     let unreadable = |error: io::Error| {
-        Failure::new("SES004", Exit::Session, "the stored sessions cannot be listed")
+        Failure::new("SES004", Exit::Session, "cannot list the stored sessions")
             .at(parent.display().to_string())
             .because(error.to_string())
     };
@@ -204,7 +203,7 @@ fn names(parent: &Path) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// The name of the project in `directory`: readable, and different for each path.
+/// Slug of the project in `directory`: readable, and unique for each path.
 pub fn project_slug(directory: &Path) -> String {
     let path = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let name = path.file_name().map_or_else(|| "root".into(), OsStr::to_string_lossy);
@@ -218,7 +217,8 @@ pub fn project_slug(directory: &Path) -> String {
     format!("{}-{hash:08x}", readable.trim_matches(|c| c == '.' || c == '-'))
 }
 
-/// A new session's id: its start in UTC, so that ids sort by time, and six hex digits of `random`.
+/// New session id: the start time in UTC, so that ids sort by time, and six hex digits of
+/// `random`.
 pub fn new_session_id(now_ms: u64, random: u32) -> SessionId {
     let time = i64::try_from(now_ms)
         .ok()
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_where_the_first_usable_value_says() {
+    fn the_state_directory_is_the_first_usable_value() {
         assert_eq!(root("/p", "/x", "/h").unwrap(), Path::new("/p/state"));
         assert_eq!(root("", "/x", "/h").unwrap(), Path::new("/x/posse"));
         assert_eq!(root("", "x", "/h\n ü").unwrap(), Path::new("/h\n ü/.local/state/posse"));
@@ -249,14 +249,14 @@ mod tests {
           fix: set `POSSE_HOME` to a path that begins with `/`
         ");
         insta::assert_snapshot!(root("", "", "h").unwrap_err(), @r"
-        error[SES001]: there is no place to keep sessions: `HOME` is not an absolute path
+        error[SES001]: cannot determine the state directory: `HOME` is not an absolute path
           fix: set `HOME`, or set `POSSE_HOME` to a directory of your own
         ");
         assert!(StateDir::from_values(None, None, None).is_err());
     }
 
     #[test]
-    fn names_projects_readably_and_apart() {
+    fn project_slugs_are_readable_and_unique() {
         let slug = |path: &str| project_slug(Path::new(path));
         assert_eq!(slug("/nowhere/my app"), "my-app-55775939");
         assert_ne!(slug("/nowhere/a/x"), slug("/nowhere/b/x"));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_by_id_and_by_the_beginning_of_one() {
+    fn finds_a_session_by_id_or_prefix() {
         let home = tempfile::tempdir().unwrap();
         let state = StateDir::new(home.path());
         assert_eq!(state.sessions(Within::Everywhere).unwrap(), []);
@@ -294,12 +294,12 @@ mod tests {
         assert_eq!(find("20260102").unwrap(), "20260102-000000-bbbbbb");
         assert_eq!(state.sessions(Within::Project(b)).unwrap().len(), 1);
         insta::assert_snapshot!(find("202601").unwrap_err(), @r"
-        error[SES003]: `202601` means 2 sessions
-          fix: give one of `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
+        error[SES003]: `202601` matches 2 sessions
+          fix: use one of `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
         ");
         insta::assert_snapshot!(find("../2027").unwrap_err(), @r"
         error[SES002]: there is no session `../2027`
-          fix: give one of `2027`, `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
+          fix: use one of `2027`, `20260102-000000-bbbbbb`, `20260101-000000-aaaaaa`
         ");
         assert!(find("").is_err());
     }

@@ -1,6 +1,6 @@
-//! Places where a test may end the process: between what must not be interrupted and is.
+//! Points at which a test can end the process, to simulate a kill between two steps.
 
-/// Told of every step that writing and repairing reach. Outside tests nobody listens.
+/// Receives every step of writing and repairing. Unused outside of tests.
 #[derive(Clone, Default)]
 pub(crate) struct Steps {
     #[cfg(test)]
@@ -8,8 +8,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// The step called `name` is done.
-    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "only tests listen"))]
+    /// Reports that the step `name` is done.
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "used only by tests"))]
     pub(crate) fn reached(&self, name: &'static str) {
         #[cfg(test)]
         if let Some(listener) = &self.listener {

@@ -1,7 +1,7 @@
-//! The journal of one session in files.
+//! File journal of one session.
 //!
-//! Whoever holds a [`FileJournal`] holds the session's lock. A fresh session costs a directory
-//! and two empty files; the writing thread starts with the first record.
+//! A [`FileJournal`] holds the session's lock. A new session costs a directory and two empty
+//! files; the writer thread starts with the first record.
 
 mod fold;
 mod open;
@@ -14,59 +14,62 @@ use std::thread::JoinHandle;
 
 use posse_actors::conversation::SessionId;
 use posse_actors::event::StoredRecord;
-use posse_actors::ports::{Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture};
+use posse_actors::ports::{
+    Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
+};
 use tokio::sync::oneshot;
 
 use crate::journal::lock::SessionLock;
-use crate::journal::scan::{Scanner, Step, parse};
+use crate::journal::scan::{ScanStep, Scanner, parse};
 use crate::journal::segments::{ACTIVE, SEGMENT_BYTES, Segments, closed_name};
 use crate::journal::steps::Steps;
 use crate::journal::walk::open_segment;
-use crate::journal::writer::{self, Queue, Tail, Turn, lock};
+use crate::journal::writer::{self, BatchQueue, Tail, WriterTurn, lock};
 
 pub use fold::Folded;
 
-/// A journal that is smaller than this is opened on the spot; a larger one on a thread.
+/// Journals smaller than this are opened synchronously, larger ones on a thread.
 const SMALL_BYTES: u64 = 256 << 10;
-/// Stack of the writing thread: it serialises records, and their JSON is not deep.
+/// Stack of the writer thread: it serialises records, whose JSON is shallow.
 const STACK_BYTES: usize = 1 << 20;
 
-/// The journal of one session, in its directory, under its lock.
+/// Journal of one session in its directory, with the session's lock held.
 ///
-/// Dropping it waits until what was submitted is written.
+/// Dropping it waits until all submitted records are written.
 #[derive(Debug)]
 pub struct FileJournal {
-    shared: Arc<Shared>,
+    shared: Arc<StoreState>,
     _lock: SessionLock,
 }
 
-/// What the store, its journal and the writing thread have in common.
+/// State shared by the store, its journal and the writer thread.
 #[derive(Debug)]
-struct Shared {
+struct StoreState {
     dir: PathBuf,
     session: SessionId,
-    turn: Mutex<Turn>,
+    turn: Mutex<WriterTurn>,
     segments: Arc<Mutex<Segments>>,
     /// The journal that was opened last.
-    current: Mutex<Option<Running>>,
-    /// The end of the journal, as a fold found it.
-    known: Mutex<Option<open::Found>>,
-    /// Directories that were made for this session and are not known to be on the disk.
+    current: Mutex<Option<WriterThread>>,
+    /// End of the journal as found by a fold.
+    known: Mutex<Option<open::ValidPrefix>>,
+    /// Directories created for this session that are not yet synced.
     new_entries: Mutex<Vec<PathBuf>>,
     segment_bytes: u64,
-    /// Bytes that must have been read for a checkpoint to be made; `u64::MAX`: none ever is.
+    /// Bytes that must have been read for a checkpoint to be written; `u64::MAX` disables
+    /// checkpoints.
     checkpoint_bytes: u64,
     steps: Steps,
 }
 
 #[derive(Debug)]
-struct Running {
-    queue: Arc<Queue>,
+struct WriterThread {
+    queue: Arc<BatchQueue>,
     thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
 }
 
 impl FileJournal {
-    /// Makes the directory of `session` if there is none, and takes its lock.
+    /// Creates the directory of `session` if it is missing and takes its lock.
     pub fn lock(dir: &Path, session: SessionId) -> Result<FileJournal, JournalError> {
         FileJournal::with_sizes(dir, session, SEGMENT_BYTES, fold::WORTH_BYTES, Steps::default())
     }
@@ -79,13 +82,13 @@ impl FileJournal {
         steps: Steps,
     ) -> Result<FileJournal, JournalError> {
         let new_entries = open::make_private(dir).map_err(disk_error)?;
-        // What was just made answers.
+        // A directory created just now is on a file system that responds.
         let lock = if new_entries.is_empty() {
             SessionLock::take(dir)?
         } else {
             SessionLock::take_new(dir)?
         };
-        let shared = Shared {
+        let shared = StoreState {
             dir: dir.to_owned(),
             session,
             turn: Mutex::default(),
@@ -100,28 +103,28 @@ impl FileJournal {
         Ok(FileJournal { shared: Arc::new(shared), _lock: lock })
     }
 
-    /// The session's directory; `outputs/` and blobs belong beside the journal.
+    /// Folder of the session; `outputs/` and blobs are stored next to the journal.
     pub fn dir(&self) -> &Path {
         &self.shared.dir
     }
 }
 
 impl JournalStore for FileJournal {
-    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+    fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>> {
         let shared = Arc::clone(&self.shared);
         let size = std::fs::metadata(shared.dir.join(ACTIVE)).map_or(0, |file| file.len());
-        // A thread that still writes may hold the turn for as long as its disk takes.
+        // A writer thread may hold the turn for as long as its disk takes.
         let idle = shared.turn.try_lock().is_ok();
         if idle && size <= SMALL_BYTES {
             let opened = shared.open();
             return Box::pin(async move { opened });
         }
-        beside("posse-journal-open", move || shared.open())
+        run_on_thread("posse-journal-open", move || shared.open())
     }
 
     fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>> {
         let shared = Arc::clone(&self.shared);
-        beside("posse-journal-read", move || shared.read(from, to))
+        run_on_thread("posse-journal-read", move || shared.read(from, to))
     }
 }
 
@@ -131,7 +134,7 @@ impl Drop for FileJournal {
         running.queue.close();
         let thread = running.thread.get().and_then(|thread| lock(thread).take());
         if let Some(thread) = thread
-            // The last owner may be a callback that the thread itself runs.
+            // The last owner may be a callback that runs on the thread itself.
             && thread.thread().id() != std::thread::current().id()
         {
             thread.join().ok();
@@ -139,7 +142,7 @@ impl Drop for FileJournal {
     }
 }
 
-impl Shared {
+impl StoreState {
     fn read(&self, from: u64, to: u64) -> Result<Vec<StoredRecord>, JournalError> {
         let mut records = Vec::new();
         let Some(mark) = lock(&self.segments).mark_before(from) else { return Ok(records) };
@@ -150,12 +153,12 @@ impl Shared {
         let mut segment = mark.segment;
         while scanner.expected().is_none_or(|next| next <= to) {
             match scanner.step().map_err(disk_error)? {
-                Step::Record(head) if head.record >= from => {
+                ScanStep::Record(head) if head.record >= from => {
                     records.push(parse(scanner.line(), head, self.session.as_str()));
                 }
-                Step::Record(_) => (),
-                Step::End => {
-                    // It may have been closed while it was read.
+                ScanStep::Record(_) => (),
+                ScanStep::End => {
+                    // The segment may have been closed during the read.
                     if !closed && !self.dir.join(closed_name(segment)).exists() {
                         break;
                     }
@@ -163,10 +166,10 @@ impl Shared {
                     let Some((next, also_closed)) = open(segment)? else { break };
                     (scanner, closed) = (scanner.follow(next), also_closed);
                 }
-                // The line that is being written.
-                Step::Torn => break,
-                Step::Newer(version) => return Err(JournalError::Newer { version }),
-                Step::Damaged(what) => {
+                // A line that is being written.
+                ScanStep::Torn => break,
+                ScanStep::Newer(version) => return Err(JournalError::Newer { version }),
+                ScanStep::Damaged(what) => {
                     let offset = scanner.offset();
                     let what = format!("{what}, in segment {segment} at byte {offset}");
                     return Err(JournalError::Damaged { what });
@@ -177,14 +180,14 @@ impl Shared {
     }
 }
 
-/// Runs `work` on a thread of its own.
-fn beside<T: Send + 'static>(
+/// Runs `work` on its own thread.
+fn run_on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> Result<T, JournalError> + Send + 'static,
 ) -> PortFuture<Result<T, JournalError>> {
     let (sender, receiver) = oneshot::channel();
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // Nobody waits any more: then nobody misses it.
+        // The receiver may have stopped waiting.
         sender.send(work()).ok();
     });
     Box::pin(async move {
@@ -198,19 +201,19 @@ fn disk_error(source: io::Error) -> JournalError {
     writer::io_error(&source)
 }
 
-/// Appends to the files. One that an earlier opening returned only answers `Closed`.
+/// Appends to the files. An instance from an earlier opening only answers `Closed`.
 #[derive(Debug)]
 struct FileAppender {
-    shared: Arc<Shared>,
+    shared: Arc<StoreState>,
     generation: u64,
-    queue: Arc<Queue>,
+    queue: Arc<BatchQueue>,
     thread: Arc<OnceLock<Mutex<Option<JoinHandle<()>>>>>,
-    /// Where the thread will go on; it is gone once the thread has it.
+    /// Start position of the writer thread; taken when the thread starts.
     tail: Mutex<Option<Tail>>,
 }
 
 impl FileAppender {
-    /// Starts the thread with the first batch. An error ends the journal.
+    /// Starts the writer thread with the first batch. An error closes the journal.
     fn start(&self) -> Result<(), String> {
         let Some(tail) = lock(&self.tail).take() else { return Ok(()) };
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
@@ -226,7 +229,7 @@ impl FileAppender {
             }
             Err(error) => {
                 self.queue.close();
-                Err(format!("the writing thread cannot start: {error}"))
+                Err(format!("cannot start the writer thread: {error}"))
             }
         }
     }

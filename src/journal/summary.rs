@@ -1,9 +1,9 @@
-//! What a list of sessions shows of one: read from its first and its last lines, and, where it is not
-//! too large, from all of them, so that a list says what `verify` would.
+//! Summary of a session for lists. It is read from the first and last lines and, for small
+//! journals, from all of them, so that a list agrees with `verify`.
 //!
-//! A damaged journal never breaks a list; the line says what can be said.
+//! A damaged journal never breaks a list; its line shows the part that is readable.
 
-mod proving;
+mod whole;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,71 +19,71 @@ use crate::journal::SOCKET;
 use crate::journal::lock::held_by;
 use crate::journal::scan::{open_to_read, record_of};
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
-use crate::journal::standing::{Backwards, SessionState};
-use crate::journal::state::Found;
+use crate::journal::session_state::{Backwards, SessionState};
+use crate::journal::state::StoredSession;
 
-/// Bytes read of a beginning or an end, and when a line is longer than that.
+/// Bytes read at the beginning and the end: first attempt, and retry for longer lines.
 const WINDOWS: [u64; 2] = [32 << 10, 2 << 20];
-/// Lines among which the first prompt is looked for.
+/// Number of lines searched for the first prompt.
 const LINES_MAX: usize = 32;
-/// Characters of a prompt that are kept.
+/// Maximum characters of a prompt.
 const PROMPT_MAX: usize = 400;
 
-/// Entries of a session's folder that are added up; what is beyond is not worth waiting for.
+/// Maximum entries of a session's folder that are added up.
 const ENTRIES_MAX: usize = 10_000;
 
 /// Bytes of journals that are read whole for one list.
-pub(crate) const ROOM_BYTES: u64 = 256 << 20;
+pub(crate) const WHOLE_BYTES_TOTAL_MAX: u64 = 256 << 20;
 
-/// Bytes of one journal that are read whole.
+/// Maximum bytes of one journal that is read whole.
 const WHOLE_BYTES_MAX: u64 = 8 << 20;
 
-/// How deep a session's folder is looked into.
+/// Maximum depth of the folders that are added up.
 const DEPTH_MAX: usize = 4;
 
-/// One session in a list.
+/// Summary of one session.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSummary {
-    /// Its id.
+    /// Session id.
     pub id: String,
-    /// The slug of its project.
+    /// Slug of the project.
     pub project: String,
-    /// How it stands.
+    /// State of the session.
     #[serde(flatten)]
     pub state: SessionState,
-    /// It runs, and others can join it.
+    /// The session is running and can be attached to.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attachable: bool,
-    /// When it began, in milliseconds since 1970.
+    /// Start time, in milliseconds since 1970.
     pub started_ms: Option<u64>,
-    /// When its last record was written.
+    /// Time of the last record, in milliseconds since 1970.
     pub last_ms: Option<u64>,
-    /// Records, as the last one counts them.
+    /// Number of the last record.
     pub records: u64,
-    /// Size of its journal.
+    /// Bytes of the journal.
     pub bytes: u64,
-    /// Size of all it keeps: journal, outputs, contents from before changes.
+    /// Bytes of the whole folder: journal, outputs, file contents from before changes.
     pub total_bytes: u64,
-    /// Where it was started.
+    /// Working directory at the start.
     pub cwd: Option<String>,
     /// The agent.
     pub agent: Option<String>,
     /// The model.
     pub model: Option<String>,
-    /// What it is about, in a few words, if a model has said so near its beginning or its end.
+    /// Title by a model, if one was recorded near the beginning or the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The beginning of the first prompt.
+    /// Beginning of the first prompt.
     pub prompt: Option<String>,
-    /// Replies of the main agent, if it ended. Of a large journal: as its last end says.
+    /// Replies of the main agent, if the session ended. For a large journal: as recorded by its
+    /// last end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// What is known of its cost, in billionths of a dollar. Of a large journal: as its last end
-    /// says.
+    /// Known cost in billionths of a dollar. For a large journal: as recorded by its last end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
-    /// Requests whose cost is not known.
+    /// Number of requests with unknown cost.
     #[serde(skip_serializing_if = "is_zero")]
     pub unpriced_requests: u64,
 }
@@ -93,7 +93,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Bytes of the files below `dir`.
+/// Total bytes of the files in `dir`.
 fn size_of(dir: &Path, depth: usize) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
@@ -105,18 +105,18 @@ fn size_of(dir: &Path, depth: usize) -> u64 {
 }
 
 impl SessionSummary {
-    /// What a list says of it: its title, or else how it began.
+    /// Title of the session, or else its first prompt.
     pub(crate) fn about(&self) -> Option<&str> {
         self.title.as_deref().or(self.prompt.as_deref())
     }
 
-    /// Reads what can be read of `found`.
-    pub(crate) fn of(found: Found) -> SessionSummary {
-        SessionSummary::within(found, &mut { ROOM_BYTES })
+    /// Reads the summary of `found`.
+    pub(crate) fn of(found: StoredSession) -> SessionSummary {
+        SessionSummary::within(found, &mut { WHOLE_BYTES_TOTAL_MAX })
     }
 
-    /// The same, reading whole no more than `room` bytes, which become fewer.
-    pub(crate) fn within(found: Found, room: &mut u64) -> SessionSummary {
+    /// Reads the summary of `found`. Reads at most `room` bytes whole and subtracts them.
+    pub(crate) fn within(found: StoredSession, room: &mut u64) -> SessionSummary {
         let dir = found.dir;
         let mut summary = SessionSummary {
             id: found.id,
@@ -142,7 +142,7 @@ impl SessionSummary {
         }
         if summary.bytes <= WHOLE_BYTES_MAX.min(*room) {
             *room -= summary.bytes;
-            summary.prove(&dir);
+            summary.read_whole(&dir);
         }
         if let Some(owner) = held_by(&dir) {
             summary.state = summary.state.owned(owner);
@@ -206,7 +206,7 @@ impl SessionSummary {
         Ok(())
     }
 
-    /// Reads the last lines, and returns the last record, if one is near enough to the end.
+    /// Reads the last lines. Returns the last record if it is near enough to the end.
     fn read_end(&mut self, file: &mut File) -> io::Result<Option<StoredRecord>> {
         let length = file.metadata()?.len();
         for window in WINDOWS {
@@ -222,7 +222,7 @@ impl SessionSummary {
             if let Some(last) = records.peek().cloned() {
                 let mut back = Backwards::default();
                 for record in records {
-                    self.learn_end(&record.event);
+                    self.read_totals(&record.event);
                     back.push(&record.event);
                 }
                 self.state = back.state();
@@ -235,8 +235,8 @@ impl SessionSummary {
         Ok(None)
     }
 
-    /// What it took, as its last end says, and what it is about.
-    fn learn_end(&mut self, event: &Event) {
+    /// Takes totals and title from the last records.
+    fn read_totals(&mut self, event: &Event) {
         if let Event::SessionTitled { title } = event {
             self.title.get_or_insert_with(|| title.chars().take(PROMPT_MAX).collect());
         }
@@ -267,7 +267,7 @@ impl SessionSummary {
         }
     }
 }
-/// What was asked for: of a skill its name, and not all that it says.
+/// Text of a prompt; of a skill only its name.
 fn title(content: &[ContentPart]) -> String {
     let said: Vec<ContentPart> =
         content.iter().filter(|part| !skills::is_skill(part)).cloned().collect();

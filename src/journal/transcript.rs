@@ -1,4 +1,5 @@
-//! A session as text to read: who said what, which call did what, who answered which question.
+//! Text view of a session: messages, calls with their results, permission requests with their
+//! answers.
 //!
 //! Everything in a journal may come from a model or a repository, so control characters are
 //! escaped before they reach a terminal.
@@ -13,9 +14,9 @@ use posse_actors::ledger::dollars;
 
 use crate::failure::{printable, printable_lines};
 
-/// Width of the time, and of the word that says what a line is.
+/// Width of the column with the kind of a line.
 const WORD_WIDTH: usize = 9;
-/// Characters of a tool's answer that are shown.
+/// Maximum characters shown of a tool's result.
 const ANSWER_MAX: usize = 160;
 
 /// Writes records as text.
@@ -25,7 +26,7 @@ pub(crate) struct Transcript<'a> {
     color: bool,
 }
 
-/// What a line is, which colours may underline.
+/// Kind of a line, which determines its colour.
 #[derive(Clone, Copy)]
 enum Tone {
     Said,
@@ -39,7 +40,7 @@ impl<'a> Transcript<'a> {
         Transcript { out, zone, color }
     }
 
-    /// Writes what `record` means to a reader; nothing if it is a detail.
+    /// Writes the line for `record`; nothing for a detail.
     pub(crate) fn add(&mut self, record: &StoredRecord) -> io::Result<()> {
         let Some((tone, word, text)) = describe(&record.event) else { return Ok(()) };
         let who = record.origin.as_ref().filter(|origin| origin.parent_invocation_id.is_some());
@@ -73,19 +74,19 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// `21:56:52` where the user lives.
+/// Time of day in the user's time zone: `21:56:52`.
 fn clock(ms: u64, zone: &TimeZone) -> String {
     local(ms, zone)
         .map_or_else(|| "--:--:--".to_owned(), |time| time.strftime("%H:%M:%S").to_string())
 }
 
-/// The moment where the user lives, if it is one.
+/// Time in the user's time zone, if `ms` is a valid time.
 pub(crate) fn local(ms: u64, zone: &TimeZone) -> Option<jiff::Zoned> {
     let ms = i64::try_from(ms).ok()?;
     Some(Timestamp::from_millisecond(ms).ok()?.to_zoned(zone.clone()))
 }
 
-/// The lines that say what people and models did.
+/// Column label, text and tone for messages, calls and answers.
 fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
     Some(match event {
         Event::UserMessage { content, .. } => (Tone::Said, "you", text_of(content)),
@@ -109,7 +110,7 @@ fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
         Event::ToolOutcomeUnknown { name, begun, .. } => {
             let call = begun.as_ref().map(|begun| format!(": {}", printable(&begun.summary)));
             let call = call.unwrap_or_default();
-            (Tone::Bad, "unknown", format!("nobody knows how `{name}` ended{call}"))
+            (Tone::Bad, "unknown", format!("the outcome of `{name}` is unknown{call}"))
         }
         Event::SessionStarted { .. }
         | Event::SessionForked { .. }
@@ -120,7 +121,7 @@ fn describe(event: &Event) -> Option<(Tone, &'static str, String)> {
         | Event::PermissionGranted { .. }
         | Event::PermissionDenied { .. }
         | Event::PermissionWithdrawn { .. } => describe_question(event)?,
-        _ => describe_trouble(event)?,
+        _ => describe_problem(event)?,
     })
 }
 
@@ -188,7 +189,7 @@ fn describe_question(event: &Event) -> Option<(Tone, &'static str, String)> {
     })
 }
 
-fn describe_trouble(event: &Event) -> Option<(Tone, &'static str, String)> {
+fn describe_problem(event: &Event) -> Option<(Tone, &'static str, String)> {
     Some(match event {
         Event::InvocationFailed { class, cause, .. } => {
             (Tone::Bad, "failed", format!("{class}: {cause}"))
@@ -217,13 +218,13 @@ fn describe_trouble(event: &Event) -> Option<(Tone, &'static str, String)> {
         }
         Event::Warning { message } => (Tone::Bad, "warning", message.clone()),
         Event::Unknown => {
-            (Tone::Quiet, "?", "a record of a kind that this version does not know".to_owned())
+            (Tone::Quiet, "?", "unknown record type (written by another version)".to_owned())
         }
         _ => return None,
     })
 }
 
-/// The first line of what a tool answered, and how much more there is.
+/// First line of a tool's result, and the number of further lines.
 fn answer(text: &str, duration_ms: Option<u64>) -> String {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();

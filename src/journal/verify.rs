@@ -1,4 +1,5 @@
-//! Checks the whole chain of a session, closed segments included, without changing anything.
+//! Verifies the whole hash chain of a session, closed segments included, without changing
+//! anything.
 
 use std::io;
 use std::path::Path;
@@ -10,64 +11,64 @@ use crate::journal::scan::Damage;
 use crate::journal::segments::ACTIVE;
 use crate::journal::walk::{ReadError, Stop, Walked, beginning, walk};
 
-/// How often progress is told.
+/// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 32 << 20;
 
-/// What was found in a session's journal.
+/// Result of verifying a session's journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verified {
-    /// Records whose hash fits, up to the first problem.
+    /// Number of valid records before the first problem.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of the valid records.
     pub bytes: u64,
-    /// Files that were read.
+    /// Number of files read.
     pub segments: u32,
-    /// Hash of the last good record.
+    /// Hash of the last valid record.
     pub last_hash: String,
-    /// Whether a process owns the session.
+    /// A process owns the session.
     pub running: bool,
-    /// What does not fit.
+    /// First problem, if any.
     pub problem: Option<Problem>,
 }
 
-/// Where a journal stops being one.
+/// Position and kind of the first invalid line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line in it, from 1.
+    /// Line in the file, from 1.
     pub line: u64,
-    /// Where that line begins.
+    /// Offset of that line.
     pub offset: u64,
-    /// The record that belongs there.
+    /// Number of the record expected there.
     pub record: u64,
-    /// What is wrong, in one word: `torn`, `newer`, `hash`, `no_record`, `zeros`,
+    /// Kind of the problem in one word: `torn`, `newer`, `hash`, `no_record`, `zeros`,
     /// `carriage_return`, `repeated`, `gap`, `too_long`, `missing` or `empty`.
     pub kind: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// Only the last line is incomplete: a process that was killed leaves that, and one that
-    /// writes at this moment shows it.
+    /// Only the last line is incomplete: it is being written now, or was when its process was
+    /// killed.
     pub torn_tail: bool,
 }
 
 impl Verified {
-    /// Whether everything that was ever announced is there: the journal is complete, or its last
-    /// line is being written, or was when the process was killed.
+    /// Checks that every announced record is present: the journal is complete except for an
+    /// incomplete last line.
     pub fn is_sound(&self) -> bool {
         self.problem.as_ref().is_none_or(|problem| problem.torn_tail)
     }
 }
 
-/// Checks the journal in `dir`, which is that of session `id`.
+/// Verifies the journal in `dir` of session `id`.
 pub fn verify_session(dir: &Path, id: &str) -> io::Result<Verified> {
-    verify_telling(dir, id, &mut |_| ())
+    verify_with_progress(dir, id, &mut |_| ())
 }
 
-/// The same; `progress` hears now and then how many bytes were checked.
-pub(crate) fn verify_telling(
+/// [`verify_session`] with a callback for the number of bytes checked so far.
+pub(crate) fn verify_with_progress(
     dir: &Path,
     id: &str,
     progress: &mut dyn FnMut(u64),
@@ -86,7 +87,7 @@ pub(crate) fn verify_telling(
         Ok(walked) => walked,
         Err(ReadError::Out(error) | ReadError::Journal(error)) => return Err(error),
     };
-    // One that has just begun has written nothing so far.
+    // A session that has just begun has written nothing yet.
     let gone = if running { None } else { emptied(dir, &walked)? };
     let problem = Problem::of(&walked).or(gone);
     Ok(Verified {
@@ -99,9 +100,8 @@ pub(crate) fn verify_telling(
     })
 }
 
-/// What is wrong with a journal without any record. No process leaves that but one that is killed in
-/// the moment when it makes the folder. An active file without records behind a closed segment is
-/// nothing unusual.
+/// Problem of a journal without any record. Such a journal remains only if the process was killed
+/// while it created the folder. An empty active file after a closed segment is normal.
 pub(crate) fn emptied(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>> {
     if walked.stop != Stop::End || walked.end.record > 1 {
         return Ok(None);
@@ -123,7 +123,7 @@ pub(crate) fn emptied(dir: &Path, walked: &Walked) -> io::Result<Option<Problem>
 }
 
 impl Problem {
-    /// Why a walk ended before the end.
+    /// Problem that ended a walk.
     pub(crate) fn of(walked: &Walked) -> Option<Problem> {
         let (what, kind) = match &walked.stop {
             Stop::End => return None,

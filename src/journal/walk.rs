@@ -1,62 +1,62 @@
-//! Walks over all segments of a session, in order and as one chain.
+//! Reads all segments of a session in order, as one chain.
 //!
-//! Nothing is locked: a session that is running may grow, and close a segment, meanwhile.
+//! No lock is taken: a running session may grow and close a segment meanwhile.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::journal::format::{Chain, Head};
-use crate::journal::scan::{Damage, Scanner, Step, open_to_read};
+use crate::journal::format::{HashChain, Head};
+use crate::journal::scan::{Damage, ScanStep, Scanner, open_to_read};
 use crate::journal::segments::{ACTIVE, Mark, closed_name, closed_segments};
 
-/// Why a walk could not go on.
+/// Error of a walk.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// Whoever is told about the records cannot take them.
+    /// The callback failed.
     Out(io::Error),
     /// The journal cannot be read.
     Journal(io::Error),
 }
 
-/// Whoever is told of every line, of its head and its place.
+/// Callback for every line, with its head and position.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], Head, Mark) -> io::Result<()>;
 
-/// Why a walk ended.
+/// Reason for the end of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Everything was read.
+    /// All records were read.
     End,
     /// The active file ends within a line.
     Torn,
-    /// A later version wrote the next line.
+    /// The next line was written by a later version.
     Newer(u32),
-    /// The next line, or the next file, is not what belongs there.
+    /// The next line or file is not the expected one.
     Damaged(Damage),
 }
 
-/// Where and why a walk ended.
+/// Position and reason of the end of a walk.
 #[derive(Debug)]
 pub(crate) struct Walked {
     pub(crate) stop: Stop,
-    /// What comes after the last good record.
+    /// Position after the last valid record.
     pub(crate) end: Mark,
-    /// The file that `end` lies in.
+    /// File of `end`.
     pub(crate) file: String,
-    /// Lines of it before `end`.
+    /// Number of lines in that file before `end`.
     pub(crate) lines: u64,
-    /// Files that were read.
+    /// Number of files read.
     pub(crate) files: u32,
-    /// Bytes of good records.
+    /// Bytes of valid records.
     pub(crate) bytes: u64,
 }
 
-/// The beginning of session `id`.
+/// Start position of session `id`.
 pub(crate) fn beginning(id: &str) -> Mark {
-    Mark { record: 1, segment: 1, offset: 0, chain: Chain::start(id) }
+    Mark { record: 1, segment: 1, offset: 0, chain: HashChain::start(id) }
 }
 
-/// Calls `each` with every line from `from` on, its head, and its place.
+/// Calls `each` with every line from `from` on, its head and its position.
 pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, ReadError> {
     let gap = closed_segments(dir).map_err(ReadError::Journal)?.gap_after();
     let mut walked = Walked {
@@ -86,7 +86,7 @@ pub(crate) fn walk(dir: &Path, from: Mark, each: Each<'_>) -> Result<Walked, Rea
         let at = io::SeekFrom::Start(walked.end.offset);
         io::Seek::seek(&mut file, at).map_err(ReadError::Journal)?;
         let stop = read_file(file, &mut walked, each)?;
-        // It may have been closed while it was read.
+        // The file may have been closed during the read.
         let closed = closed || (stop == Stop::End && dir.join(closed_name(segment)).exists());
         match (stop, closed) {
             (Stop::End, true) => {
@@ -109,7 +109,7 @@ fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, Re
     let mut scanner = Scanner::new(file, chain, Some(record), offset);
     loop {
         match scanner.step().map_err(ReadError::Journal)? {
-            Step::Record(head) => {
+            ScanStep::Record(head) => {
                 each(scanner.line(), head, walked.end).map_err(ReadError::Out)?;
                 walked.lines += 1;
                 walked.bytes += scanner.line().len() as u64;
@@ -120,15 +120,15 @@ fn read_file(file: File, walked: &mut Walked, each: Each<'_>) -> Result<Stop, Re
                     chain: scanner.chain(),
                 };
             }
-            Step::End => return Ok(Stop::End),
-            Step::Torn => return Ok(Stop::Torn),
-            Step::Newer(version) => return Ok(Stop::Newer(version)),
-            Step::Damaged(damage) => return Ok(Stop::Damaged(damage)),
+            ScanStep::End => return Ok(Stop::End),
+            ScanStep::Torn => return Ok(Stop::Torn),
+            ScanStep::Newer(version) => return Ok(Stop::Newer(version)),
+            ScanStep::Damaged(damage) => return Ok(Stop::Damaged(damage)),
         }
     }
 }
 
-/// Opens segment `number`, and says whether it is closed. `None`: there is none yet.
+/// Opens segment `number` and reports if it is closed. `None` if it does not exist yet.
 pub(crate) fn open_segment(dir: &Path, number: u32) -> io::Result<Option<(File, bool)>> {
     let open = |name: &str| match open_to_read(&dir.join(name)) {
         Ok(file) => Ok(Some(file)),
@@ -140,7 +140,7 @@ pub(crate) fn open_segment(dir: &Path, number: u32) -> io::Result<Option<(File, 
         return Ok(Some((file, true)));
     }
     let active = open(ACTIVE)?;
-    // If it was closed in between, the active file is already the next one.
+    // If it was closed in between, the active file is already the next segment.
     match open(&closed)? {
         Some(file) => Ok(Some((file, true))),
         None => Ok(active.map(|file| (file, false))),

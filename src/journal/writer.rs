@@ -1,8 +1,8 @@
-//! The thread that appends: it takes all batches that wait, writes them together, syncs at most
-//! once, and tells each how it ended.
+//! Writer thread: takes all queued batches, writes them together, syncs at most once and reports
+//! the result of each.
 //!
-//! After a write or a sync that failed nothing is written until the journal is opened again: what
-//! a disk says after an error cannot be trusted.
+//! After a failed write or sync nothing is written until the journal is opened again: the contents
+//! of the file are unknown after an error.
 
 pub(crate) mod disk;
 
@@ -20,49 +20,49 @@ use nix::sys::signal::{SigSet, Signal};
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
 use posse_actors::record::Durability;
 
-use crate::journal::format::{self, Chain};
+use crate::journal::format::{self, HashChain};
 use crate::journal::segments::{Mark, Segments};
 use crate::journal::steps::Steps;
 use crate::journal::writer::disk::{Disk, NextDisk};
 
 pub(crate) use rotation::NEXT;
 
-/// Bytes that are written together.
+/// Maximum bytes written together.
 const GROUP_BYTES: usize = 4 << 20;
-/// Bytes that the buffer keeps for the next group.
+/// Buffer capacity kept for the next group.
 const BUFFER_KEPT: usize = 256 << 10;
-/// How often a write that would block is tried again, after `BLOCKED_PAUSE` each.
+/// Number of retries of a write that would block, `BLOCKED_PAUSE` apart.
 const BLOCKED_MAX: u32 = 1000;
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 
-/// Who may write: the journal that was opened last.
+/// Write permission: only the journal opened last may write.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
-    /// Counted up by each opening.
+pub(crate) struct WriterTurn {
+    /// Incremented by each opening.
     pub(crate) generation: u64,
-    /// A sync failed: what the file seems to hold may not be on the disk.
+    /// A sync failed: the file may differ from the disk.
     pub(crate) suspect: bool,
 }
 
-/// The end of the journal, where the thread goes on.
+/// End of the journal, where the writer thread continues.
 pub(crate) struct Tail {
     pub(crate) disk: Box<dyn Disk>,
     pub(crate) next_disk: NextDisk,
-    /// Length of the active file, up to the last whole line.
+    /// Length of the active file, up to the last complete line.
     pub(crate) length: u64,
-    pub(crate) chain: Chain,
+    pub(crate) chain: HashChain,
     /// Number of the last record.
     pub(crate) last: u64,
-    /// Directories whose entries are new: a file is not durable before its name is.
+    /// Directories with new entries: a file is durable only after its directory is synced.
     pub(crate) new_entries: Vec<PathBuf>,
     pub(crate) segments: Arc<Mutex<Segments>>,
     /// Length at which the active file is closed.
     pub(crate) segment_bytes: u64,
-    /// After a rotation that failed: the length at which it is tried again.
+    /// Length at which a failed rotation is tried again.
     pub(crate) rotate_from: u64,
-    /// There is hardly any room left on the disk.
+    /// The disk is nearly full.
     pub(crate) scarce: bool,
-    /// Told of each segment that was closed.
+    /// Called with the number of each closed segment.
     pub(crate) closed: Box<dyn Fn(u32) + Send>,
     pub(crate) steps: Steps,
 }
@@ -76,21 +76,21 @@ impl std::fmt::Debug for Tail {
     }
 }
 
-/// Batches on their way to the thread.
+/// Batches queued for the writer thread.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    state: Mutex<Waiting>,
+pub(crate) struct BatchQueue {
+    state: Mutex<QueuedBatches>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedBatches {
     batches: VecDeque<JournalBatch>,
     closed: bool,
 }
 
-impl Queue {
-    /// Adds a batch, or gives it back if nobody will take it.
+impl BatchQueue {
+    /// Queues a batch, or returns it if the queue is closed.
     pub(crate) fn push(&self, batch: JournalBatch) -> Result<(), JournalBatch> {
         let mut waiting = lock(&self.state);
         if waiting.closed {
@@ -102,13 +102,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Lets the thread finish what waits, and end.
+    /// Closes the queue: the thread finishes the queued batches and ends.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_one();
     }
 
-    /// Waits for batches. Empty means that there will be none.
+    /// Waits for batches. Empty after the queue is closed.
     fn take(&self) -> VecDeque<JournalBatch> {
         let mut waiting = lock(&self.state);
         while waiting.batches.is_empty() && !waiting.closed {
@@ -118,17 +118,17 @@ impl Queue {
     }
 }
 
-/// Locks also after a panic elsewhere: each change under these locks is whole.
+/// Locks even if the mutex is poisoned: every change under these locks is atomic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread's work, until the queue is closed.
-pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: Tail) {
+/// Main loop of the writer thread, until the queue is closed.
+pub(crate) fn run(queue: &BatchQueue, turn: &Mutex<WriterTurn>, generation: u64, mut tail: Tail) {
     let mut buffer = Vec::new();
     let mut failed: Option<String> = None;
     let mut first = true;
-    // A file may not be larger than a limit says: that is an error of the write, not an end.
+    // Exceeding a file size limit is then a write error and does not kill the process.
     SigSet::from(Signal::SIGXFSZ).thread_block().ok();
     loop {
         let mut batches = queue.take();
@@ -140,7 +140,7 @@ pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: 
             return;
         }
         while !batches.is_empty() {
-            let mut group = Group::new(&mut buffer, &tail);
+            let mut group = BatchGroup::new(&mut buffer, &tail);
             while !group.is_full()
                 && let Some(batch) = batches.pop_front()
             {
@@ -155,7 +155,7 @@ pub(crate) fn run(queue: &Queue, turn: &Mutex<Turn>, generation: u64, mut tail: 
                 tail.commit(&mut group, &mut turn)
             };
             if result.is_ok() && failed.is_none() {
-                tail.look_for_room(&group, first);
+                tail.reserve_space(&group, first);
                 first = false;
             }
             group.scarce(tail.scarce);
@@ -178,9 +178,9 @@ enum CommitError {
 }
 
 /// Batches that are written together.
-struct Group<'a> {
+struct BatchGroup<'a> {
     bytes: &'a mut Vec<u8>,
-    chain: Chain,
+    chain: HashChain,
     last: u64,
     segment: u32,
     length: u64,
@@ -189,11 +189,11 @@ struct Group<'a> {
     ends: Vec<(JournalDone, Result<Committed, JournalError>)>,
 }
 
-impl<'a> Group<'a> {
-    fn new(bytes: &'a mut Vec<u8>, tail: &Tail) -> Group<'a> {
+impl<'a> BatchGroup<'a> {
+    fn new(bytes: &'a mut Vec<u8>, tail: &Tail) -> BatchGroup<'a> {
         bytes.clear();
         let segment = lock(&tail.segments).active();
-        Group {
+        BatchGroup {
             bytes,
             chain: tail.chain,
             last: tail.last,
@@ -209,7 +209,7 @@ impl<'a> Group<'a> {
         self.bytes.len() >= GROUP_BYTES
     }
 
-    /// Whether there is nothing to write and nothing to sync.
+    /// True if there is nothing to write and nothing to sync.
     fn is_idle(&self) -> bool {
         self.bytes.is_empty() && !self.sync
     }
@@ -226,7 +226,7 @@ impl<'a> Group<'a> {
         self.ends.push((batch.done, end));
     }
 
-    /// Appends the records to the buffer, all or none.
+    /// Appends the records of a batch to the buffer, all or none.
     fn encode(&mut self, batch: &JournalBatch) -> Result<(), JournalError> {
         let start = (self.bytes.len(), self.chain, self.last, self.marks.len());
         for record in &batch.records {
@@ -259,7 +259,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Says to everybody whether there is hardly any room left.
+    /// Reports to all batches if the disk is nearly full.
     fn scarce(&mut self, scarce: bool) {
         for (_, end) in &mut self.ends {
             if let Ok(committed) = end {
@@ -268,7 +268,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Tells every batch how it ended.
+    /// Reports the result to every batch.
     fn finish(self, result: &Result<(), CommitError>) {
         for (done, end) in self.ends {
             let end = match result {
@@ -276,13 +276,13 @@ impl<'a> Group<'a> {
                 Err(CommitError::Superseded) => Err(JournalError::Closed),
                 Err(CommitError::Failed(error)) => end.and(Err(io_error(error))),
             };
-            // Whoever listens may panic; the others are told all the same.
+            // A callback may panic; the others are still called.
             catch_unwind(AssertUnwindSafe(move || done(end))).ok();
         }
     }
 }
 
-/// The error of the port: a full disk is one that may have room again.
+/// Converts an I/O error. A full disk is a separate error, because space may become free.
 pub(crate) fn io_error(error: &io::Error) -> JournalError {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let source = error.to_string().into();
@@ -297,12 +297,16 @@ fn write_error(source: impl Into<posse_actors::ports::BoxError>) -> JournalError
 }
 
 impl Tail {
-    /// Writes the group, syncs it if somebody wants that, and closes a full segment.
-    fn commit(&mut self, group: &mut Group<'_>, turn: &mut Turn) -> Result<(), CommitError> {
-        // Appending to a file that has no name any more would keep nothing.
-        self.disk.keep_name(self.length).map_err(CommitError::Failed)?;
+    /// Writes the group, syncs it if a batch asks for that, and closes a full segment.
+    fn commit(
+        &mut self,
+        group: &mut BatchGroup<'_>,
+        turn: &mut WriterTurn,
+    ) -> Result<(), CommitError> {
+        // Data appended to an unlinked file would be lost.
+        self.disk.restore_if_removed(self.length).map_err(CommitError::Failed)?;
         if let Err(error) = append_all(&mut *self.disk, group.bytes) {
-            // Half a line must not stay. If this fails too, opening moves it aside.
+            // Half a line must not stay. If this fails too, the next opening quarantines it.
             self.disk.truncate(self.length).ok();
             return Err(CommitError::Failed(error));
         }
@@ -322,15 +326,16 @@ impl Tail {
         }
         drop(segments);
         if self.length >= self.segment_bytes {
-            // What was written stays written: only the next group may see an error.
+            // Written records stay written: only the next group may see an error.
             self.rotate(turn);
         }
         Ok(())
     }
 
-    /// Keeps room for what follows from an intent, which is what is synced. A batch without
-    /// records asks for no more than that; at first it is enough to know that there is some.
-    fn look_for_room(&mut self, group: &Group<'_>, first: bool) {
+    /// Reserves disk space for the records that follow an intent, which is what is synced. A batch
+    /// without records only asks for this reservation; at first it is enough to know that there is
+    /// space.
+    fn reserve_space(&mut self, group: &BatchGroup<'_>, first: bool) {
         if group.sync || group.bytes.is_empty() {
             self.scarce = !self.disk.reserve(self.length);
         } else if first {
@@ -348,7 +353,7 @@ impl Tail {
     }
 }
 
-/// Appends all of `bytes`, however many writes that takes.
+/// Appends all of `bytes`, in as many writes as needed.
 fn append_all(disk: &mut dyn Disk, mut bytes: &[u8]) -> io::Result<()> {
     let mut blocked = 0;
     while !bytes.is_empty() {

@@ -1,16 +1,17 @@
-//! What agents say of themselves: rules, and an answer where nothing else has one.
+//! Policies of agents: their own rules and default decisions.
 //!
-//! What an agent denies counts for whoever works for it, too; what it allows, for itself alone.
+//! A denial of an agent also applies to agents that work for it; what it allows applies to itself
+//! only.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, Operation, Question, Verdict};
+use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::permission::rules::{self, Decision, Rule};
-use crate::permission::{Case, RulePolicy, deny, is_read};
+use crate::permission::rules::{self, Rule, RuleDecision};
+use crate::permission::{JudgedAction, RulePolicy, deny, is_read};
 
-/// What one agent says of itself.
+/// Policy of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentPolicy {
     /// Its name.
@@ -25,16 +26,16 @@ pub struct AgentPolicy {
 pub(super) struct AgentRules {
     name: String,
     rules: Vec<Rule>,
-    default: Option<Decision>,
+    default: Option<RuleDecision>,
 }
 
 pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Failure>> {
     let compiled = |agent: &AgentPolicy| {
         let default = match agent.default_decision.as_deref() {
-            Some("allow") => Some(Decision::Allow),
-            Some("ask") => Some(Decision::Ask),
-            // What is not understood is not allowed.
-            Some(_) => Some(Decision::Deny),
+            Some("allow") => Some(RuleDecision::Allow),
+            Some("ask") => Some(RuleDecision::Ask),
+            // An unknown value does not allow.
+            Some(_) => Some(RuleDecision::Deny),
             None => None,
         };
         let rules = rules::compile(&agent.rules)?;
@@ -43,18 +44,18 @@ pub(super) fn compile(agents: &[AgentPolicy]) -> Result<Vec<AgentRules>, Vec<Fai
     agents.iter().map(compiled).collect()
 }
 
-/// What a grant for starting an agent is called.
+/// Grant operation for starting an agent.
 const INVOKE: &str = "agent";
 
-/// Whether it starts another agent, and does nothing else.
+/// True if the action only starts an agent.
 pub(super) fn is_invocation(action: &Action) -> bool {
     let invokes = |operation: &Operation| matches!(operation, Operation::Invoke { .. });
     !action.operations.is_empty() && action.operations.iter().all(invokes)
 }
 
 impl RulePolicy {
-    /// Whether an agent may be started. That allows none of its calls: they are judged one by one.
-    pub(super) fn invoked(&self, case: &Case<'_>) -> Option<Verdict> {
+    /// Decision about starting an agent. Permits none of its calls: these are judged one by one.
+    pub(super) fn invoked(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let [Operation::Invoke { agent, provider }] = case.action.operations.as_slice() else {
             return None;
         };
@@ -66,7 +67,7 @@ impl RulePolicy {
             Some("ask") if case.situation.grants.iter().any(covers) => {
                 Some(Verdict::Allow(confinement))
             }
-            Some("ask") => Some(Verdict::Ask(Question {
+            Some("ask") => Some(Verdict::Ask(PermissionQuestion {
                 reason: format!(
                     "{agent} would start, and {provider} would receive what is shown; what it does \
                      then is asked about as usual"
@@ -88,13 +89,16 @@ impl RulePolicy {
     }
 
     /// The rules of the agent itself.
-    pub(super) fn own_rules<'a>(&'a self, case: &Case<'_>) -> impl Iterator<Item = &'a Rule> {
+    pub(super) fn own_rules<'a>(
+        &'a self,
+        case: &JudgedAction<'_>,
+    ) -> impl Iterator<Item = &'a Rule> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         self.agent_named(name).into_iter().flat_map(|agent| &agent.rules)
     }
 
     /// The rule of any agent on the way from the root that denies it.
-    pub(super) fn agent_denies(&self, case: &Case<'_>) -> Option<Verdict> {
+    pub(super) fn agent_denies(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         case.situation.agent.split('/').filter_map(|name| self.agent_named(name)).find_map(
             |agent| {
                 let denies = |rule: &&Rule| rule.denies(case.action, &case.scripts);
@@ -106,13 +110,13 @@ impl RulePolicy {
     }
 
     /// In a session of many agents a person may widen what one of them denies itself, once.
-    pub(super) fn agent_asks(&self, case: &Case<'_>) -> Option<Verdict> {
+    pub(super) fn agent_asks(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let Some(Verdict::Deny { reason, rule }) =
             self.agent_denies(case).filter(|_| self.multi_agent)
         else {
             return None;
         };
-        Some(Verdict::Ask(Question {
+        Some(Verdict::Ask(PermissionQuestion {
             reason: format!("{reason} ({rule})"),
             scopes: vec![Scope::Once],
             grant: None,
@@ -122,21 +126,21 @@ impl RulePolicy {
         }))
     }
 
-    /// What the agent itself says where no rule does.
-    pub(super) fn agent_default(&self, case: &Case<'_>) -> Option<Verdict> {
+    /// Default decision of the agent, if no rule matches.
+    pub(super) fn agent_default(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;
         match default {
-            Decision::Deny => {
+            RuleDecision::Deny => {
                 Some(deny(&format!("agent {name}: defaultDecision"), "this agent may not do that"))
             }
-            Decision::Allow if self.may_allow(case) => {
+            RuleDecision::Allow if self.may_allow(case) => {
                 Some(Verdict::Allow(self.confinement(case.situation)))
             }
-            Decision::Ask if is_read(case.action) => {
+            RuleDecision::Ask if is_read(case.action) => {
                 Some(self.ask(case, format!("{name} asks before everything")))
             }
-            Decision::Allow | Decision::Ask => None,
+            RuleDecision::Allow | RuleDecision::Ask => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the policy would say about a command, without running it: `posse permissions check`.
+//! `posse permissions check`: decision of the policy about a command without running it.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::permission::RulePolicy;
 use crate::permission::commands::EXECUTE;
-use crate::permission::shell::allow::Part;
+use crate::permission::shell::allow::PlainCommand;
 use crate::permission::shell::{quoted, simple};
 
-/// What the policy says about one command.
+/// Decision about one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checked {
@@ -21,14 +21,14 @@ pub struct Checked {
     pub decision: &'static str,
     /// Why, for people.
     pub reason: String,
-    /// What an answer for longer than once would grant; none if nothing can be granted.
+    /// Grant that an answer beyond one call would create, if any.
     pub grant: Option<String>,
     /// The rule that denies it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Every program that it runs, as far as its text says.
+    /// Programs that it runs, as far as the text shows.
     pub programs: Vec<String>,
-    /// Whether it may run others, which are known only when it runs.
+    /// True if it may run further programs that are known only at run time.
     pub unsure: bool,
     /// Its parts that no rule or grant covers.
     pub needs: Vec<Need>,
@@ -45,7 +45,7 @@ pub struct Need {
     pub part: Option<String>,
     /// Why it is not covered.
     pub reason: String,
-    /// What to grant, where that would cover it.
+    /// Grant that would cover it.
     pub grant: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub fn command_grant(prefix: &str) -> Option<Grant> {
 }
 
 impl RulePolicy {
-    /// What it would say about `command` in `cwd`, with these grants and a person to ask.
+    /// Decision about `command` in `cwd` with these grants and a person to ask.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
         let situation = Situation {
             agent: "build",
@@ -96,7 +96,7 @@ impl RulePolicy {
             grant: uncovered
                 .part
                 .filter(|_| uncovered.grantable)
-                .and_then(Part::operation)
+                .and_then(PlainCommand::operation)
                 .filter(|words| super::commands::may_be_suggested(words))
                 .map(|words| quoted(&words)),
         });

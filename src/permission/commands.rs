@@ -1,29 +1,29 @@
-//! Commands in the policy: which of their parts grants and rules cover, and what is asked where
-//! they do not.
+//! Commands in the policy: coverage of their parts by grants and rules, and the permission request
+//! for the rest.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Asking, Operation, Question, Situation};
+use posse_actors::ports::{Asking, Operation, PermissionQuestion, Situation};
 
 use crate::failure::printable;
-use crate::permission::rules::{Decision, Rule};
-use crate::permission::shell::allow::{Ground, Part};
-use crate::permission::shell::danger::Place;
+use crate::permission::rules::{Rule, RuleDecision};
+use crate::permission::shell::allow::{Ground, PlainCommand};
+use crate::permission::shell::danger::CommandLocation;
 use crate::permission::shell::sensitive::may_be_sensitive;
 use crate::permission::shell::word::active;
 use crate::permission::shell::wrappers::wrapper_named;
 use crate::permission::shell::{Judged, judge, quoted, split};
-use crate::permission::{Case, Relocated, RulePolicy, SandboxMode};
+use crate::permission::{JudgedAction, Relocated, RulePolicy, SandboxMode};
 use crate::secrets::is_secret;
 
-/// What a grant for a command is called.
+/// Grant operation for a command.
 pub(crate) const EXECUTE: &str = "execute";
 /// Parts that are named in a question.
 const NAMED_MAX: usize = 3;
 /// Characters of a part in a question.
 const NAMED_CHARS_MAX: usize = 80;
 
-/// Programs that no grant is suggested for: they run whatever they are told, reach other machines,
-/// or destroy. A rule that the user writes can allow them.
+/// Programs for which no grant is suggested: they run arbitrary programs, reach other machines, or
+/// destroy data. A rule of the user can allow them.
 const NEVER_SUGGESTED: [&str; 84] = [
     "ash",
     "at",
@@ -110,7 +110,7 @@ const NEVER_SUGGESTED: [&str; 84] = [
     "wget",
     "xargs",
 ];
-/// Programs that run what the project's files say.
+/// Programs that run code from the project's files.
 const REPOSITORY: [&str; 20] = [
     "bazel", "cargo", "ctest", "deno", "dotnet", "go", "gradle", "jest", "just", "make", "mvn",
     "ninja", "npm", "pnpm", "pytest", "rake", "tox", "vitest", "yarn", "meson",
@@ -119,27 +119,27 @@ const REPOSITORY: [&str; 20] = [
 /// Why a part of a command is not covered.
 pub(crate) struct Uncovered<'a> {
     /// The part; none where it is about the whole.
-    pub(crate) part: Option<&'a Part>,
+    pub(crate) part: Option<&'a PlainCommand>,
     /// For a person.
     pub(crate) reason: String,
-    /// Whether a grant would cover it.
+    /// True if a grant would cover it.
     pub(crate) grantable: bool,
 }
 
 impl RulePolicy {
     /// Looks at a command from all sides.
     pub(crate) fn judged(&self, command: &str, cwd: &str) -> Judged {
-        let place = Place { cwd: Some(cwd), home: &self.home };
+        let place = CommandLocation { cwd: Some(cwd), home: &self.home };
         match &self.relocated {
             None => judge(command, Ground { place, roots: &self.roots, closed: &self.own_dirs }),
-            // The copy lies among our own things, and has none of them in it.
+            // The copy is below posse's own folders and contains none of them.
             Some(Relocated { copy, .. }) => {
                 judge(command, Ground { place, roots: std::slice::from_ref(copy), closed: &[] })
             }
         }
     }
 
-    /// Whether anything but an answer can allow commands here.
+    /// True if grants and rules can allow commands here.
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
         match situation.tier {
@@ -152,7 +152,7 @@ impl RulePolicy {
         }
     }
 
-    /// What of the commands neither a grant nor a rule covers. Grants come first.
+    /// Parts of the commands that neither a grant nor a rule covers. Grants are applied first.
     pub(crate) fn uncovered<'a>(
         &self,
         scripts: &'a [Judged],
@@ -179,7 +179,7 @@ impl RulePolicy {
         missing
     }
 
-    fn lacks<'a>(&self, part: &'a Part, grants: &[Vec<String>]) -> Option<Uncovered<'a>> {
+    fn lacks<'a>(&self, part: &'a PlainCommand, grants: &[Vec<String>]) -> Option<Uncovered<'a>> {
         let uncovered =
             |reason: String, grantable| Some(Uncovered { part: Some(part), reason, grantable });
         if let Some(barred) = &part.barred {
@@ -190,12 +190,12 @@ impl RulePolicy {
             .rules
             .iter()
             .filter(|rule| rule.is_about(part))
-            .max_by_key(|rule| (rule.specificity(), rule.decision == Decision::Ask));
-        let ruled = rule.is_some_and(|rule| rule.decision == Decision::Allow);
+            .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask));
+        let ruled = rule.is_some_and(|rule| rule.decision == RuleDecision::Allow);
         if (granted || ruled) && part.acts.is_none() {
             return None;
         }
-        if let Some(rule) = rule.filter(|rule| !granted && rule.decision == Decision::Ask) {
+        if let Some(rule) = rule.filter(|rule| !granted && rule.decision == RuleDecision::Ask) {
             return uncovered(rule.why(), false);
         }
         if let Some(acts) = &part.acts {
@@ -204,8 +204,8 @@ impl RulePolicy {
         uncovered("no rule or grant covers it".to_owned(), true)
     }
 
-    /// What is asked about a command that is not covered.
-    pub(super) fn command_question(&self, case: &Case<'_>) -> Question {
+    /// Permission request for a command that is not covered.
+    pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
         let missing = self.uncovered(&case.scripts, situation);
@@ -226,7 +226,7 @@ impl RulePolicy {
                 reason.push_str(&offered(&grant.target, project));
             }
         }
-        Question {
+        PermissionQuestion {
             reason,
             scopes,
             grant,
@@ -238,12 +238,12 @@ impl RulePolicy {
     }
 
     /// The rule that would have allowed the command and little else.
-    pub(super) fn command_rule(case: &Case<'_>) -> Option<String> {
+    pub(super) fn command_rule(case: &JudgedAction<'_>) -> Option<String> {
         let [script] = case.scripts.as_slice() else { return None };
         let [part] = script.parts.as_slice() else { return None };
         let plain = script.outside.is_none() && part.literal && part.barred.is_none();
         let runs_more = script.findings.runs.iter().any(|run| {
-            // The innermost program decides: alone, an interpreter is the beginning of everything.
+            // The innermost program counts: an interpreter alone would cover everything.
             run.programs.last().and_then(|at| run.words.get(*at..)).is_none_or(|words| {
                 let (program, rest) = words.split_first().map_or(("", words), |(p, r)| (p, r));
                 let alone = rest.iter().all(|word| word.starts_with('-'));
@@ -274,8 +274,8 @@ pub(crate) fn secret_word(script: &Judged) -> Option<&str> {
     })
 }
 
-/// Whether it is a pattern of names with a dot before them, and a secret is among those: `.e*`. A `*`
-/// alone matches no such name, and would be found everywhere.
+/// True for a glob of dot files that matches a secret, such as `.e*`. A plain `*` does not match
+/// dot files.
 fn matches_hidden_secret(part: &str) -> bool {
     let is_hidden = |name: &str| name.starts_with('.') && name.contains(['*', '?', '[']);
     if !part.split('/').any(is_hidden) {
@@ -301,7 +301,7 @@ fn suggestion(missing: &[Uncovered<'_>]) -> Option<Grant> {
     })
 }
 
-/// Whether a grant for it may be offered.
+/// True if a grant for it may be suggested.
 pub(crate) fn may_be_suggested(words: &[String]) -> bool {
     // What git does is in its subcommand, and `cd` goes to one folder.
     let told = |program: &str| words.len() > 1 && matches!(program, "git" | "cd");
@@ -313,7 +313,7 @@ fn never_suggested(program: &str) -> bool {
     NEVER_SUGGESTED.contains(&program) || NEVER_SUGGESTED.contains(&stem)
 }
 
-/// What is missing, in words.
+/// Missing grants, in words.
 fn said(missing: &[Uncovered<'_>]) -> String {
     let mut named: Vec<String> = Vec::new();
     for uncovered in missing {
@@ -343,7 +343,7 @@ fn said(missing: &[Uncovered<'_>]) -> String {
     if named.is_empty() { "commands are asked about".to_owned() } else { named.join("; ") }
 }
 
-/// What a wider answer allows.
+/// Scope text for a wider answer.
 fn offered(target: &str, project: bool) -> String {
     let target = printable(target);
     let mut text = format!("; a grant would cover `{target}` with options that are known");
@@ -353,9 +353,8 @@ fn offered(target: &str, project: bool) -> String {
     text
 }
 
-impl Part {
-    /// What a grant for it is about: the program and its subcommand, or all of its words where
-    /// nothing is known about the program.
+impl PlainCommand {
+    /// Operation of its grant: program and subcommand, or all words of an unknown program.
     pub(crate) fn operation(&self) -> Option<Vec<String>> {
         if !self.literal && !self.known {
             return None;
@@ -364,7 +363,7 @@ impl Part {
         Some(self.words.iter().take(length).cloned().collect())
     }
 
-    /// Whether `grant` covers it: its words begin so, and what follows is known to be harmless.
+    /// True if `grant` covers it: its words have that prefix, and the rest is known to be harmless.
     pub(crate) fn is_granted(&self, grant: &[String]) -> bool {
         let begins = !grant.is_empty() && self.words.starts_with(grant);
         begins && (self.known || (self.literal && self.words.len() == grant.len()))
@@ -372,13 +371,13 @@ impl Part {
 }
 
 impl Rule {
-    /// Whether it asks about or allows a part of a command.
-    fn is_about(&self, part: &Part) -> bool {
+    /// True if the rule asks about or allows a part of a command.
+    fn is_about(&self, part: &PlainCommand) -> bool {
         let literal = part.known || part.literal;
         match self.decision {
-            Decision::Deny => false,
-            Decision::Ask => self.covers_command(&part.words),
-            Decision::Allow => literal && self.covers_command(&part.words),
+            RuleDecision::Deny => false,
+            RuleDecision::Ask => self.covers_command(&part.words),
+            RuleDecision::Allow => literal && self.covers_command(&part.words),
         }
     }
 }
@@ -402,7 +401,7 @@ pub(crate) fn begins<'a>(
     })
 }
 
-/// Whether an operation is a command.
+/// True if an operation is a command.
 pub(crate) fn is_command(operation: &Operation) -> bool {
     matches!(operation, Operation::Execute { .. })
 }

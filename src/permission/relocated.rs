@@ -1,25 +1,25 @@
-//! The same rules for an agent that works in a copy of the workspace: what it does there is judged as
-//! if it did that in the workspace itself, and may be done in the copy and nowhere else.
+//! Policy for a subagent in a copy of the workspace: its actions are judged as if they happened in
+//! the workspace, and are confined to the copy.
 //!
-//! So rules and grants mean for the copy what they mean for the workspace, nothing is allowed there
-//! that would not be allowed here, and what a person allows there is allowed there alone.
+//! Rules and grants therefore mean the same for the copy, nothing is allowed there that is not
+//! allowed in the workspace, and a person's answer there applies there only.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, Confinement, Operation, Question, Situation, Verdict};
+use posse_actors::ports::{Action, Confinement, Operation, PermissionQuestion, Situation, Verdict};
 
-use crate::permission::{RulePolicy, deny, places};
+use crate::permission::{RulePolicy, deny, paths};
 
-/// What a grant for changing files is called.
+/// Grant operation for changing files.
 const WRITE: &str = "write";
 
-/// Where an agent works instead of the workspace.
+/// Location of a subagent with a copy of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relocated {
     /// The workspace: absolute and resolved.
     pub workspace: String,
     /// The copy of it: absolute and resolved.
     pub copy: String,
-    /// All that was copied with it, which commands may write: the copy itself, or a folder above it.
+    /// Everything that was copied and that commands may write: the copy, or a folder above it.
     pub writable: String,
 }
 
@@ -49,8 +49,8 @@ impl Relocated {
         }
     }
 
-    /// The same operation in the workspace. `None`: it is not about the copy. Commands stay where they
-    /// are: what they name is looked for in the copy.
+    /// The same operation in the workspace. `None`: not in the copy. Commands are unchanged: their
+    /// paths are resolved in the copy.
     fn in_workspace(&self, operation: &Operation) -> Option<Operation> {
         let moved = |path: &str| moved_path(path, &self.copy, &self.workspace);
         Some(match operation {
@@ -79,7 +79,7 @@ impl Relocated {
     }
 
     /// A wider answer counts for the copy, and as long as there can be one.
-    fn asked(&self, mut question: Question) -> Question {
+    fn asked(&self, mut question: PermissionQuestion) -> PermissionQuestion {
         question.confinement = self.confined(question.confinement);
         if let Some(grant) = question.grant.as_mut().filter(|grant| grant.operation == WRITE) {
             match moved_path(&grant.target, &self.workspace, &self.copy) {
@@ -97,7 +97,7 @@ impl Relocated {
 
 /// `path` below `to` where it was below `from`.
 fn moved_path(path: &str, from: &str, to: &str) -> Option<String> {
-    if !places::is_below(path, from) {
+    if !paths::is_below(path, from) {
         return None;
     }
     let rest = path.strip_prefix(from.trim_end_matches('/'))?;

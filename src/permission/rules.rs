@@ -22,20 +22,20 @@ pub(crate) struct Rule {
     tools: Vec<String>,
     glob: Option<(String, GlobMatcher)>,
     prefix: Option<Vec<String>>,
-    /// Whether the command has to end where the prefix does.
+    /// True if the command must equal the prefix.
     exact: bool,
-    pub(crate) decision: Decision,
+    pub(crate) decision: RuleDecision,
     pub(crate) reason: Option<String>,
-    /// As it was written.
+    /// Source text.
     pub(crate) text: String,
-    /// Whether a repository that the user trusts says so, and not the user.
+    /// True if the rule is from a trusted project.
     pub(crate) from_project: bool,
 }
 
-/// What a rule says.
+/// Decision of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Decision {
+pub(crate) enum RuleDecision {
     Allow,
     Ask,
     Deny,
@@ -43,17 +43,17 @@ pub(crate) enum Decision {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct WrittenRule {
     tool: String,
     #[serde(default, rename = "match")]
     matching: Matching,
-    decision: Decision,
+    decision: RuleDecision,
     reason: Option<String>,
     #[serde(default)]
     examples: Examples,
 }
 
-/// What a rule is about and what it is not about: commands, or paths relative to a root.
+/// Examples that a rule must and must not match: commands, or paths relative to a root.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Examples {
@@ -70,7 +70,7 @@ struct Matching {
     command_prefix: Option<String>,
 }
 
-/// Compiles all rules, or says what is wrong with each that makes no sense.
+/// Compiles all rules, or returns the errors of invalid ones.
 pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
     let mut rules = Vec::with_capacity(written.len().min(RULES_MAX));
     let mut failures = Vec::new();
@@ -95,7 +95,7 @@ fn refused(index: usize, why: &str) -> Failure {
     )
 }
 
-/// Names of tools in patterns, and what they are called here.
+/// Tool names in patterns, and the corresponding tools.
 const TOOLS: [(&str, &[&str]); 7] = [
     ("Bash", &["bash"]),
     ("Read", &["read_file"]),
@@ -106,7 +106,7 @@ const TOOLS: [(&str, &[&str]); 7] = [
     ("LS", &["list_dir"]),
 ];
 
-/// `Bash(git log:*)`: the tools, and what is in the parentheses.
+/// Splits `Bash(git log:*)` into tools and the text in parentheses.
 fn pattern(tool: &str) -> Result<(Vec<String>, Option<&str>), String> {
     let (name, inside) = match tool.split_once('(') {
         None => (tool, None),
@@ -137,7 +137,7 @@ fn compiled_glob(glob: String) -> Result<(String, GlobMatcher), String> {
 
 impl Rule {
     fn compile(value: &Value) -> Result<Rule, String> {
-        let written = Written::deserialize(value).map_err(|error| error.to_string())?;
+        let written = WrittenRule::deserialize(value).map_err(|error| error.to_string())?;
         let Matching { path_glob, command_prefix } = written.matching;
         let (tools, inside) = pattern(&written.tool)?;
         let commands = tools.iter().any(|tool| tool == "bash");
@@ -172,7 +172,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Whether it does what its examples say.
+    /// Checks the rule against its examples.
     fn check(&self, examples: &Examples) -> Result<(), String> {
         for (list, expected) in [(&examples.matching, true), (&examples.no_match, false)] {
             for example in list {
@@ -191,7 +191,7 @@ impl Rule {
         }
         let judged = shell::alone(example);
         match self.decision {
-            Decision::Allow => {
+            RuleDecision::Allow => {
                 judged.outside.is_none()
                     && judged.parts.iter().all(|part| {
                         part.barred.is_none()
@@ -200,7 +200,7 @@ impl Rule {
                             && self.covers_command(&part.words)
                     })
             }
-            Decision::Ask | Decision::Deny => self.runs(&[judged]),
+            RuleDecision::Ask | RuleDecision::Deny => self.runs(&[judged]),
         }
     }
 
@@ -219,7 +219,7 @@ impl Rule {
         })
     }
 
-    /// Whether a simple command is what it is about.
+    /// True if the rule matches a simple command.
     pub(crate) fn covers_command(&self, words: &[String]) -> bool {
         self.is_for("bash")
             && self.glob.is_none()
@@ -228,28 +228,28 @@ impl Rule {
             })
     }
 
-    /// Whether any command in `scripts` is what it is about, wherever it stands.
+    /// True if any command in `scripts` matches, at any position.
     fn runs(&self, scripts: &[Judged]) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| {
             begins(scripts, prefix).any(|words| !self.exact || words.len() == prefix.len())
         })
     }
 
-    /// Whether it denies the call: one part of it is enough.
+    /// True if the rule denies the call: one matching part suffices.
     pub(crate) fn denies(&self, action: &Action, scripts: &[Judged]) -> bool {
-        self.decision == Decision::Deny && self.touches(action, scripts)
+        self.decision == RuleDecision::Deny && self.touches(action, scripts)
     }
 
-    /// Whether it asks about or allows the call. To allow, it has to cover all of it.
+    /// True if the rule asks about or allows the call. An allow rule must match all parts.
     pub(crate) fn applies(&self, action: &Action, scripts: &[Judged]) -> bool {
         match self.decision {
-            Decision::Deny => false,
-            Decision::Ask => self.touches(action, scripts),
-            Decision::Allow => self.covers(action, scripts),
+            RuleDecision::Deny => false,
+            RuleDecision::Ask => self.touches(action, scripts),
+            RuleDecision::Allow => self.covers(action, scripts),
         }
     }
 
-    /// How much it says about what it means.
+    /// Specificity for precedence.
     pub(crate) fn specificity(&self) -> (usize, bool) {
         let glob = self.glob.as_ref().map_or(0, |(glob, _)| glob.len());
         let prefix = self.prefix.iter().flatten().map(|word| word.len() + 1).sum::<usize>();
@@ -278,7 +278,7 @@ impl Rule {
 
     fn is_for(&self, tool: &str) -> bool {
         // Who may not write a file cannot have it written by a merge either.
-        let by_any_way = tool == MERGE && self.decision != Decision::Allow;
+        let by_any_way = tool == MERGE && self.decision != RuleDecision::Allow;
         self.tools.iter().any(|name| {
             name == "*" || name == tool || (by_any_way && WRITE_TOOLS.contains(&name.as_str()))
         })
@@ -290,7 +290,7 @@ impl Rule {
     }
 }
 
-/// The path and the relative path of everything that is read or written.
+/// Absolute and relative path of everything that is read or written.
 fn paths(action: &Action) -> impl Iterator<Item = (&str, &str)> {
     action.operations.iter().filter_map(|operation| match operation {
         Operation::Read { path, relative, .. } | Operation::Write { path, relative, .. } => {

@@ -1,9 +1,10 @@
-//! The shell judge: what a command runs, what of that is never allowed, and what could be granted.
+//! Shell judge: programs that a command runs, parts that are never allowed, and grants that would
+//! cover it.
 //!
-//! It is asymmetric. To deny, it looks through everything it can: wrappers, quotes, nested scripts,
-//! functions, substitutions, control flow ([`walk`]). To allow, it looks through next to nothing:
-//! plain simple commands with options that a table knows ([`allow`]), read in the same way by two
-//! parsers ([`grammar`]). Anything else asks. It is not the boundary; the sandbox is.
+//! It is asymmetric. To deny, it looks through wrappers, quotes, nested scripts, functions,
+//! substitutions and control flow ([`walk`]). To allow, it accepts only plain simple commands with
+//! options from a table ([`allow`]), read in the same way by two parsers ([`grammar`]). Everything
+//! else asks. The sandbox is the security boundary, not this judge.
 pub(crate) mod allow;
 pub(crate) mod danger;
 pub(crate) mod grammar;
@@ -22,19 +23,19 @@ pub(crate) const COMMAND_CHARS_MAX: usize = 10_000;
 /// A command that was looked at from all sides.
 #[derive(Debug)]
 pub(crate) struct Judged {
-    /// Everything that it runs, and the first thing that is never allowed.
+    /// Everything that it runs, and the first part that is never allowed.
     pub(crate) findings: walk::Findings,
     /// Its simple commands, if it consists of nothing else.
-    pub(crate) parts: Vec<allow::Part>,
-    /// Why no grant covers it, whatever its parts are.
+    pub(crate) parts: Vec<allow::PlainCommand>,
+    /// Reason why no grant can cover it.
     pub(crate) outside: Option<String>,
-    /// Whether it cannot be understood, and not even a rule for all commands covers it.
+    /// True if it cannot be understood, so that not even a rule for all commands covers it.
     pub(crate) doubtful: bool,
     text: String,
     outline: Outline,
 }
 
-/// The words of one plain simple command; none if `text` is anything else.
+/// Words of a plain simple command; `None` for any other text.
 pub(crate) fn simple(text: &str) -> Option<Vec<String>> {
     let outline = reader::read(text);
     let [command] = outline.commands.as_slice() else { return None };
@@ -70,7 +71,7 @@ pub(crate) fn split(target: &str) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Whether it needs no quotes.
+/// True if the character needs no quotes.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c)
 }
@@ -90,7 +91,7 @@ pub(crate) fn quoted(words: &[String]) -> String {
 /// Judges `text` without a place: for examples.
 pub(crate) fn alone(text: &str) -> Judged {
     let roots = ["/".to_owned()];
-    let place = danger::Place { cwd: Some("/home/user/project"), home: "/home/user" };
+    let place = danger::CommandLocation { cwd: Some("/home/user/project"), home: "/home/user" };
     judge(text, allow::Ground { place, roots: &roots, closed: &[] })
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn judge(text: &str, ground: allow::Ground<'_>) -> Judged {
 }
 
 impl Judged {
-    /// Whether the other parser reads the same words: asked last, when all else would allow it.
+    /// True if the other parser reads the same words. Called last, if everything else allows it.
     pub(crate) fn is_read_alike(&self) -> bool {
         grammar::agrees(&self.text, &self.outline)
     }

@@ -1,4 +1,4 @@
-//! The policy as tables: what is asked, allowed and denied.
+//! Policy tables: asked, allowed and denied actions.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -292,11 +292,11 @@ fn confines_commands_as_the_settings_say() {
     };
     let roots = [ROOT.to_owned(), "/extra".to_owned()];
     let table = [
-        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Human, &roots[..], true),
-        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Yes, &roots[..], false),
-        (SandboxMode::WorkspaceWrite, Network::WithHuman, Asking::Nobody, &roots[..], false),
-        (SandboxMode::ReadOnly, Network::Inherit, Asking::Nobody, &[], true),
-        (SandboxMode::Off, Network::Deny, Asking::Human, &roots[..], false),
+        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Human, &roots[..], true),
+        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Yes, &roots[..], false),
+        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Nobody, &roots[..], false),
+        (SandboxMode::ReadOnly, NetworkMode::Inherit, Asking::Nobody, &[], true),
+        (SandboxMode::Off, NetworkMode::Deny, Asking::Human, &roots[..], false),
     ];
     for (sandbox, network, asking, writable, reaches) in table {
         assert_eq!(SandboxMode::named(sandbox.name()), Some(sandbox));
@@ -342,7 +342,7 @@ fn says_what_an_answer_for_the_session_allows() {
         }
     }
     assert!(reason("edit_file asked/x", Asking::Human).starts_with("mine; "));
-    // Where only this one call can be allowed, nothing is said.
+    // If only this call can be allowed, no grant is suggested.
     for call in ["multi_edit a/x b/y", "write_file .git/config", "bash ls", "mystery a"] {
         assert!(!reason(call, Asking::Human).contains("session"), "{call}");
     }
@@ -379,7 +379,7 @@ fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
     assert_eq!(verdict("build", &both), "ask");
 }
 
-/// The rule that is suggested where nobody can be asked.
+/// Rule that is suggested without a person.
 fn suggested(call: &str) -> Option<String> {
     match policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody)) {
         Verdict::Ask(question) => question.rule,
@@ -489,7 +489,7 @@ proptest! {
     ) {
         let policy = with(PolicySettings {
             sandbox,
-            network: Network::Inherit,
+            network: NetworkMode::Inherit,
             rules: vec![serde_json::from_str(rule).unwrap()],
             ..PolicySettings::default()
         });

@@ -4,13 +4,13 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-struct Place {
+struct ProjectFolders {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place { dir: tempfile::tempdir().unwrap() }
+impl ProjectFolders {
+    fn new() -> ProjectFolders {
+        ProjectFolders { dir: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -23,9 +23,9 @@ impl Place {
         fs::write(path, text).unwrap();
     }
 
-    /// What `git worktree add ../tree` makes in `main`.
-    fn worktree() -> Place {
-        let place = Place::new();
+    /// Result of `git worktree add ../tree` in `main`.
+    fn worktree() -> ProjectFolders {
+        let place = ProjectFolders::new();
         let tree = place.path("tree/.git").display().to_string();
         place.write("main/.git/worktrees/tree/gitdir", &format!("{tree}\n"));
         place.write("main/.git/worktrees/tree/commondir", "../..\n");
@@ -41,7 +41,7 @@ impl Place {
 
 #[test]
 fn a_worktree_that_its_repository_lists_shares_the_project() {
-    let place = Place::worktree();
+    let place = ProjectFolders::worktree();
     assert_eq!(place.main_of("tree"), Some(place.path("main")));
     assert_eq!(place.main_of("main"), None);
     let shared = shared_identity(&place.path("tree")).unwrap();
@@ -55,7 +55,7 @@ fn a_worktree_that_its_repository_lists_shares_the_project() {
 
 #[test]
 fn trust_identity_what_only_says_that_it_is_a_worktree() {
-    type Trick = fn(&Place);
+    type Trick = fn(&ProjectFolders);
     let table: [(&str, Trick); 9] = [
         ("points at a real worktree of somebody else", |place| {
             place.write("evil/.git", &fs::read_to_string(place.path("tree/.git")).unwrap());
@@ -98,7 +98,7 @@ fn trust_identity_what_only_says_that_it_is_a_worktree() {
         }),
     ];
     for (name, trick) in table {
-        let place = Place::worktree();
+        let place = ProjectFolders::worktree();
         trick(&place);
         assert_eq!(place.main_of("evil"), None, "{name}");
         let evil = Identity::of(&place.path("evil")).unwrap();
@@ -108,7 +108,7 @@ fn trust_identity_what_only_says_that_it_is_a_worktree() {
 
 #[test]
 fn path_identity_another_folder_at_the_path_is_another_project() {
-    let place = Place::new();
+    let place = ProjectFolders::new();
     fs::create_dir(place.path("a")).unwrap();
     let before = Identity::of(&place.path("a")).unwrap();
     fs::rename(place.path("a"), place.path("b")).unwrap();
@@ -122,7 +122,7 @@ fn path_identity_another_folder_at_the_path_is_another_project() {
 
 #[test]
 fn finds_the_root() {
-    let place = Place::new();
+    let place = ProjectFolders::new();
     place.write("p/.git/HEAD", "");
     fs::create_dir_all(place.path("p/a/b")).unwrap();
     assert_eq!(root_of(&place.path("p/a/b")), place.path("p"));

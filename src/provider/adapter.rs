@@ -1,4 +1,4 @@
-//! The frame of every adapter: what a protocol has to say for itself is its [`Dialect`].
+//! Common part of all adapters; the protocol-specific part is a [`Dialect`].
 //!
 //! Makes one attempt per call. Dropping the future of an attempt closes its connection.
 
@@ -16,30 +16,30 @@ use crate::provider::decode::Assembly;
 use crate::provider::http::Endpoint;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible::classify::{self, Cause};
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 
 /// Bytes of an answer that is one number.
 const COUNT_BYTES_MAX: usize = 64 * 1024;
 
-/// How long the body of such an answer may take to arrive.
+/// Time limit for the body of a token count.
 const COUNT_WAIT: Duration = Duration::from_secs(5);
 
 /// Writes the requests of one protocol, and knows how its replies are put together.
 pub(crate) trait Dialect: Send + Sync + Sized + 'static {
-    /// The protocol's name in what is kept of a reply for its server alone.
+    /// Name of the protocol in opaque parts of a reply.
     const PROTOCOL: &'static str;
 
     /// Puts a reply together.
     type Reply: Assembly;
 
     /// For one profile; `owner`: whose thinking is sent back.
-    fn new(profile: &Profile, owner: Owner) -> Self;
+    fn new(profile: &ProviderProfile, owner: Owner) -> Self;
 
     /// The body of `request`; or why there is none, if the user shows images to a model that
     /// takes none.
     fn encode(&self, request: &Request, stream: bool) -> Result<Body, String>;
 
-    /// What stands behind the path of a call where tokens are counted, if they are.
+    /// Path suffix of the endpoint that counts tokens, if there is one.
     const COUNTING: Option<&'static str> = None;
 
     /// The body that asks how large `request` is, where that can be asked.
@@ -50,27 +50,27 @@ pub(crate) trait Dialect: Send + Sync + Sized + 'static {
 
 /// One profile's server, reached in one dialect.
 #[derive(Debug)]
-pub(crate) struct Adapter<D>(Arc<Shared<D>>);
+pub(crate) struct Adapter<D>(Arc<AdapterState<D>>);
 
-/// What the attempts of one adapter share.
+/// State shared by the attempts of one adapter.
 #[derive(Debug)]
-struct Shared<D> {
+struct AdapterState<D> {
     endpoint: Endpoint,
     counting: Option<Endpoint>,
     dialect: D,
-    profile: Profile,
+    profile: ProviderProfile,
     owner: Owner,
 }
 
 impl<D: Dialect> Adapter<D> {
     /// Checks the profile. Opens nothing.
-    pub(crate) fn new(mut profile: Profile) -> Result<Adapter<D>, Failure> {
+    pub(crate) fn new(mut profile: ProviderProfile) -> Result<Adapter<D>, Failure> {
         let base = profile.base().to_owned();
         profile.base_url = base;
         let path = profile.protocol.call_path(&profile.base_url);
         let owner = Owner::new(D::PROTOCOL, &profile.name, &profile.model);
         let counting = D::COUNTING.map(|rest| Endpoint::new(&profile, &format!("{path}{rest}")));
-        Ok(Adapter(Arc::new(Shared {
+        Ok(Adapter(Arc::new(AdapterState {
             endpoint: Endpoint::new(&profile, path)?,
             counting: counting.transpose()?,
             dialect: D::new(&profile, owner.clone()),
@@ -116,7 +116,7 @@ impl<D: Dialect> Provider for Adapter<D> {
     }
 }
 
-impl<D: Dialect> Shared<D> {
+impl<D: Dialect> AdapterState<D> {
     async fn attempt(
         &self,
         request: &Request,

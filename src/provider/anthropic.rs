@@ -12,30 +12,30 @@ use posse_actors::ports::Request;
 use crate::provider::adapter::Dialect;
 use crate::provider::attempt::Body;
 use crate::provider::opaque::Owner;
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 
-pub(crate) use crate::provider::anthropic::encode::Encoder;
+pub(crate) use crate::provider::anthropic::encode::AnthropicEncoder;
 
-/// The protocol's name in what is kept of a reply.
+/// Name of the protocol in opaque parts of a reply.
 pub(crate) const PROTOCOL: &str = "anthropic";
 
-impl Dialect for Encoder {
+impl Dialect for AnthropicEncoder {
     const PROTOCOL: &'static str = PROTOCOL;
 
-    type Reply = reply::Reply;
+    type Reply = reply::AnthropicReply;
 
-    fn new(profile: &Profile, owner: Owner) -> Encoder {
-        Encoder::new(profile, owner)
+    fn new(profile: &ProviderProfile, owner: Owner) -> AnthropicEncoder {
+        AnthropicEncoder::new(profile, owner)
     }
 
     fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        Encoder::encode(self, request, stream)
+        AnthropicEncoder::encode(self, request, stream)
     }
 
     const COUNTING: Option<&'static str> = Some("/count_tokens");
 
     fn encode_for_counting(&self, request: &Request) -> Result<Body, String> {
-        Encoder::encode_for_counting(self, request)
+        AnthropicEncoder::encode_for_counting(self, request)
     }
 }
 

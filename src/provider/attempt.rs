@@ -1,6 +1,6 @@
-//! One attempt: a body goes out, and a reply comes back or an error that says what to do next.
+//! One attempt: sends a body and returns a reply, or an error that determines the next step.
 //!
-//! The same for every protocol; what differs is how a reply is put together.
+//! The same for every protocol; only the assembly of a reply differs.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
-use crate::provider::decode::{self, Assembly, Source};
+use crate::provider::decode::{self, Assembly, ChunkSource};
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify;
-use crate::provider::watch::Brought;
+use crate::provider::silence_timeout::Brought;
 
 /// Bytes of an error that are read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// How long an error may take to arrive.
+/// Time limit for the body of an error.
 const ERROR_WAIT: Duration = Duration::from_secs(5);
 
-/// How long the end of the body may follow the end of the reply, so that the connection can be
-/// used again.
+/// Maximum wait for the end of the body after the end of the reply, so that the connection can be
+/// reused.
 const DRAIN_WAIT: Duration = Duration::from_millis(10);
 
 /// A request as it is sent.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
-    /// What the user should know about it.
+    /// Notice for the user.
     pub(crate) notice: Option<String>,
 }
 
-/// Sends `body`, and reads the reply as an `A`. `wanted`: whether anybody wants its deltas.
+/// Sends `body` and reads the reply as an `A`. `wanted`: true if deltas are wanted.
 pub(crate) async fn attempt<A: Assembly>(
     endpoint: &Endpoint,
     body: Result<Body, String>,
@@ -58,7 +58,7 @@ pub(crate) async fn attempt<A: Assembly>(
     if kind.is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html")) {
         return Err(classify::not_the_provider(origin));
     }
-    let mut source = Live(response);
+    let mut source = LiveResponse(response);
     let wanted = wanted.then_some(deltas);
     let patience = endpoint.patience(stream);
     let completion = decode::read::<A>(&mut source, origin, patience, wanted).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn attempt<A: Assembly>(
     Ok(completion)
 }
 
-/// What an answer that is not a success means.
+/// Error for a response without success status.
 pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> ProviderError {
     let status = response.status();
     let headers = response.headers().clone();
@@ -77,7 +77,7 @@ pub(crate) async fn refusal(endpoint: &Endpoint, response: Response) -> Provider
 /// The first bytes of a body: as many as there are, or as arrive in time.
 pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
-    let mut source = Live(response);
+    let mut source = LiveResponse(response);
     timeout(limit, async {
         while let Ok(Some(chunk)) = source.next().await {
             let room = bytes_max - body.len();
@@ -88,15 +88,15 @@ pub(crate) async fn bytes_of(response: Response, bytes_max: usize, limit: Durati
         }
     })
     .await
-    // What has arrived until then is enough of an explanation.
+    // The part received so far is sufficient as an explanation.
     .ok();
     body
 }
 
 /// A reply that is on its way.
-struct Live(Response);
+struct LiveResponse(Response);
 
-impl Source for Live {
+impl ChunkSource for LiveResponse {
     async fn next(&mut self) -> Brought {
         self.0.chunk().await.map_err(|error| classify::chain(&error.without_url()))
     }

@@ -1,9 +1,9 @@
-//! The `ChatGPT` login that the Codex program keeps on this machine, used to reach its models.
+//! `ChatGPT` login of the Codex program on this machine, used to access its models.
 //!
-//! Codex is a source of models and nothing else: its program is never started. The login is read
-//! from its folder and renewed when it runs out: by one request at a time in this process, and by
-//! one process at a time on this machine. Tokens go to one address, are masked in what it says,
-//! and are written nowhere but where they came from.
+//! The Codex program itself is never started. The login is read from its folder and renewed when it
+//! expires: by one request at a time in this process, and by one process at a time on this machine.
+//! Tokens are sent to one address, redacted in its output, and written only to their original
+//! place.
 
 mod claims;
 mod keyring;
@@ -21,24 +21,24 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
 
 use crate::failure::{Exit, Failure};
-use crate::provider::codex::renewal::{Issuer, Refused, Renewal};
-use crate::provider::codex::store::{Found, Store};
-use crate::provider::http::Origin;
+use crate::provider::codex::renewal::{Issuer, Renewal, RenewalRefusal};
+use crate::provider::codex::store::{Store, StoredLogin};
+use crate::provider::http::MessageOrigin;
 use crate::provider::openai_compatible::classify::Cause;
 
-/// Where its models are. Fixed: the login is not sent anywhere else.
+/// Endpoint of its models. Fixed: the login is sent nowhere else.
 pub const BASE_URL: &str = "https://chatgpt.com/backend-api/codex";
 
-/// Where a login is renewed.
+/// Endpoint for renewing a login.
 const ISSUER_URL: &str = "https://auth.openai.com";
 
-/// Stands in for both, for tests. Taken only if it is an address of this machine.
+/// Replaces both in tests. Accepted only if it is a loopback address.
 pub const LOOPBACK_VARIABLE: &str = "POSSE_CODEX_LOOPBACK";
 
-/// Where the Codex program keeps its files, if not below the home folder.
+/// Variable with the folder of the Codex program, if it is not below the home folder.
 pub const HOME_VARIABLE: &str = "CODEX_HOME";
 
-/// What the user does about a login that is of no use.
+/// Fix for an unusable login.
 const LOG_IN: &str = "log in again with `codex login`";
 
 /// Seconds before its end at which a token is renewed.
@@ -47,13 +47,13 @@ const MARGIN: i64 = 300;
 /// Tokens that are remembered so that they can be masked.
 const SECRETS_MAX: usize = 32;
 
-/// What a request is sent with.
+/// Credentials of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
     pub(crate) token: SecretString,
     pub(crate) account: Option<String>,
     pub(crate) fedramp: bool,
-    /// Seconds since 1970, if it says so.
+    /// Seconds since 1970, if stated.
     expires: Option<i64>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     /// In the terms of what happens next.
-    pub(crate) fn explain(self, origin: &Origin) -> ProviderError {
+    pub(crate) fn explain(self, origin: &MessageOrigin) -> ProviderError {
         match self {
             Trouble::User(what) => {
                 ProviderError::Unauthorized { source: Cause::boxed(origin, what) }
@@ -78,13 +78,13 @@ impl Trouble {
     }
 }
 
-/// One login of this machine. Everybody in the process who uses it has the same.
+/// One login of this machine, shared by all users in the process.
 #[derive(Debug)]
 pub struct Login {
     store: Store,
     base_url: String,
     issuer: Issuer,
-    /// Whoever has it is the only one who renews.
+    /// Lock for renewal.
     state: Arc<Queue<State>>,
     secrets: Mutex<Vec<SecretString>>,
 }
@@ -92,8 +92,8 @@ pub struct Login {
 #[derive(Debug, Default)]
 struct State {
     access: Option<Access>,
-    /// A token that renews nothing any more, and what was said about it.
-    spent: Option<(SecretString, Refused)>,
+    /// A token that can no longer be renewed, with the server's reason.
+    spent: Option<(SecretString, RenewalRefusal)>,
 }
 
 /// Logins by their folder and address: a second profile, or a fallback, shares the first's.
@@ -137,7 +137,7 @@ impl Login {
         Ok(login)
     }
 
-    /// Where its models are.
+    /// Endpoint of its models.
     pub fn base_url(&self) -> &str {
         &self.base_url
     }
@@ -147,12 +147,12 @@ impl Login {
         self.store.file()
     }
 
-    /// Which installation this is, in a form that tells nothing about it.
+    /// Id of the installation that reveals nothing about it.
     pub fn installation_id(&self) -> String {
         self.store.installation_id()
     }
 
-    /// Whether there is a login, without asking anybody.
+    /// Checks that a login exists, without a request.
     pub fn check(&self) -> Result<(), Failure> {
         self.store.read().map(|_| ()).map_err(|what| {
             Failure::new("CFG020", Exit::Configuration, "there is no ChatGPT login to use")
@@ -173,10 +173,10 @@ impl Login {
         text
     }
 
-    /// What to send a request with. `refused`: what the server did not take.
+    /// Credentials for a request. `refused`: credentials that the server rejected.
     ///
-    /// Who renews goes on even if nobody waits any more: a token that was spent for another must
-    /// not be lost.
+    /// A renewal continues without a waiting caller: a token that was spent for another must not be
+    /// lost.
     pub(crate) async fn access(
         self: &Arc<Self>,
         refused: Option<&Access>,
@@ -219,7 +219,7 @@ impl Login {
         let mut is_second = false;
         loop {
             let access = self.adopt(&mut state, &found);
-            // Another process was faster, or the user logged in anew.
+            // Another process was faster, or the user logged in again.
             let is_new = old.as_ref().is_none_or(|old| !same(&old.token, &access.token));
             if is_new && serves(&access, refused.as_ref()) {
                 return Ok(access);
@@ -238,18 +238,18 @@ impl Login {
                     if let Err(error) = place.replace(&json) {
                         tracing::warn!("the renewed login could not be written: {error}");
                     }
-                    let found = Found::parse(&json).map_err(Trouble::User)?;
+                    let found = StoredLogin::parse(&json).map_err(Trouble::User)?;
                     state.spent = None;
                     let mut access = self.adopt(&mut state, &found);
                     if !serves(&access, None) {
-                        // It is new: that it has run out is what our clock says, which is wrong.
+                        // It is new: if it seems expired, the local clock is wrong.
                         access.expires = None;
                         state.access = Some(access.clone());
                     }
                     return Ok(access);
                 }
                 Renewal::Refused(why) => {
-                    // Somebody who does not know the lock may have spent it.
+                    // The Codex program, which does not know the lock, may have spent it.
                     let now = self.store.read().map_err(Trouble::User)?;
                     let is_other = now.refresh().is_ok_and(|token| !same(&token, &sent));
                     if is_other && !is_second {
@@ -267,7 +267,7 @@ impl Login {
         }
     }
 
-    fn adopt(&self, state: &mut State, found: &Found) -> Access {
+    fn adopt(&self, state: &mut State, found: &StoredLogin) -> Access {
         let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         for secret in found.secrets() {
             if !secrets.iter().any(|known| same(known, &secret)) {
@@ -288,7 +288,7 @@ fn home(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     given(HOME_VARIABLE).or_else(|| given("HOME").map(|home| home.join(".codex")))
 }
 
-/// Adds what a login asks for to a profile's headers.
+/// Adds the headers that a login requires to a profile's headers.
 pub(crate) fn headers(login: &Login) -> [(&'static str, String); 2] {
     [("originator", "posse".to_owned()), ("x-codex-installation-id", login.installation_id())]
 }
@@ -297,17 +297,17 @@ fn same(a: &SecretString, b: &SecretString) -> bool {
     a.expose_secret() == b.expose_secret()
 }
 
-/// Whether a request can go out with it.
+/// True if a request can be sent with it.
 fn serves(access: &Access, refused: Option<&Access>) -> bool {
     if let Some(refused) = refused {
-        // The clocks of the two sides may differ: what the server says counts.
+        // Clocks may differ, so the server's answer counts.
         return !same(&access.token, &refused.token);
     }
     let now = Timestamp::now().as_second();
     access.expires.is_none_or(|expires| now < expires.saturating_sub(MARGIN))
 }
 
-/// What was there before, if it can still be used: renewing early may fail.
+/// The earlier credentials if they are still usable: an early renewal may fail.
 fn still_good(access: Option<Access>, refused: Option<&Access>) -> Option<Access> {
     let now = Timestamp::now().as_second();
     let lives = |access: &Access| access.expires.is_none_or(|expires| now < expires);

@@ -1,7 +1,7 @@
-//! Reads a reply from whatever brings its bytes: a connection, or a cassette.
+//! Decodes a reply from a byte source: a connection or a cassette.
 //!
-//! Whether it is a stream or one JSON object is decided by its first byte, not by what was asked
-//! for. Silence is measured between pieces of content: pings and comments do not count.
+//! The first byte decides between a stream and a single JSON object, independent of the request.
+//! Silence is measured between pieces of content: pings and comments do not count.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use crate::failure::printable;
-use crate::provider::http::Origin;
+use crate::provider::http::MessageOrigin;
 use crate::provider::openai_compatible::classify::{self, Cause, bounded};
+use crate::provider::silence_timeout::{Brought, Quiet, Watch, soon};
 use crate::provider::sse::{SseEvent, SseParser};
-use crate::provider::watch::{Brought, Quiet, Watch, soon};
 
 /// Bytes of a reply that is one JSON object.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -21,14 +21,14 @@ const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Chunks that become one delta, if they have arrived together.
 const CHUNKS_JOINED_MAX: usize = 256;
 
-/// How long to wait for the figures that may follow the end of the content.
+/// Maximum wait for usage figures after the end of the content.
 const EPILOGUE: Duration = Duration::from_secs(5);
 
 /// Between two signs of life of a reply of which there is nothing to show.
 const PULSE: Duration = Duration::from_secs(1);
 
 /// Brings the bytes of a reply, in chunks of any size.
-pub(crate) trait Source: Send {
+pub(crate) trait ChunkSource: Send {
     /// The next chunk, or `None` at the end, or why there is none.
     fn next(&mut self) -> impl Future<Output = Brought> + Send;
 }
@@ -36,14 +36,14 @@ pub(crate) trait Source: Send {
 /// Puts a reply together from its events, in the way of one protocol.
 pub(crate) trait Assembly: Default + Send {
     /// Adds an event of a stream. `data` is not blank.
-    fn event(&mut self, name: &str, data: &str) -> Result<Step, Fault>;
+    fn event(&mut self, name: &str, data: &str) -> Result<DecodeStep, Fault>;
     /// Adds a reply that came as one JSON object.
     fn whole(&mut self, json: &str) -> Result<(), Fault>;
     /// The deltas since they were last taken out.
     fn deltas(&mut self) -> &mut Vec<Delta>;
-    /// Whether the server has said why it stopped: nothing but figures can follow.
+    /// True after the stop reason: only usage figures can follow.
     fn is_finished(&self) -> bool;
-    /// Whether there is anything that would be lost.
+    /// True if there is content that would be lost.
     fn has_content(&self) -> bool;
     /// The visible text so far.
     fn text(&self) -> &str;
@@ -51,12 +51,12 @@ pub(crate) trait Assembly: Default + Send {
     fn complete(self) -> Result<Completion, Fault>;
 }
 
-/// What an event was.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DecodeStep {
     /// A sign of life at most.
     Nothing,
-    /// Something of the reply.
+    /// Content of the reply.
     Content,
     /// The last: nothing follows.
     Done,
@@ -67,24 +67,24 @@ pub(crate) enum Step {
 pub(crate) enum Fault {
     /// The server reported an error: this is the object it is in.
     Reported(String),
-    /// The piece is not what it should be.
+    /// Invalid piece.
     Malformed(String),
     /// There is too much of it.
     TooLarge(&'static str),
-    /// It can be read, and is no reply.
+    /// Valid JSON that is not a reply.
     Senseless(&'static str),
     /// The reply ends where the model's context does.
     ContextFull,
 }
 
-/// What the bytes turned out to be.
-enum Shape {
+/// Kind of the body.
+enum BodyShape {
     Unknown { skipped: u64 },
     Json(Vec<u8>),
     Stream { parser: Box<SseParser>, skipped: u64 },
 }
 
-/// How long a reply may be quiet.
+/// Silence limits of a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// Without a single byte.
@@ -95,15 +95,15 @@ pub(crate) struct Patience {
 
 /// Reads the reply that `source` brings. Deltas go out as they come, one per chunk and kind.
 pub(crate) async fn read<A: Assembly>(
-    source: &mut impl Source,
-    origin: &Origin,
+    source: &mut impl ChunkSource,
+    origin: &MessageOrigin,
     patience: Patience,
     deltas: Option<&DeltaSender>,
 ) -> Result<Completion, ProviderError> {
-    let mut reader = Reader {
+    let mut reader = StreamReader {
         origin,
         reply: A::default(),
-        shape: Shape::Unknown { skipped: 0 },
+        shape: BodyShape::Unknown { skipped: 0 },
         done: false,
         without_content: 0,
     };
@@ -132,7 +132,7 @@ pub(crate) async fn read<A: Assembly>(
             Ok(has_content) => has_content,
             Err(error) => return Err(counted(&mut reader.reply, deltas, error).await),
         };
-        // Servers send an event a chunk. What has arrived already goes out as one delta.
+        // Servers send one event per chunk. Chunks that have arrived are joined into one delta.
         for _ in 0..CHUNKS_JOINED_MAX {
             match soon(source).await {
                 Some(Ok(Some(chunk))) if !reader.done => match reader.take(&chunk) {
@@ -146,7 +146,7 @@ pub(crate) async fn read<A: Assembly>(
             }
         }
         let shown = send(&mut reader.reply, deltas).await;
-        if has_content && !shown && matches!(reader.shape, Shape::Stream { .. }) {
+        if has_content && !shown && matches!(reader.shape, BodyShape::Stream { .. }) {
             pulse.beat(deltas).await;
         }
         if reader.done {
@@ -159,7 +159,7 @@ pub(crate) async fn read<A: Assembly>(
     reader.complete()
 }
 
-/// Tells what was counted of a reply that ends in `error`.
+/// Reports usage of a reply that ends in `error`.
 async fn counted(
     reply: &mut impl Assembly,
     deltas: Option<&DeltaSender>,
@@ -173,13 +173,13 @@ async fn counted(
     error
 }
 
-/// Returns whether there was anything to show.
+/// Sends new content; returns true if there was any.
 async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     let mut shown = false;
     for delta in reply.deltas().drain(..) {
         shown |= !matches!(delta, Delta::Usage(_));
         let Some(deltas) = deltas else { continue };
-        // Most of the time there is room. Nobody listens any more: the reply is still wanted.
+        // Usually there is space. Without a receiver the reply is still needed.
         if let Err(TrySendError::Full(delta)) = deltas.try_send(delta) {
             deltas.send(delta).await.ok();
         }
@@ -187,7 +187,7 @@ async fn send(reply: &mut impl Assembly, deltas: Option<&DeltaSender>) -> bool {
     shown
 }
 
-/// Tells that a reply arrives of which there is nothing to show, now and then.
+/// Periodic sign of life of a reply without visible content.
 #[derive(Default)]
 struct Pulse(Option<Instant>);
 
@@ -201,22 +201,22 @@ impl Pulse {
     }
 }
 
-struct Reader<'o, A> {
-    origin: &'o Origin,
+struct StreamReader<'o, A> {
+    origin: &'o MessageOrigin,
     reply: A,
-    shape: Shape,
-    /// The server said that nothing follows.
+    shape: BodyShape,
+    /// The server announced the end.
     done: bool,
     /// Events in which there was nothing to know.
     without_content: u64,
 }
 
-impl<A: Assembly> Reader<'_, A> {
+impl<A: Assembly> StreamReader<'_, A> {
     /// Reads one chunk. Returns whether there was content in it.
     fn take(&mut self, chunk: &[u8]) -> Result<bool, ProviderError> {
         let mut chunk = chunk;
         let mut has_content = false;
-        if let Shape::Unknown { skipped } = &mut self.shape {
+        if let BodyShape::Unknown { skipped } = &mut self.shape {
             let blank = chunk.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             *skipped += blank as u64;
             chunk = &chunk[blank..];
@@ -224,22 +224,22 @@ impl<A: Assembly> Reader<'_, A> {
             match chunk.first() {
                 None => return Ok(false),
                 Some(b'<') => return Err(classify::not_the_provider(self.origin)),
-                Some(b'{' | b'[') => self.shape = Shape::Json(Vec::new()),
-                Some(_) => self.shape = Shape::Stream { parser: Box::default(), skipped },
+                Some(b'{' | b'[') => self.shape = BodyShape::Json(Vec::new()),
+                Some(_) => self.shape = BodyShape::Stream { parser: Box::default(), skipped },
             }
-            has_content = matches!(self.shape, Shape::Json(_));
+            has_content = matches!(self.shape, BodyShape::Json(_));
         }
         match &mut self.shape {
-            Shape::Unknown { .. } => Ok(false),
-            Shape::Json(body) if body.len() + chunk.len() > JSON_BYTES_MAX => {
+            BodyShape::Unknown { .. } => Ok(false),
+            BodyShape::Json(body) if body.len() + chunk.len() > JSON_BYTES_MAX => {
                 Err(self.broken("the reply is larger than 16 MB"))
             }
-            Shape::Json(body) => {
+            BodyShape::Json(body) => {
                 body.extend_from_slice(chunk);
                 // Only its beginning is a sign of life: an object is sent in one go.
                 Ok(has_content)
             }
-            Shape::Stream { parser, skipped } => {
+            BodyShape::Stream { parser, skipped } => {
                 let skipped = *skipped;
                 let mut state = Events {
                     reply: &mut self.reply,
@@ -265,9 +265,9 @@ impl<A: Assembly> Reader<'_, A> {
 
     /// The source has no more.
     async fn end(mut self, deltas: Option<&DeltaSender>) -> Result<Completion, ProviderError> {
-        match std::mem::replace(&mut self.shape, Shape::Unknown { skipped: 0 }) {
-            Shape::Unknown { .. } => Err(self.broken("the reply is empty")),
-            Shape::Json(body) => {
+        match std::mem::replace(&mut self.shape, BodyShape::Unknown { skipped: 0 }) {
+            BodyShape::Unknown { .. } => Err(self.broken("the reply is empty")),
+            BodyShape::Json(body) => {
                 let text = String::from_utf8_lossy(&body);
                 if let Err(fault) = self.reply.whole(&text) {
                     return Err(self.fault(fault, 0));
@@ -275,8 +275,8 @@ impl<A: Assembly> Reader<'_, A> {
                 send(&mut self.reply, deltas).await;
                 self.complete()
             }
-            Shape::Stream { .. } if self.reply.is_finished() => self.complete(),
-            Shape::Stream { parser, skipped } => {
+            BodyShape::Stream { .. } if self.reply.is_finished() => self.complete(),
+            BodyShape::Stream { parser, skipped } => {
                 let at = parser.offset() + skipped;
                 let what = format!("the stream ended at byte {at} without a final event");
                 let source = Cause::boxed(self.origin, self.origin.masked(what));
@@ -290,7 +290,7 @@ impl<A: Assembly> Reader<'_, A> {
             return Err(self.broken("the stream says that it is done, and nothing else"));
         }
         tracing::debug!(events = self.without_content, "events without content");
-        let Reader { origin, reply, .. } = self;
+        let StreamReader { origin, reply, .. } = self;
         let text = reply.text().to_owned();
         reply.complete().map_err(|fault| explain(origin, &text, fault, None))
     }
@@ -302,9 +302,9 @@ impl<A: Assembly> Reader<'_, A> {
     /// The connection failed while the reply was on its way.
     fn cut(self, what: &str) -> ProviderError {
         let at = match &self.shape {
-            Shape::Unknown { skipped } => *skipped,
-            Shape::Json(body) => body.len() as u64,
-            Shape::Stream { parser, skipped } => parser.offset() + skipped,
+            BodyShape::Unknown { skipped } => *skipped,
+            BodyShape::Json(body) => body.len() as u64,
+            BodyShape::Stream { parser, skipped } => parser.offset() + skipped,
         };
         let what = format!("the reply broke off at byte {at}: {what}");
         let source = Cause::boxed(self.origin, self.origin.masked(printable(&bounded(&what))));
@@ -320,7 +320,7 @@ impl<A: Assembly> Reader<'_, A> {
     }
 }
 
-fn broken(origin: &Origin, partial: &str, what: &str) -> ProviderError {
+fn broken(origin: &MessageOrigin, partial: &str, what: &str) -> ProviderError {
     ProviderError::Broken {
         partial: partial.to_owned(),
         source: Cause::boxed(origin, origin.masked(what.to_owned())),
@@ -329,7 +329,12 @@ fn broken(origin: &Origin, partial: &str, what: &str) -> ProviderError {
 
 /// A fault in the terms of what happens next. `offset`: the event it was found in, if it was in
 /// one.
-fn explain(origin: &Origin, partial: &str, fault: Fault, offset: Option<u64>) -> ProviderError {
+fn explain(
+    origin: &MessageOrigin,
+    partial: &str,
+    fault: Fault,
+    offset: Option<u64>,
+) -> ProviderError {
     let at = offset.map(|offset| format!(" in the event at byte {offset}")).unwrap_or_default();
     match fault {
         Fault::Reported(error) => classify::in_reply(origin, &error),
@@ -346,7 +351,7 @@ fn explain(origin: &Origin, partial: &str, fault: Fault, offset: Option<u64>) ->
     }
 }
 
-/// What the events of one chunk do.
+/// Effect of the events of one chunk.
 struct Events<'r, A> {
     reply: &'r mut A,
     without_content: &'r mut u64,
@@ -365,13 +370,13 @@ impl<A: Assembly> Events<'_, A> {
             return;
         }
         match self.reply.event(&event.name, data) {
-            // An event that is called an error is one, whatever it looks like inside.
+            // An event named error is an error, independent of its content.
             Ok(_) | Err(Fault::Malformed(_)) if event.name == "error" => {
                 self.fault = Some((Fault::Reported(data.to_owned()), event.offset));
             }
-            Ok(Step::Done) => self.done = true,
-            Ok(Step::Content) => self.has_content = true,
-            Ok(Step::Nothing) => *self.without_content += 1,
+            Ok(DecodeStep::Done) => self.done = true,
+            Ok(DecodeStep::Content) => self.has_content = true,
+            Ok(DecodeStep::Nothing) => *self.without_content += 1,
             Err(fault) => self.fault = Some((fault, event.offset)),
         }
     }

@@ -1,9 +1,7 @@
-//! One HTTP client per profile: where requests go, with which credentials, and how long silence
-//! is borne.
+//! HTTP client of a profile: endpoint, credentials and silence limits.
 //!
-//! A redirect is never followed, so the key goes to the configured host and nowhere else. What
-//! is secret is masked in everything a server sends back as an error. Knows nothing of what the
-//! bodies mean.
+//! A redirect is never followed, so the key is sent to the configured host only. Secrets are
+//! redacted in all error text from a server. Independent of the format of bodies.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -20,34 +18,34 @@ use crate::failure::{Exit, Failure};
 use crate::provider::codex::{Access, Login, Trouble};
 use crate::provider::decode::Patience;
 use crate::provider::openai_compatible::classify;
-use crate::provider::profile::{Auth, Profile, Protocol, Timeouts};
+use crate::provider::profile::{Auth, Protocol, ProviderProfile, Timeouts};
+use crate::provider::silence_timeout::within;
 use crate::provider::tls;
-use crate::provider::watch::within;
 
 /// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// The version of the Messages protocol that is spoken, unless the configuration names another.
+/// Version of the Messages protocol, unless configured.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// Headers that can have a key in them.
 const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
-/// Whose words something is, and what must not be repeated of them.
+/// Source of an error text, and its secrets.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct MessageOrigin {
     /// Name of the profile.
     pub(crate) profile: String,
-    /// The address, without anything that could be secret.
+    /// Address without possible secrets.
     pub(crate) address: String,
     secrets: Vec<SecretString>,
     login: Option<Arc<Login>>,
 }
 
-impl Origin {
+impl MessageOrigin {
     /// An origin without secrets.
-    pub(crate) fn new(profile: &str, address: String) -> Origin {
-        Origin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
+    pub(crate) fn new(profile: &str, address: String) -> MessageOrigin {
+        MessageOrigin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
     }
 
     /// `text` without this origin's secrets.
@@ -68,7 +66,7 @@ impl Origin {
 /// A server and the way to it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    pub(crate) origin: Origin,
+    pub(crate) origin: MessageOrigin,
     url: Url,
     headers: HeaderMap,
     timeouts: Timeouts,
@@ -76,8 +74,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Checks everything that can be checked without the network.
-    pub(crate) fn new(profile: &Profile, path: &str) -> Result<Endpoint, Failure> {
+    /// Checks the settings that can be checked without network access.
+    pub(crate) fn new(profile: &ProviderProfile, path: &str) -> Result<Endpoint, Failure> {
         let url = parse_url(profile, path)?;
         let headers = headers(profile, &url)?;
         if url.scheme() == "https" {
@@ -86,7 +84,7 @@ impl Endpoint {
         let secrets = profile.api_key.iter().chain(profile.headers.iter().map(|(_, value)| value));
         let mut address = url.clone();
         address.set_query(None);
-        let mut origin = Origin::new(&profile.name, address.into());
+        let mut origin = MessageOrigin::new(&profile.name, address.into());
         origin.secrets = secrets
             .map(|secret| secret.expose_secret().trim())
             .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
@@ -96,7 +94,7 @@ impl Endpoint {
         Ok(Endpoint { origin, url, headers, timeouts: profile.timeouts, client: OnceLock::new() })
     }
 
-    /// Whose allowance requests use, in a form that tells no secret.
+    /// Identity of the quota of requests, without secrets.
     pub(crate) fn account(&self) -> String {
         let mut hash = Sha256::new();
         for (name, value) in &self.headers {
@@ -109,7 +107,7 @@ impl Endpoint {
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
     }
 
-    /// How long a reply may be quiet. One that is not streamed comes at its end.
+    /// Silence limits of a reply. A reply that is not streamed arrives at its end.
     pub(crate) fn patience(&self, stream: bool) -> Patience {
         let Timeouts { silence_ms, idle_ms, .. } = self.timeouts;
         let silence =
@@ -117,7 +115,7 @@ impl Endpoint {
         Patience { silence, idle: self.timeouts.idle() }
     }
 
-    /// Sends `body`, and returns when the server has begun to answer, whatever it answers.
+    /// Sends `body`; returns when the response begins, with any status.
     pub(crate) async fn post(
         &self,
         body: Bytes,
@@ -129,13 +127,13 @@ impl Endpoint {
         self.send(Method::POST, Some(body), accept, limit).await
     }
 
-    /// The same without a body, for what changes nothing.
+    /// Sends a request without a body.
     pub(crate) async fn get(&self, accept: &'static str) -> Result<Response, ProviderError> {
         self.send(Method::GET, None, accept, self.timeouts.header()).await
     }
 
-    /// With a login, once more if the server does not take what was sent: a token may have run
-    /// out, or been renewed elsewhere.
+    /// With a login, repeats the request once if the server rejects the token, which may have
+    /// expired or been renewed elsewhere.
     async fn send(
         &self,
         method: Method,
@@ -197,14 +195,14 @@ impl Endpoint {
             .connect_timeout(self.timeouts.connect())
             .tcp_nodelay(true);
         if is_loopback(&self.url) {
-            // A proxy's own loopback is never what was meant.
+            // Requests to loopback never go through a proxy.
             builder = builder.no_proxy();
         }
         builder.build().map_err(|error| classify::chain(&error))
     }
 }
 
-/// What says whose request it is.
+/// Adds the credentials.
 fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static str> {
     let odd = "the login has characters that no header can carry";
     let bearer = format!("Bearer {}", access.token.expose_secret());
@@ -221,7 +219,7 @@ fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static s
     Ok(())
 }
 
-fn parse_url(profile: &Profile, path: &str) -> Result<Url, Failure> {
+fn parse_url(profile: &ProviderProfile, path: &str) -> Result<Url, Failure> {
     let wrong = |what: &str| {
         Failure::new(
             "NET001",
@@ -249,7 +247,7 @@ fn parse_url(profile: &Profile, path: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
-fn headers(profile: &Profile, url: &Url) -> Result<HeaderMap, Failure> {
+fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if profile.protocol == Protocol::Messages {
@@ -280,8 +278,8 @@ fn headers(profile: &Profile, url: &Url) -> Result<HeaderMap, Failure> {
     Ok(headers)
 }
 
-/// How a server wants its key when nobody said so.
-fn infer_auth(profile: &Profile, url: &Url) -> Auth {
+/// Default authentication scheme of a server.
+fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
     let host = url.host_str().unwrap_or_default();
     if host.ends_with(".openai.azure.com") || host.ends_with(".services.ai.azure.com") {
         return Auth::Header("api-key".to_owned());
@@ -299,7 +297,7 @@ fn infer_auth(profile: &Profile, url: &Url) -> Auth {
     Auth::Bearer
 }
 
-fn header_name(profile: &Profile, name: &str) -> Result<HeaderName, Failure> {
+fn header_name(profile: &ProviderProfile, name: &str) -> Result<HeaderName, Failure> {
     name.parse().map_err(|_| {
         Failure::new(
             "CFG003",
@@ -310,7 +308,7 @@ fn header_name(profile: &Profile, name: &str) -> Result<HeaderName, Failure> {
 }
 
 fn secret_value(
-    profile: &Profile,
+    profile: &ProviderProfile,
     name: &str,
     prefix: &str,
     secret: &SecretString,

@@ -1,10 +1,10 @@
-//! What only one server understands of a reply, such as signed or encrypted thinking: kept as it
-//! came, and sent back to the profile and model it came from and to nobody else.
+//! Opaque parts of a reply that only one server understands, such as signed or encrypted thinking:
+//! kept unchanged, and sent back only to the profile and model they came from.
 
 use posse_actors::conversation::{AssistantMessage, Reasoning};
 use serde_json::{Value, json};
 
-/// Whose data it is.
+/// Owner of opaque data.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     protocol: &'static str,
@@ -13,7 +13,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The model of a profile that speaks `protocol`.
+    /// Owner for a model of a profile with `protocol`.
     pub(crate) fn new(protocol: &'static str, profile: &str, model: &str) -> Owner {
         Owner { protocol, profile: profile.to_owned(), model: model.to_owned() }
     }

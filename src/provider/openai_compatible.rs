@@ -1,7 +1,7 @@
-//! Chat Completions, as most servers speak it, streamed and whole.
+//! Chat Completions dialect, streamed and whole.
 //!
-//! What differs between vendors is in the profile. What a vendor wants to see again beside a call,
-//! such as signed thinking, is kept as it came and sent back.
+//! Differences between vendors are in the profile. Data that a vendor requires again with a call,
+//! such as signed thinking, is kept and sent back unchanged.
 
 pub(crate) mod classify;
 pub(crate) mod encode;
@@ -14,24 +14,24 @@ use posse_actors::ports::Request;
 use crate::provider::adapter::Dialect;
 use crate::provider::attempt::Body;
 use crate::provider::opaque::Owner;
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 
-pub(crate) use crate::provider::openai_compatible::encode::Encoder;
+pub(crate) use crate::provider::openai_compatible::encode::ChatEncoder;
 
-/// The protocol's name in what is kept of a reply.
+/// Name of the protocol in opaque parts of a reply.
 pub(crate) const PROTOCOL: &str = "openai-compatible";
 
-impl Dialect for Encoder {
+impl Dialect for ChatEncoder {
     const PROTOCOL: &'static str = PROTOCOL;
 
-    type Reply = reply::Reply;
+    type Reply = reply::ChatReply;
 
-    fn new(profile: &Profile, owner: Owner) -> Encoder {
-        Encoder::new(profile, owner)
+    fn new(profile: &ProviderProfile, owner: Owner) -> ChatEncoder {
+        ChatEncoder::new(profile, owner)
     }
 
     fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        Encoder::encode(self, request, stream)
+        ChatEncoder::encode(self, request, stream)
     }
 }
 

@@ -1,7 +1,7 @@
-//! `OpenAI` Responses, streamed and whole, with nothing stored at the server.
+//! `OpenAI` Responses dialect, streamed and whole, without server-side storage.
 //!
-//! Encrypted thinking is kept as it came and sent back. The program's own login is one way to be
-//! let in, and the body says a little more then ([`crate::provider::codex`]).
+//! Encrypted thinking is kept and sent back unchanged. With the login of the Codex program the body
+//! contains some further fields ([`crate::provider::codex`]).
 
 pub(crate) mod encode;
 pub(crate) mod reply;
@@ -12,24 +12,24 @@ use posse_actors::ports::Request;
 use crate::provider::adapter::Dialect;
 use crate::provider::attempt::Body;
 use crate::provider::opaque::Owner;
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 
-pub(crate) use crate::provider::openai_responses::encode::Encoder;
+pub(crate) use crate::provider::openai_responses::encode::ResponsesEncoder;
 
-/// The protocol's name in what is kept of a reply.
+/// Name of the protocol in opaque parts of a reply.
 pub(crate) const PROTOCOL: &str = "openai-responses";
 
-impl Dialect for Encoder {
+impl Dialect for ResponsesEncoder {
     const PROTOCOL: &'static str = PROTOCOL;
 
-    type Reply = reply::Reply;
+    type Reply = reply::ResponsesReply;
 
-    fn new(profile: &Profile, owner: Owner) -> Encoder {
-        Encoder::new(profile, owner)
+    fn new(profile: &ProviderProfile, owner: Owner) -> ResponsesEncoder {
+        ResponsesEncoder::new(profile, owner)
     }
 
     fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        Encoder::encode(self, request, stream)
+        ResponsesEncoder::encode(self, request, stream)
     }
 }
 

@@ -1,26 +1,26 @@
-//! The well-known vendors, as data. A new one needs no code: a configuration can say the same.
+//! Presets of well-known vendors, as data. A configuration can define the same without code.
 //!
-//! Default models are dated; a server that does not know one says so, and nothing here refuses
-//! a model it has not heard of.
+//! Default models are dated; a server that does not know one returns an error, and no model is
+//! rejected here.
 
 use crate::provider::codex;
 use crate::provider::profile::{Protocol, Quirks};
 
-/// When the default models were looked up.
+/// Date of the default models.
 pub const MODELS_DATED: &str = "2026-11";
 
-/// What is known of one vendor.
+/// Data of one vendor.
 #[derive(Debug)]
 pub struct Preset {
     /// Its name, which is also the default name of a profile.
     pub name: &'static str,
-    /// What it speaks.
+    /// Protocol.
     pub protocol: Protocol,
-    /// Where its API begins, if that is the same for everyone.
+    /// Base URL of its API, if it is the same for all users.
     pub base_url: Option<&'static str>,
     /// The environment variable that people keep its key in.
     pub key_variable: Option<&'static str>,
-    /// What to send where any key will do.
+    /// Placeholder for servers that accept any key.
     pub placeholder_key: Option<&'static str>,
     /// A model to begin with, as of [`MODELS_DATED`]. `None`: only the user knows.
     pub model: Option<&'static str>,
@@ -109,7 +109,7 @@ const PRESETS: &[Preset] = &[
         base_url: Some("http://localhost:8080/v1"),
         key_variable: None,
         placeholder_key: Some("llamacpp"),
-        // It serves the one model it was started with, whatever it is called.
+        // It serves the model that it was started with, under any name.
         model: Some("default"),
         quirks: &[],
     },
@@ -171,8 +171,8 @@ const PRESETS: &[Preset] = &[
         quirks: &[Quirk::OmitTemperature],
     },
     Preset {
-        // With the login of the Codex program. It has no variable, so nobody comes here who did
-        // not name it.
+        // Uses the login of the Codex program. It has no variable, so it is never chosen
+        // automatically.
         name: "codex",
         protocol: Protocol::Codex,
         base_url: Some(codex::BASE_URL),
@@ -190,7 +190,7 @@ const PRESETS: &[Preset] = &[
 ];
 
 impl Preset {
-    /// Where the vendor differs from the protocol.
+    /// Differences of the vendor from the protocol.
     pub fn quirks(&self) -> Quirks {
         let mut quirks = Quirks::default();
         for quirk in self.quirks {
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
     use crate::provider::live;
-    use crate::provider::profile::{Auth, Profile, Settings};
+    use crate::provider::profile::{Auth, ProviderProfile, Settings};
 
     fn settings(json: &str) -> Settings {
         serde_json::from_str(json).unwrap()
@@ -250,14 +250,14 @@ mod tests {
             let key = |variable: &str| {
                 (Some(variable) == preset.key_variable).then(|| "key-of-the-user".to_owned())
             };
-            let profile = Profile::resolve(preset.name, settings(own), key).unwrap();
+            let profile = ProviderProfile::resolve(preset.name, settings(own), key).unwrap();
             let info = live(profile).unwrap().info();
             assert_eq!(info.profile, preset.name);
             let path = preset.protocol.call_path("/v1");
             assert!(info.endpoint.ends_with(path), "{}", info.endpoint);
             assert!(!info.endpoint[8..].contains("//"), "{}", info.endpoint);
 
-            let without = Profile::resolve(preset.name, settings(own), |_| None);
+            let without = ProviderProfile::resolve(preset.name, settings(own), |_| None);
             if let Some(key) = preset.placeholder_key {
                 assert_eq!(without.unwrap().api_key.unwrap().expose_secret(), key);
             } else {
@@ -271,7 +271,7 @@ mod tests {
     fn a_configuration_overrides_a_preset() {
         let own = r#"{"preset":"openai","model":"other","quirks":{"noVision":true},"stream":false,
             "auth":"none","timeouts":{"idleMs":5}}"#;
-        let profile = Profile::resolve("mine", settings(own), |_| None).unwrap();
+        let profile = ProviderProfile::resolve("mine", settings(own), |_| None).unwrap();
         assert_eq!((&*profile.model, profile.stream), ("other", false));
         assert_eq!(profile.auth, Some(Auth::None));
         assert!(profile.quirks.no_vision && !profile.quirks.omit_temperature);
@@ -299,7 +299,8 @@ mod tests {
         ];
         for (own, code) in table {
             let lookup = |name: &str| key.clone().filter(|_| name != "NO");
-            let built = Profile::resolve("mine", settings(own), lookup).and_then(live).map(|_| ());
+            let built =
+                ProviderProfile::resolve("mine", settings(own), lookup).and_then(live).map(|_| ());
             let failure = built.unwrap_err();
             assert_eq!(failure.code, code, "{own}");
             assert!(!failure.to_string().contains("u:p"), "{failure}");

@@ -1,7 +1,7 @@
-//! Everything that differs between two servers of the same protocol, as plain data.
+//! Provider profile: all differences between servers of the same protocol, as plain data.
 //!
-//! [`Settings`] is what a configuration file says; [`Profile`] is that, with the preset filled
-//! in and the key found.
+//! [`Settings`] is the content of the configuration; [`ProviderProfile`] adds the preset and the
+//! key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::provider::codex::{self, Login};
 use crate::provider::presets;
 use crate::provider::thinking::Insight;
 
-/// What a server speaks.
+/// Protocol of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
@@ -35,7 +35,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Where a reply is asked for, below `base`.
+    /// Path of the reply endpoint below `base`.
     pub(crate) fn call_path(self, base: &str) -> &'static str {
         match self {
             Protocol::ChatCompletions => "/chat/completions",
@@ -45,7 +45,7 @@ impl Protocol {
         }
     }
 
-    /// Where the list of models is, below `base`.
+    /// Path of the model list below `base`.
     pub(crate) fn list_path(self, base: &str) -> &'static str {
         match self {
             Protocol::Messages if !ends_with_version(base) => "/v1/models",
@@ -57,8 +57,8 @@ impl Protocol {
     }
 }
 
-/// Whether an address names a version of an API, as in `https://host/v1`. Some people, and the
-/// tools of some vendors, leave it out.
+/// True if an address ends with an API version, as in `https://host/v1`. Some users and vendor
+/// tools omit it.
 fn ends_with_version(base: &str) -> bool {
     let last = base.trim().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let mut rest = last.strip_prefix('v').unwrap_or_default().chars();
@@ -67,47 +67,48 @@ fn ends_with_version(base: &str) -> bool {
 
 /// One server, one model, one set of credentials.
 #[derive(Debug, Clone)]
-pub struct Profile {
+pub struct ProviderProfile {
     /// Its name in the configuration.
     pub name: String,
-    /// What the server speaks.
+    /// Protocol.
     pub protocol: Protocol,
-    /// Where the API begins, such as `https://api.openai.com/v1`.
+    /// Base URL, such as `https://api.openai.com/v1`.
     pub base_url: String,
     /// The model to ask.
     pub model: String,
     /// The key, if it has one.
     pub api_key: Option<SecretString>,
-    /// How the key is sent. `None`: inferred from the address.
+    /// Authentication scheme. `None`: inferred from the address.
     pub auth: Option<Auth>,
     /// Further headers. Their values are kept out of errors and logs like the key.
     pub headers: Vec<(String, SecretString)>,
-    /// Where the server differs from the protocol.
+    /// Differences from the protocol.
     pub quirks: Quirks,
     /// Bound of a reply when the request has none.
     pub max_tokens: Option<u64>,
-    /// Whether replies are streamed when deltas are wanted.
+    /// True if replies are streamed when deltas are wanted.
     pub stream: bool,
-    /// How long silence is borne.
+    /// Silence limits.
     pub timeouts: Timeouts,
-    /// Whether the model takes images, as far as that is known.
-    pub sight: Sight,
-    /// Whether the model thinks, as far as that is known.
+    /// Image support of the model, as far as known.
+    pub sight: VisionSupport,
+    /// Reasoning support of the model, as far as known.
     pub insight: Insight,
     /// The login that requests are sent with, instead of a key.
     pub login: Option<Arc<Login>>,
 }
 
-/// Whether a model takes images: found out when there is one.
+/// Image support of a model, looked up when an image occurs.
 #[derive(Clone)]
-pub struct Sight(Arc<LazyLock<Option<String>, FindBlindness>>);
+pub struct VisionSupport(Arc<LazyLock<Option<String>, FindBlindness>>);
 
 type FindBlindness = Box<dyn FnOnce() -> Option<String> + Send>;
 
-impl Sight {
-    /// `find` says why the model takes none, and which does; `None`: it may well take them.
-    pub fn new(find: impl FnOnce() -> Option<String> + Send + 'static) -> Sight {
-        Sight(Arc::new(LazyLock::new(Box::new(find))))
+impl VisionSupport {
+    /// `find` returns the reason why the model accepts no images, and an alternative; `None`: it
+    /// may accept them.
+    pub fn new(find: impl FnOnce() -> Option<String> + Send + 'static) -> VisionSupport {
+        VisionSupport(Arc::new(LazyLock::new(Box::new(find))))
     }
 
     /// Why the model takes no images, if it takes none.
@@ -116,19 +117,19 @@ impl Sight {
     }
 }
 
-impl Default for Sight {
-    fn default() -> Sight {
-        Sight::new(|| None)
+impl Default for VisionSupport {
+    fn default() -> VisionSupport {
+        VisionSupport::new(|| None)
     }
 }
 
-impl fmt::Debug for Sight {
+impl fmt::Debug for VisionSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sight")
     }
 }
 
-/// How a key is sent.
+/// Authentication scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Auth {
@@ -140,7 +141,7 @@ pub enum Auth {
     None,
 }
 
-/// Where a server differs from the protocol.
+/// Differences of a server from the protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about a server")]
@@ -157,7 +158,7 @@ pub struct Quirks {
     pub no_stream_usage: bool,
     /// Send thinking back in the field it came in.
     pub return_reasoning: bool,
-    /// The model takes no images; it is told that there was one.
+    /// The model accepts no images; a placeholder informs it.
     pub no_vision: bool,
     /// Images that one request may have. Of more, the oldest are left out.
     pub max_images: Option<usize>,
@@ -169,19 +170,17 @@ pub struct Quirks {
     pub cache_breakpoints: bool,
     /// Mark no places up to which the server may cache a prompt, and name no key for its cache.
     pub no_prompt_cache: bool,
-    /// Tokens that a model may think before it answers, where it is told by a number.
+    /// Token budget for thinking, for models that take a number.
     pub thinking_budget: Option<u64>,
     /// The model decides by itself how long it thinks.
     pub adaptive_thinking: bool,
-    /// How hard the model tries: `low`, `medium`, `high`, or what else its server knows.
+    /// Effort: `low`, `medium`, `high`, or another value of the server.
     pub effort: Option<String>,
-    /// How hard the model tries can be said in `reasoning_effort` (Chat Completions).
+    /// The server accepts `reasoning_effort` (Chat Completions).
     pub reasoning_effort: bool,
-    /// What levels of thinking are called here, by the name of the level, where that is not `low`,
-    /// `medium` and `high`.
+    /// Names of reasoning levels on this server, if they are not `low`, `medium` and `high`.
     pub effort_names: BTreeMap<String, String>,
-    /// What a model tells of its thinking: `auto`, `concise` or `detailed`. Some servers tell only
-    /// those they know.
+    /// Reasoning summary: `auto`, `concise` or `detailed`. Some servers show only known values.
     pub reasoning_summary: Option<String>,
     /// The model does not think, and its server does not like to be asked about it.
     pub no_reasoning: bool,
@@ -189,11 +188,11 @@ pub struct Quirks {
     pub one_call_at_a_time: bool,
 }
 
-/// How long silence is borne. A reply as a whole may take as long as it likes.
+/// Silence limits. The total duration of a reply is not limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Timeouts {
-    /// Milliseconds until a connection stands.
+    /// Connect timeout in milliseconds.
     pub connect_ms: u64,
     /// Milliseconds from the request to the first line of the answer.
     pub header_ms: u64,
@@ -223,17 +222,16 @@ impl Timeouts {
     }
 }
 
-/// What a configuration says about a profile: `providers.NAME`. Whatever is missing comes from
-/// the preset of that name.
+/// Configuration of a profile: `providers.NAME`. Missing values come from the preset of that name.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
     /// The preset to start from, where it is not the profile's own name.
     pub preset: Option<String>,
-    /// What the server speaks, where that is not what the preset says.
+    /// Protocol, if it differs from the preset's.
     #[serde(rename = "type")]
     pub protocol: Option<Protocol>,
-    /// Where the API begins.
+    /// Base URL.
     #[serde(rename = "baseURL")]
     pub base_url: Option<String>,
     /// The model to ask.
@@ -243,25 +241,30 @@ pub struct Settings {
     /// The key itself.
     #[serde(deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
-    /// How the key is sent.
+    /// Authentication scheme.
     pub auth: Option<Auth>,
     /// Further headers.
     #[serde(deserialize_with = "secrets")]
     pub headers: BTreeMap<String, SecretString>,
-    /// Where the server differs from the protocol. Replaces the preset's.
+    /// Differences from the protocol. Replaces the preset's.
     pub quirks: Option<Quirks>,
     /// Bound of a reply when the request has none.
     pub max_tokens: Option<u64>,
-    /// Whether replies are streamed. Default: yes.
+    /// True if replies are streamed. Default: true.
     pub stream: Option<bool>,
-    /// How long silence is borne.
+    /// Silence limits.
     pub timeouts: Option<Timeouts>,
 }
 
-impl Profile {
+impl ProviderProfile {
     /// A profile with nothing but an address, a model and a key.
-    pub fn new(name: &str, base_url: &str, model: &str, api_key: Option<SecretString>) -> Profile {
-        Profile {
+    pub fn new(
+        name: &str,
+        base_url: &str,
+        model: &str,
+        api_key: Option<SecretString>,
+    ) -> ProviderProfile {
+        ProviderProfile {
             name: name.to_owned(),
             protocol: Protocol::default(),
             base_url: base_url.to_owned(),
@@ -273,13 +276,13 @@ impl Profile {
             max_tokens: None,
             stream: true,
             timeouts: Timeouts::default(),
-            sight: Sight::default(),
+            sight: VisionSupport::default(),
             insight: Insight::default(),
             login: None,
         }
     }
 
-    /// Whether a reply is streamed. `wanted`: whether anybody wants its deltas.
+    /// True if a reply is streamed. `wanted`: true if deltas are wanted.
     pub(crate) fn streams(&self, wanted: bool) -> bool {
         // Its server knows nothing else.
         self.login.is_some() || (wanted && self.stream)
@@ -297,7 +300,7 @@ impl Profile {
         name: &str,
         settings: Settings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Profile, Failure> {
+    ) -> Result<ProviderProfile, Failure> {
         let preset = match &settings.preset {
             Some(wanted) => Some(presets::preset(wanted).ok_or_else(|| {
                 Failure::new(
@@ -311,7 +314,7 @@ impl Profile {
         };
         let protocol = settings.protocol.or(preset.map(|preset| preset.protocol));
         if protocol == Some(Protocol::Codex) {
-            return Profile::with_login(name, settings, environment);
+            return ProviderProfile::with_login(name, settings, environment);
         }
         let Some(base_url) =
             settings.base_url.or_else(|| preset.and_then(|p| p.base_url).map(str::to_owned))
@@ -338,7 +341,7 @@ impl Profile {
             )
             .fix(format!("set {variable}, or providers.{name}.apiKey in your own configuration")));
         }
-        Ok(Profile {
+        Ok(ProviderProfile {
             name: name.to_owned(),
             protocol: protocol.unwrap_or_default(),
             base_url,
@@ -352,7 +355,7 @@ impl Profile {
             max_tokens: settings.max_tokens,
             stream: settings.stream.unwrap_or(true),
             timeouts: settings.timeouts.unwrap_or_default(),
-            sight: Sight::default(),
+            sight: VisionSupport::default(),
             insight: Insight::default(),
             login: None,
         })
@@ -364,7 +367,7 @@ impl Profile {
         name: &str,
         settings: Settings,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Profile, Failure> {
+    ) -> Result<ProviderProfile, Failure> {
         let odd = [
             ("baseURL", settings.base_url.is_some(), "the login is sent to its own server only"),
             ("apiKey", settings.api_key.is_some(), "a key is billed differently from the login"),
@@ -384,7 +387,7 @@ impl Profile {
         let Some(model) = model else {
             return Err(missing(name, "model", "the name of a model of that server"));
         };
-        let mut profile = Profile::new(name, login.base_url(), &model, None);
+        let mut profile = ProviderProfile::new(name, login.base_url(), &model, None);
         profile.protocol = Protocol::Codex;
         profile.auth = Some(Auth::None);
         let own = settings.headers.into_iter();

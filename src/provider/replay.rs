@@ -49,15 +49,15 @@ use posse_actors::ports::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
-use crate::provider::decode::{self, Patience, Source};
-use crate::provider::http::Origin;
+use crate::provider::decode::{self, ChunkSource, Patience};
+use crate::provider::http::MessageOrigin;
 use crate::provider::openai_compatible::classify;
-use crate::provider::openai_compatible::reply::Reply;
-use crate::provider::replay::key::Key;
+use crate::provider::openai_compatible::reply::ChatReply;
+use crate::provider::replay::key::CassetteKey;
 use crate::provider::replay::recorder::{Recorder, Recording};
-use crate::provider::watch::Brought;
+use crate::provider::silence_timeout::Brought;
 
-/// What stands for the path of the workspace.
+/// Placeholder for the path of the workspace.
 pub const WORKSPACE: &str = "${WORKSPACE}";
 
 /// Bytes that a cassette may have.
@@ -77,7 +77,7 @@ struct Header {
     model: String,
 }
 
-/// Who was asked.
+/// The provider and model of an exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Voice {
     provider: String,
@@ -89,25 +89,25 @@ struct Exchange {
     /// `None`: there was only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Voice>,
-    request: Key,
+    request: CassetteKey,
     reply: RecordedReply,
-    /// What a stream of Chat Completions cannot say. Cassettes written by hand have none.
+    /// Reply data that a Chat Completions stream cannot express. Absent in hand-written cassettes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    kept: Option<Kept>,
+    kept: Option<OpaqueReply>,
 }
 
-/// What a reply had in its own dialect: signed and encrypted thinking, and all of its figures.
+/// Dialect-specific reply data: signed and encrypted thinking, and all usage figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct OpaqueReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reasoning: Option<Reasoning>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
 }
 
-impl Kept {
+impl OpaqueReply {
     /// With `from` in its texts written as `to`.
-    fn with(&self, from: &str, to: &str) -> Option<Kept> {
+    fn with(&self, from: &str, to: &str) -> Option<OpaqueReply> {
         let json = serde_json::to_string(self).ok()?;
         serde_json::from_str(&json.replace(from, to)).ok()
     }
@@ -131,7 +131,7 @@ enum RecordedReply {
 struct RecordedError {
     class: String,
     cause: String,
-    /// What the server asked everybody to wait.
+    /// Wait requested by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
 }
@@ -169,9 +169,9 @@ impl RecordedError {
     }
 }
 
-/// A provider `name` that answers from the cassette in `file`.
+/// Provider `name` that answers from the cassette in `file`.
 ///
-/// `workspace` is what `${WORKSPACE}` stands for in this run.
+/// `workspace` replaces `${WORKSPACE}` in this run.
 pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
     let unreadable = |reason: &dyn fmt::Display| {
         Failure::new("CFG030", Exit::Configuration, format!("cannot read the cassette: {reason}"))
@@ -192,7 +192,7 @@ pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provide
     from_text(name, &file.display().to_string(), &text, workspace)
 }
 
-/// The same from a cassette that is already in memory; `file` is for messages.
+/// Provider from a cassette in memory; `file` is used in messages.
 pub fn from_text(
     name: &str,
     file: &str,
@@ -221,16 +221,16 @@ pub fn from_text(
         exchanges.push((exchange, false));
     }
     let model = choose_voice(name, &mut exchanges).unwrap_or(header.model);
-    Ok(Arc::new(Replay(Arc::new(Shared {
-        origin: Origin::new(name, format!("cassette:{file}")),
+    Ok(Arc::new(ReplayProvider(Arc::new(ReplayState {
+        origin: MessageOrigin::new(name, format!("cassette:{file}")),
         model,
         workspace,
         exchanges: Mutex::new(exchanges),
     }))))
 }
 
-/// Leaves the exchanges of who is called `name`, and returns their model. If nobody is, those of
-/// everybody stay, and what failed does not.
+/// Keeps the exchanges of the provider `name` and returns its model. If there are none, keeps all
+/// exchanges except failures.
 fn choose_voice(name: &str, exchanges: &mut Vec<(Exchange, bool)>) -> Option<String> {
     let is_theirs =
         |exchange: &Exchange| exchange.asked.as_ref().is_some_and(|asked| asked.provider == name);
@@ -245,19 +245,19 @@ fn choose_voice(name: &str, exchanges: &mut Vec<(Exchange, bool)>) -> Option<Str
     model
 }
 
-/// Hides what is secret in every text of a value.
+/// Redacts every string of a value.
 pub type Conceal = Box<dyn Fn(&mut serde_json::Value) + Send + Sync>;
 
-/// A cassette that is being written, by everybody who is asked in a run.
+/// Cassette that is written by all providers of a run.
 #[derive(Debug, Clone)]
 pub struct Tape(Recording);
 
 impl Tape {
-    /// Makes `file`, which must not exist yet. `model` is the one that is asked first; `several`:
-    /// others may be asked instead.
+    /// Creates `file`, which must not exist. `model`: the first model; `several`: true if there are
+    /// fallbacks.
     ///
-    /// A cassette has whatever the conversation has, but no headers and so no keys; `conceal` has
-    /// its way with every exchange before it is written.
+    /// A cassette contains the conversation but no headers and hence no keys; `conceal` redacts
+    /// every exchange before it is written.
     pub fn create(
         model: String,
         several: bool,
@@ -268,28 +268,28 @@ impl Tape {
         Recording::create(model, several, file, workspace, conceal).map(Tape)
     }
 
-    /// A provider that passes everything on to `inner` and writes what it answers.
+    /// Provider that forwards to `inner` and records its replies.
     ///
-    /// Replies are written as streams of the deltas that `inner` sent. Its errors are written where
-    /// somebody else may be asked because of them.
+    /// Replies are written as streams of the deltas from `inner`. Errors are written if a fallback
+    /// may be used because of them.
     pub fn recording(&self, inner: Arc<dyn Provider>) -> Arc<dyn Provider> {
         Arc::new(Recorder::new(inner, self.0.clone()))
     }
 }
 
 #[derive(Debug)]
-struct Replay(Arc<Shared>);
+struct ReplayProvider(Arc<ReplayState>);
 
 #[derive(Debug)]
-struct Shared {
-    origin: Origin,
+struct ReplayState {
+    origin: MessageOrigin,
     model: String,
     workspace: String,
     /// Each with whether it has answered.
     exchanges: Mutex<Vec<(Exchange, bool)>>,
 }
 
-impl Provider for Replay {
+impl Provider for ReplayProvider {
     fn info(&self) -> ProviderInfo {
         ProviderInfo {
             profile: self.0.origin.profile.clone(),
@@ -308,9 +308,10 @@ impl Provider for Replay {
             let (chunks, kept) = shared.find(&request)?;
             let mut tape = Chunks(chunks);
             let wanted = request.stream.then_some(&deltas);
-            let reply = decode::read::<Reply>(&mut tape, &shared.origin, PATIENCE, wanted).await;
+            let reply =
+                decode::read::<ChatReply>(&mut tape, &shared.origin, PATIENCE, wanted).await;
             let mut reply = reply?;
-            if let Some(Kept { reasoning, usage }) = kept {
+            if let Some(OpaqueReply { reasoning, usage }) = kept {
                 (reply.message.reasoning, reply.usage) = (reasoning, usage);
             }
             Ok(reply)
@@ -318,9 +319,12 @@ impl Provider for Replay {
     }
 }
 
-impl Shared {
-    fn find(&self, request: &Request) -> Result<(VecDeque<Bytes>, Option<Kept>), ProviderError> {
-        let key = Key::of(request, &self.workspace);
+impl ReplayState {
+    fn find(
+        &self,
+        request: &Request,
+    ) -> Result<(VecDeque<Bytes>, Option<OpaqueReply>), ProviderError> {
+        let key = CassetteKey::of(request, &self.workspace);
         let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |exchange: &Exchange| exchange.request.fits(&key);
         let at = exchanges
@@ -352,7 +356,7 @@ impl Shared {
 /// The chunks of a recorded reply.
 struct Chunks(VecDeque<Bytes>);
 
-impl Source for Chunks {
+impl ChunkSource for Chunks {
     async fn next(&mut self) -> Brought {
         // Recorded chunks arrive one by one, as those of a connection do.
         tokio::task::yield_now().await;

@@ -1,8 +1,7 @@
-//! Reads server-sent events from bytes, as the WHATWG standard says.
+//! Parser of server-sent events, according to the WHATWG standard.
 //!
-//! How the bytes are cut into chunks makes no difference to the events, time is linear in the
-//! bytes, and what is held for one event never exceeds [`EVENT_BYTES_MAX`]. Knows no HTTP and
-//! no JSON.
+//! Chunk boundaries do not affect the events, time is linear in the bytes, and the buffer of one
+//! event never exceeds [`EVENT_BYTES_MAX`]. Independent of HTTP and JSON.
 
 use std::borrow::Cow;
 
@@ -18,7 +17,7 @@ pub struct SseEvent<'a> {
     pub name: Cow<'a, str>,
     /// Its data lines, joined by newlines. Bytes that are not UTF-8 are U+FFFD.
     pub data: Cow<'a, str>,
-    /// Where its first data line begins in the stream.
+    /// Offset of its first data line in the stream.
     pub offset: u64,
 }
 
@@ -28,7 +27,7 @@ pub enum SseError {
     /// An event, or a line, never ends.
     #[error("an event is larger than {bytes_max} bytes (the line at byte {offset})")]
     TooLarge {
-        /// Where the line begins that is too much.
+        /// Offset of the line that exceeds the limit.
         offset: u64,
         /// The limit.
         bytes_max: usize,
@@ -43,9 +42,9 @@ pub struct SseParser {
     /// The data lines of the event being read, joined by newlines.
     data: Vec<u8>,
     name: Vec<u8>,
-    /// Where the first data line began. `None`: there is none yet.
+    /// Offset of the first data line. `None`: none yet.
     data_offset: Option<u64>,
-    /// Where the line being read begins.
+    /// Offset of the current line.
     line_offset: u64,
     /// Bytes seen.
     offset: u64,
@@ -79,9 +78,9 @@ impl SseParser {
         self.offset
     }
 
-    /// Reads `chunk`, and tells `on_event` of every event that it ends.
+    /// Parses `chunk` and calls `on_event` for every completed event.
     ///
-    /// After an error the stream cannot be read on.
+    /// After an error the stream cannot be continued.
     pub fn feed(
         &mut self,
         chunk: &[u8],
@@ -176,8 +175,8 @@ impl SseParser {
                 self.name.clear();
                 self.name.extend_from_slice(value);
             }
-            // `id` and `retry` are about reconnecting, which nobody does here; a field without
-            // a name is a comment; the rest is unknown and ignored.
+            // `id` and `retry` concern reconnecting, which is not done; a field without a name is a
+            // comment; other fields are ignored.
             _ => {}
         }
     }
@@ -195,8 +194,8 @@ impl SseParser {
     }
 }
 
-/// What the bytes say; what is not UTF-8 becomes U+FFFD. Almost everything is, and that is checked
-/// faster than it is mended.
+/// Bytes as text; invalid UTF-8 becomes U+FFFD. Validation of the common case is faster than
+/// repair.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

@@ -1,4 +1,4 @@
-//! A server on loopback that says exactly these bytes, and a way to ask it.
+//! Loopback server that sends exact bytes, and a client for it.
 
 pub(crate) mod histories;
 pub(crate) mod replies;
@@ -17,16 +17,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 
-/// What the server does with one request.
+/// Behaviour of the server for one request.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
+pub(crate) enum ServerStep {
     /// Sends.
     Send(Vec<u8>),
     /// Sends this again and again until the client leaves.
     Repeat(Vec<u8>, Duration),
-    /// Says nothing more until the client leaves.
+    /// Stays silent until the client disconnects.
     Stall,
     /// Ends the connection cleanly.
     Close,
@@ -36,7 +36,7 @@ pub(crate) enum Step {
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     connections: Arc<Mutex<usize>>,
     task: JoinHandle<()>,
 }
@@ -56,18 +56,18 @@ impl Drop for Server {
     }
 }
 
-/// What is done with a request; `None`: its connection ends.
-type Answers = Arc<Mutex<dyn FnMut(&Seen) -> Option<Vec<Step>> + Send>>;
+/// Handler of a request; `None`: close the connection.
+type Answers = Arc<Mutex<dyn FnMut(&ReceivedRequest) -> Option<Vec<ServerStep>> + Send>>;
 
 impl Server {
-    pub(crate) async fn start(scripts: impl IntoIterator<Item = Vec<Step>>) -> Server {
+    pub(crate) async fn start(scripts: impl IntoIterator<Item = Vec<ServerStep>>) -> Server {
         let mut scripts = scripts.into_iter().collect::<VecDeque<_>>();
         Server::answering(move |_| scripts.pop_front()).await
     }
 
     /// A server that looks at a request before it answers.
     pub(crate) async fn answering(
-        answers: impl FnMut(&Seen) -> Option<Vec<Step>> + Send + 'static,
+        answers: impl FnMut(&ReceivedRequest) -> Option<Vec<ServerStep>> + Send + 'static,
     ) -> Server {
         let answers: Answers = Arc::new(Mutex::new(answers));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -85,7 +85,7 @@ impl Server {
     }
 
     /// The requests so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -95,35 +95,40 @@ impl Server {
     }
 
     /// A profile for this server, with little patience.
-    pub(crate) fn profile(&self) -> Profile {
+    pub(crate) fn profile(&self) -> ProviderProfile {
         let key = "sk-test-0123456789".to_owned();
-        Profile::new("mock", &format!("{}/v1", self.address), "some-model", Some(key.into()))
+        ProviderProfile::new(
+            "mock",
+            &format!("{}/v1", self.address),
+            "some-model",
+            Some(key.into()),
+        )
     }
 }
 
-async fn serve(mut stream: TcpStream, answers: Answers, seen: Arc<Mutex<Vec<Seen>>>) {
+async fn serve(mut stream: TcpStream, answers: Answers, seen: Arc<Mutex<Vec<ReceivedRequest>>>) {
     while let Some(request) = read_request(&mut stream).await {
         seen.lock().unwrap().push(request.clone());
         let Some(script) = (answers.lock().unwrap())(&request) else { return };
         for step in script {
             match step {
-                Step::Send(bytes) => {
+                ServerStep::Send(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
                         return;
                     }
                 }
-                Step::Repeat(bytes, pause) => {
+                ServerStep::Repeat(bytes, pause) => {
                     while stream.write_all(&bytes).await.is_ok() {
                         tokio::time::sleep(pause).await;
                     }
                     return;
                 }
-                Step::Stall => {
+                ServerStep::Stall => {
                     while stream.read(&mut [0]).await.is_ok_and(|bytes| bytes > 0) {}
                     return;
                 }
-                Step::Close => return,
-                Step::Reset => {
+                ServerStep::Close => return,
+                ServerStep::Reset => {
                     stream.set_zero_linger().unwrap();
                     return;
                 }
@@ -132,7 +137,7 @@ async fn serve(mut stream: TcpStream, answers: Answers, seen: Arc<Mutex<Vec<Seen
     }
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<Seen> {
+async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -151,24 +156,24 @@ async fn read_request(stream: &mut TcpStream) -> Option<Seen> {
         }
     }
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    Some(Seen { head, body: String::from_utf8_lossy(&bytes[end..]).into_owned() })
+    Some(ReceivedRequest { head, body: String::from_utf8_lossy(&bytes[end..]).into_owned() })
 }
 
 /// A whole answer.
-pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<Step> {
+pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<ServerStep> {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n");
-    vec![Step::Send([head.as_bytes(), body.as_bytes()].concat())]
+    vec![ServerStep::Send([head.as_bytes(), body.as_bytes()].concat())]
 }
 
 /// The beginning of an event stream that ends with its connection.
-pub(crate) fn stream_head() -> Step {
-    Step::Send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_vec())
+pub(crate) fn stream_head() -> ServerStep {
+    ServerStep::Send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_vec())
 }
 
 /// An event stream of these bytes, and the end of the connection.
-pub(crate) fn stream(body: impl AsRef<[u8]>) -> Vec<Step> {
-    vec![stream_head(), Step::Send(body.as_ref().to_vec()), Step::Close]
+pub(crate) fn stream(body: impl AsRef<[u8]>) -> Vec<ServerStep> {
+    vec![stream_head(), ServerStep::Send(body.as_ref().to_vec()), ServerStep::Close]
 }
 
 /// A request with one user message.

@@ -1,5 +1,4 @@
-//! How much a model is told to think, in what every protocol has in common: whether it can be told
-//! at all, by which name, and what the user hears once if it cannot.
+//! Reasoning effort in all protocols: support, names, and the notice if it is not supported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,21 +7,21 @@ use std::sync::{Arc, LazyLock};
 
 use posse_actors::ports::Thinking;
 
-use crate::provider::profile::{Profile, Quirks};
+use crate::provider::profile::{ProviderProfile, Quirks};
 
-/// Whether a model thinks, as far as that is known: found out when somebody wants it to.
+/// Reasoning support of a model, looked up when needed.
 #[derive(Clone)]
-pub struct Insight(Arc<LazyLock<Option<bool>, Find>>);
+pub struct Insight(Arc<LazyLock<Option<bool>, FindThinking>>);
 
-type Find = Box<dyn FnOnce() -> Option<bool> + Send>;
+type FindThinking = Box<dyn FnOnce() -> Option<bool> + Send>;
 
 impl Insight {
-    /// `find` says whether it thinks; `None`: nobody knows.
+    /// `find` returns the support; `None`: unknown.
     pub fn new(find: impl FnOnce() -> Option<bool> + Send + 'static) -> Insight {
         Insight(Arc::new(LazyLock::new(Box::new(find))))
     }
 
-    /// Whether it thinks.
+    /// True if the model supports reasoning.
     pub fn thinks(&self) -> Option<bool> {
         *LazyLock::force(&self.0)
     }
@@ -40,20 +39,20 @@ impl fmt::Debug for Insight {
     }
 }
 
-/// What a request says of thinking.
+/// Reasoning parameter of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// What the profile says.
+pub(crate) enum ThinkingParam {
+    /// The profile's configuration.
     AsConfigured,
-    /// Nothing at all.
+    /// None.
     Nothing,
     /// This level.
     Level(Thinking),
 }
 
-/// What a protocol can say.
+/// Reasoning parameters of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tongue {
+pub(crate) enum ThinkingDialect {
     /// Chat Completions: only where the server is known to take a level.
     Chat,
     /// Responses: a level, and no word for none.
@@ -62,32 +61,37 @@ pub(crate) enum Tongue {
     Messages,
 }
 
-/// What one profile's server is told.
+/// Reasoning configuration of a profile.
 #[derive(Debug)]
-pub(crate) struct Thoughts {
-    tongue: Tongue,
+pub(crate) struct ThinkingConfig {
+    tongue: ThinkingDialect,
     insight: Insight,
     model: String,
-    /// Whether the user has heard that something is left out.
+    /// True if the user was informed about an omitted parameter.
     heard: AtomicBool,
 }
 
-impl Thoughts {
-    pub(crate) fn of(profile: &Profile, tongue: Tongue) -> Thoughts {
+impl ThinkingConfig {
+    pub(crate) fn of(profile: &ProviderProfile, tongue: ThinkingDialect) -> ThinkingConfig {
         let heard = AtomicBool::new(false);
         let (insight, model) = (profile.insight.clone(), profile.model.clone());
-        Thoughts { tongue, insight, model, heard }
+        ThinkingConfig { tongue, insight, model, heard }
     }
 
-    /// What is said if `wanted` is, where the user hears nothing of it.
-    pub(crate) fn meant(&self, wanted: Option<Thinking>, quirks: &Quirks) -> Said {
-        let judged = wanted.map(|wanted| self.judge(wanted, quirks).unwrap_or(Said::Nothing));
-        judged.unwrap_or(Said::AsConfigured)
+    /// Parameter for `wanted`, without a notice.
+    pub(crate) fn meant(&self, wanted: Option<Thinking>, quirks: &Quirks) -> ThinkingParam {
+        let judged =
+            wanted.map(|wanted| self.judge(wanted, quirks).unwrap_or(ThinkingParam::Nothing));
+        judged.unwrap_or(ThinkingParam::AsConfigured)
     }
 
-    /// What is said if `wanted` is, and, the first time, what the user should know about it.
-    pub(crate) fn say(&self, wanted: Option<Thinking>, quirks: &Quirks) -> (Said, Option<String>) {
-        let Some(wanted) = wanted else { return (Said::AsConfigured, None) };
+    /// Parameter for `wanted`, and the notice on first use.
+    pub(crate) fn say(
+        &self,
+        wanted: Option<Thinking>,
+        quirks: &Quirks,
+    ) -> (ThinkingParam, Option<String>) {
+        let Some(wanted) = wanted else { return (ThinkingParam::AsConfigured, None) };
         match self.judge(wanted, quirks) {
             Ok(said) => (said, None),
             Err(why) => {
@@ -96,12 +100,12 @@ impl Thoughts {
                     let level = wanted.name();
                     format!("thinking \"{level}\" is left out of requests to {}: {why}", self.model)
                 };
-                (Said::Nothing, first.then(notice))
+                (ThinkingParam::Nothing, first.then(notice))
             }
         }
     }
 
-    fn judge(&self, wanted: Thinking, quirks: &Quirks) -> Result<Said, &'static str> {
+    fn judge(&self, wanted: Thinking, quirks: &Quirks) -> Result<ThinkingParam, &'static str> {
         let configured =
             quirks.adaptive_thinking || quirks.thinking_budget.is_some() || quirks.effort.is_some();
         let thinks = match self.insight.thinks() {
@@ -111,12 +115,12 @@ impl Thoughts {
         };
         let named = quirks.effort_names.contains_key(wanted.name());
         match (wanted, self.tongue, thinks) {
-            // It does not, whoever says so.
-            (Thinking::Off, Tongue::Messages, _) | (Thinking::Off, _, Some(false)) => {
-                Ok(Said::Nothing)
+            // Not supported by any server of this protocol.
+            (Thinking::Off, ThinkingDialect::Messages, _) | (Thinking::Off, _, Some(false)) => {
+                Ok(ThinkingParam::Nothing)
             }
             (_, _, Some(false)) => Err("the model does not think"),
-            (_, Tongue::Chat, _) if !quirks.reasoning_effort => {
+            (_, ThinkingDialect::Chat, _) if !quirks.reasoning_effort => {
                 Err("the server is not known to take it (quirks.reasoningEffort says that it does)")
             }
             (Thinking::Off, ..) if !named => {
@@ -126,13 +130,12 @@ impl Thoughts {
             (_, _, None) => Err(
                 "it is not known whether the model thinks (models.NAME.reasoning says that it does)",
             ),
-            (level, _, Some(true)) => Ok(Said::Level(level)),
+            (level, _, Some(true)) => Ok(ThinkingParam::Level(level)),
         }
     }
 }
 
-/// What a level is called: what the configuration says, else one of the three names that every
-/// server knows.
+/// Name of a level: the configured one, else one of the three common names.
 pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str {
     names.get(level.name()).map_or_else(
         || match level {
@@ -144,8 +147,8 @@ pub(crate) fn effort(level: Thinking, names: &BTreeMap<String, String>) -> &str 
     )
 }
 
-/// Tokens for thinking, where a model is told by a number, in a reply of at most `reply` tokens:
-/// a quarter of it is left for the answer.
+/// Token budget for thinking, for models that take a number, with a reply of at most `reply`
+/// tokens: a quarter of it is reserved for the answer.
 pub(crate) fn budget(level: Thinking, reply: u64) -> u64 {
     let wanted = match level {
         Thinking::Off => 0,
@@ -170,38 +173,38 @@ pub(crate) fn joined(one: Option<String>, other: Option<String>) -> Option<Strin
 mod tests {
     use super::*;
 
-    fn thoughts(tongue: Tongue, thinks: Option<bool>) -> Thoughts {
-        let mut profile = Profile::new("p", "https://h/v1", "m", None);
+    fn thoughts(tongue: ThinkingDialect, thinks: Option<bool>) -> ThinkingConfig {
+        let mut profile = ProviderProfile::new("p", "https://h/v1", "m", None);
         profile.insight = Insight::new(move || thinks);
-        Thoughts::of(&profile, tongue)
+        ThinkingConfig::of(&profile, tongue)
     }
 
     #[test]
     fn says_a_level_only_where_it_is_understood_and_says_once_why_not() {
         use Thinking::{High, Off};
-        use Tongue::{Chat, Messages, Responses};
+        use ThinkingDialect::{Chat, Messages, Responses};
         let plain = Quirks::default();
         let takes = Quirks { reasoning_effort: true, ..Quirks::default() };
         let adaptive = Quirks { adaptive_thinking: true, ..Quirks::default() };
         let never = Quirks { no_reasoning: true, ..takes.clone() };
         let names = [("off".to_owned(), "none".to_owned())].into();
         let knows_none = Quirks { effort_names: names, ..takes.clone() };
-        let level = Ok(Said::Level(High));
+        let level = Ok(ThinkingParam::Level(High));
         let table = [
             (Messages, Some(true), High, &plain, level),
             (Messages, None, High, &adaptive, level),
             (Messages, None, High, &plain, Err("it is not known")),
             (Messages, Some(false), High, &plain, Err("the model does not think")),
-            (Messages, Some(true), Off, &adaptive, Ok(Said::Nothing)),
+            (Messages, Some(true), Off, &adaptive, Ok(ThinkingParam::Nothing)),
             (Responses, Some(true), High, &plain, level),
             (Responses, Some(true), High, &never, Err("the model does not think")),
             (Responses, Some(true), Off, &plain, Err("the server has no word for it")),
-            (Responses, Some(true), Off, &knows_none, Ok(Said::Level(Off))),
-            (Responses, Some(false), Off, &plain, Ok(Said::Nothing)),
+            (Responses, Some(true), Off, &knows_none, Ok(ThinkingParam::Level(Off))),
+            (Responses, Some(false), Off, &plain, Ok(ThinkingParam::Nothing)),
             (Chat, Some(true), High, &plain, Err("the server is not known")),
             (Chat, Some(true), High, &takes, level),
             (Chat, None, High, &takes, Err("it is not known")),
-            (Chat, Some(false), Off, &plain, Ok(Said::Nothing)),
+            (Chat, Some(false), Off, &plain, Ok(ThinkingParam::Nothing)),
         ];
         for (tongue, thinks, wanted, quirks, expected) in table {
             let thoughts = thoughts(tongue, thinks);
@@ -212,12 +215,16 @@ mod tests {
                 }
                 Err(why) => {
                     let notice = notice.unwrap();
-                    assert_eq!(said, Said::Nothing, "{tongue:?} {wanted:?}");
+                    assert_eq!(said, ThinkingParam::Nothing, "{tongue:?} {wanted:?}");
                     assert!(notice.contains(why) && notice.contains(wanted.name()), "{notice}");
-                    assert_eq!(thoughts.say(Some(wanted), quirks), (Said::Nothing, None), "once");
+                    assert_eq!(
+                        thoughts.say(Some(wanted), quirks),
+                        (ThinkingParam::Nothing, None),
+                        "once"
+                    );
                 }
             }
-            assert_eq!(thoughts.say(None, quirks), (Said::AsConfigured, None));
+            assert_eq!(thoughts.say(None, quirks), (ThinkingParam::AsConfigured, None));
         }
     }
 

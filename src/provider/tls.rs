@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_native_certs::{CertificateResult, load_certs_from_paths};
 
-/// Where distributions keep all root certificates in one file.
+/// Files with all root certificates, by distribution.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -28,7 +28,7 @@ type Verifier = Result<Arc<WebPkiServerVerifier>, String>;
 /// The platform's roots, for every client of the process.
 static PLATFORM: OnceLock<Verifier> = OnceLock::new();
 
-/// Begins to open the platform's root certificates, if nobody has yet.
+/// Starts loading the platform's root certificates, once.
 pub(crate) fn warm() {
     if PLATFORM.get().is_none() {
         // Without the thread the first handshake does it; nothing is lost but time.
@@ -41,12 +41,12 @@ pub(crate) fn warm() {
     }
 }
 
-/// What a client needs to speak TLS with the platform's roots.
+/// TLS configuration with the platform's roots.
 pub(crate) fn client_config() -> Result<ClientConfig, Error> {
     config_with(platform)
 }
 
-/// The same with other roots.
+/// TLS configuration with other roots.
 pub(crate) fn config_with(roots: fn() -> &'static Verifier) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let algorithms = provider.signature_verification_algorithms;

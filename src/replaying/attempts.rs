@@ -1,4 +1,4 @@
-//! What became of each attempt at a reply: who was asked, what arrived, and how it ended.
+//! Attempts at a reply: the model asked, the output received, and the end of the attempt.
 
 use std::collections::VecDeque;
 
@@ -10,115 +10,115 @@ use posse_actors::ports::{Abilities, Completion, ProviderError};
 
 use crate::replaying::recording::Message;
 
-/// What the next question to somebody who is away is put off by, compared with others.
+/// Number of distinct retry delays of unavailable models, for comparison with each other.
 const RANKS: usize = 50;
 
-/// Somebody who could be asked.
+/// A model that could be asked.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Contact {
+pub(crate) struct RecordedModelRoute {
     pub(crate) profile: String,
     pub(crate) model: String,
-    /// What it was passed over for.
+    /// Abilities for whose lack it was skipped.
     pub(crate) abilities: Abilities,
 }
 
-/// One prompt, and what was answered to it.
+/// One prompt and its attempts.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    /// `None`: what was left unfinished went on.
+pub(crate) struct RecordedPrompt {
+    /// `None` if unfinished work was continued.
     pub(crate) prompt: Option<Prompt>,
-    pub(crate) attempts: VecDeque<Attempt>,
+    pub(crate) attempts: VecDeque<RecordedAttempt>,
 }
 
 /// One attempt at a reply.
 #[derive(Debug)]
-pub(crate) struct Attempt {
-    /// Who was asked: the place among the contacts.
+pub(crate) struct RecordedAttempt {
+    /// Index of the model asked, among the contacts.
     pub(crate) who: usize,
-    /// What had arrived when it broke off.
+    /// Text received before the connection broke.
     pub(crate) text: String,
-    /// What the provider had counted by then.
+    /// Usage reported by the provider until then.
     pub(crate) usage: Option<Usage>,
-    pub(crate) end: End,
+    pub(crate) end: AttemptEnd,
 }
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum AttemptEnd {
     Reply {
         completion: Box<Completion>,
-        /// What the user said before the next one.
+        /// Messages of the user before the next attempt.
         messages: Vec<Message>,
-        /// So much time passed after it that somebody who was away was asked again.
+        /// Enough time passed after it that an unavailable model was asked again.
         rested: bool,
     },
     Failed {
         class: String,
         cause: String,
-        then: Then,
+        then: FailureReaction,
     },
-    /// The user stopped it.
-    Hung,
+    /// Interrupted by the user.
+    Interrupted,
 }
 
-/// What followed a failure.
+/// Reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Then {
-    /// The same one was asked again after a wait.
-    Again,
-    /// It was given up. `away`: in `0.0..1.0`, the higher the later it is asked again.
-    Over { away: f64 },
-    /// Patience was over. `known`: when it is worth another try.
+pub(crate) enum FailureReaction {
+    /// Retry with the same model after a wait.
+    Retried,
+    /// The model was given up. `away`: in `0.0..1.0`; the higher, the later it is asked again.
+    GivenUp { away: f64 },
+    /// Patience was exhausted. `known`: the time of the next retry is known.
     Parked { known: bool },
 }
 
-impl Turn {
-    pub(crate) fn of(prompt: Option<Prompt>) -> Turn {
-        Turn { prompt, attempts: VecDeque::new() }
+impl RecordedPrompt {
+    pub(crate) fn of(prompt: Option<Prompt>) -> RecordedPrompt {
+        RecordedPrompt { prompt, attempts: VecDeque::new() }
     }
 
-    /// The user said something after the last reply.
-    pub(crate) fn say(&mut self, message: Message) {
+    /// Adds a message of the user after the last reply.
+    pub(crate) fn add_user_message(&mut self, message: Message) {
         if let Some(messages) = self.replies().find_map(|end| match end {
-            End::Reply { messages, .. } => Some(messages),
-            End::Failed { .. } | End::Hung => None,
+            AttemptEnd::Reply { messages, .. } => Some(messages),
+            AttemptEnd::Failed { .. } | AttemptEnd::Interrupted => None,
         }) {
             messages.push(message);
         }
     }
 
-    /// The last first.
-    fn replies(&mut self) -> impl Iterator<Item = &mut End> {
+    /// Ends of the attempts, the last one first.
+    fn replies(&mut self) -> impl Iterator<Item = &mut AttemptEnd> {
         self.attempts.iter_mut().rev().map(|attempt| &mut attempt.end)
     }
 }
 
-/// Listens to the record.
+/// Collects attempts from the record.
 #[derive(Debug, Default)]
-pub(crate) struct Listener {
-    contacts: Vec<Contact>,
-    /// The profile of the session, whatever it was when the session began.
+pub(crate) struct AttemptRecorder {
+    contacts: Vec<RecordedModelRoute>,
+    /// Profile of the session, independent of the one at its start.
     home: String,
-    /// Who is asked and has not answered.
+    /// Model that was asked and has not answered.
     asked: Option<usize>,
-    /// Who answered last.
+    /// Model that answered last.
     answered: usize,
     text: Option<(String, String)>,
     usage: Option<Usage>,
     parked: bool,
-    outwaits: bool,
+    waited_when_parked: bool,
 }
 
-impl Listener {
-    /// Enters what `event` says of an attempt into the last of `turns`.
-    pub(crate) fn hear(&mut self, event: &Event, turns: &mut [Turn]) {
+impl AttemptRecorder {
+    /// Adds `event` to the last of `turns`.
+    pub(crate) fn apply(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
         match event {
             Event::SessionStarted { provider, model, .. } => {
                 self.home.clone_from(provider);
-                let contact = Contact {
+                let contact = RecordedModelRoute {
                     profile: provider.clone(),
                     model: model.clone(),
-                    ..Contact::default()
+                    ..RecordedModelRoute::default()
                 };
                 self.contacts = vec![contact];
             }
@@ -131,47 +131,47 @@ impl Listener {
             Event::InvocationStarted { .. } | Event::UserMessage { message_id: None, .. } => {
                 self.forget();
             }
-            Event::ModelRequest { provider, model, .. } => self.requested(provider, model, turns),
+            Event::ModelRequest { provider, model, .. } => self.on_request(provider, model, turns),
             Event::ModelPartial { text, cause, .. } => {
                 self.text = Some((text.clone(), cause.clone()));
             }
-            // What it was for is lost.
+            // The purpose of that request is not recorded.
             Event::ModelUsage { billing: Some(billing), .. } if billing.outcome == LOST_REPLY => {}
             Event::ModelUsage { usage, billing, .. } => {
-                self.counted(*usage, billing.as_deref(), turns);
+                self.on_usage(*usage, billing.as_deref(), turns);
             }
             Event::InvocationCancelled { .. } => {
                 if let Some((text, _)) = self.text.take() {
-                    self.ends(text, End::Hung, turns);
+                    self.push_attempt(text, AttemptEnd::Interrupted, turns);
                 }
                 self.forget();
             }
-            Event::ModelReply { .. } => self.replied(event, turns),
-            event => self.failed(event, turns),
+            Event::ModelReply { .. } => self.on_reply(event, turns),
+            event => self.on_failure(event, turns),
         }
     }
 
-    fn requested(&mut self, provider: &str, model: &str, turns: &mut [Turn]) {
+    fn on_request(&mut self, provider: &str, model: &str, turns: &mut [RecordedPrompt]) {
         let who = self.contact(provider, model);
-        // One that is only looked at is given up without a word.
+        // A probe of an unavailable model is given up without an event.
         let class = self.text.as_ref().map_or("overloaded", |(_, cause)| cause).to_owned();
-        self.fails(&class, "", Then::Over { away: 0.0 }, turns);
+        self.push_failure(&class, "", FailureReaction::GivenUp { away: 0.0 }, turns);
         if who < self.answered
-            && let Some(End::Reply { rested, .. }) =
+            && let Some(AttemptEnd::Reply { rested, .. }) =
                 turns.iter_mut().rev().find_map(|turn| turn.replies().next())
         {
             *rested = true;
         }
-        self.outwaits |= self.parked;
+        self.waited_when_parked |= self.parked;
         self.asked = Some(who);
     }
 
-    /// What became of an attempt that brought no reply.
-    fn failed(&mut self, event: &Event, turns: &mut [Turn]) {
+    /// End of an attempt without a reply.
+    fn on_failure(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
         match event {
             Event::ProviderRetry { class, cause, .. } => {
                 let who = self.asked;
-                self.fails(class, cause, Then::Again, turns);
+                self.push_failure(class, cause, FailureReaction::Retried, turns);
                 self.asked = who;
             }
             Event::ProviderFailover { from, from_model, to, to_model, class, cause, skipped }
@@ -179,38 +179,48 @@ impl Listener {
             {
                 self.contact(from, from_model);
                 for skipped in skipped {
-                    self.passed_over(skipped);
+                    self.skipped_model(skipped);
                 }
                 self.contact(to, to_model);
-                self.fails(class, cause, Then::Over { away: 0.0 }, turns);
+                self.push_failure(class, cause, FailureReaction::GivenUp { away: 0.0 }, turns);
             }
             Event::SessionParked { cause, class: Some(class), next_try_ms } => {
                 let known = next_try_ms.is_some();
-                self.fails(short(class), cause, Then::Parked { known }, turns);
+                self.push_failure(short(class), cause, FailureReaction::Parked { known }, turns);
                 self.parked = true;
             }
             Event::ContextCompacted { cause: Some(cause), .. } if cause == "overflow" => {
-                self.fails("context_full", "", Then::Over { away: 0.0 }, turns);
+                self.push_failure(
+                    "context_full",
+                    "",
+                    FailureReaction::GivenUp { away: 0.0 },
+                    turns,
+                );
             }
             Event::InvocationFailed { class, cause, .. } if class.starts_with("provider.") => {
-                self.fails(short(class), cause, Then::Over { away: 0.0 }, turns);
+                self.push_failure(
+                    short(class),
+                    cause,
+                    FailureReaction::GivenUp { away: 0.0 },
+                    turns,
+                );
             }
             _ => (),
         }
     }
 
-    /// Everything was heard. Returns who could be asked, and whether a run that was out of patience
-    /// waited once.
-    pub(crate) fn end(mut self, turns: &mut [Turn]) -> (Vec<Contact>, bool) {
-        // The record ends between what arrived and what was done about it.
+    /// Finishes the collection. Returns the models that could be asked, and if a run with
+    /// exhausted patience waited once.
+    pub(crate) fn end(mut self, turns: &mut [RecordedPrompt]) -> (Vec<RecordedModelRoute>, bool) {
+        // The record ends between the output and the reaction to it.
         if let Some((_, cause)) = &self.text
             && is_class(cause)
         {
             let class = cause.clone();
-            self.fails(&class, "", Then::Again, turns);
+            self.push_failure(&class, "", FailureReaction::Retried, turns);
         }
         rank(turns);
-        (self.contacts, self.outwaits)
+        (self.contacts, self.waited_when_parked)
     }
 
     fn forget(&mut self) {
@@ -229,12 +239,12 @@ impl Listener {
             return at;
         }
         let (profile, model) = (profile.to_owned(), model.to_owned());
-        self.contacts.push(Contact { profile, model, ..Contact::default() });
+        self.contacts.push(RecordedModelRoute { profile, model, ..RecordedModelRoute::default() });
         self.contacts.len() - 1
     }
 
-    /// Somebody that could not do it, and why, in the words of the record.
-    fn passed_over(&mut self, skipped: &str) {
+    /// A model that was skipped, with the recorded reason.
+    fn skipped_model(&mut self, skipped: &str) {
         let Some((profile, why)) = skipped.rsplit_once(": ") else { return };
         let at = self.contact(profile, "");
         let abilities = &mut self.contacts[at].abilities;
@@ -245,24 +255,24 @@ impl Listener {
         }
     }
 
-    fn counted(&mut self, usage: Usage, billing: Option<&Billing>, turns: &mut [Turn]) {
+    fn on_usage(&mut self, usage: Usage, billing: Option<&Billing>, turns: &mut [RecordedPrompt]) {
         let answered = billing.is_none_or(|billing| billing.outcome == "answered");
         if !answered {
-            // What broke off is no part of the reply before it.
+            // Usage of a broken attempt is not part of the reply before it.
             self.usage = (usage != Usage::default()).then_some(usage);
             return;
         }
         let claimed = billing.and_then(|billing| billing.claimed).unwrap_or(usage);
         let last = turns.last_mut().and_then(|turn| turn.replies().next());
-        // A reply that was discarded has cost something, and is no part of the one before it.
-        if let Some(End::Reply { completion, .. }) = last
+        // A discarded reply has a cost, but is not part of the reply before it.
+        if let Some(AttemptEnd::Reply { completion, .. }) = last
             && (completion.usage.is_none() || billing.is_none())
         {
             completion.usage.get_or_insert_with(Usage::default).add(&claimed);
         }
     }
 
-    fn replied(&mut self, event: &Event, turns: &mut [Turn]) {
+    fn on_reply(&mut self, event: &Event, turns: &mut [RecordedPrompt]) {
         let Event::ModelReply { message, stop_reason, model, .. } = event else { return };
         let mut message = message.clone();
         for call in &mut message.tool_calls {
@@ -273,41 +283,48 @@ impl Listener {
         self.answered = self.asked.unwrap_or(self.answered);
         self.asked = Some(self.answered);
         self.text = None;
-        let end = End::Reply { completion, messages: Vec::new(), rested: false };
-        self.ends(String::new(), end, turns);
+        let end = AttemptEnd::Reply { completion, messages: Vec::new(), rested: false };
+        self.push_attempt(String::new(), end, turns);
     }
 
-    fn fails(&mut self, class: &str, cause: &str, then: Then, turns: &mut [Turn]) {
+    fn push_failure(
+        &mut self,
+        class: &str,
+        cause: &str,
+        then: FailureReaction,
+        turns: &mut [RecordedPrompt],
+    ) {
         let text = self.text.take().map(|(text, _)| text).unwrap_or_default();
         let (class, cause) = (class.to_owned(), cause.to_owned());
-        self.ends(text, End::Failed { class, cause, then }, turns);
+        self.push_attempt(text, AttemptEnd::Failed { class, cause, then }, turns);
     }
 
-    fn ends(&mut self, text: String, end: End, turns: &mut [Turn]) {
+    fn push_attempt(&mut self, text: String, end: AttemptEnd, turns: &mut [RecordedPrompt]) {
         let usage = self.usage.take();
         if let (Some(who), Some(turn)) = (self.asked.take(), turns.last_mut()) {
-            turn.attempts.push_back(Attempt { who, text, usage, end });
+            turn.attempts.push_back(RecordedAttempt { who, text, usage, end });
         }
     }
 }
 
-/// The class of a failure of the provider, as attempts name it.
+/// Class of a provider failure, as used in attempts.
 fn short(class: &str) -> &str {
     class.strip_prefix("provider.").unwrap_or(class)
 }
 
-/// Whether an attempt can fail like that.
+/// True if an attempt can fail with this class.
 pub(crate) fn is_class(cause: &str) -> bool {
     ProviderError::of_class(cause, "".into()).class() == cause
 }
 
-/// Whoever is asked again sooner is away for a shorter time.
-fn rank(turns: &mut [Turn]) {
+/// Orders the delays: a model that is asked again sooner gets a shorter one.
+fn rank(turns: &mut [RecordedPrompt]) {
     let asked: Vec<usize> =
         turns.iter().flat_map(|turn| turn.attempts.iter().map(|a| a.who)).collect();
     let attempts = turns.iter_mut().flat_map(|turn| &mut turn.attempts);
     for (at, attempt) in attempts.enumerate() {
-        if let End::Failed { then: Then::Over { away }, .. } = &mut attempt.end {
+        if let AttemptEnd::Failed { then: FailureReaction::GivenUp { away }, .. } = &mut attempt.end
+        {
             let next = asked[at + 1..].iter().position(|who| *who == attempt.who);
             let rank = next.unwrap_or(RANKS).min(RANKS);
             *away = f64::from(u8::try_from(rank).unwrap_or(u8::MAX)) / 51.0;
@@ -315,8 +332,8 @@ fn rank(turns: &mut [Turn]) {
     }
 }
 
-/// The failure that `class` and `cause` tell of, so that it says the same again. `wait`: what the
-/// server asks everybody to wait, where a class has that.
+/// Recreates the failure with `class` and `cause`, so that its text is the same. `wait`: retry
+/// delay requested by the server, for classes that have one.
 pub(crate) fn failure(
     class: &str,
     cause: &str,

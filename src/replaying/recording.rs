@@ -1,5 +1,5 @@
-//! A record taken apart into what the world did: prompts, attempts at replies, results, answers to
-//! questions, interruptions.
+//! Splits a record into the external inputs of a session: prompts, attempts at replies, results,
+//! permission answers, interruptions.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,57 +11,57 @@ use posse_actors::event::{Event, MessageKind, StoredRecord};
 use posse_actors::ports::ToolOutput;
 use serde_json::Value;
 
-use crate::replaying::asking::{self, Asked};
-use crate::replaying::attempts::{Contact, Listener, Turn};
+use crate::replaying::attempts::{AttemptRecorder, RecordedModelRoute, RecordedPrompt};
+use crate::replaying::questions::{self, RecordedQuestion};
 
-/// Everything that a session got from outside.
+/// External inputs of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     pub(crate) agent: String,
-    /// Who could be asked, in the order in which they were; the first is the one of the session.
-    pub(crate) contacts: Vec<Contact>,
+    /// Models that could be asked, in the order of use; the first is that of the session.
+    pub(crate) contacts: Vec<RecordedModelRoute>,
     pub(crate) cwd: String,
     pub(crate) started_ms: u64,
-    /// Names of the tools that it saw: of every agent that it had.
+    /// Names of all tools of all agents of the session.
     pub(crate) tools: Vec<String>,
-    pub(crate) turns: Vec<Turn>,
-    /// Ids of calls, in the order in which they were minted.
+    pub(crate) turns: Vec<RecordedPrompt>,
+    /// Ids of calls, in the order of their creation.
     pub(crate) calls: VecDeque<CallId>,
     pub(crate) outcomes: HashMap<CallId, ToolOutput>,
-    /// What the user was asked before a call ran.
-    pub(crate) asked: HashMap<CallId, Asked>,
+    /// Permission request of each call.
+    pub(crate) asked: HashMap<CallId, RecordedQuestion>,
     /// `maxTurns`, if it was reached.
     pub(crate) turns_max: Option<u32>,
-    /// A run that was out of patience waited for its next try.
-    pub(crate) outwaits: bool,
-    /// What the user said while a call ran, and the model read after it.
-    pub(crate) said: HashMap<CallId, Vec<Message>>,
+    /// A run with exhausted patience waited for its next retry.
+    pub(crate) waited_when_parked: bool,
+    /// Messages of the user during a call, which the model read after it.
+    pub(crate) user_messages: HashMap<CallId, Vec<Message>>,
     queued: HashMap<MessageId, (Message, Option<CallId>)>,
     questions: HashMap<QuestionId, CallId>,
-    /// The call of the last reply that started last.
+    /// The most recently started call of the last reply.
     running: Option<CallId>,
-    /// What the session took over from the one that it branched off.
+    /// History taken from the session that this one was forked from.
     pub(crate) history: Vec<Arc<Said>>,
-    /// A prompt is being worked on.
+    /// A prompt is in progress.
     open: bool,
 }
 
-/// Something that the user said meanwhile.
+/// A message that the user sent during a turn.
 pub(crate) type Message = (MessageKind, Vec<ContentPart>);
 
 impl Recording {
-    /// Takes records apart. Those of delegated invocations are not part of it.
+    /// Builds a recording. Records of delegated invocations are ignored.
     pub(crate) fn of<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Recording {
         let mut recording = Recording::default();
-        let mut listener = Listener::default();
+        let mut listener = AttemptRecorder::default();
         for record in records {
             let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
             if main {
                 recording.add(record);
-                listener.hear(&record.event, &mut recording.turns);
+                listener.apply(&record.event, &mut recording.turns);
             }
         }
-        (recording.contacts, recording.outwaits) = listener.end(&mut recording.turns);
+        (recording.contacts, recording.waited_when_parked) = listener.end(&mut recording.turns);
         recording
     }
 
@@ -72,9 +72,9 @@ impl Recording {
                 self.started_ms = record.ts;
             }
             Event::InvocationStarted { tools, .. } => {
-                // Nobody said anything: what was parked or interrupted went on.
+                // No message: a parked or interrupted turn was continued.
                 if !self.open && !self.turns.is_empty() {
-                    self.turns.push(Turn::of(None));
+                    self.turns.push(RecordedPrompt::of(None));
                 }
                 self.open = true;
                 let new = tools.iter().filter(|name| !self.tools.contains(name));
@@ -83,7 +83,7 @@ impl Recording {
             }
             Event::UserMessage { content, message_id: None } => {
                 let prompt = Prompt { content: content.clone() };
-                self.turns.push(Turn::of(Some(prompt)));
+                self.turns.push(RecordedPrompt::of(Some(prompt)));
                 self.open = true;
             }
             Event::MessageQueued { message_id, kind, content } => {
@@ -91,11 +91,13 @@ impl Recording {
                 self.queued.insert(message_id.clone(), (message, self.running.clone()));
             }
             Event::MessageDelivered { message_id } => match self.queued.remove(message_id) {
-                // Earlier, it would keep the call from starting.
-                Some((message, Some(call))) => self.said.entry(call).or_default().push(message),
+                // Delivered earlier, it would keep the call from starting.
+                Some((message, Some(call))) => {
+                    self.user_messages.entry(call).or_default().push(message);
+                }
                 Some((message, None)) => {
                     if let Some(turn) = self.turns.last_mut() {
-                        turn.say(message);
+                        turn.add_user_message(message);
                     }
                 }
                 None => (),
@@ -110,16 +112,16 @@ impl Recording {
             Event::LimitReached { limit, value, .. } if limit == "maxTurns" => {
                 self.turns_max = u32::try_from(*value).ok();
             }
-            event => self.heard(event),
+            event => self.on_output(event),
         }
     }
 
-    /// What a model, a tool or a person at a question said.
-    fn heard(&mut self, event: &Event) {
+    /// Handles the output of a model, a tool or a user.
+    fn on_output(&mut self, event: &Event) {
         match event {
             Event::ModelReply { message, .. } => {
                 self.running = None;
-                // What has waited since before this reply waits for its end.
+                // Messages queued before this reply are delivered at its end.
                 self.queued.values_mut().for_each(|(_, call)| *call = None);
                 self.calls.extend(message.tool_calls.iter().map(|call| call.id.clone()));
             }
@@ -133,7 +135,7 @@ impl Recording {
             Event::ToolOutcomeUnknown { call_id, content, .. } => {
                 self.outcome(call_id, content, &Value::Null, true);
             }
-            event => asking::hear(event, &mut self.questions, &mut self.asked),
+            event => questions::apply(event, &mut self.questions, &mut self.asked),
         }
     }
 

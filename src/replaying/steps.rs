@@ -1,4 +1,4 @@
-//! What of a session must be the same when it runs again, and where two runs differ first.
+//! Steps of a session that must be the same in a replay, and the first difference of two runs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,75 +9,75 @@ use posse_actors::event::{Event, StoredRecord};
 use posse_actors::ledger::LOST_REPLY;
 use serde::Serialize;
 
-use crate::replaying::asking::{self, Asked};
 use crate::replaying::attempts::is_class;
+use crate::replaying::questions::{self, RecordedQuestion};
 
-/// Characters of each side of a difference that are shown.
+/// Maximum characters shown of each side of a difference.
 const SHOWN_MAX: usize = 600;
-/// Characters before a difference that are shown with it.
+/// Characters shown before a difference.
 const CONTEXT: usize = 80;
 
-/// Something that both runs must have, in this order.
+/// One step that both runs must have, in this order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(crate) enum Step {
-    /// The user said something.
+pub(crate) enum ReplayStep {
+    /// A message of the user.
     User { content: Vec<ContentPart> },
-    /// A model replied, to a history of so many messages.
+    /// A reply of a model, to a history of `messages` messages.
     Reply {
         turn: u32,
-        /// `None`: the history became shorter before, which it does not on the stage.
+        /// `None` if the history was compacted before, which a replay does not do.
         #[serde(skip_serializing_if = "Option::is_none")]
         messages: Option<usize>,
-        /// Who it was, if not the one of the session.
+        /// Model that replied, if not that of the session.
         #[serde(skip_serializing_if = "Option::is_none")]
         asked: Option<String>,
         message: AssistantMessage,
         stop_reason: StopReason,
-        /// As it says itself.
+        /// Model name as reported by the provider.
         #[serde(skip_serializing_if = "Option::is_none")]
         model: Option<String>,
-        /// `None`: the record ends before.
+        /// `None` if the record ends before.
         #[serde(skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
     },
-    /// What had arrived of a reply that broke off.
+    /// Partial output of a reply that broke off.
     Partial { turn: u32, text: String, cause: String },
-    /// An attempt failed, and another one follows.
+    /// A failed attempt that is retried.
     Retry { attempt: u32, class: String, cause: String, usage: Option<Usage> },
-    /// Somebody else is asked from now on. `None`: the one of the session.
+    /// Failover to another model. `None`: back to that of the session.
     Switch { to: Option<String>, class: String, cause: String, skipped: Vec<String> },
-    /// Patience was over.
+    /// Patience was exhausted.
     Parked { class: String, cause: String },
-    /// What the model got to read of a call, in the order of the calls.
+    /// Result of a call as given to the model, in the order of the calls.
     Result {
         call_id: CallId,
         name: String,
         content: Vec<ContentPart>,
         is_error: bool,
-        /// What the user was asked before.
+        /// Permission request before the call.
         #[serde(skip_serializing_if = "Option::is_none")]
-        asked: Option<Asked>,
+        asked: Option<RecordedQuestion>,
     },
-    /// A prompt was done with.
+    /// End of a prompt.
     End { how: String, result: Option<String>, turns: u32, usage: Usage },
-    /// The record of a prompt ends without saying how: time ran out, or the process did.
+    /// The record of a prompt ends without an end event: the process died or ran out of time.
     Open,
 }
 
-/// Where two runs differ first.
+/// First difference of two runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Difference {
-    /// Which step, from 1.
+    /// Number of the step, from 1.
     pub(crate) step: usize,
-    /// That step of the record.
+    /// Step in the record.
     pub(crate) recorded: String,
-    /// The same step of the new run.
+    /// Step in the new run.
     pub(crate) replayed: String,
 }
 
 /// Folds records into steps.
-pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Vec<Step> {
+pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> Vec<ReplayStep> {
     let mut fold = Fold::default();
     for record in records {
         let main = record.origin.as_ref().is_none_or(|o| o.parent_invocation_id.is_none());
@@ -91,30 +91,30 @@ pub(crate) fn steps<'a>(records: impl IntoIterator<Item = &'a StoredRecord>) -> 
 #[expect(clippy::struct_excessive_bools, reason = "facts that have nothing to do with one another")]
 #[derive(Debug, Default)]
 struct Fold {
-    steps: Vec<Step>,
-    /// The profile of the session, and who is asked, if that is another.
+    steps: Vec<ReplayStep>,
+    /// Profile of the session, and the model in use if it is another one.
     home: String,
     asked: Option<String>,
     messages: Option<usize>,
     shortened: bool,
-    /// What a failed attempt has cost.
+    /// Usage of a failed attempt.
     spent: Option<Usage>,
     questions: HashMap<QuestionId, CallId>,
-    answers: HashMap<CallId, Asked>,
-    /// Calls of the last reply, in its order.
+    answers: HashMap<CallId, RecordedQuestion>,
+    /// Calls of the last reply, in order.
     calls: Vec<CallId>,
-    results: HashMap<CallId, Step>,
-    /// Messages that entered the history from the queue.
+    results: HashMap<CallId, ReplayStep>,
+    /// Queued messages that were delivered.
     delivered: HashSet<MessageId>,
     running: bool,
-    /// It ends in a way that the stage does not know.
-    unlike: bool,
-    /// Nothing counts until it ends.
-    muted: bool,
-    /// More than one could be asked.
+    /// The prompt ends in a way that a replay cannot reproduce.
+    not_reproducible: bool,
+    /// Events are ignored until the prompt ends.
+    ignoring: bool,
+    /// More than one model could be asked.
     switched: bool,
-    /// One answers again: that is so when its reply is there.
-    recovered: Option<Step>,
+    /// A model has recovered; the step is added with its reply.
+    recovered: Option<ReplayStep>,
 }
 
 impl Fold {
@@ -127,9 +127,9 @@ impl Fold {
                     None => self.open_end(),
                 }
                 self.running = true;
-                self.push(Step::User { content: content.clone() });
+                self.push(ReplayStep::User { content: content.clone() });
             }
-            // Nobody said anything: what had been asked goes on.
+            // No message: an earlier request is continued.
             Event::InvocationStarted { .. } => self.running = true,
             Event::SessionStarted { provider, .. } => self.home.clone_from(provider),
             Event::SessionResumed { with: Some(with), .. } => self.home.clone_from(&with.provider),
@@ -145,7 +145,7 @@ impl Fold {
                     self.push(switch);
                 }
                 self.calls = message.tool_calls.iter().map(|call| call.id.clone()).collect();
-                self.push(Step::Reply {
+                self.push(ReplayStep::Reply {
                     turn: *turn,
                     messages: self.messages,
                     asked: self.asked.clone(),
@@ -162,9 +162,9 @@ impl Fold {
             | Event::ToolOutcomeUnknown { call_id, name, content, .. } => {
                 self.result(call_id, name, content, true);
             }
-            // Neither time nor a budget is on the stage.
+            // A replay has neither time limits nor a budget.
             Event::LimitReached { limit, .. } => {
-                self.unlike |= limit == "timeout" || limit.starts_with("budget.");
+                self.not_reproducible |= limit == "timeout" || limit.starts_with("budget.");
             }
             Event::InvocationCompleted { result, turns, usage } => {
                 self.end("completed", Some(result.clone()), *turns, *usage);
@@ -174,7 +174,7 @@ impl Fold {
                     class.as_str(),
                     "crashed" | "journal" | "parked" | "broke_off" | "hook"
                 );
-                if lost || self.unlike {
+                if lost || self.not_reproducible {
                     self.open_end();
                 } else {
                     self.end(&format!("failed: {class}"), None, *turns, *usage);
@@ -183,20 +183,22 @@ impl Fold {
             Event::InvocationCancelled { turns, usage } => {
                 self.end("cancelled", None, *turns, *usage);
             }
-            event => self.tried(event),
+            event => self.on_attempt(event),
         }
     }
 
-    /// What became of attempts and questions.
-    fn tried(&mut self, event: &Event) {
+    /// Handles events about attempts and permission requests.
+    fn on_attempt(&mut self, event: &Event) {
         match event {
-            // What it was for is lost.
+            // The purpose of that request is not recorded.
             Event::ModelUsage { billing: Some(billing), .. } if billing.outcome == LOST_REPLY => {}
             Event::ModelUsage { usage, billing, .. } => {
                 let outcome = billing.as_deref().map(|billing| billing.outcome.as_str());
                 let seen = billing.as_deref().and_then(|billing| billing.claimed).unwrap_or(*usage);
                 match (outcome, self.steps.last_mut()) {
-                    (Some("answered"), Some(Step::Reply { usage, .. })) => *usage = Some(seen),
+                    (Some("answered"), Some(ReplayStep::Reply { usage, .. })) => {
+                        *usage = Some(seen);
+                    }
                     (Some("answered") | None, _) => {}
                     (Some(_), _) => self.spent = Some(seen),
                 }
@@ -205,17 +207,17 @@ impl Fold {
                 if is_class(cause) || cause == "interrupted" =>
             {
                 let (turn, text, cause) = (*turn, text.clone(), cause.clone());
-                self.push(Step::Partial { turn, text, cause });
+                self.push(ReplayStep::Partial { turn, text, cause });
             }
             Event::ProviderRetry { attempt, class, cause, .. } => {
                 let (attempt, class, cause) = (*attempt, class.clone(), cause.clone());
                 let usage = self.spent.take();
-                self.push(Step::Retry { attempt, class, cause, usage });
+                self.push(ReplayStep::Retry { attempt, class, cause, usage });
             }
             Event::ProviderFailover { to, class, cause, skipped, .. } => {
                 let is_back = class == "recovered";
                 let (to, class, cause) = (self.other(to), class.clone(), cause.clone());
-                let switch = Step::Switch { to, class, cause, skipped: skipped.clone() };
+                let switch = ReplayStep::Switch { to, class, cause, skipped: skipped.clone() };
                 self.switched = true;
                 if is_back {
                     self.recovered = Some(switch);
@@ -224,37 +226,38 @@ impl Fold {
                 }
             }
             Event::SessionParked { class: Some(class), cause, .. } => {
-                // When which of several is back the record does not say.
+                // The record does not contain which of several models recovers first.
                 if self.switched {
                     self.open_end();
-                    self.muted = true;
+                    self.ignoring = true;
                 } else {
                     let (class, cause) = (class.clone(), cause.clone());
-                    self.push(Step::Parked { class, cause });
+                    self.push(ReplayStep::Parked { class, cause });
                 }
             }
             Event::ContextCompacted { cause, .. } => {
                 self.shortened = true;
                 if cause.as_deref() == Some("overflow") {
-                    // It was asked again with less.
+                    // Retried with a smaller request.
                     self.open_end();
-                    self.muted = true;
+                    self.ignoring = true;
                 }
             }
-            event => asking::hear(event, &mut self.questions, &mut self.answers),
+            event => questions::apply(event, &mut self.questions, &mut self.answers),
         }
     }
 
-    /// Who that is, if not the one of the session.
+    /// Name of the model, if not that of the session.
     fn other(&self, profile: &str) -> Option<String> {
         (profile != self.home).then(|| profile.to_owned())
     }
 
-    /// A call has one result; what a hook made of it comes later, and counts.
+    /// Adds the result of a call. A call has one result; a later one, changed by a hook, replaces
+    /// it.
     fn result(&mut self, call_id: &CallId, name: &str, content: &[ContentPart], is_error: bool) {
         let (name, content) = (name.to_owned(), content.to_vec());
         let asked = self.answers.get(call_id).cloned();
-        let step = Step::Result { call_id: call_id.clone(), name, content, is_error, asked };
+        let step = ReplayStep::Result { call_id: call_id.clone(), name, content, is_error, asked };
         self.results.insert(call_id.clone(), step);
     }
 
@@ -267,8 +270,8 @@ impl Fold {
         self.results.clear();
     }
 
-    fn push(&mut self, step: Step) {
-        if !self.muted {
+    fn push(&mut self, step: ReplayStep) {
+        if !self.ignoring {
             self.steps.push(step);
         }
     }
@@ -276,32 +279,33 @@ impl Fold {
     fn end(&mut self, how: &str, result: Option<String>, turns: u32, usage: Usage) {
         self.flush();
         self.running = false;
-        self.push(Step::End { how: how.to_owned(), result, turns, usage });
-        self.muted = false;
+        self.push(ReplayStep::End { how: how.to_owned(), result, turns, usage });
+        self.ignoring = false;
     }
 
     fn open_end(&mut self) {
         self.flush();
-        self.unlike = false;
+        self.not_reproducible = false;
         if std::mem::take(&mut self.running) {
-            self.push(Step::Open);
+            self.push(ReplayStep::Open);
         }
-        self.muted = false;
+        self.ignoring = false;
     }
 
-    fn finish(mut self) -> Vec<Step> {
+    fn finish(mut self) -> Vec<ReplayStep> {
         self.open_end();
         self.steps
     }
 }
 
-/// Where `replayed` differs from `recorded` first. After an open end of the record the new run
-/// may go on to the end of that prompt.
-pub(crate) fn difference(recorded: &[Step], replayed: &[Step]) -> Option<Difference> {
+/// First difference of `replayed` from `recorded`. After an open end of the record the new run may
+/// continue to the end of that prompt.
+pub(crate) fn difference(recorded: &[ReplayStep], replayed: &[ReplayStep]) -> Option<Difference> {
     let mut new = replayed.iter();
     for (at, old) in recorded.iter().enumerate() {
-        if *old == Step::Open {
-            let ends = |step: &&Step| matches!(step, Step::End { .. } | Step::Open);
+        if *old == ReplayStep::Open {
+            let ends =
+                |step: &&ReplayStep| matches!(step, ReplayStep::End { .. } | ReplayStep::Open);
             new.by_ref().find(ends);
             continue;
         }
@@ -313,21 +317,21 @@ pub(crate) fn difference(recorded: &[Step], replayed: &[Step]) -> Option<Differe
     new.next().map(|extra| shown(recorded.len() + 1, None, Some(extra)))
 }
 
-/// What the record does not say may be anything.
-fn same(recorded: &Step, replayed: &Step) -> bool {
-    let Step::Reply { usage: known_usage, messages: known_messages, .. } = recorded else {
+/// Compares two steps. Unrecorded values match anything.
+fn same(recorded: &ReplayStep, replayed: &ReplayStep) -> bool {
+    let ReplayStep::Reply { usage: known_usage, messages: known_messages, .. } = recorded else {
         return recorded == replayed;
     };
     let mut replayed = replayed.clone();
-    if let Step::Reply { usage, messages, .. } = &mut replayed {
+    if let ReplayStep::Reply { usage, messages, .. } = &mut replayed {
         *usage = usage.filter(|_| known_usage.is_some());
         *messages = messages.filter(|_| known_messages.is_some());
     }
     *recorded == replayed
 }
 
-fn shown(step: usize, recorded: Option<&Step>, replayed: Option<&Step>) -> Difference {
-    let text = |step: Option<&Step>| {
+fn shown(step: usize, recorded: Option<&ReplayStep>, replayed: Option<&ReplayStep>) -> Difference {
+    let text = |step: Option<&ReplayStep>| {
         step.map_or_else(
             || "nothing more".to_owned(),
             |step| serde_json::to_string(step).unwrap_or_default(),

@@ -1,16 +1,18 @@
-//! Sessions that are played with stand-ins, and run again from their records.
+//! Sessions with fake models and tools, replayed from their records.
 
 use posse_actors::conversation::{ContentPart, Prompt, StopReason, Usage};
 use posse_actors::event::{Event, MessageKind, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Abilities, ProviderError};
-use posse_actors::testing::{Bench, GatedTool, HangingTool, Journaled, Step as Said, WritingTool};
+use posse_actors::testing::{
+    GatedTool, HangingTool, Journaled, ModelStep as Said, SessionBuilder, WritingTool,
+};
 
 use super::*;
 
 /// A bench with a tool that writes and one that hangs.
-fn bench(steps: Vec<Said>) -> Bench {
-    let mut bench = Bench::new(steps)
+fn bench(steps: Vec<Said>) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(steps)
         .tool(WritingTool::new(Journaled::default()))
         .tool(HangingTool::new(Journaled::default()));
     bench.asking = Asking::Yes;
@@ -18,12 +20,12 @@ fn bench(steps: Vec<Said>) -> Bench {
     bench
 }
 
-async fn records(bench: &Bench) -> Vec<StoredRecord> {
+async fn records(bench: &SessionBuilder) -> Vec<StoredRecord> {
     bench.journal.read(1, u64::MAX).await.unwrap()
 }
 
-/// Plays prompts, and returns the records of that.
-async fn recorded(bench: &Bench, prompts: &[&str]) -> Vec<StoredRecord> {
+/// Runs prompts and returns the records.
+async fn recorded(bench: &SessionBuilder, prompts: &[&str]) -> Vec<StoredRecord> {
     let mut stage = bench.start().await;
     for prompt in prompts {
         stage.play(prompt).await;
@@ -32,7 +34,7 @@ async fn recorded(bench: &Bench, prompts: &[&str]) -> Vec<StoredRecord> {
     records(bench).await
 }
 
-/// What a new run has other than the record.
+/// First difference of a replay from the record.
 async fn compared(records: &[StoredRecord]) -> Option<Difference> {
     let specs: Vec<ToolSpec> = Vec::new();
     let played = play("session", Recording::of(records), &specs);
@@ -42,7 +44,7 @@ async fn compared(records: &[StoredRecord]) -> Option<Difference> {
 }
 
 #[tokio::test]
-async fn a_session_with_calls_and_several_prompts_is_the_same_again() {
+async fn a_session_with_calls_and_prompts_replays_identically() {
     let bench = bench(vec![
         Said::Call(vec![
             ("echo".to_owned(), r#"{"text":"a"}"#.to_owned()),
@@ -55,13 +57,13 @@ async fn a_session_with_calls_and_several_prompts_is_the_same_again() {
     ]);
     let records = recorded(&bench, &["one", "two"]).await;
     let all = steps::steps(&records);
-    let results = all.iter().filter(|step| matches!(step, Step::Result { .. })).count();
+    let results = all.iter().filter(|step| matches!(step, ReplayStep::Result { .. })).count();
     assert_eq!((all.len(), results), (12, 4), "{all:?}");
     assert_eq!(compared(&records).await, None);
 }
 
 #[tokio::test]
-async fn what_a_provider_refused_and_what_a_limit_cut_is_the_same_again() {
+async fn refusals_and_limits_replay_identically() {
     let refused = || Said::Fail(String::new(), ProviderError::Rejected { source: "no".into() });
     let bench = bench(vec![
         refused(),
@@ -80,8 +82,8 @@ async fn what_a_provider_refused_and_what_a_limit_cut_is_the_same_again() {
 }
 
 #[tokio::test]
-async fn what_was_interrupted_is_interrupted_again() {
-    // Once while the model thinks, once while a tool runs.
+async fn interruptions_replay_identically() {
+    // Once while the model replies, once while a tool runs.
     let thinking = vec![Said::say("a"), Said::Hang(String::new())];
     let running = vec![Said::say("a"), Said::call("hang", r#"{"text":"x"}"#)];
     for (thinks, steps) in [(true, thinking), (false, running)] {
@@ -103,9 +105,9 @@ async fn what_was_interrupted_is_interrupted_again() {
 }
 
 #[tokio::test]
-async fn what_was_said_meanwhile_enters_at_the_same_place() {
+async fn queued_messages_are_replayed_at_the_same_position() {
     let gate = Journaled::default();
-    let bench = Bench::new(vec![
+    let bench = SessionBuilder::new(vec![
         Said::call("hang", r#"{"text":"x"}"#),
         Said::say("nothing more"),
         Said::say("and the follow-up"),
@@ -124,7 +126,7 @@ async fn what_was_said_meanwhile_enters_at_the_same_place() {
 }
 
 #[tokio::test]
-async fn what_an_agent_did_before_another_with_fewer_tools_took_over_is_the_same_again() {
+async fn a_change_of_agent_with_fewer_tools_replays_identically() {
     let bench =
         bench(vec![Said::call("echo", r#"{"text":"a"}"#), Said::say("done"), Said::say("planned")]);
     let mut records = recorded(&bench, &["one", "two"]).await;
@@ -137,9 +139,9 @@ async fn what_an_agent_did_before_another_with_fewer_tools_took_over_is_the_same
 }
 
 #[tokio::test]
-async fn what_was_said_while_a_call_ran_leaves_the_call_its_result() {
+async fn a_message_during_a_call_keeps_the_result_of_the_call() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
-    let bench = Bench::new(vec![
+    let bench = SessionBuilder::new(vec![
         Said::call("gated", r#"{"text":"x"}"#),
         Said::say("as you say"),
         Said::say("and the follow-up"),
@@ -161,10 +163,10 @@ async fn what_was_said_while_a_call_ran_leaves_the_call_its_result() {
 }
 
 #[tokio::test]
-async fn a_record_that_was_changed_is_different_where_it_was() {
+async fn a_changed_record_is_reported_at_its_step() {
     let bench = bench(vec![Said::call("echo", r#"{"text":"a"}"#), Said::say("done")]);
     let records = recorded(&bench, &["one"]).await;
-    // A reply in the middle is gone: the kernel cannot come to the same history.
+    // A reply in the middle is missing: the kernel cannot reach the same history.
     let without: Vec<StoredRecord> = records
         .iter()
         .filter(|record| !matches!(record.event, Event::ToolCompleted { .. }))
@@ -184,7 +186,7 @@ async fn a_record_that_was_changed_is_different_where_it_was() {
 }
 
 #[tokio::test]
-async fn every_beginning_of_a_record_can_run_again() {
+async fn every_prefix_of_a_record_can_be_replayed() {
     let bench = bench(vec![
         Said::call("echo", r#"{"text":"a"}"#),
         Said::call("write", r#"{"text":"b"}"#),
@@ -201,8 +203,8 @@ fn fails(text: &str, class: &str) -> Said {
     Said::Fail(text.to_owned(), error)
 }
 
-/// Waits of moments, and as many of them as it takes.
-fn hurried(mut bench: Bench) -> Bench {
+/// Short waits, without a limit on their number.
+fn with_short_waits(mut bench: SessionBuilder) -> SessionBuilder {
     bench.limits.patience = Duration::from_mins(1);
     bench.limits.backoff_first = Duration::from_millis(2);
     bench.limits.backoff_max = Duration::from_millis(4);
@@ -215,9 +217,9 @@ fn kinds(records: &[StoredRecord], wanted: fn(&Event) -> bool) -> usize {
 }
 
 #[tokio::test]
-async fn what_was_tried_again_is_tried_again() {
+async fn retries_replay_identically() {
     let counted = Usage { input_tokens: Some(9), ..Usage::default() };
-    let bench = hurried(bench(vec![
+    let bench = with_short_waits(bench(vec![
         fails("", "overloaded"),
         fails("I will lo", "cut"),
         fails("", "unreachable"),
@@ -236,7 +238,7 @@ async fn what_was_tried_again_is_tried_again() {
     let parked = kinds(&records, |event| matches!(event, Event::SessionParked { .. }));
     assert_eq!((retries, partial, parked), (8, 2, 1));
     assert_eq!(compared(&records).await, None);
-    // The comparison is about this, too.
+    // The comparison covers this, too.
     let mut other = records.clone();
     for record in &mut other {
         if let Event::ProviderRetry { attempt: attempt @ 3, .. } = &mut record.event {
@@ -251,21 +253,21 @@ async fn what_was_tried_again_is_tried_again() {
 }
 
 #[tokio::test]
-async fn out_of_patience_is_out_of_patience_again() {
-    let mut bench = hurried(bench(
+async fn exhausted_patience_replays_identically() {
+    let mut bench = with_short_waits(bench(
         (0..40).map(|_| fails("", "unreachable")).chain([Said::say("no")]).collect(),
     ));
     bench.limits.patience = Duration::from_millis(60);
     bench.limits.probe_interval = Duration::from_millis(10);
     let records = recorded(&bench, &["one"]).await;
     assert_eq!(kinds(&records, |event| matches!(event, Event::SessionParked { .. })), 1);
-    assert!(steps::steps(&records).iter().any(|step| matches!(step, Step::Parked { .. })));
+    assert!(steps::steps(&records).iter().any(|step| matches!(step, ReplayStep::Parked { .. })));
     assert_eq!(compared(&records).await, None);
 }
 
 #[tokio::test]
-async fn who_took_over_takes_over_again() {
-    let mut bench = hurried(bench(vec![
+async fn failover_replays_identically() {
+    let mut bench = with_short_waits(bench(vec![
         fails("wor", "cut"),
         fails("", "overloaded"),
         fails("", "overloaded"),
@@ -291,7 +293,7 @@ async fn who_took_over_takes_over_again() {
     ];
     let mut stage = bench.start().await;
     stage.play("one").await;
-    // Until everybody would be asked again.
+    // Until every model would be asked again.
     tokio::time::sleep(Duration::from_millis(400)).await;
     stage.play("two").await;
     stage.end().await;
@@ -317,7 +319,7 @@ async fn who_took_over_takes_over_again() {
     for length in 1..records.len() {
         assert_eq!(compared(&records[..length]).await, None, "{length} records");
     }
-    // Somebody else would be another session.
+    // Another model would be another session.
     let mut other = records.clone();
     for record in &mut other {
         if let Event::ProviderFailover { to, .. } = &mut record.event
@@ -330,7 +332,7 @@ async fn who_took_over_takes_over_again() {
 }
 
 #[tokio::test]
-async fn what_was_asked_and_answered_is_asked_and_answered_again() {
+async fn permission_requests_replay_identically() {
     let mut bench = bench(vec![
         Said::call("write", r#"{"text":"a"}"#),
         Said::call("write", r#"{"text":"b"}"#),
@@ -342,10 +344,10 @@ async fn what_was_asked_and_answered_is_asked_and_answered_again() {
     bench.policy = posse_actors::testing::ask_all();
     let mut stage = bench.start().await;
     let answers = [
-        Decision::Allow(Scope::Once),
-        Decision::Deny { reason: Some("not today".to_owned()) },
-        Decision::Allow(Scope::Once),
-        Decision::Deny { reason: None },
+        HumanDecision::Allow(Scope::Once),
+        HumanDecision::Deny { reason: Some("not today".to_owned()) },
+        HumanDecision::Allow(Scope::Once),
+        HumanDecision::Deny { reason: None },
     ];
     let running = stage.session.prompt(Prompt::text("one")).await.unwrap();
     for (nth, answer) in answers.into_iter().enumerate() {
@@ -358,7 +360,7 @@ async fn what_was_asked_and_answered_is_asked_and_answered_again() {
         stage.session.answer(id.unwrap_or_else(|| panic!("question {nth}")), answer).await.unwrap();
     }
     running.outcome().await.unwrap();
-    // One that nobody answers.
+    // A request that is never answered.
     let running = stage.session.prompt(Prompt::text("two")).await.unwrap();
     stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
     stage.session.interrupt();
@@ -368,7 +370,7 @@ async fn what_was_asked_and_answered_is_asked_and_answered_again() {
     assert_eq!(kinds(&records, |event| matches!(event, Event::PermissionDenied { .. })), 2);
     assert_eq!(compared(&records).await, None);
     let all = steps::steps(&records);
-    let asked = |step: &&Step| matches!(step, Step::Result { asked: Some(_), .. });
+    let asked = |step: &&ReplayStep| matches!(step, ReplayStep::Result { asked: Some(_), .. });
     assert_eq!(all.iter().filter(asked).count(), 5, "{all:?}");
     for length in 1..records.len() {
         assert_eq!(compared(&records[..length]).await, None, "{length} records");
@@ -386,7 +388,7 @@ async fn what_was_asked_and_answered_is_asked_and_answered_again() {
 }
 
 #[tokio::test]
-async fn a_history_that_became_shorter_is_played_on_with_the_longer_one() {
+async fn a_compacted_history_is_replayed_uncompacted() {
     let long = "word ".repeat(4000);
     let mut bench = bench(
         (0..8)
@@ -400,7 +402,7 @@ async fn a_history_that_became_shorter_is_played_on_with_the_longer_one() {
     let shorter = kinds(&records, |event| matches!(event, Event::ContextCompacted { .. }));
     assert!(shorter > 0, "{:?}", steps::steps(&records));
     assert_eq!(compared(&records).await, None);
-    // Refused for its size, and asked again with less: what comes of that is not on record.
+    // Refused for its size and retried with less: the result is not recorded.
     let mut bench = self::bench(vec![
         Said::calls("echo", &[&long]),
         Said::calls("echo", &[&long]),

@@ -1,7 +1,6 @@
-//! Namespaces created by bubblewrap, for systems that allow only that program to create them.
+//! Namespaces made by bubblewrap, where the system lets that program make them and not ours.
 //!
-//! The plan becomes arguments of bubblewrap. Our helper is the first process inside and puts the
-//! rest in force.
+//! The plan becomes its arguments, and our helper is the first process inside, for the rest.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,36 +11,36 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::Sandbox;
-use crate::sandbox::helper::Shape;
+use crate::sandbox::helper::HelperShape;
 use crate::sandbox::plan::Plan;
-use crate::sandbox::spare::Ready;
+use crate::sandbox::spare_helper::ReadyHelper;
 
-/// Paths at which bubblewrap is looked for. Not `PATH`: the tools of a project may have added
-/// folders to it.
+/// Paths of the program. `PATH` is not used, because a project's tools may have added folders to
+/// it.
 const PLACES: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
-/// Path of the helper inside the namespace.
+/// Path of the helper inside the sandbox.
 const INSIDE: &str = "/dev/posse";
 
 const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
 impl Sandbox {
-    /// Starts a helper inside bubblewrap.
-    pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<Ready> {
+    /// Starts a helper inside of bubblewrap.
+    pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<ReadyHelper> {
         let mut command = command(&self.helper, plan).map_err(io::Error::other)?;
         command.process_group(0);
-        self.begin(command, Shape::Inner)
+        self.begin(command, HelperShape::Inner)
     }
 }
 
-/// Command that starts the helper in the planned namespaces, without the helper's arguments.
+/// The command that starts the helper in namespaces as planned, without the helper's arguments.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Command, String> {
     let program = program()?;
-    // A `/proc` link would be resolved inside bubblewrap's own process.
+    // A link in `/proc` would be bubblewrap's own.
     let helper = fs::canonicalize(helper)
-        .map_err(|error| format!("the posse executable does not exist any more: {error}"))?;
+        .map_err(|error| format!("the program cannot be found any more: {error}"))?;
     let mut command = std::process::Command::new(program);
     command.args([
         "--unshare-user",
@@ -72,14 +71,14 @@ pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Comman
     Ok(command)
 }
 
-/// Mount placed over the read-only tree.
+/// Overlay of a path on the read-only tree.
 enum Layer {
     Nothing,
     Shown,
     Writable,
 }
 
-/// Mounts visible and hidden paths over the tree, parents before children.
+/// Mounts writable and hidden paths over the tree, folders before their contents.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn lay(command: &mut std::process::Command, plan: &Plan) {
     let is_covered =
@@ -89,7 +88,7 @@ fn lay(command: &mut std::process::Command, plan: &Plan) {
     let is_masked = |path: &Path| plan.masked.iter().any(|folder| path.starts_with(folder));
     let mut layers: BTreeMap<PathBuf, Layer> = BTreeMap::new();
     for path in &plan.hidden {
-        // A path that does not exist is hidden already and must not be created.
+        // A missing path needs no cover and must not be created.
         if is_writable(path) || is_shown(path) || !is_masked(path) {
             layers.insert(path.clone(), Layer::Nothing);
         }
@@ -121,18 +120,18 @@ fn lay(command: &mut std::process::Command, plan: &Plan) {
         }
     }
     for path in ways {
-        // Only the mount point of a child was created; it stays read-only.
+        // Only the path to its contents was created; it stays read-only.
         command.arg("--remount-ro").arg(path);
     }
 }
 
-/// Mounts the paths that stay read-only within writable folders.
+/// Mounts read-only paths within writable ones.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 fn fix(command: &mut std::process::Command, plan: &Plan) {
     let pinned = plan.pinned.iter().map(|path| (path, "--bind-try"));
     let read_only = plan.read_only.iter().map(|path| (path, "--ro-bind-try"));
     let mut fixed: Vec<(&PathBuf, &str)> = pinned.chain(read_only).collect();
-    // Sorted, a folder precedes its content.
+    // Sorted, so a folder precedes its contents.
     fixed.sort();
     for (path, how) in fixed {
         bind(command, how, path.as_os_str());
@@ -153,12 +152,12 @@ fn cover(command: &mut std::process::Command, path: &Path) {
         Ok(found) if !found.is_symlink() => {
             command.arg("--ro-bind").arg("/dev/null").arg(path);
         }
-        // The target of a link has a path of its own, and a missing path needs no cover.
+        // The target of a link is a path of its own, and a missing path needs no cover.
         _ => {}
     }
 }
 
-/// Path of bubblewrap, if it can be trusted.
+/// The program, if it can be trusted.
 fn program() -> Result<PathBuf, String> {
     let found = PLACES.iter().map(Path::new).find(|path| path.exists());
     let found = found.ok_or("bubblewrap is not installed")?;
@@ -167,18 +166,18 @@ fn program() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Rejects a program that other users could replace or that is set-user-id.
+/// Refuses a program that others could replace, or that is more than a program.
 fn check(program: &Path) -> Result<(), String> {
     let shown = program.display();
     let found = fs::metadata(program).map_err(|error| format!("{shown}: {error}"))?;
     if found.mode() & 0o6000 != 0 {
-        return Err(format!("{shown} is set-user-id and is not used"));
+        return Err(format!("{shown} runs with its owner's rights, and is not used"));
     }
     for path in program.ancestors() {
         let found = fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
-        // Only root-owned system folders: a command can change files of the user.
+        // Only the system's own places: a command can change what belongs to the user.
         if found.uid() != 0 || found.mode() & 0o022 != 0 {
-            return Err(format!("{shown} could be replaced by other users and is not used"));
+            return Err(format!("{shown} could be replaced by others, and is not used"));
         }
     }
     Ok(())
@@ -198,7 +197,7 @@ mod tests {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
         assert!(check(&program).unwrap_err().contains("owner's rights"));
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        // Every user may create names below /tmp.
+        // Below /tmp any user can create names.
         assert!(check(&program).unwrap_err().contains("replaced"));
     }
 }

@@ -1,7 +1,6 @@
-//! Captured output of a command: the first and last bytes in memory, all of it in a spill file once
-//! it is long.
+//! Captured output of a command: beginning and end in memory, all of it in a file if it is long.
 //!
-//! Memory and file size are bounded.
+//! Memory and file size are bounded for any output.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Keeps the first and last bytes of a stream, and spills the whole stream when it is longer.
+/// Keeps the first and last bytes of a stream; spills when there are more.
 pub(crate) struct Capture {
     half: usize,
     head: Vec<u8>,
@@ -20,7 +19,7 @@ pub(crate) struct Capture {
 }
 
 enum Spill {
-    /// Everything is still in memory. The path of the later file.
+    /// Everything is still in memory.
     NotYet(PathBuf),
     Open {
         path: PathBuf,
@@ -31,31 +30,30 @@ enum Spill {
     Broken(String),
 }
 
-/// Captured output of a stream that has ended.
+/// Captured output of a stream after its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// First bytes; all of them if `tail` is empty.
+    /// The first bytes; all of them if `tail` is empty.
     pub head: Vec<u8>,
-    /// Last bytes, if the stream is longer than the head.
+    /// The last bytes, if there were more than fit into the head.
     pub tail: Vec<u8>,
-    /// Size of the stream in bytes.
+    /// Bytes in all.
     pub total: u64,
-    /// File with the complete stream, up to its size limit.
+    /// The file that has every byte, up to its cap.
     pub spill: Option<PathBuf>,
-    /// Error that prevented the spill file.
+    /// Why there is no such file although there should be.
     pub spill_failure: Option<String>,
 }
 
 impl Captured {
-    /// Number of bytes between head and tail that are not in memory.
+    /// Bytes between head and tail that are not in memory.
     pub fn cut(&self) -> u64 {
         self.total - self.head.len() as u64 - self.tail.len() as u64
     }
 }
 
 impl Capture {
-    /// Keeps `bytes_max` bytes, half of them from the beginning. A longer stream is written to
-    /// `spill`.
+    /// Keeps `bytes_max` bytes, half of them from the beginning; larger output goes to `spill`.
     pub(crate) fn new(bytes_max: usize, spill: PathBuf, spill_bytes_max: u64) -> Capture {
         Capture {
             half: bytes_max / 2,
@@ -67,7 +65,7 @@ impl Capture {
         }
     }
 
-    /// Adds bytes. Returns `false` if the file has reached its size limit and the command must end.
+    /// Takes the next bytes. `false` means that the file is full: the command must end.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let fits = self.spill_part(bytes);
         self.total += bytes.len() as u64;
@@ -81,7 +79,7 @@ impl Capture {
         fits
     }
 
-    /// Ends the stream and returns the captured output.
+    /// Ends the stream.
     pub(crate) fn finish(self) -> Captured {
         let (spill, spill_failure) = match self.spill {
             Spill::NotYet(_) => (None, None),
@@ -102,7 +100,7 @@ impl Capture {
             if self.total + bytes.len() as u64 <= 2 * self.half as u64 {
                 return true;
             }
-            // Nothing was dropped so far: head and tail are the whole stream.
+            // Nothing was dropped so far, so head and tail are complete.
             self.tail.make_contiguous();
             let parts = [&self.head[..], self.tail.as_slices().0];
             self.spill = match open(path, &parts) {
@@ -111,7 +109,7 @@ impl Capture {
             };
         }
         let Spill::Open { file, bytes: written, .. } = &mut self.spill else {
-            // The size limit also applies without a file.
+            // Without a file the cap still holds.
             return self.total + (bytes.len() as u64) < self.spill_bytes_max;
         };
         let room = self.spill_bytes_max.saturating_sub(*written);

@@ -1,13 +1,13 @@
-//! Environment of commands: an allow-list of our variables, plus settings that disable prompts of
+//! Environment variables of a command: an allow-list, plus settings that prevent prompts of
 //! programs.
 //!
 //! Keys, tokens, agent sockets and variables that make a program load code are excluded, because
-//! nothing is included by default.
+//! everything is excluded by default.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Network access: proxies and trusted TLS certificates.
+/// Network settings: proxies and TLS roots.
 pub(crate) const NETWORK: [&str; 11] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
@@ -22,7 +22,7 @@ pub(crate) const NETWORK: [&str; 11] = [
     "NO_PROXY",
 ];
 
-/// Variables that are passed on, in addition to [`NETWORK`].
+/// Names that are passed on, besides those of the network.
 const PASSED: &[&str] = &[
     "PATH",
     "HOME",
@@ -69,8 +69,7 @@ const PASSED: &[&str] = &[
     "PKG_CONFIG_PATH",
 ];
 
-/// Variables set for every command, regardless of our environment. They disable interactive
-/// prompts.
+/// Variables set for every command: no person can answer a prompt.
 const SET: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -87,10 +86,10 @@ const SET: &[(&str, &str)] = &[
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
 
-/// `PATH` of commands if our environment has none.
+/// Default `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Derives the environment of a command from ours.
+/// The environment of a command, from ours.
 pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> =
         ours.filter(|(name, value)| is_passed(name) && !carries_password(name, value)).collect();
@@ -107,11 +106,11 @@ fn is_passed(name: &OsStr) -> bool {
     })
 }
 
-/// Returns `true` for an address with user and password, such as that of a proxy.
+/// True for a URL with user and password, such as that of a proxy.
 fn carries_password(name: &OsStr, value: &OsStr) -> bool {
     let value = value.to_string_lossy();
     let is_proxy = name.to_ascii_lowercase().as_bytes().ends_with(b"_proxy");
-    // The value may be a list of addresses, and a proxy needs no scheme.
+    // Lists of addresses are as common as single ones, and a proxy needs no scheme.
     value.split([',', '|', ' ']).any(|address| {
         let (is_address, rest) = match address.split_once("://") {
             Some((_, rest)) => (true, rest),

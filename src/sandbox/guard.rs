@@ -1,4 +1,4 @@
-//! Protection of control files and secrets during one run.
+//! The protection of control files and secrets around one run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,63 +6,66 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::protect::{Bounds, Finding, Held, Protection, Survey, Written};
+use crate::sandbox::protect::{
+    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites,
+};
 use crate::sandbox::scratch::Scratch;
 use crate::sandbox::{RunError, Sandbox, Surroundings};
 
-/// Maximum time for killed processes to disappear.
+/// Maximum time until killed processes are gone.
 const DYING_MAX: Duration = Duration::from_millis(2500);
 
-/// Number of attempts for an incomplete scan. Each attempt continues where the previous one
-/// stopped.
+/// Maximum number of attempts at an incomplete survey: folders are cached, so each attempt gets
+/// further.
 const SURVEYS_MAX: usize = 3;
 
-/// Protections of a session: one per set of roots and unreachable roots, shared by commands.
+/// The protections of a session, one for each set of roots and of those among them that are out of
+/// reach; commands share them.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
-    bounds: Bounds,
-    /// Files that our own tools write at the same time.
-    pub(crate) written: Written,
+    bounds: ScanBounds,
+    /// Writes of posse's own tools in the meantime.
+    pub(crate) written: ToolWrites,
 }
 
-/// Roots, and the roots that no command can write to.
+/// Roots, and those among them that are out of reach.
 type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
-/// Exemptions from protection for one command, granted by the user in a permission request.
+/// Exemptions of one command that a person approved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Besides {
-    /// Protected paths that the command may change: absolute, resolved, each with its content.
+pub struct Exemptions {
+    /// Protected paths that it may change: absolute and resolved, each including its contents.
     pub unprotected: Vec<PathBuf>,
-    /// Permits the run although the workspace has more folders than are scanned.
+    /// True if it runs although the workspace is too large for a complete survey.
     pub unsurveyed: bool,
 }
 
-/// Error when a scan is incomplete and the user has not permitted the run.
+/// Why nothing runs unasked where the survey does not get through.
 const TOO_MUCH: &str = "the workspace has more folders than are looked at, so what is protected or \
      secret in the rest is not held; run it again, and the user is asked about it";
 
-/// Scan made for a run, kept until the run is over.
+/// A survey that was made for a run, until the run is over.
 pub(crate) struct Guard {
     protection: Arc<Protection>,
     survey: Option<Survey>,
-    /// Temporary folder of the command, kept until it has been checked.
+    /// The command's temporary folder, which stays until it has been looked at.
     scratch: Arc<Scratch>,
 }
 
 impl Sandbox {
-    /// Adds the protected paths to `plan`. A plan without confinement has no protection.
+    /// Adds protected paths to `plan`. Without a sandbox nothing is protected.
     pub(crate) async fn guard(
         &self,
         plan: &mut Plan,
         scratch: &Arc<Scratch>,
-        besides: Besides,
+        besides: Exemptions,
     ) -> Result<Option<Guard>, RunError> {
         if plan.tier == Tier::None {
             return Ok(None);
         }
         let failed = |what: String| RunError::NotPrepared {
-            reason: format!("cannot scan the workspace for protected files: {what}"),
+            reason: format!("protected files could not be looked for: {what}"),
         };
         let own = scratch.path().parent().unwrap_or(scratch.path());
         let protection = self
@@ -70,7 +73,7 @@ impl Sandbox {
             .of(&self.surroundings, &plan.writable, own)
             .map_err(|errno| failed(errno.desc().to_owned()))?;
         let surveyor = Arc::clone(&protection);
-        let Besides { unprotected, unsurveyed } = besides;
+        let Exemptions { unprotected, unsurveyed } = besides;
         let survey = move || {
             let mut survey = surveyor.survey_without(&unprotected);
             for _ in 1..SURVEYS_MAX {
@@ -96,41 +99,44 @@ impl Sandbox {
         let known = |path: &&PathBuf| !plan.hidden.contains(path);
         let hidden: Vec<PathBuf> = survey.hidden.iter().filter(known).cloned().collect();
         plan.hidden.extend(hidden);
-        survey.held_by(if plan.tier == Tier::Full { Held::ByMounts } else { Held::ByCheck });
+        survey.held_by(if plan.tier == Tier::Full {
+            ProtectionMethod::ByMounts
+        } else {
+            ProtectionMethod::ByCheck
+        });
         Ok(Some(Guard { protection, survey: Some(survey), scratch: Arc::clone(scratch) }))
     }
 }
 
 impl Sandbox {
-    /// Lowers the maximum number of scanned folders to `folders`.
+    /// Looks at no more folders than this, and at no more than it would anyway.
     #[must_use]
     pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
-        let bounds = Bounds::default();
-        self.protections.bounds = Bounds { folders: folders.min(bounds.folders), ..bounds };
+        let bounds = ScanBounds::default();
+        self.protections.bounds = ScanBounds { folders: folders.min(bounds.folders), ..bounds };
         self
     }
 
-    /// Uses `written` to tell changes by our own tools from changes by a command.
+    /// Uses `written` to attribute changes when a command is checked.
     #[must_use]
-    pub fn beside(mut self, written: Written) -> Sandbox {
+    pub fn beside(mut self, written: ToolWrites) -> Sandbox {
         self.protections.written = written;
         self
     }
 
-    /// Registry in which tools record workspace files that they change while commands run.
-    pub fn written(&self) -> Written {
+    /// Registry in which tools that change workspace files report their writes.
+    pub fn written(&self) -> ToolWrites {
         self.protections.written.clone()
     }
 
-    /// Returns `true` if the last scan of the workspace, before or after a command, was incomplete.
-    /// Protected files and secrets in the rest are not protected.
-    pub fn has_lost_sight(&self) -> bool {
+    /// True if the last survey of the workspace, before or after a command, was incomplete:
+    /// protected files and secrets in the rest are not guarded.
+    pub fn scan_incomplete(&self) -> bool {
         let known = self.protections.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().any(|protection| !protection.is_complete())
     }
 
-    /// Returns `true` if everything below `root` can be scanned. Reads folders for up to some
-    /// seconds.
+    /// True if everything below `root` can be surveyed. Reads folders, for a few seconds at most.
     pub fn sees_all_of(&self, root: &Path, scratch: &Path) -> std::io::Result<bool> {
         let surroundings = Surroundings { roots: vec![root.to_owned()], ..Surroundings::default() };
         let protection = self.protections.of(&surroundings, &[], scratch)?;
@@ -143,8 +149,8 @@ impl Sandbox {
         Ok(looked.any(|is_complete| is_complete))
     }
 
-    /// Secrets that commands could read: on the reduced tier, those inside the session's roots.
-    /// `scratch` is the folder of the commands' temporary folders. Reads folders.
+    /// Secrets that commands could read here: on the reduced tier, those inside the session's
+    /// roots. `scratch` is where the temporary folders of its commands are made. Reads folders.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
         if self.backend().tier() != Tier::Reduced {
             return Ok(Vec::new());
@@ -154,8 +160,8 @@ impl Sandbox {
     }
 }
 
-/// Scans folders: on this thread if recent scans were very short, because switching threads takes
-/// longer than that; otherwise on a blocking thread.
+/// Looks at folders: here if that was over in no time lately, since to wake another thread and to be
+/// woken by it takes longer than that; else on a thread that may wait.
 async fn look<T: Send + 'static>(
     protection: &Protection,
     work: impl FnOnce() -> T + Send + 'static,
@@ -167,14 +173,14 @@ async fn look<T: Send + 'static>(
 }
 
 impl Guard {
-    /// Checks the command's changes after all its processes have ended.
+    /// Checks the effects of the command after all its processes are gone.
     pub(crate) async fn settle(mut self) -> Vec<Finding> {
         let Some(survey) = self.survey.take() else { return Vec::new() };
         let protection = Arc::clone(&self.protection);
         let checker = Arc::clone(&self.protection);
         let found = look(&checker, move || protection.check_after(survey)).await;
         found.unwrap_or_else(|error| {
-            tracing::error!(%error, "protected files could not be checked after a command");
+            tracing::error!(%error, "what a command did to protected files is not known");
             Vec::new()
         })
     }
@@ -187,8 +193,8 @@ impl Drop for Guard {
         }
         let protection = Arc::clone(&self.protection);
         let scratch = Arc::clone(&self.scratch);
-        // The command was just killed and its last processes may still be running. A command that
-        // starts meanwhile performs this check first.
+        // The command was killed just before, and its last processes are still ending. A command
+        // that starts meanwhile first checks the effects of this one.
         let check = move || {
             protection.check_given_up(false);
             std::thread::sleep(DYING_MAX);
@@ -196,13 +202,13 @@ impl Drop for Guard {
             drop(scratch);
         };
         if let Err(error) = std::thread::Builder::new().name("posse-check".into()).spawn(check) {
-            tracing::debug!(%error, "check postponed to the next command");
+            tracing::debug!(%error, "the next command is checked for this one");
         }
     }
 }
 
 impl Protections {
-    /// Protection of the writable folders of a command and of the session's roots.
+    /// Protection of everything that a command may write, and of the session's roots.
     fn of(
         &self,
         surroundings: &Surroundings,
@@ -212,7 +218,7 @@ impl Protections {
         let resolved = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let mut roots: Vec<PathBuf> =
             surroundings.roots.iter().filter_map(resolved).chain(writable.to_vec()).collect();
-        // The command's temporary folder is deleted with its content.
+        // The command's own temporary folder is removed with it.
         let temporary = std::fs::canonicalize(scratch).unwrap_or_else(|_| scratch.to_owned());
         let lasts = |root: &&PathBuf| !root.starts_with(&temporary);
         roots.retain(|root| lasts(&root));
@@ -222,7 +228,7 @@ impl Protections {
         let meets = |root: &PathBuf| {
             reached.iter().any(|path| path.starts_with(root) || root.starts_with(path))
         };
-        // A command without write access scans all roots: no other mechanism may protect them.
+        // A read-only command is surveyed everywhere, because no mount may hold anything else.
         let beyond = roots.iter().filter(|root| !reached.is_empty() && !meets(root));
         let beyond: Vec<PathBuf> = beyond.cloned().collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

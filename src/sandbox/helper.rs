@@ -1,11 +1,11 @@
-//! Helper process: our own binary, started again, which prepares the process that becomes a
+//! Helper process: the posse binary, started again, which prepares the process that becomes a
 //! command.
 //!
-//! An ordinary single-threaded program may do what a closure between fork and exec must not. The
-//! helper starts a new session, ties its life to its parent, resets signals and closes descriptors.
-//! Then it waits for a request on the socket at its standard input, puts the requested confinement
-//! in force, reports the kernel's answers, and executes the command. If a step fails, or the report
-//! cannot be written, no command runs.
+//! A single-threaded program can do what a closure between fork and exec must not. It creates a
+//! session, dies with its parent, resets signals and closes descriptors; then it waits for a
+//! request on standard input, which is a socket, applies the request, reports the kernel's answers,
+//! and executes the command. If any step fails, or the report cannot be written, the command does
+//! not run.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -29,92 +29,92 @@ use crate::sandbox::landlock::Made;
 use crate::sandbox::namespaces::{self, Mounted};
 use crate::sandbox::plan::{Backend, Plan, Tier};
 use crate::sandbox::seccomp::Filters;
-use crate::sandbox::wire::{self, Request, Told};
-use crate::sandbox::{dialogue, init, landlock, watch};
+use crate::sandbox::wire::{self, HelperMessage, HelperRequest};
+use crate::sandbox::{helper_output, init, landlock, watchdog};
 
-/// First argument that selects the helper.
+/// The first argument that makes a process the helper.
 pub(crate) const MARK: &str = "__posse_helper";
 
-/// Exit code of a helper that failed to become the command.
+/// Exit code of a helper that did not become a command.
 const NOT_PREPARED: u8 = 125;
 
-/// Preparation of a helper that does not depend on the command.
+/// Preparation of a helper before it knows the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum HelperShape {
     /// No confinement.
     Bare,
-    /// Confinement without namespaces, with or without the host's network.
+    /// Confined where it is, with the host's network or without.
     Reduced { network: bool },
-    /// Namespaces created by the helper, with or without the host's network.
+    /// Namespaces of our own, with the host's network or without.
     Namespaces { network: bool },
-    /// First process in a namespace created by bubblewrap.
+    /// PID 1 in a namespace that another program created.
     Inner,
 }
 
-impl Shape {
+impl HelperShape {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Shape::Bare => "bare",
-            Shape::Reduced { network: false } => "reduced",
-            Shape::Reduced { network: true } => "reduced+network",
-            Shape::Namespaces { network: false } => "namespaces",
-            Shape::Namespaces { network: true } => "namespaces+network",
-            Shape::Inner => "inner",
+            HelperShape::Bare => "bare",
+            HelperShape::Reduced { network: false } => "reduced",
+            HelperShape::Reduced { network: true } => "reduced+network",
+            HelperShape::Namespaces { network: false } => "namespaces",
+            HelperShape::Namespaces { network: true } => "namespaces+network",
+            HelperShape::Inner => "inner",
         }
     }
 
-    fn parse(name: &str) -> Option<Shape> {
+    fn parse(name: &str) -> Option<HelperShape> {
         let all = [
-            Shape::Bare,
-            Shape::Reduced { network: false },
-            Shape::Reduced { network: true },
-            Shape::Namespaces { network: false },
-            Shape::Namespaces { network: true },
-            Shape::Inner,
+            HelperShape::Bare,
+            HelperShape::Reduced { network: false },
+            HelperShape::Reduced { network: true },
+            HelperShape::Namespaces { network: false },
+            HelperShape::Namespaces { network: true },
+            HelperShape::Inner,
         ];
         all.into_iter().find(|shape| shape.as_str() == name)
     }
 
-    /// Shape that `plan` needs.
-    pub(crate) fn of(plan: &Plan) -> Shape {
+    /// Shape that a plan needs.
+    pub(crate) fn of(plan: &Plan) -> HelperShape {
         match plan.backend {
-            Backend::Namespaces => Shape::Namespaces { network: plan.network },
-            Backend::Bubblewrap => Shape::Inner,
-            Backend::Landlock => Shape::Reduced { network: plan.network },
-            Backend::Nothing => Shape::Bare,
+            Backend::Namespaces => HelperShape::Namespaces { network: plan.network },
+            Backend::Bubblewrap => HelperShape::Inner,
+            Backend::Landlock => HelperShape::Reduced { network: plan.network },
+            Backend::Nothing => HelperShape::Bare,
         }
     }
 
-    /// Returns `true` if the command runs in a PID namespace.
+    /// True if the command has its own PID namespace.
     pub(crate) fn encloses(self) -> bool {
-        matches!(self, Shape::Namespaces { .. } | Shape::Inner)
+        matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
     }
 
-    /// System call filters of the commands, if known in advance.
+    /// The filters that its commands need, where that is known.
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
-            Shape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
-            Shape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
-            Shape::Bare | Shape::Inner => Ok(None),
+            HelperShape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
+            HelperShape::Namespaces { network } => Filters::new(Tier::Full, network).map(Some),
+            HelperShape::Bare | HelperShape::Inner => Ok(None),
         }
     }
 }
 
-/// Runs the helper or the watchdog if this process was started as one. Must be the first call in
-/// `main`.
+/// Does the helper's or the watcher's work if this process was started as one. To be called first
+/// thing in `main`.
 ///
-/// Returns `None` for any other process. A helper that succeeds executes the command and does not
-/// return; otherwise `main` must return the code at once.
+/// `None` means that this process is neither. A helper that succeeds has become the command and
+/// does not return; otherwise `main` must return the code at once.
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mark = arguments.next()?;
-    if mark == watch::MARK {
-        return Some(watch::watcher_main(arguments));
+    if mark == watchdog::MARK {
+        return Some(watchdog::watcher_main(arguments));
     }
     if mark != MARK {
         return None;
     }
-    // Without a socket the error cannot be reported; the exit code is enough.
+    // Without a socket no error can be reported except by the exit code.
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return Some(ExitCode::from(NOT_PREPARED));
     };
@@ -131,9 +131,9 @@ fn help(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Result<ExitCode, String> {
     let parent = arguments.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
-    let shape = arguments.next().and_then(|shape| Shape::parse(shape.to_str()?));
+    let shape = arguments.next().and_then(|shape| HelperShape::parse(shape.to_str()?));
     let (Some(parent), Some(shape), None) = (parent, shape, arguments.next()) else {
-        return Err("invalid helper arguments".to_owned());
+        return Err("the helper was not started as one".to_owned());
     };
     let mut facts = Facts {
         shape,
@@ -143,8 +143,8 @@ fn help(
         filters: None,
         mounted: Mounted::default(),
     };
-    if shape == Shape::Inner {
-        // The first process of a namespace ends with the process that created the namespace.
+    if shape == HelperShape::Inner {
+        // The first process of a namespace: it dies with the one that made it.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
             .map_err(|error| format!("no parent-death signal: {error}"))?;
         facts.dies_with_parent = true;
@@ -160,23 +160,23 @@ fn help(
         .open("/dev/null")
         .map_err(|error| format!("no null device: {error}"))?;
     dup2_stdin(&null).map_err(|error| format!("no standard input: {error}"))?;
-    // Descriptors closed below must have no owner.
+    // Everything closed below must have no owner.
     drop(null);
     facts.closed = close_others(control.as_raw_fd())?;
-    // Done before a request arrives, when no caller waits.
+    // While the helper is waiting.
     facts.filters = shape.filters()?;
     match shape {
-        Shape::Bare | Shape::Reduced { .. } => bare(control, facts),
-        Shape::Namespaces { network } => outer(control, network, facts),
-        Shape::Inner => first(control, facts),
+        HelperShape::Bare | HelperShape::Reduced { .. } => bare(control, facts),
+        HelperShape::Namespaces { network } => outer(control, network, facts),
+        HelperShape::Inner => first(control, facts),
     }
 }
 
-/// Executes the command, or its init process, without namespaces.
+/// Becomes the command, or its init, where the process is.
 fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    if facts.shape != Shape::Bare {
-        // No command needs capabilities, so they are dropped before the request arrives.
-        kernel::drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
+    if facts.shape != HelperShape::Bare {
+        // No command needs more than this, so it need not wait for one.
+        kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
         nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
         facts.has_init = landlock::enclose() && adopt_orphans();
         if facts.has_init {
@@ -186,14 +186,13 @@ fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     become_requested(control, &facts)
 }
 
-/// Forks into the process that becomes the command and its init process, before the request
-/// arrives.
+/// Forks into the future command and its init, before the request arrives.
 fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let (mut waiting, taken) = std::io::pipe().map_err(|error| format!("no pipe: {error}"))?;
     match fork_with_init()? {
         Fork::Child => {
             drop(waiting);
-            // Outside a PID namespace, no process ends the command with its init process.
+            // Where there is no namespace that ends with its first process.
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
                 .map_err(|error| format!("no parent-death signal: {error}"))?;
             let ended = become_requested(control, facts);
@@ -203,10 +202,10 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
         Fork::Parent(command) => {
             drop(taken);
             let_go_of_output()?;
-            // Input up to this point belongs to the request. The other end closes when the command
-            // starts or its process dies.
+            // Everything until the request was taken belongs to the request. The other end closes
+            // when the command starts, or with the death of the parent.
             waiting.read_to_end(&mut Vec::new()).ok();
-            init::keep_house(command, control)
+            init::run_init(command, control)
         }
     }
 }
@@ -214,18 +213,18 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
 fn become_requested(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     let mut ahead = None;
     let (request, directory) = loop {
-        match Told::receive(control)? {
+        match HelperMessage::receive(control)? {
             None => return Ok(ExitCode::SUCCESS),
-            Some(Told::Do(request, directory)) => break (request, directory),
-            // What cannot be prepared in advance is prepared, or reported as an error, when the
-            // request arrives.
-            Some(Told::Expect(plan)) if Shape::of(&plan) == facts.shape => {
+            Some(HelperMessage::Do(request, directory)) => break (request, directory),
+            // Rules that cannot be made in advance are made when they are needed, with an error
+            // then.
+            Some(HelperMessage::Expect(plan)) if HelperShape::of(&plan) == facts.shape => {
                 ahead = landlock::make_ahead(&plan).ok();
             }
-            Some(Told::Expect(_)) => {}
+            Some(HelperMessage::Expect(_)) => {}
         }
     };
-    if Shape::of(&request.plan) != facts.shape {
+    if HelperShape::of(&request.plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
     nix::unistd::fchdir(&directory)
@@ -240,7 +239,7 @@ fn adopt_orphans() -> bool {
     nix::sys::prctl::set_child_subreaper(true).is_ok()
 }
 
-/// Forks. The child has its own session; the parent waits for children through their signals.
+/// Forks. The child has its own session; the parent waits for children by signals.
 fn fork_with_init() -> Result<Fork, String> {
     init::children().thread_block().map_err(|error| format!("signals: {error}"))?;
     let fork = kernel::fork().map_err(|error| format!("no process: {error}"))?;
@@ -251,7 +250,7 @@ fn fork_with_init() -> Result<Fork, String> {
     Ok(fork)
 }
 
-/// Creates namespaces, and waits outside for the first process in them.
+/// Creates namespaces and waits outside for their PID 1.
 fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCode, String> {
     facts.mounted.namespaces = namespaces::enter(network)?;
     match kernel::fork().map_err(|error| format!("no first process: {error}"))? {
@@ -266,7 +265,7 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
         }
         Fork::Parent(first) => {
             let_go_of_output()?;
-            // A termination request is meant for the command, which receives its own.
+            // A signal to this process is meant for the command, which gets it directly.
             SigSet::all().thread_block().map_err(|error| format!("signals: {error}"))?;
             loop {
                 match waitpid(first, None) {
@@ -281,22 +280,21 @@ fn outer(control: &UnixStream, network: bool, mut facts: Facts) -> Result<ExitCo
     }
 }
 
-/// First process of a namespace: waits for the request, mounts the file system and starts the
-/// command.
+/// PID 1 of a namespace: waits for the request, applies it and starts the command.
 fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
-    let (request, directory) = match Told::receive(control)? {
+    let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
-        Some(Told::Do(request, directory)) => (request, directory),
-        // The Landlock rules depend on mounts that do not exist yet.
-        Some(Told::Expect(_)) => return Err("the helper expects nothing".to_owned()),
+        Some(HelperMessage::Do(request, directory)) => (request, directory),
+        // Its rules are about mounts that are not there yet.
+        Some(HelperMessage::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
-    let Request { plan, .. } = &request;
-    if Shape::of(plan) != facts.shape {
+    let HelperRequest { plan, .. } = &request;
+    if HelperShape::of(plan) != facts.shape {
         return Err("the helper is not ready for this plan".to_owned());
     }
     let path = place(&directory)?;
     let meant = identity(&directory)?;
-    // The descriptor belongs to the outer tree, where nothing is read-only.
+    // It belongs to the tree outside, where nothing is read-only.
     drop(directory);
     if plan.backend == Backend::Namespaces {
         facts.mounted.processes_max =
@@ -309,9 +307,9 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     std::env::set_current_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let found = File::open(".").map_err(|error| format!("{}: {error}", path.display()))?;
     if identity(&found.into())? != meant {
-        return Err("the working directory was replaced".to_owned());
+        return Err("the working directory is another one by now".to_owned());
     }
-    kernel::drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
+    kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
     nix::sys::prctl::set_no_new_privs().map_err(|error| format!("new privileges: {error}"))?;
     facts.has_init = true;
     match fork_with_init()? {
@@ -321,24 +319,24 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
         }
         Fork::Parent(command) => {
             let_go_of_output()?;
-            init::keep_house(command, control)
+            init::run_init(command, control)
         }
     }
 }
 
-/// Puts the confinement of this process in force, reports it, and executes the command.
+/// Applies the limits of this process, reports, and executes the command.
 fn become_command(
     control: &UnixStream,
-    request: &Request,
+    request: &HelperRequest,
     facts: &Facts,
     ahead: Option<Made>,
 ) -> Result<Infallible, String> {
-    let Request { plan, program, arguments, environment } = request;
+    let HelperRequest { plan, program, arguments, environment } = request;
     let mut report = facts.report(plan);
     if plan.tier != Tier::None {
-        // Capabilities were dropped before; this checks the kernel's state.
+        // They were dropped before; this verifies it with the kernel.
         if kernel::has_capabilities().map_err(|error| format!("capabilities: {error}"))? {
-            return Err("capabilities were not dropped".to_owned());
+            return Err("capabilities are still there".to_owned());
         }
         let ahead = ahead.filter(|made| made.suit(plan));
         let is_ahead = ahead.is_some();
@@ -361,13 +359,13 @@ fn become_command(
         };
         let calls = filters.restrict()?;
         if !kernel::has_filter() || !nix::sys::prctl::get_no_new_privs().is_ok_and(|set| set) {
-            return Err("the kernel reports no system call filter".to_owned());
+            return Err("the kernel does not say that system calls are filtered".to_owned());
         }
         report["seccomp"] = json!({ "calls": calls });
         report["noNewPrivileges"] = json!(true);
         report["capabilities"] = json!(false);
     }
-    dialogue::redirect(environment)?;
+    helper_output::redirect(environment)?;
     wire::say(control, &format!("enforced {report}"))
         .map_err(|error| format!("no report: {error}"))?;
     // `exec` also sets SIGPIPE to its default and empties the signal mask.
@@ -380,13 +378,13 @@ fn become_command(
     Err(format!("{error}"))
 }
 
-/// State in force before the plan is applied.
+/// State before the plan is applied.
 #[derive(Debug)]
 struct Facts {
-    shape: Shape,
+    shape: HelperShape,
     dies_with_parent: bool,
     closed: usize,
-    /// `true` if an init process of ours accompanies the command.
+    /// True if an init process of posse stays beside the command.
     has_init: bool,
     filters: Option<Filters>,
     mounted: Mounted,
@@ -421,109 +419,109 @@ impl Facts {
     }
 }
 
-/// Checks that bubblewrap created the requested namespaces.
+/// Checks that the creator of the namespace did what was requested.
 fn check_inner() -> Result<(), String> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let root = statvfs("/").map_err(|error| format!("/: {error}"))?;
     if nix::unistd::getpid().as_raw() == 1 && root.flags().contains(FsFlags::ST_RDONLY) {
         Ok(())
     } else {
-        Err("the helper is not in a namespace".to_owned())
+        Err("there is no namespace around the helper".to_owned())
     }
 }
 
-/// Path of an open folder. A removed folder is an error.
+/// Path of a folder. A removed folder is an error.
 fn place(directory: &OwnedFd) -> Result<PathBuf, String> {
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let path = std::fs::read_link(link)
-        .map_err(|error| format!("cannot read the working directory: {error}"))?;
+        .map_err(|error| format!("the working directory is unknown: {error}"))?;
     if wire::is_plain(&path) { Ok(path) } else { Err("the working directory is gone".to_owned()) }
 }
 
 fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
     let file = directory.try_clone().map(File::from);
     let found = file.and_then(|file| file.metadata());
-    let found = found.map_err(|error| format!("cannot read the working directory: {error}"))?;
+    let found = found.map_err(|error| format!("the working directory is unknown: {error}"))?;
     Ok((found.dev(), found.ino()))
 }
 
-/// Closes our copies of the output, so that only the command keeps it open.
+/// Lets the command be the only one that keeps the output open.
 fn let_go_of_output() -> Result<(), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("cannot close the output: {error}");
+    let failed = |error: &dyn std::fmt::Display| format!("output stays open: {error}");
     let null = File::options().write(true).open("/dev/null").map_err(|error| failed(&error))?;
     dup2_stdout(&null).map_err(|error| failed(&error))?;
     dup2_stderr(&null).map_err(|error| failed(&error))
 }
 
-/// Limits the number of processes of this user: in a user namespace, those of the command only.
+/// Bounds the processes of this user: in a namespace of users, those of the command only.
 fn limit_user_processes(plan: &Plan) {
     if plan.processes_max == 0 {
         return;
     }
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NPROC) else { return };
-    // Outside a namespace the user's other processes count as well.
+    // Outside of a namespace the user's other processes count as well.
     let share = if plan.tier == Tier::Full { 1 } else { 4 };
     let max = u64::from(plan.processes_max).saturating_mul(share).min(soft).min(hard);
-    // The super-user is exempt from this limit; the namespace's own limit applies instead.
+    // The super-user is not bound by it; there the namespace's own number is.
     setrlimit(Resource::RLIMIT_NPROC, max, max).ok();
 }
 
-/// Terminates this process when the thread that started it ends.
+/// Ties this process's life to that of the thread that started it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Pid) -> Result<bool, String> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|error| format!("no parent-death signal: {error}"))?;
-    // The parent may have died before the call.
-    if getppid() == parent { Ok(true) } else { Err("the parent process has ended".to_owned()) }
+    // It may have died before it could be asked for.
+    if getppid() == parent { Ok(true) } else { Err("the parent is gone".to_owned()) }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn die_with(parent: Pid) -> Result<bool, String> {
-    if getppid() == parent { Ok(false) } else { Err("the parent process has ended".to_owned()) }
+    if getppid() == parent { Ok(false) } else { Err("the parent is gone".to_owned()) }
 }
 
-/// Restores signals that our parent ignored, as `nohup` or a shell's `&` does.
+/// Undoes what our own parent may have ignored: `nohup`, or a shell that started us behind `&`.
 fn reset_signals() -> Result<(), String> {
     for each in Signal::iterator() {
         if matches!(each, Signal::SIGKILL | Signal::SIGSTOP) {
             continue;
         }
         #[expect(unsafe_code, reason = "the only way to stop ignoring a signal")]
-        // SAFETY: the default action runs no handler of ours.
+        // SAFETY: the default action is no code of ours, so nothing can run in a handler.
         let reset = unsafe { signal(each, SigHandler::SigDfl) };
-        reset.map_err(|error| format!("cannot reset {each}: {error}"))?;
+        reset.map_err(|error| format!("{each} keeps its handler: {error}"))?;
     }
     Ok(())
 }
 
-/// Ignores `SIGXFSZ`, so that a file above the size limit is a write error that can be reported and
-/// does not end the process. Commands get the signal's default action back.
+/// Turns the file-size signal into a write error that can be reported. Commands get the signal's
+/// default action again.
 pub fn survive_file_limits() {
     #[expect(unsafe_code, reason = "the only way to ignore a signal")]
-    // SAFETY: ignoring a signal runs no handler.
+    // SAFETY: to ignore is no code of ours, so nothing can run in a handler.
     let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
     if let Err(error) = ignored {
-        tracing::debug!(%error, "cannot ignore SIGXFSZ: a file above the size limit will end this process");
+        tracing::debug!(%error, "a file that grows too far ends this process");
     }
 }
 
-/// Closes every descriptor except the standard streams and `report`. Returns their number.
+/// Closes all descriptors except the standard streams and the report; returns their number.
 pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     let entries = std::fs::read_dir(folder)
-        .map_err(|error| format!("cannot list open descriptors: {error}"))?;
+        .map_err(|error| format!("open descriptors are unknown: {error}"))?;
     let open: Vec<RawFd> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|&descriptor: &RawFd| descriptor > 2 && descriptor != report)
         .collect();
-    // The descriptor of the folder itself is in the list and is already closed.
+    // The folder's own descriptor was among them and is closed by now.
     Ok(open.into_iter().filter(|&descriptor| close(descriptor).is_ok()).count())
 }
 
-/// Path that starts our own binary even after it was replaced or removed.
+/// The path that starts our own binary even after it was replaced or removed.
 pub(crate) fn own_binary() -> std::io::Result<PathBuf> {
     let link = std::path::Path::new("/proc/self/exe");
-    // The child that follows this link shares our memory until then, so it resolves to our binary.
+    // The child that follows this link shares our memory until it does, so it finds our binary.
     if cfg!(target_os = "linux") && link.exists() {
         return Ok(link.to_owned());
     }

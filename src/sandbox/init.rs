@@ -1,4 +1,4 @@
-//! PID 1 of the sandbox namespace: starts the command, reaps orphans, reports the exit status and
+//! PID 1 of the sandbox namespace: starts the command, reaps orphans, reports the exit status, and
 //! kills remaining processes.
 
 use std::io::Read;
@@ -14,19 +14,20 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::sandbox::wire::{self, Ended};
+use crate::sandbox::wire::{self, CommandExit};
 
-/// Default grace period in which background processes of an ended command may continue to print.
+/// Default time that descendants of an ended command may continue to print.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Control message that requests SIGTERM for the command.
-pub(crate) const POLITELY: &[u8] = b"term\n";
+/// Asks the command to terminate.
+pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
-/// Offset added to a signal number to form an exit code.
+/// Added to a signal's number to make a code of it.
 const SIGNALLED: i32 = 128;
 
-/// Runs until `command` and all processes it started have ended. SIGCHLD must be blocked already.
-pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
+/// Runs until `command` and all its descendants have ended. Signals of children must be blocked
+/// already.
+pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: Errno| format!("{what}: {error}")
@@ -36,16 +37,16 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
     let mut house = House { command, ended: None, killed: None };
     let mut until: Option<Instant> = None;
     loop {
-        // Cleared before reaping, so that no process that ends meanwhile is missed.
+        // Before looking, so that no end in the meantime is missed.
         while let Ok(Some(_)) = deaths.read_signal() {}
         let had_ended = house.ended.is_some();
-        let is_alone = house.bury();
+        let is_alone = house.reap();
         if let (false, Some(ended)) = (had_ended, house.ended) {
             let said = match ended {
-                Ended::Code(code) => format!("exited code {code}"),
-                Ended::Signal(signal) => format!("exited signal {signal}"),
+                CommandExit::Code(code) => format!("exited code {code}"),
+                CommandExit::Signal(signal) => format!("exited signal {signal}"),
             };
-            // The reader is gone if the run was abandoned.
+            // The parent no longer listens after it gave up.
             wire::say(control, &said).ok();
             until = Some(Instant::now() + GRACE);
         }
@@ -68,32 +69,32 @@ pub(crate) fn keep_house(command: Pid, control: &UnixStream) -> Result<ExitCode,
         }
         match poll(&mut polled, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(format!("cannot wait for children: {error}")),
+            Err(error) => return Err(format!("nothing to wait for: {error}")),
         }
         let is_said = polled.get(1).is_some_and(|control| control.any() == Some(true));
         if is_said {
             let mut control = control;
             let mut word = [0; 64];
             let length = control.read(&mut word).unwrap_or_default();
-            if word[..length].starts_with(POLITELY) && house.ended.is_none() {
+            if word[..length].starts_with(TERM_REQUEST) && house.ended.is_none() {
                 House::ask_to_end();
             }
-            // Anything else, including end of file: the run is abandoned.
-            if word[..length] != *POLITELY {
+            // Anything else, including the end of the stream: the parent no longer waits.
+            if word[..length] != *TERM_REQUEST {
                 house.kill();
             }
         }
     }
     wire::say(control, &format!("cleared {}", house.killed.unwrap_or_default())).ok();
     let code = match house.ended {
-        Some(Ended::Code(code)) => code,
-        Some(Ended::Signal(signal)) => SIGNALLED + signal,
+        Some(CommandExit::Code(code)) => code,
+        Some(CommandExit::Signal(signal)) => SIGNALLED + signal,
         None => SIGNALLED,
     };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
-/// Signal set with SIGCHLD.
+/// The signal of a child's end.
 pub(crate) fn children() -> SigSet {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
@@ -102,25 +103,27 @@ pub(crate) fn children() -> SigSet {
 
 struct House {
     command: Pid,
-    ended: Option<Ended>,
-    /// Number of killed processes, once killing has begun.
+    ended: Option<CommandExit>,
+    /// Number of killed processes, once killing started.
     killed: Option<usize>,
 }
 
 impl House {
-    /// Reaps every child that has ended. Returns `true` if none is left.
-    fn bury(&mut self) -> bool {
+    /// Reaps all ended children. Returns true if none is left.
+    fn reap(&mut self) -> bool {
         loop {
             let (pid, ended) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, Ended::Code(code)),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Ended::Signal(signal as i32)),
+                Ok(WaitStatus::Exited(pid, code)) => (pid, CommandExit::Code(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    (pid, CommandExit::Signal(signal as i32))
+                }
                 Ok(WaitStatus::StillAlive) => return false,
                 Ok(_) | Err(Errno::EINTR) => continue,
                 Err(_) => return true,
             };
             if pid == self.command {
                 self.ended = Some(ended);
-            } else if ended == Ended::Signal(Signal::SIGKILL as i32)
+            } else if ended == CommandExit::Signal(Signal::SIGKILL as i32)
                 && let Some(killed) = &mut self.killed
             {
                 *killed += 1;
@@ -135,7 +138,7 @@ impl House {
         let _ = kill(everybody, Signal::SIGCONT);
     }
 
-    /// Kills all other processes in the namespace; PID 1 itself is exempt.
+    /// Kills all other processes in the namespace; only PID 1 survives.
     fn kill(&mut self) {
         self.killed.get_or_insert(0);
         // There may be no process left.

@@ -1,14 +1,13 @@
-//! Landlock rules: files that a command and its children may open, ports they may connect to and
-//! processes they may signal.
+//! Landlock rules: files, connections and signals available to a command and its children.
 //!
-//! What the policy needs is required and compared with the kernel's answer: a kernel that supports
-//! less does not run the command.
+//! The requirements of the policy are compared with the kernel's answer: on a kernel that supports
+//! less the command does not run.
 //!
-//! Landlock rules only add rights, so hiding a path needs a rule for each of its siblings. This is
-//! most of the work, and mostly the same for the next command: a waiting helper makes the rules of
-//! the last plan in advance. They are used if making them again would give the same rules.
+//! Rules only grant, so a hidden path is spared by rules for everything beside it. That is most of
+//! the work, and mostly equal for the next command: a spare helper prepares the rules of the last
+//! plan, which are used if they would be the same again.
 
-mod seen;
+mod rule_sources;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -27,67 +26,67 @@ use nix::unistd::getppid;
 
 use crate::sandbox::plan::{Plan, Tier};
 
-use seen::{Entry, Seen};
+use rule_sources::{FolderEntry, RuleSources};
 
-/// Oldest ABI that supports the policy: control of truncation and links.
+/// Minimum ABI version for the policy: it controls truncation and links.
 const NEEDED: ABI = ABI::V3;
 
-/// Newest ABI whose features are used.
+/// The newest version that is made use of where it is there.
 const KNOWN: ABI = ABI::V6;
 
-/// Maximum number of siblings of a hidden path that get rules of their own.
+/// Maximum number of entries beside a hidden path that are opened one by one.
 const SIBLINGS_MAX: usize = 4000;
 
-/// Devices that every program may use.
+/// Devices that any program may use.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Restrictions put in force by the kernel.
+/// Rules in force, as reported by the kernel.
 #[derive(Debug)]
 pub(crate) struct InForce {
-    /// Landlock ABI version in use.
+    /// The version that was used.
     pub(crate) version: i64,
-    /// `true` if all requested restrictions are in force, including optional ones.
+    /// True if everything requested is in force, including optional parts.
     pub(crate) is_whole: bool,
-    /// `true` if TCP connections are refused.
+    /// True if TCP connections are denied.
     pub(crate) tcp: bool,
-    /// Number of paths that could not be hidden.
+    /// Hidden paths that could not be hidden.
     pub(crate) exposed: usize,
 }
 
-/// Prepared rules, not in force yet.
+/// Rules that are made and not in force.
 #[derive(Debug)]
 pub(crate) struct Made {
     ruleset: RulesetCreated,
     tcp: bool,
     exposed: usize,
-    subject: Subject,
-    /// Files that the rules were made from. `None` for rules made on demand.
-    seen: Option<Seen>,
+    subject: RuleSubject,
+    /// None: they were made for now.
+    seen: Option<RuleSources>,
 }
 
-/// Parts of a plan that determine its rules.
+/// Part of a plan that its rules depend on.
 #[derive(Debug, PartialEq, Eq)]
-struct Subject {
+struct RuleSubject {
     tier: Tier,
     network: bool,
     writable: Vec<PathBuf>,
     visible: Vec<PathBuf>,
     masked: Vec<PathBuf>,
-    /// Unreadable paths that are excluded from the rules.
+    /// Hidden paths that the rules can spare.
     spared: BTreeSet<PathBuf>,
-    /// Number of unreadable paths that cannot be excluded, because the folder around them is
-    /// writable and thus readable.
+    /// Number of hidden paths that cannot be spared, because the folder around them is writable and
+    /// hence readable.
     inside: usize,
 }
 
-impl Subject {
-    fn of(plan: &Plan) -> Subject {
+impl RuleSubject {
+    fn of(plan: &Plan) -> RuleSubject {
         let is_full = plan.tier == Tier::Full;
         let within = |path: &Path| plan.writable.iter().any(|root| path.starts_with(root));
         let outside = plan.hidden.iter().filter(|path| !is_full && !within(path));
         let spared: BTreeSet<PathBuf> = outside.cloned().collect();
-        Subject {
+        RuleSubject {
             tier: plan.tier,
             network: plan.network,
             writable: plan.writable.clone(),
@@ -99,23 +98,23 @@ impl Subject {
     }
 }
 
-/// Makes the rules of `plan` in advance, and records the files they were made from.
+/// Makes the rules of `plan` in advance and stores their sources.
 pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
-    make(Subject::of(plan), Some(Seen::begin(SIBLINGS_MAX)), Path::new("/"))
+    make(RuleSubject::of(plan), Some(RuleSources::begin(SIBLINGS_MAX)), Path::new("/"))
 }
 
-/// Makes the rules of `plan` on demand.
+/// Makes the rules of `plan`.
 pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
-    make(Subject::of(plan), None, Path::new("/"))
+    make(RuleSubject::of(plan), None, Path::new("/"))
 }
 
 fn failed(error: &dyn std::fmt::Display) -> String {
-    format!("cannot enforce Landlock: {error}")
+    format!("Landlock is not in force: {error}")
 }
 
 /// Makes rules for everything below `top`.
-fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String> {
-    // The loopback of a separate network namespace is reachable for the command only.
+fn make(subject: RuleSubject, seen: Option<RuleSources>, top: &Path) -> Result<Made, String> {
+    // The loopback of an own network namespace is private.
     let tcp = !subject.network && subject.tier == Tier::Reduced;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -138,21 +137,22 @@ fn make(subject: Subject, seen: Option<Seen>, top: &Path) -> Result<Made, String
 }
 
 impl Made {
-    /// Returns `true` if making rules for `plan` now would give these rules. Always `false` for
-    /// rules made on demand.
+    /// True if these are the rules that would be made for `plan` now. Always false for rules that
+    /// were not made in advance.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
-        self.subject == Subject::of(plan) && self.seen.as_ref().is_some_and(Seen::still_holds)
+        self.subject == RuleSubject::of(plan)
+            && self.seen.as_ref().is_some_and(RuleSources::still_holds)
     }
 
-    /// Restricts this process permanently.
+    /// Restricts this process for good.
     pub(crate) fn enforce(self) -> Result<InForce, String> {
         let Made { ruleset, tcp, exposed, .. } = self;
         let status = ruleset.restrict_self().map_err(|error| failed(&error))?;
         let LandlockStatus::Available { effective_abi, .. } = status.landlock else {
-            return Err(failed(&"the kernel does not support it"));
+            return Err(failed(&"the kernel has none"));
         };
         if status.ruleset == RulesetStatus::NotEnforced || effective_abi < NEEDED {
-            return Err(failed(&"the kernel supports an ABI that is too old"));
+            return Err(failed(&"the kernel does less than is needed"));
         }
         Ok(InForce {
             version: i64::from(effective_abi as i32),
@@ -163,13 +163,14 @@ impl Made {
     }
 }
 
-/// Creates a signal scope around this process and its children. Returns `false` if the kernel does
-/// not support it or it has no effect.
+/// Creates a domain that signals cannot leave, for this process and its children. Returns false if
+/// the kernel does not support it.
 ///
-/// All processes inside can then be signalled at once, without reaching others.
+/// A signal to all processes from inside then reaches exactly this domain.
 pub(crate) fn enclose() -> bool {
     let Ok(root) = PathFd::new("/") else { return false };
-    // Every domain denies linking and renaming between folders unless it grants them.
+    // To link and to rename from folder to folder is denied by every circle that does not say
+    // otherwise.
     let enclosed = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(Scope::Signal)
@@ -177,21 +178,21 @@ pub(crate) fn enclose() -> bool {
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rule(PathBeneath::new(root, AccessFs::Refer)))
         .and_then(RulesetCreated::restrict_self);
-    // Verified by effect: the parent process is outside the scope.
+    // What matters is what happens: the one that started us is outside.
     enclosed.is_ok() && kill(getppid(), None) == Err(Errno::EPERM)
 }
 
 struct Rules {
     ruleset: RulesetCreated,
-    /// Records the files read, if the rules are made in advance.
-    seen: Option<Seen>,
+    /// Sources of the rules, if they are made in advance.
+    seen: Option<RuleSources>,
 }
 
 impl Rules {
-    fn readable(&mut self, subject: &Subject, top: &Path) -> io::Result<usize> {
+    fn readable(&mut self, subject: &RuleSubject, top: &Path) -> io::Result<usize> {
         let read = AccessFs::from_read(KNOWN);
         if subject.tier == Tier::Full {
-            // Unreadable paths get no rule.
+            // What must not be read is not there.
             self.add(top, read)?;
             return Ok(0);
         }
@@ -205,7 +206,7 @@ impl Rules {
         Ok(exposed)
     }
 
-    /// Makes everything below `folder` readable, except the excluded paths.
+    /// Makes everything below `folder` readable, except for spared paths.
     fn around(
         &mut self,
         folder: &Path,
@@ -215,19 +216,19 @@ impl Rules {
         if let Some(seen) = &mut self.seen {
             seen.folder(folder);
         }
-        // The names in the parent folders are not secret.
+        // To list the folders on the way is no secret.
         self.add_known(folder, AccessFs::ReadDir.into(), true)?;
-        let entries = seen::list(folder, SIBLINGS_MAX)?;
+        let entries = rule_sources::list(folder, SIBLINGS_MAX)?;
         if let Some(seen) = &mut self.seen {
             seen.listed(entries.as_deref());
         }
-        // A folder that cannot be listed exposes no entries.
+        // A folder that cannot be listed reveals nothing.
         let Some(entries) = entries else { return Ok(()) };
         if entries.len() > SIBLINGS_MAX {
             *exposed += spared.iter().filter(|path| path.starts_with(folder)).count();
             return self.add_known(folder, AccessFs::from_read(KNOWN), true);
         }
-        for Entry { name, is_folder, is_link, .. } in entries {
+        for FolderEntry { name, is_folder, is_link, .. } in entries {
             let path = folder.join(name);
             if is_link || spared.contains(&*path) {
                 continue;
@@ -242,7 +243,7 @@ impl Rules {
         Ok(())
     }
 
-    fn writable(&mut self, subject: &Subject) -> io::Result<()> {
+    fn writable(&mut self, subject: &RuleSubject) -> io::Result<()> {
         let all = AccessFs::from_all(KNOWN);
         for root in &subject.writable {
             self.add(root, all)?;
@@ -251,7 +252,7 @@ impl Rules {
             self.add(Path::new(device), all)?;
         }
         if subject.tier == Tier::Full {
-            // Folders and terminals of the namespace.
+            // Private folders and terminals.
             let own = ["/dev/shm", "/dev/pts", "/dev/ptmx"].map(PathBuf::from);
             for path in subject.masked.iter().chain(&own) {
                 self.add(path, all)?;
@@ -262,7 +263,7 @@ impl Rules {
 
     /// Adds a rule. A path that has vanished or cannot be opened needs none.
     fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> io::Result<()> {
-        let opened = seen::open(path);
+        let opened = rule_sources::open(path);
         if let Some(opened) = &opened {
             let is_folder = opened.metadata()?.is_dir();
             self.add_opened(opened, access, is_folder)?;
@@ -273,15 +274,15 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds a rule for a path that is known to be a folder or not. The kernel rejects a rule that
-    /// does not fit the current file.
+    /// Adds a rule for a path of known type. The kernel rejects a rule that does not match the
+    /// current type.
     fn add_known(
         &mut self,
         path: &Path,
         access: BitFlags<AccessFs>,
         is_folder: bool,
     ) -> io::Result<()> {
-        match seen::open(path) {
+        match rule_sources::open(path) {
             Some(opened) => self.add_opened(&opened, access, is_folder),
             None => Ok(()),
         }

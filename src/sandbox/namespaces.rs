@@ -1,8 +1,8 @@
-//! Namespaces created by the helper, and the file system of a command in them.
+//! Own namespaces, and the file system that a command sees in them.
 //!
-//! The whole tree becomes read-only in place; writable paths are mounted over themselves again, and
-//! hidden paths are covered. Copies of visible paths are made before anything is covered. All of
-//! this precedes the command's first process.
+//! The tree stays in place and becomes read-only; writable paths are mounted over themselves again,
+//! hidden paths are covered. Copies of visible paths are taken before anything is covered, and all
+//! of it happens before the command's first process exists.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -18,34 +18,35 @@ use nix::unistd::{getegid, geteuid};
 use crate::sandbox::kernel;
 use crate::sandbox::plan::Plan;
 
-/// Mount options of a folder in memory, with its size limit.
+/// Bytes that a folder in memory may hold.
 const MEMORY: &str = "size=1g,mode=1777";
 
-/// Devices of a command.
+/// Devices that a command gets.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Links to programs on systems without a classical file system, in a folder that is covered.
+/// Targets of program links in a folder that is covered, on systems without a classical file
+/// system.
 const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
-/// Name resolver configuration, often a link into a folder that is covered.
+/// Resolver configuration, often a link into a folder that is covered.
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Mounts and namespaces in force.
+/// Result of mounting.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mounted {
     pub(crate) namespaces: Vec<&'static str>,
-    /// `true` if the command sees only processes of its own namespace.
+    /// True if the command sees only processes of its own namespace.
     pub(crate) own_processes: bool,
     pub(crate) writable: usize,
     pub(crate) read_only: usize,
     pub(crate) pinned: usize,
     pub(crate) hidden: usize,
     pub(crate) masked: usize,
-    /// Process limit in force, if any.
+    /// Process limit, if in force.
     pub(crate) processes_max: Option<u32>,
 }
 
-/// Moves this process into new namespaces; its next child is the first of its own process ids.
+/// Moves this process into new namespaces; its next child becomes PID 1.
 pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
     let (uid, gid) = (geteuid(), getegid());
     let mut flags = CloneFlags::CLONE_NEWUSER
@@ -59,8 +60,8 @@ pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
         flags |= CloneFlags::CLONE_NEWNET;
         names.push("net");
     }
-    unshare(flags).map_err(|error| format!("cannot create namespaces: {error}"))?;
-    // The user id stays the same, and no other user is mapped.
+    unshare(flags).map_err(|error| format!("no namespaces: {error}"))?;
+    // Only the same user as outside exists.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("{uid} {uid} 1"))?;
     write("/proc/self/gid_map", &format!("{gid} {gid} 1"))?;
@@ -71,25 +72,25 @@ pub(crate) fn enter(network: bool) -> Result<Vec<&'static str>, String> {
 
 fn propagate(how: MsFlags) -> Result<(), String> {
     mount(None::<&str>, "/", None::<&str>, how | MsFlags::MS_REC, None::<&str>)
-        .map_err(|error| format!("cannot separate mounts: {error}"))
+        .map_err(|error| format!("mounts are not separated: {error}"))
 }
 
 fn write(path: &str, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Mounts a `/proc` with processes of this namespace only. Must be called by its first process.
+/// Mounts a `/proc` of this namespace. Call from PID 1.
 ///
-/// If a container covers parts of its own `/proc`, the kernel refuses a new one. The old one stays,
-/// read-only: the user namespace and Landlock deny access to other processes' secrets in it.
+/// A container may cover parts of its own `/proc`, and then the kernel refuses a new one. The old
+/// one stays read-only: user namespace and Landlock protect the secrets of other processes in it.
 pub(crate) fn own_processes() -> bool {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).is_ok()
 }
 
-/// Limits the number of concurrent processes, where the kernel counts them per namespace.
+/// Bounds how many processes there can be at a time, where the kernel counts them by namespace.
 pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
-    /// Before this kernel version the limit applies to the whole machine.
+    /// Before this version it is the whole machine's number.
     const SINCE: (u32, u32) = (6, 14);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let mut parts = release.split(['.', '-']).map(str::parse::<u32>);
@@ -100,14 +101,14 @@ pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
     fs::write("/proc/sys/kernel/pid_max", max.to_string()).is_ok().then_some(max)
 }
 
-/// Mounts the file system as planned. Must be called by the namespace's first process.
+/// Arranges the file system as planned. To be called by the namespace's first process.
 pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
     let at = |path: &Path| {
         let path = path.display().to_string();
         move |error: io::Error| format!("{path}: {error}")
     };
     propagate(MsFlags::MS_PRIVATE)?;
-    let kept = Kept::take(plan)?;
+    let kept = WritableMounts::take(plan)?;
     let devices = devices()?;
     let root = File::open("/").map_err(at(Path::new("/")))?;
     let flags = kernel::READ_ONLY | kernel::NO_SETUID | kernel::NO_DEVICES;
@@ -123,7 +124,7 @@ pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> 
     let mut fixed: BTreeMap<&Path, bool> = BTreeMap::new();
     fixed.extend(plan.pinned.iter().map(|path| (path.as_path(), false)));
     fixed.extend(plan.read_only.iter().map(|path| (path.as_path(), true)));
-    // Sorted, a folder precedes its content.
+    // Sorted, so a folder precedes its contents.
     for (path, is_read_only) in fixed {
         let Some(tree) = existing(kernel::clone_tree(path)).map_err(at(path))? else { continue };
         if is_read_only {
@@ -141,7 +142,7 @@ fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path != root && path.starts_with(root))
 }
 
-/// Maps "not found" to `None`: a missing path needs no mount.
+/// Turns "not found" into `None`: a missing path needs no mount.
 fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -150,22 +151,22 @@ fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Folders to cover, without those inside another covered folder.
+/// Folders to cover, without those that are covered with another one.
 fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
     let all = &plan.masked;
     let outermost = |path: &&PathBuf| !is_below(path, all) && path.is_dir();
     all.iter().filter(outermost).map(PathBuf::as_path)
 }
 
-/// Copies of paths that are mounted again after the tree is read-only and covered.
-struct Kept {
-    /// Sorted: parents before their content.
+/// Copies that are mounted after everything is read-only and covered.
+struct WritableMounts {
+    /// Parents before their contents.
     trees: BTreeMap<PathBuf, (OwnedFd, bool)>,
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Kept {
-    fn take(plan: &Plan) -> Result<Kept, String> {
+impl WritableMounts {
+    fn take(plan: &Plan) -> Result<WritableMounts, String> {
         let mut trees = BTreeMap::new();
         for root in &plan.writable {
             let tree =
@@ -193,22 +194,26 @@ impl Kept {
             let target = fs::read_link(&link).ok()?;
             Some((link, target))
         });
-        Ok(Kept { trees, links: links.collect() })
+        Ok(WritableMounts { trees, links: links.collect() })
     }
 }
 
-/// Mount placed over the read-only tree.
+/// Overlay on the read-only tree.
 enum Layer {
-    /// An unreadable file or folder.
+    /// Unreadable cover.
     Nothing(OwnedFd),
-    /// Copy of the original, and `true` if it is writable.
+    /// Copy of the original, and whether it is writable.
     Copy(OwnedFd, bool),
 }
 
-/// Mounts visible and hidden paths over the tree, parents before children. A secret in a root is
-/// covered, and a visible path below a hidden folder stays accessible.
-fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Result<(), String> {
-    let Kept { trees, links } = kept;
+/// Mounts copies and covers, folders before their contents: a secret in a root is covered, and a
+/// visible path below a hidden folder is accessible.
+fn lay(
+    kept: WritableMounts,
+    covers: Vec<(PathBuf, OwnedFd)>,
+    mounted: &mut Mounted,
+) -> Result<(), String> {
+    let WritableMounts { trees, links } = kept;
     let trees =
         trees.into_iter().map(|(path, (tree, writable))| (path, Layer::Copy(tree, writable)));
     let mut layers: BTreeMap<PathBuf, Layer> =
@@ -239,7 +244,7 @@ fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Re
         }
     }
     for path in ways {
-        // Only the mount point of a child was created; it stays read-only.
+        // Only the path to its contents was created; it stays read-only.
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         let flags = flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(None::<&str>, &path, None::<&str>, flags, None::<&str>)
@@ -252,7 +257,7 @@ fn lay(kept: Kept, covers: Vec<(PathBuf, OwnedFd)>, mounted: &mut Mounted) -> Re
 }
 
 fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
-    // Set-user-id programs run without their owner's rights here.
+    // A program that runs with its owner's rights does not, here.
     let flags = kernel::NO_SETUID | kernel::NO_DEVICES;
     let flags = if is_writable { flags } else { flags | kernel::READ_ONLY };
     kernel::restrict_tree(tree.as_fd(), flags)?;
@@ -260,7 +265,7 @@ fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
     kernel::attach_tree(tree.as_fd(), path)
 }
 
-/// Creates a mount point in a covered folder.
+/// Creates a mount point in an empty covered folder.
 fn make_place(path: &Path, tree: impl AsFd) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(());
@@ -282,9 +287,9 @@ fn memory(folder: &Path) -> nix::Result<()> {
     mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some(MEMORY))
 }
 
-/// An unreadable cover for each hidden path that exists.
+/// Unreadable cover for each existing hidden path.
 fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
-    let failed = |error: io::Error| format!("cannot create covers for secrets: {error}");
+    let failed = |error: io::Error| format!("nothing to cover secrets with: {error}");
     let mut covered = Vec::new();
     for path in &plan.hidden {
         let Some(found) = existing(fs::symlink_metadata(path))
@@ -292,7 +297,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
         else {
             continue;
         };
-        // The target of a link has a path of its own.
+        // The target of a link is a path of its own.
         if !found.is_symlink() {
             covered.push((path, found.is_dir()));
         }
@@ -300,7 +305,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     if covered.is_empty() {
         return Ok(Vec::new());
     }
-    // `/dev` is covered with the command's own devices afterwards.
+    // In a place that is covered itself in a moment, by the command's own devices.
     let place = Path::new("/dev");
     memory(place).map_err(|error| failed(error.into()))?;
     let (file, folder) = (place.join("file"), place.join("folder"));
@@ -321,7 +326,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
 fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => kernel::attach_tree(nothing.as_fd(), path).map(|()| true),
-        // Content of a covered folder is not accessible.
+        // The contents of a covered folder are not visible.
         Err(error)
             if matches!(
                 error.kind(),
@@ -334,7 +339,7 @@ fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Copies of the devices of a command.
+/// Copies of the devices that a command gets.
 fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     let take = |name: &'static str| {
         let path = Path::new("/dev").join(name);
@@ -345,7 +350,7 @@ fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     DEVICES.into_iter().filter_map(take).collect()
 }
 
-/// Mounts a `/dev` without access to hardware or to other terminals.
+/// A `/dev` with nothing in it that leads to hardware or to other terminals.
 fn own_devices(devices: Vec<(&'static str, OwnedFd)>) -> io::Result<()> {
     let dev = Path::new("/dev");
     let none = None::<&str>;

@@ -1,24 +1,24 @@
-//! Confinement of one command, as plain data.
+//! Plan: confinement of one command, as plain data.
 //!
-//! The plan is made before the command starts, sent to the helper, and put in force there.
+//! Made before the command starts, sent to the helper, and applied there.
 
 use std::path::PathBuf;
 
 use crate::sandbox::wire::is_plain;
 
-/// Degree of confinement that a host supports.
+/// Sandbox tier: strength of confinement on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// No confinement.
     None,
-    /// Landlock and seccomp; protected files are checked after each command.
+    /// Landlock and seccomp; protected files are looked at afterwards.
     Reduced,
-    /// Also namespaces and mounts.
+    /// Namespaces and mounts as well.
     Full,
 }
 
 impl Tier {
-    /// Name of the tier: `none`, `reduced` or `full`.
+    /// `none`, `reduced` or `full`.
     pub fn as_str(self) -> &'static str {
         match self {
             Tier::None => "none",
@@ -32,25 +32,25 @@ impl Tier {
     }
 }
 
-/// Mechanism that puts a confinement in force.
+/// Mechanism that applies a confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// Namespaces created by the helper, Landlock and seccomp.
+    /// Namespaces of our own, Landlock and seccomp.
     Namespaces,
-    /// Namespaces created by bubblewrap, with Landlock and seccomp inside.
+    /// Namespaces that bubblewrap makes, with Landlock and seccomp inside.
     Bubblewrap,
     /// Landlock and seccomp.
     Landlock,
-    /// No confinement.
+    /// None.
     Nothing,
 }
 
 impl Backend {
-    /// All backends, the strongest first.
+    /// All of them, the strongest first.
     pub const ALL: [Backend; 4] =
         [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock, Backend::Nothing];
 
-    /// Name of the backend: `namespaces`, `bubblewrap`, `landlock` or `nothing`.
+    /// `namespaces`, `bubblewrap`, `landlock` or `nothing`.
     pub fn as_str(self) -> &'static str {
         match self {
             Backend::Namespaces => "namespaces",
@@ -64,7 +64,7 @@ impl Backend {
         Backend::ALL.into_iter().find(|backend| backend.as_str() == name)
     }
 
-    /// Tier that the backend provides.
+    /// Tier of this mechanism.
     pub fn tier(self) -> Tier {
         match self {
             Backend::Namespaces | Backend::Bubblewrap => Tier::Full,
@@ -74,28 +74,27 @@ impl Backend {
     }
 }
 
-/// Confinement of one command: plain data, made before the command starts, put in force by the
-/// helper.
+/// Confinement of one command: plain data, made before it starts, applied by the helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Required tier; without it the command does not run.
+    /// Required tier; otherwise the command does not run.
     pub(crate) tier: Tier,
-    /// Backend that puts the plan in force.
+    /// Mechanism to use.
     pub(crate) backend: Backend,
-    /// Writable roots: absolute and resolved, including the call's temporary folder.
+    /// Roots opened for writing: absolute, resolved. The call's own temporary folder is one.
     pub(crate) writable: Vec<PathBuf>,
-    /// Folders and files that stay visible below a masked folder.
+    /// Folders and files that stay visible where they lie below a masked one.
     pub(crate) visible: Vec<PathBuf>,
-    /// Folders replaced by empty ones.
+    /// Folders that are replaced by empty private ones.
     pub(crate) masked: Vec<PathBuf>,
     /// Existing control files and folders below `writable` that stay read-only.
     pub(crate) read_only: Vec<PathBuf>,
-    /// Folders between a writable root and a read-only path. They are bind-mounted onto themselves,
-    /// so that renaming a parent does not unprotect the path.
+    /// Folders between a writable root and one of those: bound onto themselves, so that no rename
+    /// of an ancestor frees them.
     pub(crate) pinned: Vec<PathBuf>,
-    /// Secret files and credential folders that must not be readable.
+    /// Secret files and folders of credentials that must not be readable.
     pub(crate) hidden: Vec<PathBuf>,
-    /// `true` if the command has the host's network.
+    /// True if the host's network is used.
     pub(crate) network: bool,
     /// Maximum number of processes and threads.
     pub(crate) processes_max: u32,
@@ -118,7 +117,8 @@ impl Plan {
         }
     }
 
-    /// Returns `true` if all paths are absolute and normalised and the whole tree is not writable.
+    /// True if it can be applied as written: all paths are absolute, and the whole tree is not
+    /// writable.
     pub(crate) fn is_sound(&self) -> bool {
         let Plan { tier, backend, writable, visible, masked, read_only, pinned, hidden, .. } = self;
         let lists = [writable, visible, masked, read_only, pinned, hidden];

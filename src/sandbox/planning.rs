@@ -1,4 +1,4 @@
-//! Derives the plan of a command from its permitted confinement.
+//! Computes the plan of a command from its permitted confinement.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::sandbox::plan::{Plan, Tier};
 use crate::sandbox::wire::is_plain;
 use crate::sandbox::{RunError, Sandbox, Spawn};
 
-/// Profiles by name, one file each.
+/// Profiles by their names, one file each.
 const PROFILES: [&str; 3] = [
     include_str!("../../sandbox-profiles/off.toml"),
     include_str!("../../sandbox-profiles/read-only.toml"),
@@ -19,26 +19,26 @@ const PROFILES: [&str; 3] = [
 
 const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
 
-/// Paths of the session and the user that affect the confinement of commands.
+/// Environment of the commands of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// Folders of the session: always visible.
+    /// Roots of the session; always visible.
     pub roots: Vec<PathBuf>,
-    /// Additional folders that are writable for commands with write access.
+    /// Further folders that commands may write where they may write at all.
     pub also_writable: Vec<PathBuf>,
-    /// Folders of posse, which no command can read or change.
+    /// Our own folders, which no command may look into or change.
     pub own: Vec<PathBuf>,
-    /// Home directory of the user.
+    /// The user's home directory.
     pub home: Option<PathBuf>,
     /// Folder with the sockets of the user's services.
     pub runtime_dir: Option<PathBuf>,
-    /// Files named like secrets that commands may read.
+    /// Files with names of secrets that commands may read all the same.
     pub readable_secrets: Vec<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Profile {
+struct SandboxProfile {
     name: String,
     writes: Writes,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
@@ -57,16 +57,16 @@ enum Writes {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Places {
     processes_max: u32,
-    masked: Vec<Place>,
-    hidden: Vec<Place>,
+    masked: Vec<ProfilePath>,
+    hidden: Vec<ProfilePath>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Place {
+struct ProfilePath {
     path: Option<PathBuf>,
     variable: Option<String>,
-    /// Masked on the full tier only, where masking is cheap.
+    /// Only where it costs nothing.
     #[serde(default)]
     full_tier_only: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
@@ -74,7 +74,7 @@ struct Place {
 }
 
 struct Data {
-    profiles: Vec<Profile>,
+    profiles: Vec<SandboxProfile>,
     places: Places,
 }
 
@@ -87,14 +87,14 @@ fn data() -> Result<&'static Data, RunError> {
         Ok(Data { profiles, places })
     };
     let data = DATA.get_or_init(read);
-    data.as_ref().map_err(|error| not_prepared(format!("cannot parse the sandbox profiles: {error}")))
+    data.as_ref().map_err(|error| not_prepared(format!("the sandbox profiles are broken: {error}")))
 }
 
 fn not_prepared(reason: String) -> RunError {
     RunError::NotPrepared { reason }
 }
 
-impl Place {
+impl ProfilePath {
     fn resolve(&self, surroundings: &Surroundings) -> Option<PathBuf> {
         if self.variable.as_deref() == Some("XDG_RUNTIME_DIR") {
             return surroundings.runtime_dir.clone();
@@ -107,18 +107,18 @@ impl Place {
     }
 }
 
-/// Resolves all links. `None` if the path does not exist.
+/// Path without links, if it exists.
 fn resolved(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok().filter(|path| is_plain(path) && path.parent().is_some())
 }
 
 impl Sandbox {
-    /// Discards the cached backend of this host after it failed.
+    /// Discards the probe result, which turned out to be wrong.
     pub(crate) fn distrust(&self) {
         self.probe.distrust();
     }
 
-    /// Plan for the confinement of `spawn`.
+    /// Plan for `spawn`.
     pub(crate) fn plan(
         &self,
         spawn: &Spawn,
@@ -128,7 +128,7 @@ impl Sandbox {
         let data = data()?;
         let name = spawn.confinement.profile.as_str();
         let Some(profile) = data.profiles.iter().find(|profile| profile.name == name) else {
-            return Err(not_prepared(format!("unknown sandbox profile {name:?}")));
+            return Err(not_prepared(format!("there is no sandbox profile {name:?}")));
         };
         let backend = self.backend();
         if profile.writes == Writes::Anywhere || backend.tier() == Tier::None {
@@ -137,12 +137,12 @@ impl Sandbox {
         let mut writable = vec![scratch.to_owned()];
         if profile.writes == Writes::Roots {
             writable.extend(spawn.confinement.writable_roots.iter().map(PathBuf::from));
-            // A missing folder cannot be written to.
+            // One that is not there is nothing that could be written.
             let also = &self.surroundings.also_writable;
             writable.extend(also.iter().filter(|folder| folder.is_dir()).cloned());
         }
         let writable = writable.iter().map(|root| {
-            let why = || not_prepared(format!("cannot open {}", root.display()));
+            let why = || not_prepared(format!("{} cannot be opened", root.display()));
             resolved(root).ok_or_else(why)
         });
         let writable: Vec<PathBuf> = writable.collect::<Result<_, _>>()?;
@@ -150,7 +150,7 @@ impl Sandbox {
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let directory = std::fs::read_link(link).ok();
         let visible = roots.iter().chain(&directory).filter_map(|path| resolved(path)).collect();
-        let of = |places: &[Place]| -> Vec<PathBuf> {
+        let of = |places: &[ProfilePath]| -> Vec<PathBuf> {
             let is_full = backend.tier() == Tier::Full;
             let places = places.iter().filter(|place| is_full || !place.full_tier_only);
             let paths = places.filter_map(|place| place.resolve(&self.surroundings));

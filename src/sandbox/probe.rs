@@ -1,9 +1,9 @@
-//! Detects the sandbox backend of this host by trial.
+//! Probing of the sandbox mechanisms of this host by trial.
 //!
 //! Files that describe kernel features are wrong in containers and on kernels that imitate Linux;
-//! only a command that ran under a confinement proves it. The result is valid until the machine
-//! reboots or our binary changes. It is cached in the state directory, where no command can write.
-//! Enforcement does not depend on it: each helper reports what is in force.
+//! only a command that ran in a confinement proves it. The result is valid until reboot or a new
+//! binary, and is cached in the state directory, where no command can write. Enforcement does not
+//! depend on it: each helper reports for itself.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -19,100 +19,102 @@ use std::time::{Duration, Instant};
 use nix::libc;
 
 use crate::sandbox::bubblewrap;
-use crate::sandbox::helper::{self, Shape};
+use crate::sandbox::helper::{self, HelperShape};
 use crate::sandbox::plan::{Backend, Plan};
-use crate::sandbox::wire::{self, Line, Request};
+use crate::sandbox::wire::{self, HelperLine, HelperRequest};
 
 /// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
-/// Name of the cache file.
+/// The name of the file with the answer.
 const FILE: &str = "sandbox-backend";
 
-/// Maximum size of the cache file in bytes.
+/// Bytes of such a file.
 const FILE_BYTES_MAX: u64 = 512;
 
-/// Selection of the backend.
+/// Selection of the sandbox mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// The strongest backend that works here. The result is cached in this folder, if any.
+pub enum ProbeRequest {
+    /// The strongest that works here. The answer is kept in this folder of ours, if there is one.
     Strongest {
         /// The state directory.
         kept_in: Option<PathBuf>,
     },
-    /// This backend; if it does not work, commands do not run.
+    /// This one; if it does not work, commands do not run.
     Exactly(Backend),
 }
 
-/// Result of the detection.
+/// Result of probing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// Selected backend.
+pub struct ProbeResult {
+    /// Selected mechanism.
     pub backend: Backend,
-    /// Backends tried, strongest first. Empty if the result was cached.
+    /// Trials, strongest first. Empty if the result was cached.
     pub tried: Vec<Tried>,
 }
 
-/// Trial of a backend.
+/// A way of confining that was tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// Backend.
+    /// The mechanism.
     pub backend: Backend,
-    /// Error, or `None` if the backend works.
+    /// Why it does not work; none if it does.
     pub failure: Option<String>,
-    /// Confinement that was reported as enforced, as JSON text.
+    /// Its enforcement report, as JSON text.
     pub report: Option<String>,
 }
 
-/// Backend selection and its result.
+/// The question and its answer.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    wanted: Wanted,
-    found: Mutex<Option<Found>>,
+    wanted: ProbeRequest,
+    found: Mutex<Option<ProbeResult>>,
 }
 
 impl Probe {
-    pub(crate) fn new(wanted: Wanted) -> Probe {
+    pub(crate) fn new(wanted: ProbeRequest) -> Probe {
         Probe { wanted, found: Mutex::new(None) }
     }
 
-    /// Result, detected on the first call.
-    pub(crate) fn found(&self, helper: &Path) -> Found {
+    /// The answer, found out the first time.
+    pub(crate) fn found(&self, helper: &Path) -> ProbeResult {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get_or_insert_with(|| self.find(helper)).clone()
     }
 
-    fn find(&self, helper: &Path) -> Found {
+    fn find(&self, helper: &Path) -> ProbeResult {
         let kept_in = match &self.wanted {
-            Wanted::Exactly(backend) => return Found { backend: *backend, tried: Vec::new() },
-            Wanted::Strongest { kept_in } => kept_in.as_deref(),
+            ProbeRequest::Exactly(backend) => {
+                return ProbeResult { backend: *backend, tried: Vec::new() };
+            }
+            ProbeRequest::Strongest { kept_in } => kept_in.as_deref(),
         };
         let name = identity(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Some(backend) = recall(folder, name)
         {
-            return Found { backend, tried: Vec::new() };
+            return ProbeResult { backend, tried: Vec::new() };
         }
         let found = strongest(helper);
         if let (Some(folder), Some(name)) = (kept_in, &name)
             && let Err(error) = remember(folder, name, found.backend)
         {
-            tracing::debug!(%error, "cannot cache the sandbox backend");
+            tracing::debug!(%error, "what confines commands is found out again next time");
         }
         found
     }
 
-    /// Deletes a cached result that turned out to be wrong. This process keeps using it: the
-    /// promised tier is enforced, or no command runs.
+    /// Discards a wrong result. It still applies to this process: the promised tier is enforced, or
+    /// nothing runs.
     pub(crate) fn distrust(&self) {
-        if let Wanted::Strongest { kept_in: Some(folder) } = &self.wanted {
+        if let ProbeRequest::Strongest { kept_in: Some(folder) } = &self.wanted {
             fs::remove_file(folder.join(FILE)).ok();
         }
     }
 }
 
-/// Tries every backend, strongest first, until one works.
-pub(crate) fn strongest(helper: &Path) -> Found {
+/// Tries every way, the strongest first, until one works.
+pub(crate) fn strongest(helper: &Path) -> ProbeResult {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
         let result = match backend {
@@ -128,16 +130,16 @@ pub(crate) fn strongest(helper: &Path) -> Found {
             tried.push(Tried { backend, failure, report });
         }
         if works {
-            return Found { backend, tried };
+            return ProbeResult { backend, tried };
         }
     }
-    Found { backend: Backend::Nothing, tried }
+    ProbeResult { backend: Backend::Nothing, tried }
 }
 
-/// Runs a no-op command under a backend and returns its report.
+/// Runs a command that does nothing in a confinement; returns the report.
 pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String> {
     let place = tempfile::Builder::new().prefix("posse-probe-").tempdir();
-    let place = place.map_err(|error| format!("cannot create a temporary folder: {error}"))?;
+    let place = place.map_err(|error| format!("no temporary folder: {error}"))?;
     let folder = fs::canonicalize(place.path()).map_err(|error| error.to_string())?;
     let plan = Plan {
         tier: backend.tier(),
@@ -150,9 +152,9 @@ pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String>
     };
     let program = ["/bin/true", "/usr/bin/true", "/bin/sh"].map(PathBuf::from);
     let program = program.into_iter().find(|path| path.is_file());
-    let program = program.ok_or("found no program for the trial")?;
+    let program = program.ok_or("there is no program to try it with")?;
     let arguments = if program.ends_with("sh") { vec!["-c".into(), ":".into()] } else { vec![] };
-    let request = Request { plan, program, arguments, environment: Vec::new() };
+    let request = HelperRequest { plan, program, arguments, environment: Vec::new() };
     let directory = File::open(&folder).map_err(|error| error.to_string())?;
     let (control, control_end) = UnixStream::pair().map_err(|error| error.to_string())?;
     let mut child = start(helper, &request.plan, control_end.into())?;
@@ -161,7 +163,7 @@ pub(crate) fn attempt(helper: &Path, backend: Backend) -> Result<String, String>
     let ended = reap(&mut child);
     match (reported?, ended?) {
         (report, true) => Ok(report),
-        (_, false) => Err("the trial command failed".to_owned()),
+        (_, false) => Err("a command that does nothing failed in it".to_owned()),
     }
 }
 
@@ -174,24 +176,28 @@ fn start(helper: &Path, plan: &Plan, control_end: OwnedFd) -> Result<Child, Stri
     if plan.backend == Backend::Bubblewrap {
         command.process_group(0);
     } else {
-        // The helper calls `setsid`, which fails for the leader of a process group.
+        // It creates a session, which a group leader cannot.
         command.arg0("posse");
     }
     command
         .arg(helper::MARK)
         .arg(std::process::id().to_string())
-        .arg(Shape::of(plan).as_str())
+        .arg(HelperShape::of(plan).as_str())
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(control_end))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    command.spawn().map_err(|error| format!("cannot start the helper: {error}"))
+    command.spawn().map_err(|error| format!("it cannot be started: {error}"))
 }
 
-/// Sends the request to the helper and reads its answers until it closes the socket.
-fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result<String, String> {
-    let failed = |error: io::Error| format!("cannot reach the helper: {error}");
+/// Sends the request to the helper and reads its output to the end.
+fn converse(
+    control: &UnixStream,
+    request: &HelperRequest,
+    directory: &File,
+) -> Result<String, String> {
+    let failed = |error: io::Error| format!("the helper does not answer: {error}");
     control.set_read_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     control.set_write_timeout(Some(TRIAL_MAX)).map_err(failed)?;
     let sent = request.send(control, directory.as_fd());
@@ -200,19 +206,19 @@ fn converse(control: &UnixStream, request: &Request, directory: &File) -> Result
     let mut report = None;
     for line in said.lines() {
         match wire::parse(line) {
-            Some(Line::Enforced(enforced)) => report = Some(enforced),
-            Some(Line::Failed(reason)) => return Err(reason),
+            Some(HelperLine::Enforced(enforced)) => report = Some(enforced),
+            Some(HelperLine::Failed(reason)) => return Err(reason),
             _ => {}
         }
     }
     match (report, sent.and(heard.map(drop))) {
         (Some(report), Ok(())) => Ok(report),
         (_, Err(error)) => Err(failed(error)),
-        (None, Ok(())) => Err("the helper reported no confinement".to_owned()),
+        (None, Ok(())) => Err("nothing was reported as enforced".to_owned()),
     }
 }
 
-/// Waits for the end of a trial. Returns `true` if it succeeded.
+/// Waits for the end of a trial; returns true if it succeeded.
 fn reap(child: &mut Child) -> Result<bool, String> {
     let begin = Instant::now();
     loop {
@@ -224,14 +230,14 @@ fn reap(child: &mut Child) -> Result<bool, String> {
             Ok(None) => {
                 child.kill().ok();
                 child.wait().ok();
-                return Err("the trial command did not end".to_owned());
+                return Err("it does not end".to_owned());
             }
             Err(error) => return Err(error.to_string()),
         }
     }
 }
 
-/// Scope of a cached result: this boot, this binary and this user.
+/// Key of a cached result: boot, binary and user.
 fn identity(helper: &Path) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let binary = fs::metadata(helper).ok()?;
@@ -248,7 +254,7 @@ fn identity(helper: &Path) -> Option<String> {
     ))
 }
 
-/// Cached result, if no other user can have written the file.
+/// Cached result of an earlier process, if no other user can have written it.
 fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -264,7 +270,7 @@ fn recall(folder: &Path, name: &str) -> Option<Backend> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     let backend = text.strip_prefix(name)?.strip_prefix(' ')?.strip_suffix('\n')?;
-    // A cached "nothing" is tried again: the host may have been repaired.
+    // A negative result is not cached: the cause may have been fixed.
     Backend::parse(backend).filter(|backend| *backend != Backend::Nothing)
 }
 
@@ -272,7 +278,7 @@ fn remember(folder: &Path, name: &str, backend: Backend) -> io::Result<()> {
     if !folder.is_dir() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    // Created with mode 600, and moved in place atomically.
+    // Made with mode 600, and put in place whole.
     let mut file = tempfile::Builder::new().prefix(".sandbox-").tempfile_in(folder)?;
     writeln!(file, "{name} {}", backend.as_str())?;
     file.persist(folder.join(FILE)).map_err(|error| error.error)?;

@@ -1,21 +1,21 @@
-//! Protection of control files and secrets in folders that a command can write to.
+//! Protection of control files and secrets within the area that a command may write.
 //!
-//! [`Protection::survey`] finds them before a command starts: mounts protect the existing ones on
-//! hosts that support it. [`Protection::check_after`] finds names that were created or changed
-//! nevertheless, moves them to the quarantine and restores the originals. Placeholders are never
-//! created to reserve a name: `git add` would add them.
+//! [`Protection::survey`] finds them before a command starts; mounts hold existing ones where the
+//! host supports that. [`Protection::check_after`] finds created and changed ones, moves them to
+//! the quarantine and restores the originals. No placeholder files are created: `git add` would add
+//! them.
 
-mod aside;
 mod check;
+mod exemptions;
 mod gitconfig;
-mod lifted;
 mod links;
-mod moved;
+mod moved_repositories;
 mod place;
+mod quarantine;
 mod scan;
 mod state;
 mod stores;
-mod written;
+mod tool_writes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -26,69 +26,69 @@ use std::time::{Instant, SystemTime};
 
 use nix::errno::Errno;
 
-use aside::Quarantine;
-use lifted::Lifted;
+use exemptions::Lifted;
 use place::{Identity, Root, Stat};
-pub(crate) use scan::Bounds;
-use scan::{Item, Scan, Sort};
-use state::{Reader, State};
-use written::{Log, Since};
-pub use written::{Writing, Written};
+use quarantine::Quarantine;
+pub(crate) use scan::ScanBounds;
+use scan::{ProtectedItem, Scan, Sort};
+use state::{FileStateReader, State};
+use tool_writes::{Log, Since};
+pub use tool_writes::{ToolWrites, Writing};
 
-/// Maximum number of mounts for one command. Further paths are checked after the command.
+/// Maximum number of mounts per command. Further paths are only checked afterwards.
 const MOUNTS_MAX: usize = 400;
 
-/// Duration of a scan below which switching to another thread would take longer.
+/// A look that takes no longer is over before another thread would have begun it.
 const QUICK_MICROSECONDS: u64 = 500;
 
-/// Protects the control files below some roots. One per session, shared by its commands.
+/// Looks after the control files below some roots. One for a session, shared by its commands.
 #[derive(Debug)]
 pub struct Protection {
     own: Vec<PathBuf>,
     home: Option<PathBuf>,
     readable: Vec<PathBuf>,
-    bounds: Bounds,
-    /// `true` if the last scan was complete. Readable while a scan is running.
+    bounds: ScanBounds,
+    /// True if the last scan was complete, for callers that cannot wait for a running one.
     is_complete: AtomicBool,
-    /// Duration of the last scan in microseconds.
+    /// Microseconds that the last look took.
     took: AtomicU64,
-    /// Parents of the commands' temporary folders.
+    /// Temporary folders of commands, which are removed with them.
     temporary: Temporary,
-    /// Changes by our own tools. Lock order: `inner` first.
-    written: Written,
-    inner: Mutex<Inner>,
+    /// Writes of posse's own tools. Lock order: `inner` first.
+    written: ToolWrites,
+    inner: Mutex<GuardState>,
 }
 
-/// Folders that can be added during a scan.
+/// Set of folders that may grow during a scan.
 type Temporary = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 #[derive(Debug)]
-struct Inner {
+struct GuardState {
     roots: Vec<Watched>,
-    reader: Reader,
+    reader: FileStateReader,
     links: links::Links,
     stores: stores::Keys,
     quarantine: Quarantine,
-    /// Parents of the commands' temporary folders.
+    /// Temporary folders of commands.
     temporary: Temporary,
-    /// State before the first of the running commands.
+    /// State before the first of the commands that are running now.
     baseline: Option<Arc<Baseline>>,
     running: usize,
-    /// `true` if several commands ran at the same time.
+    /// Several of them ran at the same time.
     were_several: bool,
-    /// Protection of a command that was abandoned without a check.
-    owed: Option<Held>,
-    /// Repositories created by commands of this session. They contain no user data, and are cleaned
-    /// after each command.
+    /// Protection method of a command that was given up without a check.
+    owed: Option<ProtectionMethod>,
+    /// Repositories that commands of this session made. They hold nothing of the user's, and are
+    /// cleaned after each command.
     born: HashMap<Identity, Born>,
-    /// Findings not reported yet, because no run was there to report them.
+    /// Findings that could not be reported yet.
     untold: Vec<Finding>,
-    /// Paths that the running commands may change. With several running commands the author of a
-    /// change is unknown.
+    /// Exemptions of the running commands. With several running commands, changes cannot be
+    /// attributed to one.
     lifted: Lifted,
-    /// `true` if the last scan was complete.
+    /// True if the last scan was complete.
     is_complete: bool,
-    /// The warning about an incomplete scan was logged.
+    /// True if the incomplete scan was reported.
     told_too_much: bool,
 }
 
@@ -96,39 +96,39 @@ struct Inner {
 struct Watched {
     root: Root,
     scan: Scan,
-    /// Commands cannot write here: changes are made by the user or another agent. Only secrets are
-    /// scanned for.
+    /// Commands cannot write here: what changes is the user's, or another agent's. Only secrets are
+    /// looked for.
     is_out_of_reach: bool,
 }
 
-/// Repository created by a command.
+/// A repository that a command made.
 #[derive(Debug)]
 struct Born {
-    key: Key,
-    /// `true` if its parent folder was created with it, so that nothing in it belongs to the user.
+    key: ProtectedPath,
+    /// True if the folder around it was created together with it, so that none of it is the user's.
     with_folder: bool,
 }
 
-/// Location of a protected name: index of the root, and the path below it.
-type Key = (usize, Arc<Path>);
+/// Location of a protected name: root index and path below it.
+type ProtectedPath = (usize, Arc<Path>);
 
 #[derive(Debug, Clone)]
 struct Baseline {
-    items: HashMap<Key, Before>,
-    /// Numbers of the scans it was made from.
+    items: HashMap<ProtectedPath, BaselineItem>,
+    /// The numbers of the scans that made it.
     scans: Vec<u64>,
-    /// Targets of git configuration settings, existing or not.
-    pointed: Vec<(usize, Item)>,
-    /// `true` if the scan was complete.
+    /// Targets of git configuration, existing or not.
+    pointed: Vec<(usize, ProtectedItem)>,
+    /// True if the scan was complete.
     is_complete: bool,
-    /// Position in the log of our own tools' changes.
+    /// Time of the scan.
     since: Since,
 }
 
 #[derive(Debug, Clone)]
-struct Before {
+struct BaselineItem {
     sort: Sort,
-    /// `None` for repositories, which may change.
+    /// None for repositories, which may change.
     state: Option<State>,
     identity: Identity,
     /// Creation time of a repository: its inode number may be reused.
@@ -137,56 +137,56 @@ struct Before {
     is_mounted: bool,
 }
 
-/// State before a command starts. Must be given back to [`Protection::check_after`]; if it is
-/// dropped, the next survey performs the check.
+/// State before a command. Return it to [`Protection::check_after`]; a dropped survey is checked by
+/// the next one.
 #[derive(Debug)]
 pub struct Survey {
-    /// Existing control files and folders, to be mounted read-only.
+    /// Control files and folders that exist, to be mounted read-only.
     pub read_only: Vec<PathBuf>,
-    /// Folders between a root and a control file, to be bind-mounted onto themselves.
+    /// Folders between a root and a control file, to be bound onto themselves.
     pub pinned: Vec<PathBuf>,
-    /// Existing secrets.
+    /// Secrets that exist.
     pub hidden: Vec<PathBuf>,
-    /// `true` if the scan was complete.
+    /// True if the scan was complete.
     pub complete: bool,
-    held: Held,
+    held: ProtectionMethod,
     baseline: Arc<Baseline>,
     protection: Option<Arc<Protection>>,
 }
 
-/// Protection during a run.
+/// Protection of a command while it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
-    /// Mounts: the command cannot have changed [`Survey::read_only`].
+pub enum ProtectionMethod {
+    /// Mounts: what [`Survey::read_only`] names cannot have been changed by it.
     ByMounts,
-    /// Only the check after the run.
+    /// Only the check afterwards.
     ByCheck,
 }
 
-/// Change of a protected name by a command.
+/// Effect of a command on a protected name.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// Protected path.
+    /// Path.
     pub path: PathBuf,
-    /// Kind of change.
-    pub what: What,
-    /// Reaction to the change.
-    pub action: Action,
-    /// Commands that can have made the change.
+    /// Kind of the change.
+    pub what: ProtectedChange,
+    /// Handling of the change.
+    pub action: ProtectAction,
+    /// Commands that can have caused it.
     #[serde(skip_serializing_if = "Whose::is_this")]
     pub whose: Whose,
 }
 
-/// Possible author of a change.
+/// Attribution of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
-    /// This command; no other ran.
+    /// No other ran.
     #[default]
     This,
     /// One of several commands that ran at the same time.
     AnyOfSeveral,
-    /// An earlier command, whose run could not report it.
+    /// An earlier command whose change could not be reported then.
     Earlier,
 }
 
@@ -198,8 +198,8 @@ impl Whose {
 }
 
 impl Finding {
-    /// Finding for the only command that ran.
-    pub fn new(path: PathBuf, what: What, action: Action) -> Finding {
+    /// Change by the only running command.
+    pub fn new(path: PathBuf, what: ProtectedChange, action: ProtectAction) -> Finding {
         Finding { path, what, action, whose: Whose::This }
     }
 }
@@ -207,38 +207,38 @@ impl Finding {
 /// Kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum What {
-    /// Created a file or folder.
+pub enum ProtectedChange {
+    /// Created.
     Created,
-    /// Changed a file or folder.
+    /// Changed.
     Changed,
-    /// Removed a file or folder.
+    /// Removed.
     Removed,
-    /// Replaced a repository with another one.
+    /// Replaced by another repository.
     Replaced,
-    /// Added these git settings that run programs. `None`: the new file cannot be parsed.
+    /// Created git settings that run programs, with their names. `None`: the file cannot be parsed.
     Settings(Vec<String>),
-    /// Created a file that points git to a repository outside the workspace.
+    /// Created a file that points git to a repository outside.
     LeadsOutside,
     /// Created a repository that contains this.
     CameWithRepository,
-    /// The scan limit was exceeded.
+    /// There was too much to look at.
     TooMuch,
 }
 
-/// Reaction to a change.
+/// Handling of a change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Action {
+pub enum ProtectAction {
     /// Moved to this path.
     MovedAside(PathBuf),
-    /// The original was restored; the command's version is at this path.
+    /// Restored; the command's version is at this path.
     Restored(Option<PathBuf>),
-    /// The settings were removed; the original text is at this path.
+    /// The settings were taken out; the whole text is at this path.
     Cleaned(PathBuf),
     /// Left unchanged.
     Left,
-    /// Failed with this error.
+    /// Handling failed, with the reason.
     Failed(String),
 }
 
@@ -246,23 +246,27 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = crate::failure::printable(&self.path.display().to_string());
         match &self.what {
-            What::Created => write!(f, "{path} is protected and was created")?,
-            What::Changed => write!(f, "{path} is protected and was changed")?,
-            What::Removed => write!(f, "{path} is protected and was removed or renamed")?,
-            What::Replaced => {
+            ProtectedChange::Created => write!(f, "{path} is protected and was created")?,
+            ProtectedChange::Changed => write!(f, "{path} is protected and was changed")?,
+            ProtectedChange::Removed => {
+                write!(f, "{path} is protected and was removed or renamed")?;
+            }
+            ProtectedChange::Replaced => {
                 write!(f, "{path} is protected and another repository is in its place")?;
             }
-            What::Settings(names) if names.is_empty() => {
+            ProtectedChange::Settings(names) if names.is_empty() => {
                 write!(f, "{path} is not understood as settings of git and may run programs")?;
             }
-            What::Settings(names) => write!(
+            ProtectedChange::Settings(names) => write!(
                 f,
                 "{path} got settings that may run programs ({})",
                 crate::failure::printable(&names.join(", "))
             )?,
-            What::LeadsOutside => write!(f, "{path} leads git to a place outside the workspace")?,
-            What::CameWithRepository => write!(f, "{path} came with a new repository")?,
-            What::TooMuch => {
+            ProtectedChange::LeadsOutside => {
+                write!(f, "{path} leads git to a place outside the workspace")?;
+            }
+            ProtectedChange::CameWithRepository => write!(f, "{path} came with a new repository")?,
+            ProtectedChange::TooMuch => {
                 return write!(
                     f,
                     "{path} has more folders than are looked at: what a command \
@@ -274,31 +278,31 @@ impl fmt::Display for Finding {
             Whose::This => {}
             Whose::AnyOfSeveral => {
                 f.write_str(
-                    " while this command ran, and others did, so any of them may have done it",
+                    " while this command ran, and others did, so it may be the work of any",
                 )?;
             }
             Whose::Earlier => f.write_str(" while an earlier command ran")?,
         }
         let shown = |path: &Path| crate::failure::printable(&path.display().to_string());
         match &self.action {
-            Action::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
-            Action::Restored(Some(to)) => {
+            ProtectAction::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
+            ProtectAction::Restored(Some(to)) => {
                 write!(f, "; it was put back as it was, and what replaced it is in {}", shown(to))
             }
-            Action::Restored(None) => write!(f, "; it was put back as it was"),
-            Action::Cleaned(to) => {
+            ProtectAction::Restored(None) => write!(f, "; it was put back as it was"),
+            ProtectAction::Cleaned(to) => {
                 write!(f, "; they were taken out, and the whole text is in {}", shown(to))
             }
-            Action::Left => write!(f, "; it was left, as nothing reads it from here"),
-            Action::Failed(why) => write!(f, "; it could not be restored: {why}"),
+            ProtectAction::Left => write!(f, "; it was left, as nothing reads it from here"),
+            ProtectAction::Failed(why) => write!(f, "; it could not be put right: {why}"),
         }
     }
 }
 
 impl Protection {
-    /// Protects `roots`, which are absolute and resolved. `own` are folders of posse, hidden from
-    /// commands; `home` is searched for credentials; `readable` are secrets that commands may read;
-    /// `quarantine` receives moved files.
+    /// Protects `roots`, which are absolute and resolved. `own`: posse's own folders, hidden from
+    /// commands; `home`: searched for credentials; `readable`: secrets that commands may read;
+    /// `quarantine`: folder for moved files.
     pub fn new(
         roots: &[PathBuf],
         own: Vec<PathBuf>,
@@ -306,7 +310,7 @@ impl Protection {
         readable: Vec<PathBuf>,
         quarantine: PathBuf,
     ) -> Result<Protection, Errno> {
-        // A root below another root is covered by that one.
+        // Nested roots are covered by the outer one.
         let outer =
             |path: &&PathBuf| !roots.iter().any(|other| other != *path && path.starts_with(other));
         let distinct: BTreeSet<&PathBuf> = roots.iter().filter(outer).collect();
@@ -319,14 +323,14 @@ impl Protection {
             own,
             home,
             readable,
-            bounds: Bounds::default(),
+            bounds: ScanBounds::default(),
             is_complete: AtomicBool::new(true),
             took: AtomicU64::new(u64::MAX),
             temporary: Arc::clone(&temporary),
-            written: Written::default(),
-            inner: Mutex::new(Inner {
+            written: ToolWrites::default(),
+            inner: Mutex::new(GuardState {
                 roots,
-                reader: Reader::default(),
+                reader: FileStateReader::default(),
                 links: links::Links::default(),
                 stores: stores::Keys::default(),
                 quarantine: Quarantine::new(quarantine),
@@ -344,7 +348,7 @@ impl Protection {
         })
     }
 
-    /// Marks roots that commands cannot write to.
+    /// Protection for commands that cannot write in these roots.
     pub(crate) fn out_of_reach(self, roots: &[PathBuf]) -> Protection {
         for watched in &mut self.lock().roots {
             watched.is_out_of_reach = roots.contains(&watched.root.path);
@@ -352,25 +356,24 @@ impl Protection {
         self
     }
 
-    /// Uses `written` to recognise changes by our own tools.
-    pub(crate) fn beside(mut self, written: Written) -> Protection {
+    /// Sets the registry of tool writes.
+    pub(crate) fn beside(mut self, written: ToolWrites) -> Protection {
         self.written = written;
         self
     }
 
-    /// Replaces the scan limits.
-    pub(crate) fn within(mut self, bounds: Bounds) -> Protection {
+    /// Sets other scan limits.
+    pub(crate) fn within(mut self, bounds: ScanBounds) -> Protection {
         self.bounds = bounds;
         self
     }
 
-    /// Also searches `folder`, which contains temporary folders of commands, for missing
-    /// repositories.
+    /// Also searches `folder`, in which commands have temporary folders, for missing repositories.
     pub(crate) fn looks_into(&self, folder: PathBuf) {
         self.temporary.lock().unwrap_or_else(PoisonError::into_inner).insert(folder);
     }
 
-    /// Returns `true` if a scan will probably be short: the last one was, and none is running.
+    /// True if a scan will probably be fast: the last one was, and none is running.
     pub(crate) fn looks_quickly(&self) -> bool {
         let is_free = self.inner.try_lock().is_ok();
         is_free && self.written.is_free() && self.took.load(Ordering::Relaxed) <= QUICK_MICROSECONDS
@@ -381,17 +384,17 @@ impl Protection {
         self.took.store(took, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, GuardState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Scans for protected names. Reads folders, so it must not run on an async worker thread.
+    /// Surveys protected files. Reads folders, so do not call it where others wait.
     pub fn survey(self: &Arc<Protection>) -> Survey {
         self.survey_without(&[])
     }
 
-    /// Survey for a command that may change `lifted`: absolute, resolved paths permitted by the
-    /// user, with their content.
+    /// Survey for a command that may change `lifted`: absolute, resolved paths that a person named,
+    /// including their contents.
     pub(crate) fn survey_without(self: &Arc<Protection>, lifted: &[PathBuf]) -> Survey {
         let begin = Instant::now();
         let mut inner = self.lock();
@@ -404,7 +407,7 @@ impl Protection {
         }
         inner.reader.begin_round();
         let mut complete = true;
-        let mut items: Vec<(usize, Item)> = Vec::new();
+        let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
         for (at, watched) in inner.roots.iter_mut().enumerate() {
             let found = watched.scan.run(&watched.root, self.bounds);
@@ -414,8 +417,7 @@ impl Protection {
             }
             secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
         }
-        // Names that appeared while other commands run may be theirs and are not added to the
-        // user's.
+        // What came while other commands run may be theirs, and is not taken for the user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
             Some(baseline) => baseline,
             None => inner.new_baseline(items, complete, &log),
@@ -428,23 +430,31 @@ impl Protection {
         inner.baseline = Some(Arc::clone(&baseline));
         let (mut read_only, mut pinned) = inner.mounts(&baseline);
         if inner.running > 1 {
-            // Our own tools may have removed files since.
+            // Our own tools may have removed something since.
             read_only.retain(|path| path.symlink_metadata().is_ok());
         }
         let mut own = Lifted::default();
         own.extend(lifted);
         own.take_out(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
-        // The cover of a secret also protects it.
+        // What covers a secret holds it as well.
         read_only.retain(|path| !hidden.contains(path));
         drop(log);
         drop(inner);
         self.note_time(begin);
         let protection = Some(Arc::clone(self));
-        Survey { read_only, pinned, hidden, complete, held: Held::ByCheck, baseline, protection }
+        Survey {
+            read_only,
+            pinned,
+            hidden,
+            complete,
+            held: ProtectionMethod::ByCheck,
+            baseline,
+            protection,
+        }
     }
 
-    /// Secrets below the roots, which only mounts can hide. Reads folders.
+    /// The secrets below the roots, which only mounts can hide. Reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
@@ -458,7 +468,7 @@ impl Protection {
         hidden
     }
 
-    /// Compares the state after a command with `survey`, and reverts forbidden changes.
+    /// Checks the effects of an ended command against `survey` and handles them.
     pub fn check_after(&self, mut survey: Survey) -> Vec<Finding> {
         survey.protection = None;
         let begin = Instant::now();
@@ -474,11 +484,11 @@ impl Protection {
         let found = inner.settle(survey.held, self.bounds, &log);
         findings.extend(found.into_iter().map(|finding| Finding { whose, ..finding }));
         self.is_complete.store(inner.is_complete, Ordering::Relaxed);
-        // Exceeding the scan limit is reported for each command that does it.
+        // A workspace that a command made too large to scan is reported each time.
         let grew = survey.complete && !inner.is_complete;
         if grew || (!survey.complete && !std::mem::replace(&mut inner.told_too_much, true)) {
             let roots = inner.roots.iter().map(|watched| watched.root.path.clone());
-            let too_much = |path| Finding::new(path, What::TooMuch, Action::Left);
+            let too_much = |path| Finding::new(path, ProtectedChange::TooMuch, ProtectAction::Left);
             findings.extend(roots.take(1).map(too_much));
         }
         drop(log);
@@ -487,7 +497,7 @@ impl Protection {
         findings
     }
 
-    /// Discards a survey of a command that did not run.
+    /// Forgets a survey after which no command has run.
     pub(crate) fn take_back(&self, mut survey: Survey) {
         survey.protection = None;
         let mut inner = self.lock();
@@ -499,18 +509,18 @@ impl Protection {
         }
     }
 
-    /// Returns `true` if the last scan, before or after a command, was complete.
+    /// True if the last scan, before or after a command, was complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }
 
-    fn give_up(&self, held: Held) {
+    fn give_up(&self, held: ProtectionMethod) {
         let mut inner = self.lock();
         inner.running = inner.running.saturating_sub(1);
         inner.owed = Some(held);
     }
 
-    /// Checks the changes of an abandoned command. Repeated until `is_dead`.
+    /// Checks the effects of a command that was given up. Repeats the check until `is_dead`.
     pub fn check_given_up(&self, is_dead: bool) {
         let mut inner = self.lock();
         let Some(held) = inner.owed else { return };
@@ -527,8 +537,8 @@ impl Protection {
 }
 
 impl Survey {
-    /// Sets the protection of the command. The default is none.
-    pub fn held_by(&mut self, held: Held) {
+    /// Notes what holds the command. Until this is called, nothing does.
+    pub fn held_by(&mut self, held: ProtectionMethod) {
         self.held = held;
     }
 }
@@ -541,15 +551,15 @@ impl Drop for Survey {
     }
 }
 
-impl Inner {
-    /// Records the current state.
+impl GuardState {
+    /// Stores the current state.
     fn new_baseline(
         &mut self,
-        items: Vec<(usize, Item)>,
+        items: Vec<(usize, ProtectedItem)>,
         is_complete: bool,
         log: &Log,
     ) -> Arc<Baseline> {
-        // The inode number of a removed folder is reused.
+        // The number of a folder that is gone is given to another one.
         let roots = &self.roots;
         self.born.retain(|identity, Born { key: (at, path), .. }| {
             roots[*at].scan.identity(path) == Some(*identity)
@@ -568,24 +578,31 @@ impl Inner {
                 baseline.items.insert((at, item.path), before);
             }
         }
-        let mut mounted: Vec<(&Key, &mut Before)> =
+        let mut mounted: Vec<(&ProtectedPath, &mut BaselineItem)> =
             baseline.items.iter_mut().filter(|(_, before)| before.is_mounted).collect();
         mounted.sort_by_key(|((at, path), _)| (path.components().count(), *at, Arc::clone(path)));
-        // Names closest to the root have priority.
+        // Names nearest to the root have priority.
         for (_, before) in mounted.into_iter().skip(MOUNTS_MAX) {
             before.is_mounted = false;
         }
         Arc::new(baseline)
     }
 
-    /// Current state of an item. `None` if it does not exist.
-    fn look(&mut self, at: usize, item: &Item) -> Option<Before> {
+    /// Current state of an item. `None`: it is gone.
+    fn look(&mut self, at: usize, item: &ProtectedItem) -> Option<BaselineItem> {
         let Watched { root, scan, .. } = &self.roots[at];
         if item.sort == Sort::Repository {
             let identity = scan.identity(&item.path)?;
             let parent = item.path.parent().and_then(|above| scan.identity(above));
             let (sort, birth) = (item.sort, scan.birth(&item.path));
-            return Some(Before { sort, state: None, identity, birth, parent, is_mounted: false });
+            return Some(BaselineItem {
+                sort,
+                state: None,
+                identity,
+                birth,
+                parent,
+                is_mounted: false,
+            });
         }
         let (folder, name) = root.open_parent(&item.path).ok()?;
         let identity = Stat::at(&folder, name).ok()?.identity;
@@ -594,12 +611,12 @@ impl Inner {
         let state = self.reader.state(&folder, name)?;
         let is_mounted = !is_born && matches!(state, State::File { .. } | State::Folder { .. });
         let (sort, state) = (item.sort, Some(state));
-        Some(Before { sort, state, identity, birth: None, parent, is_mounted })
+        Some(BaselineItem { sort, state, identity, birth: None, parent, is_mounted })
     }
 
-    /// Hooks and settings files that known settings point to.
-    fn pointed(&mut self, items: &[(usize, Item)]) -> Vec<(usize, Item)> {
-        let mut pointed: Vec<(usize, Item)> = Vec::new();
+    /// The hooks and settings that known settings point to.
+    fn pointed(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
+        let mut pointed: Vec<(usize, ProtectedItem)> = Vec::new();
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
             let root = &self.roots[*at].root;
             let Ok((folder, name)) = root.open_parent(&item.path) else { continue };
@@ -615,16 +632,16 @@ impl Inner {
                 let whole = root.path.join(base.unwrap_or(Path::new(""))).join(target);
                 let whole = check::normalise(&whole);
                 let Ok(relative) = whole.strip_prefix(&root.path) else { continue };
-                let is_known = |other: &(usize, Item)| {
+                let is_known = |other: &(usize, ProtectedItem)| {
                     other.0 == *at
                         && other.1.sort != Sort::Repository
                         && relative.starts_with(&other.1.path)
                 };
-                // The workspace root itself cannot be protected as a whole.
+                // The workspace itself cannot be held as a whole.
                 let is_root = relative.as_os_str().is_empty();
                 if !is_root && !items.iter().chain(&pointed).any(is_known) {
                     let sort = Sort::Name(crate::protected::Class::Git);
-                    pointed.push((*at, Item { path: relative.into(), sort }));
+                    pointed.push((*at, ProtectedItem { path: relative.into(), sort }));
                 }
             }
         }
@@ -633,7 +650,7 @@ impl Inner {
 
     /// Paths to mount read-only, and parents that must not be renamed.
     fn mounts(&mut self, baseline: &Baseline) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        let mut keys: Vec<&Key> = baseline
+        let mut keys: Vec<&ProtectedPath> = baseline
             .items
             .iter()
             .filter(|(_, before)| before.is_mounted)
@@ -648,7 +665,7 @@ impl Inner {
             read_only.push(root.join(path));
             let controls_git = !matches!(baseline.items[key].sort, Sort::Name(_));
             if controls_git {
-                // Renaming a parent would allow replacing it.
+                // Renaming a parent folder would allow replacing it.
                 let above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
                 pinned.extend(above.map(|path| root.join(path)));
             }
@@ -665,8 +682,8 @@ impl Inner {
         (read_only, pinned.into_iter().collect())
     }
 
-    /// Further hard links of files.
-    fn linked(&mut self, files: impl Iterator<Item = (Key, Stat)>) -> Vec<PathBuf> {
+    /// Other names of files that have more than one.
+    fn linked(&mut self, files: impl Iterator<Item = (ProtectedPath, Stat)>) -> Vec<PathBuf> {
         let wanted: Vec<Stat> = files.map(|(_, stat)| stat).collect();
         if wanted.is_empty() {
             return Vec::new();

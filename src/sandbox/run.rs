@@ -1,4 +1,4 @@
-//! One run of a process, from its start until all its processes have ended.
+//! One run of a process, from its start until nothing of it is left.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,82 +18,83 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::sandbox::capture::Capture;
-use crate::sandbox::dialogue::Kept;
-use crate::sandbox::guard::Besides;
-use crate::sandbox::helper::Shape;
+use crate::sandbox::guard::Exemptions;
+use crate::sandbox::helper::HelperShape;
+use crate::sandbox::helper_output::MaskedPrefix;
 use crate::sandbox::init;
-use crate::sandbox::live::Live;
 use crate::sandbox::mask::Mask;
+use crate::sandbox::output_chunks::OutputChunker;
 use crate::sandbox::plan::Plan;
+use crate::sandbox::process_tree::ProcessTree;
 use crate::sandbox::scratch::Scratch;
-use crate::sandbox::spare::Ready;
-use crate::sandbox::tree::Tree;
-use crate::sandbox::wire::{self, Ended, Line, Request};
-use crate::sandbox::{Directory, Exit, Outcome, RunError, Sandbox, Spawn, Update};
+use crate::sandbox::spare_helper::ReadyHelper;
+use crate::sandbox::wire::{self, CommandExit, HelperLine, HelperRequest};
+use crate::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
-/// Time limit for the preparation of a command.
+/// Time limit until a command starts.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);
 
-/// Grace period between SIGTERM and SIGKILL.
+/// Grace period after SIGTERM.
 const TERMINATION_GRACE: Duration = Duration::from_millis(200);
 
-/// Number of SIGKILLs before the process is abandoned.
+/// Number of kill attempts before a process is given up.
 const KILLS_MAX: u32 = 10;
 
-/// Grace period for output of processes that outlive the command.
+/// Wait for output of processes that survive the command.
 const STRAGGLER_GRACE: Duration = Duration::from_millis(300);
 
-/// Interval of scans of the process tree.
+/// Interval of checks of the process tree.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Size of the read buffer in bytes.
+/// Bytes of one read.
 const READ_BYTES: usize = 32 << 10;
 
-/// Maximum size of a helper's report in bytes.
+/// Bytes that a helper may report.
 const REPORT_BYTES_MAX: usize = 4 << 10;
 
-/// Maximum number of bytes of a failed helper's output in the error.
+/// Maximum bytes of helper output in an error message.
 const SAID_BYTES_MAX: usize = 400;
 
 impl Sandbox {
-    /// Runs `spawn` until all its processes have ended, and calls `watch` for each update.
+    /// Runs `spawn` until no process of it is left, and reports events to `watch`.
     ///
-    /// Must be awaited on a thread that lives as long as the process may, such as a thread of the
-    /// runtime: the process is killed when the thread that started it ends. Dropping the future
-    /// kills the process and everything it has started.
+    /// Must be awaited on a thread that lives as long as the process, such as a runtime thread: the
+    /// process is killed when the thread that started it ends. Dropping the future kills the
+    /// process and its descendants.
     ///
-    /// For commands that the user has configured; commands of a model go through
+    /// For commands configured by the user; commands of a model use
     /// [`run_judged`](Sandbox::run_judged).
     pub async fn run(
         &self,
         spawn: Spawn,
         watch: impl FnMut(Update) + Send,
-    ) -> Result<Outcome, RunError> {
-        self.run_judged(spawn, Besides { unsurveyed: true, ..Besides::default() }, watch).await
+    ) -> Result<ProcessOutcome, RunError> {
+        self.run_judged(spawn, Exemptions { unsurveyed: true, ..Exemptions::default() }, watch)
+            .await
     }
 
-    /// Runs `spawn` with the exemptions that the user permitted. If the scan for protected files is
-    /// incomplete, the command runs only with a permission for that.
+    /// Runs `spawn` with `exemptions`. Does not run if the survey is incomplete, unless a person
+    /// allowed that.
     pub async fn run_judged(
         &self,
         spawn: Spawn,
-        besides: Besides,
+        besides: Exemptions,
         mut watch: impl FnMut(Update) + Send,
-    ) -> Result<Outcome, RunError> {
-        // Dropped last, when no process uses it any more.
+    ) -> Result<ProcessOutcome, RunError> {
+        // Dropped last, when it is no longer used.
         let scratch = Scratch::new(&spawn.scratch, &self.spare).map_err(start_error)?;
         let scratch = Arc::new(scratch);
         let directory = opened(&spawn.directory)?;
         let mut plan = self.plan(&spawn, directory.as_fd(), scratch.path())?;
-        // Dropped after the process, which must have ended when its changes are checked.
+        // Dropped after the process, which must have ended before the check.
         let guard = self.guard(&mut plan, &scratch, besides).await?;
-        let shape = Shape::of(&plan);
-        // With mounts, most of the slow preparation needs the mounts of this command.
-        let expected = matches!(shape, Shape::Reduced { .. }).then(|| plan.clone());
+        let shape = HelperShape::of(&plan);
+        // Where there are mounts, most of what takes long has to be done with them in place.
+        let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
         let meanwhile = || self.keep(shape, expected.clone());
-        running.attend(&mut watch, &meanwhile).await.map_err(start_error)?;
+        running.drive(&mut watch, &meanwhile).await.map_err(start_error)?;
         let mut ended = running.end(&mut watch).await;
         let findings = match guard {
             Some(guard) => guard.settle().await,
@@ -114,9 +115,9 @@ impl Sandbox {
         scratch: &Scratch,
         directory: &OwnedFd,
         plan: Plan,
-    ) -> Result<Running, RunError> {
+    ) -> Result<RunningCommand, RunError> {
         let tier = plan.tier;
-        let mut request = Request {
+        let mut request = HelperRequest {
             plan,
             program: spawn.program,
             arguments: spawn.arguments,
@@ -130,18 +131,18 @@ impl Sandbox {
         let errors = dialogue.map(|dialogue| dialogue.prepare(scratch.path())).transpose();
         let (errors, variables) = errors.map_err(start_error)?.unzip();
         request.environment.extend(variables.into_iter().flatten());
-        let ready = self.told(&mut request, directory)?;
+        let ready = self.acquire_helper(&mut request, directory)?;
         ready.tree.wake();
-        let Ready { child, tree, output, control, .. } = ready;
+        let ReadyHelper { child, tree, output, control, .. } = ready;
         control.set_nonblocking(true).map_err(start_error)?;
         let begin = Instant::now();
-        Ok(Running {
+        Ok(RunningCommand {
             tree,
             child,
             output: Some(Receiver::from_owned_fd(output.into()).map_err(start_error)?),
             control: Some(UnixStream::from_std(control).map_err(start_error)?),
             errors,
-            errors_text: Kept::new(dialogue, &self.secrets),
+            errors_text: MaskedPrefix::new(dialogue, &self.secrets),
             said: Vec::new(),
             has_init: false,
             tier: tier.as_str(),
@@ -152,7 +153,7 @@ impl Sandbox {
             cleared: 0,
             mask: Mask::new(&self.secrets),
             capture: Capture::new(spawn.output_bytes_max, spawn.spill, spawn.spill_bytes_max),
-            live: Live::default(),
+            live: OutputChunker::default(),
             status: None,
             forced: None,
             stop: spawn.stop,
@@ -165,79 +166,83 @@ impl Sandbox {
         })
     }
 
-    /// Returns a helper that has received the request.
-    fn told(&self, request: &mut Request, directory: &OwnedFd) -> Result<Ready, RunError> {
-        let shape = Shape::of(&request.plan);
+    /// Takes the spare helper or starts one, and sends it the request.
+    fn acquire_helper(
+        &self,
+        request: &mut HelperRequest,
+        directory: &OwnedFd,
+    ) -> Result<ReadyHelper, RunError> {
+        let shape = HelperShape::of(&request.plan);
         let environment = request.environment.len();
         if let Some(ready) = self.kept(shape) {
             request.environment.push(ready.mark.variable());
             if request.send(&ready.control, directory.as_fd()).is_ok() {
                 return Ok(ready);
             }
-            // The helper has just died. It cannot have executed a request that it did not read.
+            // It has just died. It cannot have executed anything that it did not read.
             request.environment.truncate(environment);
             ready.tree.dismiss();
         }
         let ready = match shape {
-            Shape::Inner => self.bubblewrapped(&request.plan),
+            HelperShape::Inner => self.bubblewrapped(&request.plan),
             _ => self.helper(shape),
         };
         let ready = ready.map_err(start_error)?;
         request.environment.push(ready.mark.variable());
         if let Err(error) = request.send(&ready.control, directory.as_fd()) {
-            // A helper that does not read reports nothing either, which is checked.
-            tracing::debug!(%error, "cannot send the request to the helper");
+            // A helper that does not read does not report either, which is handled later.
+            tracing::debug!(%error, "the helper does not listen");
         }
         Ok(ready)
     }
 }
 
-/// Running process and its state.
-struct Running {
-    // Dropped first, so that no process is alive when the rest is dropped.
-    tree: Tree,
+/// A running command with its pipes, limits and state.
+struct RunningCommand {
+    // Dropped first, so that no process is left when the rest is dropped.
+    tree: ProcessTree,
     child: Child,
     output: Option<Receiver>,
     control: Option<UnixStream>,
-    /// Standard error, if captured separately.
+    /// Standard error, if that is kept apart.
     errors: Option<Receiver>,
-    errors_text: Kept,
-    /// Incomplete line from the helper.
+    errors_text: MaskedPrefix,
+    /// The beginning of a line that the helper has not finished.
     said: Vec<u8>,
-    /// `true` if an init process of ours accompanies the command.
+    /// True if an init of posse is among the command's processes.
     has_init: bool,
     /// Required tier.
     tier: &'static str,
     is_enforced: bool,
     failure: Option<String>,
-    /// Exit status of the command, as reported by its init process.
-    ended: Option<Ended>,
+    /// Exit status, if its init reported it.
+    ended: Option<CommandExit>,
     is_asked_to_clear: bool,
-    /// Number of processes that the init process killed.
+    /// Number of processes that its init killed.
     cleared: usize,
     mask: Mask,
     capture: Capture,
-    live: Live,
+    live: OutputChunker,
     status: Option<ExitStatus>,
-    /// Reason, if we ended the process.
+    /// Why we ended it, if we did.
     forced: Option<Exit>,
-    /// Stop request of the caller.
+    /// Signal to stop it.
     stop: Option<oneshot::Receiver<()>>,
     kills: u32,
     begin: Instant,
     last_output: Instant,
-    /// Time limit, counted from the start of the command.
+    /// Time limit after the start.
     timeout: Duration,
-    /// Time of the next step: terminate, kill, or stop waiting.
+    /// Time of the next escalation: SIGTERM, SIGKILL, giving up.
     deadline: Instant,
     look_at: Instant,
 }
 
-impl Running {
-    /// Reads output and enforces deadlines until the command has ended and its output is read.
+impl RunningCommand {
+    /// Reads, waits and keeps the time until the command has ended and its output is read.
     ///
-    /// Calls `meanwhile` once, when the command runs.
-    async fn attend(
+    /// `meanwhile` is called once when the command runs.
+    async fn drive(
         &mut self,
         watch: &mut (impl FnMut(Update) + Send),
         meanwhile: &(impl Fn() + Sync),
@@ -249,12 +254,12 @@ impl Running {
         while self.status.is_none() || self.output.is_some() {
             let wake = self.live.due().map_or(self.look_at, |due| due.min(self.look_at));
             tokio::select! {
-                // The report arrives before any output. Deadlines are checked after each step, so
-                // that a flood of output cannot delay them.
+                // The enforcement report precedes all output. The deadline is checked after each
+                // step, so a flood of output cannot delay it.
                 biased;
-                length = hear(&mut self.control, &mut line), if self.control.is_some() => {
+                length = read_control(&mut self.control, &mut line), if self.control.is_some() => {
                     let was_enforced = self.is_enforced;
-                    // A closed socket is no failure: the lines before it count.
+                    // An error here is equal to the end: the data before it counts.
                     self.take_said(&line[..length.unwrap_or_default()], watch);
                     if self.is_enforced && !was_enforced {
                         meanwhile();
@@ -268,7 +273,7 @@ impl Running {
                     self.take_output(&chunk[..length?]);
                     reads = reads.wrapping_add(1);
                     if reads.is_multiple_of(16) {
-                        // A command with endless output must not block other tasks.
+                        // A command that prints without end must not keep others waiting.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -293,16 +298,15 @@ impl Running {
                 }
                 self.look_at = now + LOOK_INTERVAL;
             }
-            if self.deadline <= now && !self.press(now) {
+            if self.deadline <= now && !self.escalate(now) {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Takes the next step after a deadline: terminate, kill, or stop waiting. Returns `false` to
-    /// stop waiting.
-    fn press(&mut self, now: Instant) -> bool {
+    /// Takes the next step against a command whose time is up. `false`: wait no longer.
+    fn escalate(&mut self, now: Instant) -> bool {
         if self.status.is_some() {
             return false;
         }
@@ -316,19 +320,18 @@ impl Running {
             self.kills += 1;
             self.tree.kill_once(true);
         } else {
-            // It hangs in the kernel and cannot receive signals.
+            // It hangs in the kernel, where no signal reaches it.
             return false;
         }
         self.deadline = now + TERMINATION_GRACE;
         true
     }
 
-    /// Starts to end the process, for this reason. [`press`](Running::press) takes the further
-    /// steps.
+    /// Asks it to end, for this reason. What does not comes to [`escalate`](Running::press).
     fn force(&mut self, why: Exit, now: Instant) {
         self.forced = Some(why);
         if self.has_init {
-            self.tell(init::POLITELY);
+            self.tell(init::TERM_REQUEST);
         } else {
             self.tree.terminate();
         }
@@ -336,7 +339,7 @@ impl Running {
     }
 
     fn take_output(&mut self, bytes: &[u8]) {
-        let Running { mask, capture, live, .. } = self;
+        let RunningCommand { mask, capture, live, .. } = self;
         if bytes.is_empty() {
             self.output = None;
             if self.ended.is_some() {
@@ -360,7 +363,7 @@ impl Running {
         }
     }
 
-    /// Requests the command's init process to kill the remaining processes now.
+    /// Tells the init to kill processes that survive the command.
     fn ask_to_clear(&mut self) {
         if !self.is_asked_to_clear {
             self.tell(b"clear\n");
@@ -369,7 +372,7 @@ impl Running {
     }
 
     fn tell(&self, word: &[u8]) {
-        // The init process may have ended, which is fine.
+        // It may have ended, which is just as well.
         self.control.as_ref().map(|control| control.try_write(word));
     }
 
@@ -382,16 +385,16 @@ impl Running {
         while let Some(end) = self.said.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.said.drain(..=end).collect();
             match wire::parse(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
-                Some(Line::Enforced(report)) => self.take_report(&report, watch),
-                Some(Line::Failed(reason)) => self.failure = Some(reason),
-                Some(Line::Exited(ended)) => {
+                Some(HelperLine::Enforced(report)) => self.take_report(&report, watch),
+                Some(HelperLine::Failed(reason)) => self.failure = Some(reason),
+                Some(HelperLine::Exited(ended)) => {
                     self.ended = Some(ended);
                     self.deadline = Instant::now() + STRAGGLER_GRACE;
                     if self.output.is_none() {
                         self.ask_to_clear();
                     }
                 }
-                Some(Line::Cleared(killed)) => self.cleared = killed,
+                Some(HelperLine::Cleared(killed)) => self.cleared = killed,
                 None => {}
             }
         }
@@ -401,7 +404,7 @@ impl Running {
         let Ok(report) = serde_json::from_str::<serde_json::Value>(report) else { return };
         let tier = report["tier"].as_str().unwrap_or("none").to_owned();
         if tier != self.tier {
-            self.failure = Some(format!("sandbox tier {tier} is in force instead of {}", self.tier));
+            self.failure = Some(format!("{tier} is in force and not {}", self.tier));
             self.tree.kill_once(true);
             return;
         }
@@ -413,11 +416,14 @@ impl Running {
         watch(Update::Enforced { tier, report });
     }
 
-    /// Kills the remaining processes of the command and builds the outcome.
-    async fn end(mut self, watch: &mut (impl FnMut(Update) + Send)) -> Result<Outcome, RunError> {
+    /// Kills remaining processes and builds the outcome.
+    async fn end(
+        mut self,
+        watch: &mut (impl FnMut(Update) + Send),
+    ) -> Result<ProcessOutcome, RunError> {
         let end = Instant::now();
         let stragglers = self.tree.clear().await;
-        // No writer is left, so the available bytes are the rest.
+        // No writer is left, so the rest can be read at once.
         let mut chunk = vec![0; READ_BYTES];
         while let Some(length) =
             self.control.as_ref().and_then(|from| some(from.try_read(&mut chunk)))
@@ -439,29 +445,29 @@ impl Running {
             return Err(RunError::NotPrepared { reason });
         }
         if !self.is_enforced {
-            // A process between us and the helper, such as bubblewrap, prints its errors there.
+            // A program between posse and the helper, such as bubblewrap, prints its errors there.
             let printed = self.capture.finish().head;
             let printed = String::from_utf8_lossy(&printed[..printed.len().min(SAID_BYTES_MAX)]);
             let reason = match printed.trim() {
-                "" if self.forced.is_some() => "the preparation timed out".to_owned(),
-                "" => "the helper reported no confinement".to_owned(),
-                said => format!("the helper reported no confinement: {said}"),
+                "" if self.forced.is_some() => "it could not be prepared in time".to_owned(),
+                "" => "nothing was reported as enforced".to_owned(),
+                said => format!("nothing was reported as enforced: {said}"),
             };
             return Err(RunError::NotPrepared { reason });
         }
-        let Running { mut mask, mut capture, mut live, errors_text, .. } = self;
+        let RunningCommand { mut mask, mut capture, mut live, errors_text, .. } = self;
         mask.finish(|bytes| {
             capture.push(bytes);
             live.push(bytes);
         });
         live.take(true).map(Update::Output).into_iter().for_each(watch);
         let ended = match self.ended {
-            Some(Ended::Code(code)) => Some(Exit::Code(code)),
-            Some(Ended::Signal(signal)) => Some(Exit::Signal(signal)),
+            Some(CommandExit::Code(code)) => Some(Exit::Code(code)),
+            Some(CommandExit::Signal(signal)) => Some(Exit::Signal(signal)),
             None => self.status.map(exit_of),
         };
         let exit = self.forced.or(ended).unwrap_or(Exit::TimedOut);
-        Ok(Outcome {
+        Ok(ProcessOutcome {
             exit,
             output: capture.finish(),
             errors: errors_text.finish(),
@@ -474,11 +480,11 @@ impl Running {
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
-    // An ended process has either an exit code or a signal.
+    // A process that has ended has either a code or a signal.
     status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(0)), Exit::Code)
 }
 
-/// Waits for output. An empty read is the end.
+/// Reads what there is, waiting for it. Nothing means the end.
 async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(receiver) => receiver.read(into).await,
@@ -486,15 +492,15 @@ async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize>
     }
 }
 
-/// Waits for a line of the helper. An empty read is the end.
-async fn hear(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
+/// Reads a message of the helper. Empty means the end.
+async fn read_control(from: &mut Option<UnixStream>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(control) => control.read(into).await,
         None => std::future::pending().await,
     }
 }
 
-/// Waits until a stop is requested or the sender is dropped.
+/// Resolves when the stop signal arrives; never if its sender is gone.
 async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
     match stop {
         Some(told) => drop(told.await),
@@ -502,7 +508,7 @@ async fn told_to_stop(stop: &mut Option<oneshot::Receiver<()>>) {
     }
 }
 
-/// Length of the available bytes. `None` at the end or on an error.
+/// Data that can be read at once. `None` at the end.
 fn some(length: io::Result<usize>) -> Option<usize> {
     length.ok().filter(|&length| length > 0)
 }

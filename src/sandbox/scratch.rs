@@ -1,20 +1,20 @@
-//! Temporary folder of one command.
+//! The temporary folder of one command.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
-/// Unused temporary folder, kept for the next command. Creating and removing one costs a third of a
-/// millisecond on a journaling file system, and most commands use none. Removed with the last
-/// owner.
+/// A folder that the last command left as it was made, for the next one. To make and to remove
+/// one costs a third of a millisecond on a journaling file system, and most commands use none.
+/// Removed when the last who may use it is gone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Spare(Arc<Mutex<Kept>>);
+pub(crate) struct Spare(Arc<Mutex<ScratchFolder>>);
 
 #[derive(Debug, Default)]
-struct Kept(Option<PathBuf>);
+struct ScratchFolder(Option<PathBuf>);
 
-impl Drop for Kept {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if let Some(folder) = self.0.take() {
             fs::remove_dir(folder).ok();
@@ -28,7 +28,7 @@ impl Spare {
         kept.0.take_if(|folder| folder.parent() == Some(parent)).filter(|folder| is_new(folder))
     }
 
-    /// Keeps `folder` if it is as good as new and none is kept yet. Returns `true` if kept.
+    /// Keeps `folder` for reuse, if it is empty and none is kept yet.
     fn keep(&self, folder: &Path) -> bool {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let keeps = kept.0.is_none() && is_new(folder);
@@ -39,7 +39,7 @@ impl Spare {
     }
 }
 
-/// Returns `true` if a folder is private to us and empty.
+/// True if a folder is private and empty.
 fn is_new(folder: &Path) -> bool {
     let ours = fs::symlink_metadata(folder).is_ok_and(|found| {
         let mode = found.permissions().mode() & 0o7777;
@@ -48,7 +48,7 @@ fn is_new(folder: &Path) -> bool {
     ours && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// New folder that only the user can enter. Removed with its content when dropped.
+/// A new folder that only the user can enter. Removed when dropped, with all that is in it.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: PathBuf,
@@ -56,7 +56,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a folder below `parent`, which is created if it is missing.
+    /// Creates one below `parent`, which is created if missing.
     pub(crate) fn new(parent: &Path, spare: &Spare) -> io::Result<Scratch> {
         let spare = spare.clone();
         if let Some(folder) = spare.take(parent) {
@@ -66,7 +66,7 @@ impl Scratch {
         builder.mode(0o700);
         match fs::symlink_metadata(parent) {
             Ok(found) if found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw() => (),
-            Ok(_) => return Err(io::Error::other("the folder for temporary files belongs to another user")),
+            Ok(_) => return Err(io::Error::other("the folder for temporary files is not ours")),
             Err(_) => builder.recursive(true).create(parent)?,
         }
         let only_us = fs::Permissions::from_mode(0o700);
@@ -82,28 +82,28 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Most commands leave nothing behind; remaining files are removed in the background.
+        // Most commands leave nothing behind; what others leave is removed without waiting.
         if self.spare.keep(&self.folder) || fs::remove_dir(&self.folder).is_ok() {
             return;
         }
         let folder = std::mem::take(&mut self.folder);
         let remove = move || {
             if let Err(error) = remove(&folder) {
-                tracing::debug!(%error, "cannot remove a temporary folder");
+                tracing::debug!(%error, "a temporary folder stays");
             }
         };
         if let Err(error) = std::thread::Builder::new().name("posse-scratch".into()).spawn(remove) {
-            tracing::debug!(%error, "cannot remove a temporary folder");
+            tracing::debug!(%error, "a temporary folder stays");
         }
     }
 }
 
-/// Removes `path`, without following links.
+/// Removes `path`, without following a link.
 fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
     }
-    // The owner of an unreadable folder can make it readable.
+    // A folder that its owner may not enter is still its owner's to open.
     open_up(path);
     if fs::symlink_metadata(path)?.is_dir() {
         fs::remove_dir_all(path)
@@ -112,7 +112,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes all folders below `path` accessible to the user. Follows no links.
+/// Lets the user into all folders below `path`. Follows no links.
 fn open_up(path: &Path) {
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -142,10 +142,10 @@ mod tests {
             let path = scratch.path().to_owned();
             fill(&path);
             drop(scratch);
-            // Remaining files are removed by a separate thread.
+            // Leftovers are removed by a thread of their own.
             let begin = std::time::Instant::now();
             while fs::symlink_metadata(&path).is_ok() {
-                assert!(begin.elapsed() < std::time::Duration::from_secs(20), "not removed");
+                assert!(begin.elapsed() < std::time::Duration::from_secs(20), "it stays");
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             assert_eq!(fs::read_to_string(&kept).unwrap(), "kept");
@@ -157,7 +157,7 @@ mod tests {
             link(Path::new("/"), &path.join("root")).unwrap();
             link(Path::new(".."), &path.join("up")).unwrap();
         });
-        // The folder itself was replaced by a link or a file.
+        // The folder itself became a link to another one, or a file.
         scratch(&|path| {
             fs::remove_dir(path).unwrap();
             link(&outside, path).unwrap();

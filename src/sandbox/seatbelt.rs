@@ -1,8 +1,8 @@
-//! Confinement on macOS: a generated profile for `sandbox-exec`.
+//! macOS confinement: generated profile text for `sandbox-exec`.
 //!
-//! Text and paths are separate: every path is a parameter, and the text contains only our own
-//! words. Later rules override earlier ones, so the denials are at the end. The text is generated
-//! and tested on every system; only macOS can run it.
+//! Text and paths are separate: every path is a parameter, and the text contains only fixed words.
+//! Later rules override earlier ones, so denials are at the end. The text is generated and tested
+//! on every system; only macOS can run it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::protected;
 
-/// Path of the program on macOS. No search in `PATH`, so that no other program can replace it.
+/// System path of the program. It is absolute, so it cannot be replaced through `PATH`.
 pub(crate) const PROGRAM: &str = "/usr/bin/sandbox-exec";
 
-/// Rights of a command, from its plan.
+/// Permissions of a command, from its plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Allowed<'a> {
     pub(crate) writable: &'a [PathBuf],
@@ -23,14 +23,14 @@ pub(crate) struct Allowed<'a> {
     pub(crate) network: bool,
 }
 
-/// Profile text and the paths of its parameters.
+/// Profile text and the paths it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Profile {
+pub(crate) struct SeatbeltProfile {
     pub(crate) text: String,
     pub(crate) parameters: Vec<(String, PathBuf)>,
 }
 
-/// Rules that every program needs to run.
+/// Minimum rules for any program to run.
 const BASE: &str = r#"(version 1)
 (deny default)
 (allow process-exec)
@@ -71,7 +71,7 @@ const BASE: &str = r#"(version 1)
 (allow file-read* file-write* (regex #"^/dev/ttys[0-9]+$"))
 "#;
 
-/// Without network access, name lookups are denied as well: a name can carry data out.
+/// Without network, name lookups are denied as well: a name can carry data.
 const NO_NETWORK: &str = r#"(deny network*)
 (deny system-socket)
 (deny network-outbound (literal "/private/var/run/mDNSResponder"))
@@ -92,13 +92,13 @@ const NETWORK: &str = r#"(allow network*)
   (global-name "com.apple.SecurityServer"))
 "#;
 
-/// Control files of a repository, below its folder, as a regular expression.
+/// Control files of a repository below its folder, as a regular expression.
 const CONTROL: &str = r"/([Hh][Oo][Oo][Kk][Ss]|[Cc][Oo][Nn][Ff][Ii][Gg](\.[Ww][Oo][Rr][Kk][Tt][Rr][Ee][Ee])?|[Cc][Oo][Mm][Mm][Oo][Nn][Dd][Ii][Rr]|[Ii][Nn][Ff][Oo]/[Aa][Tt][Tt][Rr][Ii][Bb][Uu][Tt][Ee][Ss])(/|$)";
 
-impl Profile {
-    /// Profile of a command.
-    pub(crate) fn of(allowed: &Allowed<'_>) -> Profile {
-        let mut profile = Profile { text: BASE.to_owned(), parameters: Vec::new() };
+impl SeatbeltProfile {
+    /// The profile of a command.
+    pub(crate) fn of(allowed: &Allowed<'_>) -> SeatbeltProfile {
+        let mut profile = SeatbeltProfile { text: BASE.to_owned(), parameters: Vec::new() };
         let roots = profile.name("WRITE", allowed.writable);
         for root in &roots {
             profile.line(format_args!("(allow file-write* (subpath (param \"{root}\")))"));
@@ -118,7 +118,7 @@ impl Profile {
                  \"{repository}\")) #\"{CONTROL}\")))"
             ));
         }
-        // A rename unlinks the old name; renaming a parent folder would unprotect its content.
+        // A rename is an unlink, and renaming a parent folder would release its contents.
         let pinned = profile.name("PIN", &pinned(allowed));
         for pinned in &pinned {
             profile.line(format_args!("(deny file-write-unlink (literal (param \"{pinned}\")))"));
@@ -131,7 +131,7 @@ impl Profile {
         profile
     }
 
-    /// Arguments of [`PROGRAM`] that run `program` under this profile.
+    /// The arguments of [`PROGRAM`] that run `program` under this profile.
     pub(crate) fn arguments(&self, program: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["-p".into(), self.text.clone().into()];
         for (name, path) in &self.parameters {
@@ -143,7 +143,7 @@ impl Profile {
         arguments
     }
 
-    /// Adds `paths` as parameters. Returns their names.
+    /// Adds `paths` as parameters; returns their names.
     fn name(&mut self, word: &str, paths: &[PathBuf]) -> Vec<String> {
         let named =
             paths.iter().enumerate().map(|(at, path)| (format!("{word}_{at}"), canonical(path)));
@@ -152,11 +152,11 @@ impl Profile {
         self.parameters[begin..].iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Denies protected names below a root, existing or not.
+    /// Protected names below a root, whether or not they are there.
     fn deny_names(&mut self, root: &str) {
         for (above, name) in protected::all_names() {
-            // Only some content of a `.git` is denied, because `git clone` creates one: its content
-            // is checked after the command.
+            // Only parts of a `.git` are denied, and `git clone` creates one: its content is
+            // checked afterwards.
             if matches!(name.as_str(), ".git" | "git~1" | ".gitmodules") {
                 continue;
             }
@@ -179,7 +179,7 @@ impl Profile {
     }
 }
 
-/// Repositories controlled by the read-only files.
+/// The repositories that read-only files control.
 fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     let controls = read_only
         .iter()
@@ -189,8 +189,8 @@ fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     folders.into_iter().map(Path::to_owned).collect()
 }
 
-/// Paths that must not be renamed: protected or hidden paths, and their parents that a command
-/// could rename.
+/// Paths that may not be renamed: protected and hidden paths, and all parents that a command could
+/// otherwise rename.
 fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     let mut pinned: std::collections::BTreeSet<PathBuf> = allowed.pinned.iter().cloned().collect();
     for path in allowed.read_only.iter().chain(allowed.hidden) {
@@ -203,8 +203,7 @@ fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     pinned.into_iter().collect()
 }
 
-/// Case-insensitive regular expression for a name. Our names consist of lower-case letters and
-/// punctuation.
+/// A name as a regular expression that knows no case. Names are ours: small letters and signs.
 fn without_case(name: &str) -> String {
     let mut pattern = String::new();
     for letter in name.chars() {
@@ -219,7 +218,7 @@ fn without_case(name: &str) -> String {
     pattern
 }
 
-/// Canonical path on macOS, where three folders of the root are links.
+/// The path as the kernel of macOS knows it: three folders of the root are links.
 fn canonical(path: &Path) -> PathBuf {
     for linked in ["tmp", "var", "etc"] {
         if let Ok(below) = path.strip_prefix(Path::new("/").join(linked)) {
@@ -238,8 +237,8 @@ mod tests {
         names.iter().map(PathBuf::from).collect()
     }
 
-    fn profile(network: bool) -> Profile {
-        Profile::of(&Allowed {
+    fn profile(network: bool) -> SeatbeltProfile {
+        SeatbeltProfile::of(&Allowed {
             writable: &paths(&["/Users/u/ws", "/var/folders/t"]),
             read_only: &paths(&["/Users/u/ws/a/.git/hooks", "/Users/u/ws/AGENTS.md"]),
             pinned: &paths(&["/Users/u/ws/a", "/Users/u/ws/a/.git"]),
@@ -248,7 +247,7 @@ mod tests {
         })
     }
 
-    /// Checks that parentheses are balanced outside strings.
+    /// Checks that parentheses outside strings are balanced.
     fn is_balanced(text: &str) -> bool {
         let mut depth = 0_i32;
         let mut in_string = false;
@@ -270,7 +269,7 @@ mod tests {
     fn paths_are_parameters_whatever_they_are_called() {
         let hostile = "/Users/u/x\"))(allow default)(param (\"";
         let given = paths(&[hostile]);
-        let profile = Profile::of(&Allowed {
+        let profile = SeatbeltProfile::of(&Allowed {
             writable: &given,
             read_only: &given,
             pinned: &given,
@@ -365,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_text_is_as_it_was_reviewed() {
-        // The names are tested one by one; the rest of the text is short enough to review.
+        // Names are tested one by one; the rest is short enough to review.
         let text = profile(false).text;
         let shown: Vec<&str> = text.lines().filter(|line| !line.contains("WRITE_1")).collect();
         let is_name = |line: &&&str| line.contains("regex-quote (param \"WRITE_");

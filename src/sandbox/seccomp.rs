@@ -1,4 +1,4 @@
-//! System call filter, built from the list in `sandbox-profiles/seccomp.toml`.
+//! The filter of system calls, built from the list in `sandbox-profiles/seccomp.toml`.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use serde::Deserialize;
 use crate::sandbox::plan::{Plan, Tier};
 use crate::sandbox::syscalls;
 
-/// The list, with one reason per entry.
+/// The list, one reason an entry.
 const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
-    deny: Vec<Entry>,
+struct SyscallList {
+    deny: Vec<SyscallRule>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct SyscallRule {
     calls: Vec<String>,
-    error: Error,
+    error: SyscallError,
     tier: Option<OfTier>,
-    network: Option<Network>,
+    network: Option<NetworkRule>,
     #[serde(default, rename = "where")]
     conditions: Vec<Condition>,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the list"))]
@@ -35,7 +35,7 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-enum Error {
+enum SyscallError {
     #[serde(rename = "EPERM")]
     Refused,
     #[serde(rename = "ENOSYS")]
@@ -51,7 +51,7 @@ enum OfTier {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Network {
+enum NetworkRule {
     Denied,
     Inherited,
 }
@@ -69,14 +69,14 @@ struct Condition {
     any_bit: Vec<u32>,
 }
 
-/// Compiled filters.
+/// Filters that are ready to be put in force.
 #[derive(Debug)]
 pub(crate) struct Filters {
     tier: Tier,
     network: bool,
-    /// One program per error code.
+    /// One for each kind of error.
     programs: Vec<BpfProgram>,
-    /// Number of system calls in the filters.
+    /// Number of system calls covered.
     calls: usize,
 }
 
@@ -86,28 +86,28 @@ impl Filters {
         Ok(Filters { tier, network, programs, calls })
     }
 
-    /// Returns `true` if the filters fit `plan`.
+    /// True if these are the filters of `plan`.
     pub(crate) fn suit(&self, plan: &Plan) -> bool {
         (self.tier, self.network) == (plan.tier, plan.network)
     }
 
-    /// Puts the filters in force permanently. Returns the number of filtered calls.
+    /// Installs the filters permanently; returns the number of calls covered.
     pub(crate) fn restrict(&self) -> Result<usize, String> {
         for program in &self.programs {
             seccompiler::apply_filter(program)
-                .map_err(|error| format!("cannot install the system call filter: {error}"))?;
+                .map_err(|error| format!("system calls are not filtered: {error}"))?;
         }
         Ok(self.calls)
     }
 }
 
-/// One program per error code, and the number of filtered calls.
+/// One program per error code, and the number of calls covered.
 fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), String> {
-    let list: List =
-        toml::from_str(LIST).map_err(|error| format!("invalid seccomp list: {error}"))?;
-    let mut rules: BTreeMap<Error, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
+    let list: SyscallList =
+        toml::from_str(LIST).map_err(|error| format!("the list of calls is broken: {error}"))?;
+    let mut rules: BTreeMap<SyscallError, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
     for entry in list.deny.iter().filter(|entry| entry.counts(tier, network)) {
-        let ways = entry.ways().map_err(|error| format!("invalid seccomp list: {error}"))?;
+        let ways = entry.ways().map_err(|error| format!("the list of calls is broken: {error}"))?;
         for call in entry.calls.iter().filter_map(|name| syscalls::number(name)) {
             let of_call = rules.entry(entry.error).or_default().entry(call);
             let is_new = matches!(of_call, std::collections::btree_map::Entry::Vacant(_));
@@ -125,12 +125,15 @@ fn programs(tier: Tier, network: bool) -> Result<(Vec<BpfProgram>, usize), Strin
     Ok((programs.collect::<Result<_, _>>()?, calls))
 }
 
-fn compile(error: Error, rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfProgram, String> {
+fn compile(
+    error: SyscallError,
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+) -> Result<BpfProgram, String> {
     let number = match error {
-        Error::Refused => libc::EPERM,
-        Error::Unknown => libc::ENOSYS,
+        SyscallError::Refused => libc::EPERM,
+        SyscallError::Unknown => libc::ENOSYS,
     };
-    let failed = |error: seccompiler::BackendError| format!("cannot compile the system call filter: {error}");
+    let failed = |error: seccompiler::BackendError| format!("no filter of calls: {error}");
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
     let refuse = SeccompAction::Errno(number.cast_unsigned());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture);
@@ -138,16 +141,16 @@ fn compile(error: Error, rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfPr
     Ok(without_x32(program))
 }
 
-/// BPF: loads the number of the call.
+/// Loads the number of the call.
 const LOAD: u16 = 0x20;
-/// BPF: jumps if the value is at least as large.
+/// Jumps if it is at least as large.
 const AT_LEAST: u16 = 0x35;
-/// BPF: returns a verdict.
+/// Ends with an answer.
 const RETURN: u16 = 0x06;
-/// Bit that marks x32 calls.
+/// The bit of calls of the x32 kind.
 const X32: u32 = 0x4000_0000;
 
-/// Rejects x32 calls first: they have other numbers, but the same architecture.
+/// Refuses calls of the x32 kind first: they have other numbers, and the same architecture.
 fn without_x32(program: BpfProgram) -> BpfProgram {
     if !cfg!(target_arch = "x86_64") {
         return program;
@@ -162,7 +165,7 @@ fn without_x32(program: BpfProgram) -> BpfProgram {
     with
 }
 
-impl Entry {
+impl SyscallRule {
     fn counts(&self, tier: Tier, network: bool) -> bool {
         let tier = match self.tier {
             None => true,
@@ -171,13 +174,13 @@ impl Entry {
         };
         let network = match self.network {
             None => true,
-            Some(Network::Denied) => !network,
-            Some(Network::Inherited) => network,
+            Some(NetworkRule::Denied) => !network,
+            Some(NetworkRule::Inherited) => network,
         };
         tier && network
     }
 
-    /// Alternative rules of the conditions. Empty if the entry has no conditions.
+    /// The ways in which its conditions can hold. None are needed if it has no conditions.
     fn ways(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
         for condition in &self.conditions {
@@ -196,7 +199,7 @@ impl Entry {
 }
 
 impl Condition {
-    /// Sets of comparisons, of which one has to match.
+    /// Sets of comparisons, of which one has to hold.
     fn choices(&self) -> Result<Vec<Vec<SeccompCondition>>, seccompiler::BackendError> {
         let compare = |operation, value: u32| {
             let length = SeccompCmpArgLen::Dword;
@@ -225,7 +228,7 @@ impl Condition {
 mod tests {
     use super::*;
 
-    fn list() -> List {
+    fn list() -> SyscallList {
         toml::from_str(LIST).unwrap()
     }
 
@@ -238,7 +241,7 @@ mod tests {
                 assert_eq!(ways.iter().filter(|way| !way.is_empty()).count(), 1, "{entry:?}");
             }
             for call in &entry.calls {
-                // Names of removed calls, or calls that this C library does not name.
+                // Names of calls that were given up, or that this C library has no name for.
                 let unnamed = ["open_tree_attr", "vm86", "_sysctl", "nfsservctl"];
                 assert!(
                     syscalls::number(call).is_some() || unnamed.contains(&call.as_str()),

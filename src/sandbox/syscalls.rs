@@ -1,8 +1,8 @@
-//! System call numbers by name, for this architecture.
+//! Numbers of system calls by their names, as far as this architecture has them.
 
 use nix::libc;
 
-/// Number of the call with this name.
+/// The number of the call of this name.
 pub(crate) fn number(name: &str) -> Option<i64> {
     KNOWN.iter().chain(OLD).find(|(known, _)| *known == name).map(|&(_, number)| number)
 }
@@ -79,7 +79,7 @@ const KNOWN: &[(&str, i64)] = calls![
     socketpair = SYS_socketpair,
 ];
 
-/// Calls of x86-64 only.
+/// Calls that only one architecture has.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[(&str, i64)] = calls![
     chmod = SYS_chmod,
@@ -92,6 +92,6 @@ const OLD: &[(&str, i64)] = calls![
     _sysctl = SYS__sysctl,
 ];
 
-/// Calls of other architectures only.
+/// Calls that only one architecture has.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[(&str, i64)] = calls![];

@@ -1,8 +1,7 @@
-//! Protocol between posse and a helper: binary requests with length prefixes, answered by text
-//! lines.
+//! Protocol between posse and a helper: binary requests with lengths, answered by lines.
 //!
-//! Paths and arguments are bytes and need not be UTF-8. A request is read completely and every
-//! length is checked before it is executed, so an invalid request runs no command.
+//! Paths and arguments are bytes and need not be text. A request is read completely and every
+//! length is checked before anything is done, so an invalid request never runs a command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -15,22 +14,22 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, 
 
 use crate::sandbox::plan::{Backend, Plan, Tier};
 
-/// Magic of a request: programs of different versions must not accept each other's requests.
+/// Header of a request: different versions of the program reject each other.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// Magic of an expected plan, which is sent before the request.
+/// Header of a plan that is sent in advance.
 const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();
 
-/// Maximum size of an expected plan: a larger one might not fit into the socket buffer of a helper
-/// that has not begun to read.
+/// Maximum size of a plan sent in advance: more might not fit into the socket buffer of a helper
+/// that is not reading yet.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a request in bytes. The kernel accepts at most 2 MB of arguments.
+/// Bytes of a request. The kernel takes two megabytes of arguments at most.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// Request to execute a command.
+/// Request to a helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HelperRequest {
     pub(crate) plan: Plan,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
@@ -40,11 +39,11 @@ pub(crate) struct Request {
 
 /// Message to a helper.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum HelperMessage {
     /// Expected plan of the next request.
     Expect(Plan),
     /// Request, and the working directory.
-    Do(Request, OwnedFd),
+    Do(HelperRequest, OwnedFd),
 }
 
 impl Plan {
@@ -70,7 +69,7 @@ impl Plan {
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Option<Plan> {
+    fn decode(from: &mut ByteReader<'_>) -> Option<Plan> {
         let tier = Tier::parse(&from.text()?)?;
         let backend = Backend::parse(&from.text()?)?;
         let network = match &*from.text()? {
@@ -100,7 +99,7 @@ impl Plan {
         plan.is_sound().then_some(plan)
     }
 
-    /// Sends the expected plan to a waiting helper. Returns `false` if it is too large.
+    /// Sends a waiting helper the expected plan. Returns false if it is too large.
     pub(crate) fn send_ahead(&self, to: &UnixStream) -> io::Result<bool> {
         let mut body = Vec::with_capacity(4096);
         self.encode(&mut body);
@@ -112,7 +111,7 @@ impl Plan {
     }
 }
 
-impl Request {
+impl HelperRequest {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(4096);
         self.plan.encode(&mut out);
@@ -122,8 +121,8 @@ impl Request {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Request> {
-        let mut from = Reader(bytes);
+    fn decode(bytes: &[u8]) -> Option<HelperRequest> {
+        let mut from = ByteReader(bytes);
         let plan = Plan::decode(&mut from)?;
         let program = PathBuf::from(from.string()?);
         let arguments = from.list()?;
@@ -131,15 +130,15 @@ impl Request {
         let (pairs, rest) = variables.as_chunks::<2>();
         let environment = pairs.iter().map(|[name, value]| (name.clone(), value.clone())).collect();
         let is_whole = from.0.is_empty() && rest.is_empty() && program.is_absolute();
-        is_whole.then_some(Request { plan, program, arguments, environment })
+        is_whole.then_some(HelperRequest { plan, program, arguments, environment })
     }
 
-    /// Sends the request and the working directory.
+    /// Sends this and the working directory.
     pub(crate) fn send(&self, to: &UnixStream, directory: BorrowedFd<'_>) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
         let Some(length) = length else {
-            return Err(io::Error::other("the command and its environment exceed the request size limit"));
+            return Err(io::Error::other("the command and its environment are too long"));
         };
         let head = [MAGIC, &length.to_le_bytes()].concat();
         let descriptors = [directory.as_raw_fd()];
@@ -153,10 +152,10 @@ impl Request {
     }
 }
 
-impl Told {
-    /// Waits for a message. `None` if the sender closed the socket.
-    pub(crate) fn receive(from: &UnixStream) -> Result<Option<Told>, String> {
-        let broken = |error: io::Error| format!("cannot read the request: {error}");
+impl HelperMessage {
+    /// Waits for a message. `None` at the end of the stream.
+    pub(crate) fn receive(from: &UnixStream) -> Result<Option<HelperMessage>, String> {
+        let broken = |error: io::Error| format!("the request was cut off: {error}");
         let mut head = [0; MAGIC.len() + 4];
         let (read, directory) = receive_first(from, &mut head).map_err(broken)?;
         if read == 0 {
@@ -168,18 +167,21 @@ impl Told {
         let length = u32::from_le_bytes(length.try_into().unwrap_or_default()) as usize;
         let is_ahead = magic == MAGIC_AHEAD;
         if (magic != MAGIC && !is_ahead) || length > REQUEST_BYTES_MAX {
-            return Err("the request is invalid or of another version".to_owned());
+            return Err("the request is of another version, or none at all".to_owned());
         }
         let mut body = vec![0; length];
         from.read_exact(&mut body).map_err(broken)?;
         if is_ahead {
-            let mut body = Reader(&body);
+            let mut body = ByteReader(&body);
             let plan = Plan::decode(&mut body).filter(|_| body.0.is_empty());
-            return plan.map(Told::Expect).map(Some).ok_or("the plan is invalid".to_owned());
+            return plan
+                .map(HelperMessage::Expect)
+                .map(Some)
+                .ok_or("the plan makes no sense".to_owned());
         }
-        let request = Request::decode(&body).ok_or("the request is invalid")?;
+        let request = HelperRequest::decode(&body).ok_or("the request makes no sense")?;
         let directory = directory.ok_or("the request has no working directory")?;
-        Ok(Some(Told::Do(request, directory)))
+        Ok(Some(HelperMessage::Do(request, directory)))
     }
 }
 
@@ -198,7 +200,8 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
         if let ControlMessageOwned::ScmRights(descriptors) = control {
             for descriptor in descriptors {
                 #[expect(unsafe_code, reason = "a received descriptor is a number")]
-                // SAFETY: the kernel has just opened it for us, and it has no other owner.
+                // SAFETY: the kernel has just opened it for this process, and it has no other
+                // owner.
                 let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
                 directory = Some(owned);
             }
@@ -208,7 +211,7 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
 }
 
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    // A longer item exceeds the request limit, which is checked when it is sent.
+    // What does not fit is too long for a request, which is noticed when it is sent.
     out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -224,9 +227,9 @@ fn put_all<'a>(out: &mut Vec<u8>, items: impl Iterator<Item = &'a OsStr>) {
     out[at..at + 4].copy_from_slice(&count.to_le_bytes());
 }
 
-struct Reader<'a>(&'a [u8]);
+struct ByteReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl ByteReader<'_> {
     fn number(&mut self) -> Option<usize> {
         let (number, rest) = self.0.split_first_chunk::<4>()?;
         self.0 = rest;
@@ -237,7 +240,7 @@ impl Reader<'_> {
         let length = self.number()?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        // The kernel would end the string there.
+        // The kernel would end it there.
         (!bytes.contains(&0)).then(|| OsString::from_vec(bytes.to_vec()))
     }
 
@@ -247,7 +250,7 @@ impl Reader<'_> {
 
     fn list(&mut self) -> Option<Vec<OsString>> {
         let count = self.number()?;
-        // Each item takes at least four bytes.
+        // Each one takes four bytes at least.
         (count <= self.0.len() / 4).then_some(())?;
         (0..count).map(|_| self.string()).collect()
     }
@@ -257,43 +260,43 @@ impl Reader<'_> {
     }
 }
 
-/// Line written by a helper.
+/// A line that a helper wrote.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// Confinement in force, as JSON text.
+pub(crate) enum HelperLine {
+    /// JSON text of the enforcement report.
     Enforced(String),
-    /// Reason why no command runs.
+    /// Why there is no command.
     Failed(String),
-    /// Exit status of the command, while processes that it started may still run.
-    Exited(Ended),
-    /// All processes have ended; this many were killed.
+    /// Exit status of the command; its descendants may still run.
+    Exited(CommandExit),
+    /// No process is left; number of killed ones.
     Cleared(usize),
 }
 
-/// Exit status of a command, as seen by its init process.
+/// Exit status as seen by its init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum CommandExit {
     Code(i32),
     Signal(i32),
 }
 
-/// Parses a line of a helper. `None` if it is invalid.
-pub(crate) fn parse(line: &str) -> Option<Line> {
+/// Parses a line from a helper.
+pub(crate) fn parse(line: &str) -> Option<HelperLine> {
     let (word, rest) = line.split_once(' ')?;
     match word {
-        "enforced" => Some(Line::Enforced(rest.to_owned())),
-        "failed" => Some(Line::Failed(rest.to_owned())),
-        "exited" => Some(Line::Exited(match rest.split_once(' ')? {
-            ("code", code) => Ended::Code(code.parse().ok()?),
-            ("signal", signal) => Ended::Signal(signal.parse().ok()?),
+        "enforced" => Some(HelperLine::Enforced(rest.to_owned())),
+        "failed" => Some(HelperLine::Failed(rest.to_owned())),
+        "exited" => Some(HelperLine::Exited(match rest.split_once(' ')? {
+            ("code", code) => CommandExit::Code(code.parse().ok()?),
+            ("signal", signal) => CommandExit::Signal(signal.parse().ok()?),
             _ => return None,
         })),
-        "cleared" => Some(Line::Cleared(rest.parse().ok()?)),
+        "cleared" => Some(HelperLine::Cleared(rest.parse().ok()?)),
         _ => None,
     }
 }
 
-/// Writes one line to posse. Line breaks in `line` are replaced.
+/// Writes a message as a single line.
 pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     let line = format!("{}\n", line.replace(['\n', '\r'], " "));
     let mut bytes = line.as_bytes();
@@ -308,7 +311,7 @@ pub(crate) fn say(to: &UnixStream, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns `true` if `path` is absolute and has no `.` or `..` component.
+/// True if `path` is absolute and contains no `.` or `..`.
 pub(crate) fn is_plain(path: &Path) -> bool {
     use std::path::Component;
     path.is_absolute()
@@ -323,8 +326,8 @@ mod tests {
 
     use super::*;
 
-    fn request() -> Request {
-        Request {
+    fn request() -> HelperRequest {
+        HelperRequest {
             plan: Plan {
                 tier: Tier::Full,
                 backend: Backend::Namespaces,
@@ -348,12 +351,15 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let folder = std::fs::File::open("/").unwrap();
         request().send(&ours, folder.as_fd()).unwrap();
-        let Some(Told::Do(received, directory)) = Told::receive(&theirs).unwrap() else { panic!() };
+        let Some(HelperMessage::Do(received, directory)) = HelperMessage::receive(&theirs).unwrap()
+        else {
+            panic!()
+        };
         assert_eq!(received, request());
         let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
         assert_eq!(std::fs::read_link(link).unwrap(), Path::new("/"));
         drop(ours);
-        assert!(Told::receive(&theirs).unwrap().is_none());
+        assert!(HelperMessage::receive(&theirs).unwrap().is_none());
     }
 
     #[test]
@@ -362,9 +368,11 @@ mod tests {
         let folder = std::fs::File::open("/").unwrap();
         assert!(request().plan.send_ahead(&ours).unwrap());
         request().send(&ours, folder.as_fd()).unwrap();
-        let Some(Told::Expect(plan)) = Told::receive(&theirs).unwrap() else { panic!() };
+        let Some(HelperMessage::Expect(plan)) = HelperMessage::receive(&theirs).unwrap() else {
+            panic!()
+        };
         assert_eq!(plan, request().plan);
-        assert!(matches!(Told::receive(&theirs), Ok(Some(Told::Do(..)))));
+        assert!(matches!(HelperMessage::receive(&theirs), Ok(Some(HelperMessage::Do(..)))));
         let mut long = request().plan;
         long.hidden = vec!["/x".repeat(1000).into(); 40];
         assert!(!long.send_ahead(&ours).unwrap());
@@ -373,49 +381,49 @@ mod tests {
         body.push(0);
         let length = u32::try_from(body.len()).unwrap().to_le_bytes();
         (&ours).write_all(&[MAGIC_AHEAD, &length, &body].concat()).unwrap();
-        Told::receive(&theirs).unwrap_err();
+        HelperMessage::receive(&theirs).unwrap_err();
     }
 
     #[test]
     fn what_is_no_request_is_refused() {
         let body = request().encode();
         for cut in 0..body.len() {
-            assert_eq!(Request::decode(&body[..cut]), None, "cut at {cut}");
+            assert_eq!(HelperRequest::decode(&body[..cut]), None, "cut at {cut}");
         }
-        assert_eq!(Request::decode(&[&body[..], b"x"].concat()), None);
+        assert_eq!(HelperRequest::decode(&[&body[..], b"x"].concat()), None);
         for sent in [&b"x"[..], b"posse-helper-1 0.0.0-other\n\0\0\0\0................"] {
             let (ours, theirs) = UnixStream::pair().unwrap();
             (&ours).write_all(sent).unwrap();
             drop(ours);
-            Told::receive(&theirs).unwrap_err();
+            HelperMessage::receive(&theirs).unwrap_err();
         }
         let mut strange = request();
         strange.plan.writable = vec!["/w/../etc".into()];
-        assert_eq!(Request::decode(&strange.encode()), None);
+        assert_eq!(HelperRequest::decode(&strange.encode()), None);
         strange.plan.writable = vec!["w".into()];
-        assert_eq!(Request::decode(&strange.encode()), None);
+        assert_eq!(HelperRequest::decode(&strange.encode()), None);
         strange.plan.writable = vec!["/".into()];
-        assert_eq!(Request::decode(&strange.encode()), None);
+        assert_eq!(HelperRequest::decode(&strange.encode()), None);
     }
 
     proptest! {
         #[test]
         fn rubbish_is_no_request(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert_eq!(Request::decode(&bytes), None);
+            prop_assert_eq!(HelperRequest::decode(&bytes), None);
         }
 
         #[test]
         fn lines_are_read_as_they_were_meant(text in "\\PC{0,30}") {
-            prop_assert_eq!(parse(&format!("failed {text}")), Some(Line::Failed(text.clone())));
+            prop_assert_eq!(parse(&format!("failed {text}")), Some(HelperLine::Failed(text.clone())));
             prop_assert_eq!(parse(&format!("x{text}")), None);
         }
     }
 
     #[test]
     fn ends_are_numbers() {
-        assert_eq!(parse("exited code 3"), Some(Line::Exited(Ended::Code(3))));
-        assert_eq!(parse("exited signal 9"), Some(Line::Exited(Ended::Signal(9))));
-        assert_eq!(parse("cleared 2"), Some(Line::Cleared(2)));
+        assert_eq!(parse("exited code 3"), Some(HelperLine::Exited(CommandExit::Code(3))));
+        assert_eq!(parse("exited signal 9"), Some(HelperLine::Exited(CommandExit::Signal(9))));
+        assert_eq!(parse("cleared 2"), Some(HelperLine::Cleared(2)));
         for strange in ["exited 3", "exited code x", "cleared -1", "cleared", "exited signal"] {
             assert_eq!(parse(strange), None, "{strange}");
         }

@@ -1,4 +1,4 @@
-//! Redaction of known secret values in a byte stream, including secrets split across chunks.
+//! Hides known secret values in a stream of bytes, also where a secret is cut by a chunk's end.
 
 use std::sync::Arc;
 
@@ -6,30 +6,30 @@ use memchr::memmem::Finder;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Maximum number of secrets searched one by one; with more, every byte is checked.
+/// Secrets up to which each is searched for by itself; more are looked for byte by byte.
 const SEARCHED_MAX: usize = 16;
 
-/// Replacement text.
+/// Replacement of a secret.
 const HIDDEN: &[u8] = b"[secret]";
 
-/// Minimum length of a secret: shorter values would redact ordinary text.
+/// Shorter values would hide ordinary text.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// Replaces secrets. Buffers at most the length of the longest secret.
+/// Replaces secrets. Holds back no more than the longest of them.
 pub(crate) struct Mask {
-    known: Arc<Known>,
-    /// Tail that may be the beginning of a secret.
+    known: Arc<KnownSecrets>,
+    /// A tail that may be the beginning of a secret.
     held: Vec<u8>,
 }
 
-/// Prepared secrets.
-struct Known {
-    /// Longest first, so that a secret with another one as prefix is redacted completely.
+/// Search index of secrets.
+struct KnownSecrets {
+    /// Longest first, so that a secret that begins with another one is hidden whole.
     secrets: Vec<SecretString>,
-    /// Substring searchers that use the rarest bytes of each secret: text without secrets is cheap.
-    /// Empty if there are too many secrets.
+    /// Looks for each of them by its rarest bytes, which is what makes text without secrets cheap.
+    /// Empty if there are too many.
     finders: Vec<Finder<'static>>,
-    /// `true` for each byte that begins a secret.
+    /// First bytes of all secrets.
     begins: [bool; 256],
 }
 
@@ -49,20 +49,20 @@ impl Mask {
             0..=SEARCHED_MAX => secrets.iter().map(|secret| finder(secret)).collect(),
             _ => Vec::new(),
         };
-        Mask { known: Arc::new(Known { secrets, finders, begins }), held: Vec::new() }
+        Mask { known: Arc::new(KnownSecrets { secrets, finders, begins }), held: Vec::new() }
     }
 
-    /// Returns `true` if there are no secrets.
+    /// True if there is no secret.
     pub(crate) fn is_idle(&self) -> bool {
         self.known.secrets.is_empty()
     }
 
-    /// Mask with the same secrets for another stream.
+    /// A mask for the same secrets at the beginning of another stream.
     pub(crate) fn fresh(&self) -> Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
 
-    /// Redacts a complete text. `None` if it contains no secret.
+    /// Redacts a complete text. `None`: it contains no secret.
     pub(crate) fn text(&self, text: &str) -> Option<String> {
         if !self.may_hold(text.as_bytes()) {
             return None;
@@ -72,7 +72,7 @@ impl Mask {
         mask.push(text.as_bytes(), |bytes| plain.extend_from_slice(bytes));
         mask.finish(|bytes| plain.extend_from_slice(bytes));
         let plain = String::from_utf8(plain);
-        // Secrets are UTF-8, so the rest of a text is UTF-8.
+        // Secrets are text, so the rest of a text is text.
         Some(plain.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
             .filter(|plain| plain != text)
     }
@@ -91,8 +91,8 @@ impl Mask {
         }
     }
 
-    /// Returns `true` if `bytes` contains a secret, or ends with most of one. May return a false
-    /// positive.
+    /// True if `bytes` contains a secret, or the greater part of one at the end. May be true
+    /// without one.
     fn may_hold(&self, bytes: &[u8]) -> bool {
         if self.known.secrets.is_empty() {
             return false;
@@ -102,19 +102,19 @@ impl Mask {
             || self.tail(bytes) < bytes.len()
     }
 
-    /// Offset of a suffix that may be the beginning of a secret.
+    /// Start of a possible secret that continues after `bytes`.
     fn tail(&self, bytes: &[u8]) -> usize {
-        // Sorted by length.
+        // They are sorted by length.
         let longest = self.known.secrets.first().map_or(0, |secret| secret.expose_secret().len());
         let from = bytes.len().saturating_sub(longest.saturating_sub(1));
         let begins = |at: &usize| {
             self.known.begins[usize::from(bytes[*at])]
-                && matches!(self.found(&bytes[*at..]), Found::Perhaps)
+                && matches!(self.found(&bytes[*at..]), MaskMatch::Perhaps)
         };
         (from..bytes.len()).find(begins).unwrap_or(bytes.len())
     }
 
-    /// Passes the redacted part of the buffer and `chunk` to `out`.
+    /// Passes the decided part of `chunk` and of earlier bytes to `out`.
     pub(crate) fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
         if self.known.secrets.is_empty() {
             out(chunk);
@@ -147,24 +147,24 @@ impl Mask {
                 continue;
             }
             match self.found(&bytes[at..]) {
-                Found::Secret(length) => {
+                MaskMatch::Secret(length) => {
                     out(&bytes[clean_from..at]);
                     out(HIDDEN);
                     at += length;
                     clean_from = at;
                 }
-                Found::Perhaps => {
+                MaskMatch::Perhaps => {
                     out(&bytes[clean_from..at]);
                     self.held = bytes[at..].to_vec();
                     return;
                 }
-                Found::Nothing => at += 1,
+                MaskMatch::Nothing => at += 1,
             }
         }
         out(&bytes[clean_from..]);
     }
 
-    /// Ends the stream; the buffer does not contain a complete secret of the full length.
+    /// End of the stream: passes the held-back bytes.
     ///
     /// The beginning of a secret is redacted if it is more than half of one.
     pub(crate) fn finish(&mut self, mut out: impl FnMut(&[u8])) {
@@ -180,7 +180,7 @@ impl Mask {
             out(HIDDEN);
             return;
         }
-        // It may contain a shorter secret.
+        // It may hold a shorter secret, whole.
         let mut at = 0;
         while at < held.len() {
             let whole = self.known.secrets.iter().map(|secret| secret.expose_secret().as_bytes());
@@ -194,16 +194,16 @@ impl Mask {
         }
     }
 
-    fn found(&self, bytes: &[u8]) -> Found {
-        let mut found = Found::Nothing;
+    fn found(&self, bytes: &[u8]) -> MaskMatch {
+        let mut found = MaskMatch::Nothing;
         for secret in &self.known.secrets {
             let secret = secret.expose_secret().as_bytes();
             if bytes.starts_with(secret) {
-                return Found::Secret(secret.len());
+                return MaskMatch::Secret(secret.len());
             }
-            // A longer secret may still follow; a shorter one must wait for it.
+            // A longer secret may still be coming; a shorter one must wait for that.
             if bytes.len() < secret.len() && secret.starts_with(bytes) {
-                found = Found::Perhaps;
+                found = MaskMatch::Perhaps;
                 break;
             }
         }
@@ -221,7 +221,7 @@ fn finder(secret: &SecretString) -> Finder<'static> {
     Finder::new(secret.expose_secret().as_bytes()).into_owned()
 }
 
-enum Found {
+enum MaskMatch {
     Secret(usize),
     Perhaps,
     Nothing,

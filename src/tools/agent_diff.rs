@@ -1,4 +1,4 @@
-//! `agent_diff`: what an agent has changed in the worktree of its own that it was given.
+//! `agent_diff`: shows the changes of a subagent in its worktree.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,10 +16,12 @@ use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::text::count;
 use crate::tools::workspace::Workspace;
-use crate::tools::worktree::{Changed, Found, LeftOut, Side, Tree, Unavailable, Worktrees};
+use crate::tools::worktree::{
+    Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees,
+};
 use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
 
-/// How it is called.
+/// Name of the tool.
 pub const NAME: &str = "agent_diff";
 
 /// Bytes of a diff that are read at once.
@@ -54,8 +56,8 @@ struct Arguments {
     from: Option<u64>,
 }
 
-/// What is shown: the whole of it, and where to begin.
-struct Shown {
+/// The whole diff, and the position to start from.
+struct DiffText {
     text: String,
     from: usize,
 }
@@ -78,7 +80,7 @@ impl Tool for AgentDiff {
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let Shown { text, from } = payload(call);
+        let DiffText { text, from } = payload(call);
         Box::pin(std::future::ready(timed(|| ToolOutput::text(page(&text, from)))))
     }
 }
@@ -91,7 +93,7 @@ fn prepare(
     origin: &Origin,
 ) -> Result<Prepared, ToolError> {
     let tree = opened(worktrees, id, origin)?;
-    let Found { changed, left_out } = found(worktrees, &tree, id)?;
+    let WorktreeChanges { changed, left_out } = found(worktrees, &tree, id)?;
     let mut text = whole(&tree, &changed, id).map_err(|why| unavailable(id, &why))?;
     text.push_str(&of_left_out(&left_out, worktrees, id));
     let summary = format!("look at what agent {id} changed");
@@ -104,11 +106,15 @@ fn prepare(
         summary,
     };
     let from = usize::try_from(from.unwrap_or_default()).unwrap_or(usize::MAX);
-    Ok(Prepared { action, payload: Box::new(Shown { text, from }) })
+    Ok(Prepared { action, payload: Box::new(DiffText { text, from }) })
 }
 
 /// The worktree of `id`, if `origin` asked for it and it is there.
-pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result<Tree, ToolError> {
+pub(crate) fn opened(
+    worktrees: &Worktrees,
+    id: &str,
+    origin: &Origin,
+) -> Result<OpenWorktree, ToolError> {
     if worktrees.is_merged(id) {
         let what = format!("what agent {id} changed was taken over, and its worktree removed");
         return Err(ToolError::new("DLG006", what));
@@ -116,8 +122,12 @@ pub(crate) fn opened(worktrees: &Worktrees, id: &str, origin: &Origin) -> Result
     worktrees.of_caller(id, asker(origin)).map_err(|why| unavailable(id, &why))
 }
 
-/// What was changed in it.
-pub(crate) fn found(worktrees: &Worktrees, tree: &Tree, id: &str) -> Result<Found, ToolError> {
+/// Changes of the worktree.
+pub(crate) fn found(
+    worktrees: &Worktrees,
+    tree: &OpenWorktree,
+    id: &str,
+) -> Result<WorktreeChanges, ToolError> {
     let too_many = |many: &str| {
         let what = format!(
             "agent {id} changed {many}, which is more than can be shown or taken over at once. They \
@@ -142,7 +152,7 @@ pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     printable(&cwd.display().to_string())
 }
 
-/// What a merge leaves out, and where that is. Nothing if there is nothing.
+/// Files that a merge leaves out, and their location. Empty if there are none.
 pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -> String {
     if left_out.count == 0 {
         return String::new();
@@ -159,7 +169,7 @@ pub(crate) fn of_left_out(left_out: &LeftOut, worktrees: &Worktrees, id: &str) -
     )
 }
 
-/// Who owns what an agent changed: the main agent is another invocation with each prompt.
+/// Caller of the subagent: the main agent has another invocation for each prompt.
 fn asker(origin: &Origin) -> Option<&str> {
     origin.parent_invocation_id.as_ref().map(|_| origin.invocation_id.as_str())
 }
@@ -179,7 +189,7 @@ pub(crate) fn unavailable(id: &str, why: &Unavailable) -> ToolError {
     )
 }
 
-/// Reading what stands at `path` here, for the policy.
+/// Read operation for `path` here, for the policy.
 pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
     let root = workspace.cwd();
     Operation::Read {
@@ -190,7 +200,7 @@ pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
 }
 
 /// A list of the files, and then their differences.
-fn whole(tree: &Tree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
+fn whole(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
     let mut list = String::new();
     let mut diffs = String::new();
     let mut secrets = 0;

@@ -1,9 +1,9 @@
-//! `agent_merge`: takes what an agent has changed in its worktree over into the workspace.
+//! `agent_merge`: applies the changes of a subagent's worktree to the workspace.
 //!
-//! It is an edit of all these files, and is judged as that. A file that nobody changed here meanwhile
-//! becomes what the agent made of it; one that was changed on both sides is put together line by line.
-//! As long as there is one that cannot be put together, nothing is changed, so that what a caller reads
-//! of a merge is always true of the whole of it; it can name files to take over the others.
+//! A merge is an edit of all these files and is judged as such. A file that is unchanged in the
+//! workspace gets the subagent's version; a file changed on both sides is merged line by line. As
+//! long as one file has a conflict, nothing is changed, so the result of a merge always applies to
+//! the whole of it; the caller can name files to merge the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::agent_diff::{found, of_left_out, opened, read, unavailable};
-use crate::tools::change::{Change, Target};
+use crate::tools::change::{ChangeTarget, FileChange};
 use crate::tools::text::{count, is_binary, sha256};
 use crate::tools::worktree::{
-    Changed, Found, LeftOut, Side, Tree, Unavailable, Worktrees, three_way,
+    Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees, three_way,
 };
 use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
 
-/// How it is called.
+/// Name of the tool.
 pub const NAME: &str = "agent_merge";
 
 /// Bytes of all differences together that a person is shown.
@@ -68,26 +68,26 @@ struct Arguments {
     files: Option<Vec<String>>,
 }
 
-/// What is permitted, and then done.
+/// Prepared merge.
 struct Merge {
     id: String,
-    changes: Vec<Change>,
-    /// Files that are here what the agent made of them.
+    changes: Vec<FileChange>,
+    /// Number of files that equal the subagent's version already.
     already: usize,
-    /// What becomes of files: the SHA-256 of what stands here then, if anything does.
+    /// SHA-256 of each file after the merge; `None`: removed.
     becoming: BTreeMap<String, Option<String>>,
-    /// Whether nothing is left in the worktree then but what is left out.
+    /// True if the worktree then contains nothing but files that were left out.
     is_whole: bool,
     left_out: LeftOut,
 }
 
-/// What becomes of one file.
+/// Merge of one file.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and most are changes")]
-enum Step {
-    /// It stands here; its hash.
+enum MergeStep {
+    /// Already equal; its hash.
     Already(Option<String>),
-    /// It is to stand here; its hash.
-    Change(Change, Option<String>),
+    /// Change to apply, and the resulting hash.
+    Change(FileChange, Option<String>),
     /// Why not.
     Conflict(String),
 }
@@ -154,15 +154,15 @@ fn prepare(
     for one in &chosen {
         let step = step(env, &tree, one);
         let hash = match step.map_err(|why| unavailable(&merge.id, &why))? {
-            Step::Conflict(why) => {
+            MergeStep::Conflict(why) => {
                 conflicts.push(format!("{}: {why}", printable(&one.path)));
                 continue;
             }
-            Step::Already(hash) => {
+            MergeStep::Already(hash) => {
                 merge.already += 1;
                 hash
             }
-            Step::Change(change, hash) => {
+            MergeStep::Change(change, hash) => {
                 merge.changes.push(change);
                 hash
             }
@@ -180,7 +180,7 @@ fn prepare(
         return Ok(refusal::prepared(NAME, looked(), summary, refused(&conflicts, &clean)));
     }
     if merge.changes.is_empty() {
-        // Nothing is written: what is judged is the look at the files.
+        // Nothing is written, so only the reads are judged.
         let action = Action {
             tool: NAME.to_owned(),
             operations: looked(),
@@ -193,8 +193,11 @@ fn prepare(
     Ok(Prepared { action: merge.action(), payload: Box::new(merge) })
 }
 
-/// What is left out if `chosen` is not.
-fn without(Found { changed, mut left_out }: Found, chosen: &[Changed]) -> LeftOut {
+/// Files that are left out unless `chosen` names them.
+fn without(
+    WorktreeChanges { changed, mut left_out }: WorktreeChanges,
+    chosen: &[Changed],
+) -> LeftOut {
     let named = chosen.iter().filter(|one| !changed.contains(one));
     for one in named {
         left_out.count = left_out.count.saturating_sub(1);
@@ -203,9 +206,9 @@ fn without(Found { changed, mut left_out }: Found, chosen: &[Changed]) -> LeftOu
     left_out
 }
 
-/// Those that are meant, and how many of them were taken over before.
+/// The chosen files, and the number that were merged before.
 fn chosen(
-    tree: &Tree,
+    tree: &OpenWorktree,
     id: &str,
     files: &[String],
     taken: &BTreeSet<String>,
@@ -251,9 +254,13 @@ fn refused(conflicts: &[String], clean: &[&str]) -> ToolError {
     ToolError::new("DLG007", what)
 }
 
-/// What becomes of `one`.
-fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unavailable> {
-    let conflict = |why: &str| Ok(Step::Conflict(why.to_owned()));
+/// Merge of `one`.
+fn step(
+    env: &ToolEnvironment,
+    tree: &OpenWorktree,
+    one: &Changed,
+) -> Result<MergeStep, Unavailable> {
+    let conflict = |why: &str| Ok(MergeStep::Conflict(why.to_owned()));
     if matches!(one.before, Side::Link | Side::Other)
         || matches!(one.after, Side::Link | Side::Other)
     {
@@ -265,11 +272,11 @@ fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unava
     let place = match env.workspace.locate(&one.path) {
         Ok(place) if place.relative() == one.path => place,
         Ok(_) => return conflict("a link leads elsewhere here"),
-        Err(error) => return Ok(Step::Conflict(error.message)),
+        Err(error) => return Ok(MergeStep::Conflict(error.message)),
     };
-    let target = match Target::load(place) {
+    let target = match ChangeTarget::load(place) {
         Ok(target) => target,
-        Err(error) => return Ok(Step::Conflict(error.message)),
+        Err(error) => return Ok(MergeStep::Conflict(error.message)),
     };
     let (base, theirs) = (tree.before(one)?, tree.after(one)?);
     let ours = target.before.as_ref().map(|before| before.bytes.clone());
@@ -278,19 +285,19 @@ fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unava
     let is_so = wanted.is_none_or(|exec| target.may_run() == exec);
     let hash = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(sha256);
     if ours == theirs && is_so {
-        return Ok(Step::Already(hash(&ours)));
+        return Ok(MergeStep::Already(hash(&ours)));
     }
     let Some(theirs) = theirs else {
         return if ours == base {
-            Ok(Step::Change(Change::removal(target), None))
+            Ok(MergeStep::Change(FileChange::removal(target), None))
         } else {
             conflict("it was changed here, and removed there")
         };
     };
     if ours == base || ours.as_ref() == Some(&theirs) {
         let result = sha256(&theirs);
-        let change = Change::new(target, theirs, Vec::new()).with_exec(wanted);
-        return Ok(Step::Change(change, Some(result)));
+        let change = FileChange::new(target, theirs, Vec::new()).with_exec(wanted);
+        return Ok(MergeStep::Change(change, Some(result)));
     }
     let Some(ours) = ours else { return conflict("it was removed here, and changed there") };
     let Some(base) = base else { return conflict("it was made here and there, not the same") };
@@ -298,17 +305,17 @@ fn step(env: &ToolEnvironment, tree: &Tree, one: &Changed) -> Result<Step, Unava
         return conflict("it was changed here and there, and is no text");
     }
     match three_way(&base, &ours, &theirs) {
-        // Whatever it made of the file is here, and more.
-        Ok(text) if text == ours && is_so => Ok(Step::Already(Some(sha256(&ours)))),
+        // The subagent's change is included here already.
+        Ok(text) if text == ours && is_so => Ok(MergeStep::Already(Some(sha256(&ours)))),
         Ok(text) => {
             let result = sha256(&text);
-            let change = Change::new(target, text, Vec::new()).with_exec(wanted);
-            Ok(Step::Change(change, Some(result)))
+            let change = FileChange::new(target, text, Vec::new()).with_exec(wanted);
+            Ok(MergeStep::Change(change, Some(result)))
         }
         Err(lines) => {
             let lines: Vec<String> = lines.iter().take(9).map(ToString::to_string).collect();
             let at = lines.join(", ");
-            Ok(Step::Conflict(format!("it was changed here and there, around line {at}")))
+            Ok(MergeStep::Conflict(format!("it was changed here and there, around line {at}")))
         }
     }
 }
@@ -332,7 +339,7 @@ impl Merge {
         let files = count(self.changes.len(), "file");
         Action {
             tool: NAME.to_owned(),
-            operations: self.changes.iter().map(Change::write).collect(),
+            operations: self.changes.iter().map(FileChange::write).collect(),
             summary: format!("take over {files} from agent {} (+{added} -{removed})", self.id),
             detail,
             digest: digest::of(&parts),
@@ -366,7 +373,7 @@ impl Merge {
                 Err(error) => {
                     said.push(error.to_string());
                     said.push("the rest is not taken over; agent_merge again goes on".to_owned());
-                    // Whoever looks next does the same.
+                    // A failure here is repeated by the next caller.
                     worktrees.have_become(&self.id, true).ok();
                     let metadata = json!({ "agentId": self.id, "changes": made });
                     return ToolOutput::error(said.join("\n")).with_metadata(metadata);

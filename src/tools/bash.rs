@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use crate::failure::printable;
 use crate::protected::is_protected;
-use crate::sandbox::{Besides, Directory, Outcome, RunError, Sandbox, Spawn, Update};
-use crate::tools::bash::background::Start;
+use crate::sandbox::{Directory, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use crate::tools::bash::background::JobStart;
 use crate::tools::workspace::Located;
 use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
@@ -33,9 +33,9 @@ const NAME: &str = "bash";
 const COMMAND_BYTES_MAX: usize = 100_000;
 
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// How long a command may run if it does not say, and if it does.
+/// Default and maximum time limit of a command.
 const TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
-/// The same in the background.
+/// Default and maximum time limit of a background job.
 const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::from_hours(24));
 
 /// Bytes of output after which a command is killed.
@@ -94,7 +94,7 @@ struct Arguments {
     unprotect: Vec<String>,
 }
 
-struct Payload {
+struct BashPayload {
     command: String,
     directory: OwnedFd,
     shown_directory: String,
@@ -109,11 +109,11 @@ impl Tool for Bash {
     }
 
     fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
-        let prepared = prepare(&self.env, self.sandbox.has_lost_sight(), arguments);
+        let prepared = prepare(&self.env, self.sandbox.scan_incomplete(), arguments);
         Box::pin(std::future::ready(prepared))
     }
 
-    fn release(&self, what: &Release) -> PortFuture<()> {
+    fn stop_background(&self, what: &Release) -> PortFuture<()> {
         Box::pin(self.env.jobs.release(what))
     }
 
@@ -123,7 +123,7 @@ impl Tool for Bash {
             let confinement = call.confinement().clone();
             let besides = besides(call.action());
             let summary = call.action().summary.clone();
-            let payload: Payload = payload(call);
+            let payload: BashPayload = payload(call);
             if env.dry_run {
                 return ToolOutput::text(format!(
                     "dry run: nothing was run. It would run in {}:\n{}",
@@ -131,7 +131,7 @@ impl Tool for Bash {
                 ))
                 .with_metadata(json!({"dryRun": true}));
             }
-            let Payload { command, directory, timeout, note, background, .. } = payload;
+            let BashPayload { command, directory, timeout, note, background, .. } = payload;
             let (program, arguments) = sandbox.shell_command(&command);
             let spawn = Spawn {
                 program,
@@ -148,7 +148,7 @@ impl Tool for Bash {
                 stop: None,
             };
             if background {
-                let start = Start { spawn, besides, summary, note };
+                let start = JobStart { spawn, besides, summary, note };
                 return background::start(&env, sandbox, start, &context).await;
             }
             match sandbox.run_judged(spawn, besides, |update| announce(&context, update)).await {
@@ -171,13 +171,13 @@ fn announce(context: &RunContext, update: Update) {
                 tracing::warn!("what is enforced could not be recorded");
             }
         }
-        // Whoever watches too slowly misses something; the result has it.
+        // A slow observer loses output; the result is complete.
         Update::Output(text) => drop(context.output.try_send(OutputDelta { text })),
     }
 }
 
-/// Tells the user and the journal what the command did to protected files.
-fn warn(context: &RunContext, outcome: &Outcome) {
+/// Reports changes of protected files to the user and the journal.
+fn warn(context: &RunContext, outcome: &ProcessOutcome) {
     for message in report::findings(outcome) {
         if context.facts.try_send(Event::Warning { message }).is_err() {
             tracing::warn!("what a command did to protected files could not be recorded");
@@ -201,9 +201,9 @@ fn refused(error: &RunError) -> ToolOutput {
     ToolOutput::error(text)
 }
 
-/// What a command may do besides: exactly what was judged with it. No policy lets that pass unasked.
-fn besides(action: &Action) -> Besides {
-    let mut besides = Besides::default();
+/// Exemptions of a command: exactly those that were judged. No policy permits them without asking.
+fn besides(action: &Action) -> Exemptions {
+    let mut besides = Exemptions::default();
     for operation in &action.operations {
         match operation {
             Operation::Write { path, .. } => besides.unprotected.push(PathBuf::from(path)),
@@ -234,7 +234,7 @@ fn prepare(
     hashed.sort();
     operations.extend(unprotected.iter().map(Located::write));
     if has_lost_sight {
-        // What is protected in the rest of the workspace is not held either.
+        // Protected files in the rest of the workspace are not guarded either.
         operations.push(env.workspace.locate(".")?.read());
     }
     let mut parts: Vec<&[u8]> = vec![NAME.as_bytes(), command.as_bytes(), cwd.as_bytes()];
@@ -251,7 +251,7 @@ fn prepare(
         digest: digest::of(&parts),
     };
     let shown_directory = shown(&place);
-    let payload = Payload { command, directory, shown_directory, timeout, note, background };
+    let payload = BashPayload { command, directory, shown_directory, timeout, note, background };
     Ok(Prepared { action, payload: Box::new(payload) })
 }
 
@@ -273,7 +273,7 @@ fn check(command: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The timeout within its bounds, and a note if that is not what was asked for.
+/// The timeout within its limits, and a note if it was adjusted.
 fn timeout(
     asked_ms: Option<f64>,
     (default, max): (Duration, Duration),

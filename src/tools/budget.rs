@@ -1,54 +1,54 @@
-//! How much of a run its tools may take: calls of each, and bytes of output in one turn.
+//! Tool budgets of a run: calls per tool, and bytes of output per turn.
 //!
-//! Nothing is cut off here. A tool that was called too often is refused or the model is told, and
-//! a turn whose outputs are too long ends with a note, once.
+//! Output is not truncated here. A call beyond the budget is denied or the model is informed, and a
+//! turn with too much output ends with one note.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    CallContext, PortFuture, Prepared, Release, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+    CallContext, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
 use serde_json::Value;
 
-/// What happens to a call beyond the budget of its tool.
+/// Effect of a call beyond the budget of its tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExceed {
-    /// It does not run.
+    /// The call is denied.
     Block,
-    /// It runs, and the model is told once.
+    /// The call runs, and the model is informed once.
     Steer,
 }
 
-/// How often a tool may be called in one run.
+/// Maximum calls of a tool in one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallBudget {
     /// Calls.
     pub calls_max: u32,
-    /// What happens beyond.
+    /// Effect of further calls.
     pub on_exceed: OnExceed,
 }
 
-/// What a run may take. Without entries nothing is limited.
+/// Budgets of a run. Tools without an entry are not limited.
 #[derive(Debug, Default)]
 pub struct Budgets {
     /// `tools.outputBudgetBytes`: bytes of all outputs of one turn; `None` is no limit.
     pub turn_bytes_max: Option<usize>,
     /// `tools.callBudgets`, by tool.
     pub calls: BTreeMap<String, CallBudget>,
-    spent: Mutex<Spent>,
+    spent: Mutex<CallUsage>,
 }
 
-/// What was taken already.
+/// Usage so far.
 #[derive(Debug, Default)]
-struct Spent {
+struct CallUsage {
     /// Calls of this run, by tool.
     calls: BTreeMap<String, u32>,
     /// Bytes of this turn.
     bytes: usize,
-    /// Whether the model was told of them.
+    /// True if the model was informed.
     told: bool,
 }
 
@@ -61,9 +61,9 @@ impl Budgets {
         Budgets { turn_bytes_max, calls: calls.into_iter().collect(), spent: Mutex::default() }
     }
 
-    /// A prompt begins: everything may be spent again.
+    /// Start of a run: resets usage.
     pub fn run_began(&self) {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = Spent::default();
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = CallUsage::default();
     }
 
     /// A request to the model begins: the bytes of its calls count from zero.
@@ -72,12 +72,12 @@ impl Budgets {
         (spent.bytes, spent.told) = (0, false);
     }
 
-    /// Whether nothing is limited at all.
+    /// True if there is no limit.
     fn is_unlimited(&self) -> bool {
         self.turn_bytes_max.is_none() && self.calls.is_empty()
     }
 
-    /// Counts a call of `tool`. `Err` says why it does not run, `Ok` what to tell the model.
+    /// Counts a call of `tool`. `Err`: reason of the denial; `Ok`: note for the model.
     fn call(&self, tool: &str) -> Result<Option<String>, String> {
         let Some(budget) = self.calls.get(tool) else { return Ok(None) };
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ impl Budgets {
         }
     }
 
-    /// Counts an output. Returns what to tell the model, if this one is one too many.
+    /// Counts output. Returns a note for the model if the limit is exceeded.
     fn output(&self, bytes: usize) -> Option<String> {
         let max = self.turn_bytes_max?;
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,8 +131,8 @@ impl Tool for Budgeted {
         self.tool.spec()
     }
 
-    fn if_denied(&self) -> Option<&str> {
-        self.tool.if_denied()
+    fn inner(&self) -> Option<&dyn Tool> {
+        Some(&*self.tool)
     }
 
     fn prepare(
@@ -157,14 +157,6 @@ impl Tool for Budgeted {
             }
             output
         })
-    }
-
-    fn history_shortened(&self) {
-        self.tool.history_shortened();
-    }
-
-    fn release(&self, what: &Release) -> PortFuture<()> {
-        self.tool.release(what)
     }
 }
 
@@ -194,26 +186,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::Desk;
+    use crate::tools::testing::ToolFixture;
 
-    fn desk(turn_bytes_max: Option<usize>, on_exceed: OnExceed) -> (Desk, Arc<Budgets>) {
+    fn desk(turn_bytes_max: Option<usize>, on_exceed: OnExceed) -> (ToolFixture, Arc<Budgets>) {
         let calls = [("list_dir".to_owned(), CallBudget { calls_max: 2, on_exceed })];
         let budgets = Arc::new(Budgets::new(turn_bytes_max, calls));
-        let desk = Desk::set(|env| env.budgets = Arc::clone(&budgets));
+        let desk = ToolFixture::set(|env| env.budgets = Arc::clone(&budgets));
         desk.put("f", "some text\n");
         (desk, budgets)
     }
 
     #[test]
     fn a_tool_that_was_called_too_often_is_refused_or_the_model_is_told_once() {
-        let list = |desk: &Desk| desk.ask("list_dir", &json!({}));
+        let list = |desk: &ToolFixture| desk.ask("list_dir", &json!({}));
         let (refusing, budgets) = desk(None, OnExceed::Block);
         let usual = list(&refusing);
         assert_eq!(list(&refusing), usual);
         let refused = "LIM001 list_dir was called 2 times in this run, which is its limit; go on \
                        without it, or finish with what you have";
         assert_eq!(list(&refusing), refused);
-        // Others go on, and so does the next run.
+        // Other tools continue, and so does the next run.
         assert!(refusing.ask("read_file", &json!({"path": "f"})).starts_with("1\tsome"));
         budgets.turn_began();
         assert_eq!(list(&refusing), refused);
@@ -229,7 +221,7 @@ mod tests {
     #[test]
     fn long_outputs_of_one_turn_are_noted_once() {
         let (desk, budgets) = desk(Some(60), OnExceed::Block);
-        let read = |desk: &Desk| desk.ask("read_file", &json!({"path": "f"}));
+        let read = |desk: &ToolFixture| desk.ask("read_file", &json!({"path": "f"}));
         let usual = read(&desk);
         assert_eq!(usual.len(), 28);
         let note = "\n[the outputs of this turn have 84 bytes, more than 60; note what matters, \
@@ -246,7 +238,7 @@ mod tests {
 
     #[test]
     fn without_limits_nothing_is_wrapped() {
-        let tool = Desk::new().tools().get("list_dir").unwrap().clone();
+        let tool = ToolFixture::new().tools().get("list_dir").unwrap().clone();
         let same = within(&Arc::default(), Arc::clone(&tool));
         assert!(Arc::ptr_eq(&tool, &same));
     }

@@ -1,4 +1,4 @@
-//! A change of one file, from what it would be to what it was: shared by the tools that write.
+//! Change of one file, shared by the writing tools.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,36 +14,36 @@ use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 use crate::tools::ToolEnvironment;
-use crate::tools::atomic;
+use crate::tools::atomic_write;
 use crate::tools::diff::{self, Diff};
 use crate::tools::text::{self, count};
-use crate::tools::workspace::{Entry, Kind, Located, refused};
+use crate::tools::workspace::{FileKind, FileStatus, Located, refused};
 
 /// Larger files are neither kept as before-images nor edited.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file as it is before a change, or the place of one that does not exist.
-pub(crate) struct Target {
+pub(crate) struct ChangeTarget {
     pub(crate) place: Located,
-    pub(crate) before: Option<Before>,
+    pub(crate) before: Option<FileBefore>,
     /// The folder, if there is one; open so that its identity stays its own.
-    parent: Option<(OwnedFd, Entry)>,
+    parent: Option<(OwnedFd, FileStatus)>,
 }
 
-/// What a file is before a change.
-pub(crate) struct Before {
+/// File before a change.
+pub(crate) struct FileBefore {
     pub(crate) bytes: Vec<u8>,
-    entry: Entry,
+    entry: FileStatus,
     hash: String,
 }
 
-impl Target {
-    /// Reads what is at `place`, if there is something.
-    pub(crate) fn load(place: Located) -> Result<Target, ToolError> {
+impl ChangeTarget {
+    /// Reads the file at `place`, if it exists.
+    pub(crate) fn load(place: Located) -> Result<ChangeTarget, ToolError> {
         let before = match place.entry() {
             None => None,
             Some(entry) => {
-                entry.require(Kind::File, &place.shown())?;
+                entry.require(FileKind::File, &place.shown())?;
                 if entry.mode & 0o222 == 0 {
                     return Err(ToolError::new(
                         "FIL003",
@@ -51,22 +51,23 @@ impl Target {
                     ));
                 }
                 let (bytes, entry) = read(&place)?;
-                Some(Before { hash: text::sha256(&bytes), bytes, entry })
+                Some(FileBefore { hash: text::sha256(&bytes), bytes, entry })
             }
         };
         let parent = match place.open_parent(false) {
             Ok((parent, _)) => {
-                let entry = Entry::of(&parent).map_err(|errno| refused(&place.shown(), errno))?;
+                let entry =
+                    FileStatus::of(&parent).map_err(|errno| refused(&place.shown(), errno))?;
                 Some((parent, entry))
             }
             Err(error) if error.code == "FIL001" && before.is_none() => None,
             Err(error) => return Err(error),
         };
-        Ok(Target { place, before, parent })
+        Ok(ChangeTarget { place, before, parent })
     }
 
-    /// Refuses if the agent of `call` has seen something else there, or, where that is required,
-    /// nothing yet. A new file was seen by nobody.
+    /// Denies the change if the agent of `call` has read another version, or, where that is
+    /// required, none. A new file needs no read.
     pub(crate) fn require_seen(
         &self,
         env: &ToolEnvironment,
@@ -78,7 +79,7 @@ impl Target {
         }
     }
 
-    /// Whether it may be run.
+    /// True if it is executable.
     pub(crate) fn may_run(&self) -> bool {
         self.before.as_ref().is_some_and(|before| before.entry.mode & 0o100 != 0)
     }
@@ -89,10 +90,10 @@ impl Target {
     }
 }
 
-/// Reads the whole file and says what it is.
-fn read(place: &Located) -> Result<(Vec<u8>, Entry), ToolError> {
+/// Reads the whole file and its status.
+fn read(place: &Located) -> Result<(Vec<u8>, FileStatus), ToolError> {
     let file = place.open_file(OFlag::O_RDONLY)?;
-    let entry = Entry::of(&file).map_err(|errno| refused(&place.shown(), errno))?;
+    let entry = FileStatus::of(&file).map_err(|errno| refused(&place.shown(), errno))?;
     let mut bytes = Vec::with_capacity(capacity(entry.size));
     File::from(file)
         .take(FILE_BYTES_MAX + 1)
@@ -107,45 +108,45 @@ fn read(place: &Located) -> Result<(Vec<u8>, Entry), ToolError> {
     Ok((bytes, entry))
 }
 
-/// Room for a file of that size, and to notice its end.
+/// Capacity for a file of that size, plus a byte to detect its end.
 fn capacity(size: u64) -> usize {
     usize::try_from(size.min(FILE_BYTES_MAX)).unwrap_or(0) + 1
 }
 
 /// A change that can be judged, shown and made.
-pub(crate) struct Change {
-    target: Target,
+pub(crate) struct FileChange {
+    target: ChangeTarget,
     after: Vec<u8>,
     diff: Diff,
-    /// What the model should know about how it was done.
+    /// Notes for the model.
     notes: Vec<String>,
-    /// Whether a text was replaced that was only nearly the wanted one.
+    /// True if the replaced text matched only approximately.
     fuzzy: bool,
-    /// Whether the file goes.
+    /// True if the file is removed.
     removes: bool,
-    /// Whether it may be run from then on, if that is to be said.
+    /// New executable bit, if it changes.
     exec: Option<bool>,
 }
 
-impl Change {
-    pub(crate) fn new(target: Target, after: Vec<u8>, mut notes: Vec<String>) -> Change {
+impl FileChange {
+    pub(crate) fn new(target: ChangeTarget, after: Vec<u8>, mut notes: Vec<String>) -> FileChange {
         let path = target.place.relative();
         let before = target.before.as_ref().map(|before| before.bytes.as_slice());
         let diff = diff::unified(path, before, &after);
         if target.before.as_ref().is_some_and(|before| before.entry.links > 1) {
             notes.push("it had other names (hard links), which keep the old content".to_owned());
         }
-        Change { target, after, diff, notes, fuzzy: false, removes: false, exec: None }
+        FileChange { target, after, diff, notes, fuzzy: false, removes: false, exec: None }
     }
 
     /// The file goes.
-    pub(crate) fn removal(target: Target) -> Change {
-        Change { removes: true, ..Change::new(target, Vec::new(), Vec::new()) }
+    pub(crate) fn removal(target: ChangeTarget) -> FileChange {
+        FileChange { removes: true, ..FileChange::new(target, Vec::new(), Vec::new()) }
     }
 
     /// The file may be run from then on, or not any more.
-    pub(crate) fn with_exec(self, exec: Option<bool>) -> Change {
-        Change { exec, ..self }
+    pub(crate) fn with_exec(self, exec: Option<bool>) -> FileChange {
+        FileChange { exec, ..self }
     }
 
     pub(crate) fn diff(&self) -> &Diff {
@@ -156,11 +157,11 @@ impl Change {
         self.target.place.write()
     }
 
-    pub(crate) fn with_fuzzy(self, fuzzy: bool) -> Change {
-        Change { fuzzy, ..self }
+    pub(crate) fn with_fuzzy(self, fuzzy: bool) -> FileChange {
+        FileChange { fuzzy, ..self }
     }
 
-    /// What `tool` would do.
+    /// Action of `tool` for the policy.
     pub(crate) fn action(&self, tool: &str, verb: &str) -> Action {
         let Diff { added, removed, text } = &self.diff;
         Action {
@@ -175,7 +176,8 @@ impl Change {
     /// Names exactly this change of exactly this file.
     pub(crate) fn digest(&self, tool: &str) -> String {
         let place = self.target.place.absolute().as_os_str().as_encoded_bytes();
-        let inode = |entry: &Entry| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
+        let inode =
+            |entry: &FileStatus| [entry.dev.to_le_bytes(), entry.ino.to_le_bytes()].concat();
         let before = self.target.before.as_ref();
         let parent = self.target.parent.as_ref();
         let mut hasher = Sha256::new();
@@ -199,7 +201,7 @@ impl Change {
         hex(&hasher.finalize())
     }
 
-    /// Makes the change, if the file is still as it was.
+    /// Applies the change if the file is unchanged since it was prepared.
     pub(crate) fn apply(self, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
         match self.try_apply(env, call) {
             Ok(output) => output,
@@ -207,7 +209,7 @@ impl Change {
         }
     }
 
-    /// Refuses if the file is not any more what the change was made for.
+    /// Fails if the file differs from the prepared version.
     pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
         match self.target.place.open_parent(false) {
             Ok((parent, name)) => self.require_unchanged(env, &parent, Path::new(&name)),
@@ -233,23 +235,27 @@ impl Change {
             Some(before) if before.bytes == self.after && !self.changes_exec() => "unchanged",
             Some(_) => "updated",
         };
-        // Somebody who works beside may want to change the same file at this moment.
+        // Another agent may change the same file at this moment.
         let _alone = env.reads.changing(place.absolute());
-        // Nor may it be taken for the work of a command that runs beside.
+        // A command running in parallel must not be blamed for the change.
         let mut writing = env.written.alone();
         let (parent, name) = place.open_parent(self.target.before.is_none())?;
         self.require_unchanged(env, &parent, Path::new(&name))?;
         if verdict != "unchanged" {
             let before = self.target.before.as_ref();
             if let Some(before) = before {
-                atomic::keep_blob(&env.session_dir.join("blobs"), &before.hash, &before.bytes)
-                    .map_err(|error| failed("the before-image", &error))?;
+                atomic_write::keep_blob(
+                    &env.session_dir.join("blobs"),
+                    &before.hash,
+                    &before.bytes,
+                )
+                .map_err(|error| failed("the before-image", &error))?;
             }
             let done = if self.removes {
-                atomic::remove(&parent, &name).map(|()| writing.removed(place.absolute()))
+                atomic_write::remove(&parent, &name).map(|()| writing.removed(place.absolute()))
             } else {
                 let before = before.map(|before| &before.entry);
-                let said = |made: &atomic::Made| {
+                let said = |made: &atomic_write::Made| {
                     writing.wrote(place.absolute(), &made.metadata, made.mode, &self.after);
                 };
                 self.replace(&parent, &name, before, said)
@@ -264,23 +270,23 @@ impl Change {
         Ok(self.report(verdict, self.sentence(verdict)))
     }
 
-    /// Puts the new content in place. Says what it made, also if it could not go on after that.
+    /// Writes the new content. Returns the new file also if a later step fails.
     fn replace(
         &self,
         parent: &OwnedFd,
         name: &OsStr,
-        before: Option<&Entry>,
-        mut said: impl FnMut(&atomic::Made),
+        before: Option<&FileStatus>,
+        mut said: impl FnMut(&atomic_write::Made),
     ) -> io::Result<()> {
-        let made = atomic::replace(parent, name, &self.after, before)?;
+        let made = atomic_write::replace(parent, name, &self.after, before)?;
         said(&made);
         if let Some(may) = self.exec {
-            said(&atomic::run(parent, name, &made, may)?);
+            said(&atomic_write::run(parent, name, &made, may)?);
         }
         Ok(())
     }
 
-    /// Refuses if the file or its folder is not what the change was made for.
+    /// Fails if the file or its folder differs from the prepared version.
     fn require_unchanged(
         &self,
         env: &ToolEnvironment,
@@ -295,13 +301,13 @@ impl Change {
             let now = now.map(|(bytes, _)| text::sha256(&bytes));
             stale(place, &env.reads.who(place.absolute(), now.as_deref()))
         };
-        let folder = Entry::of(parent).map_err(|errno| refused(&place.shown(), errno))?;
+        let folder = FileStatus::of(parent).map_err(|errno| refused(&place.shown(), errno))?;
         if let Some((_, known)) = &self.target.parent
             && known.identity() != folder.identity()
         {
             return Err(stale(place));
         }
-        match (Entry::at(parent, name), &self.target.before) {
+        match (FileStatus::at(parent, name), &self.target.before) {
             (Err(Errno::ENOENT), None) => Ok(()),
             (Ok(there), Some(before)) if there.identity() == before.entry.identity() => {
                 let (bytes, _) = read(place)?;

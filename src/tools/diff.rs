@@ -1,4 +1,4 @@
-//! What a change looks like: a unified diff, bounded, and counts of lines.
+//! Unified diff of a change, bounded, with line counts.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -21,12 +21,12 @@ pub(crate) struct Diff {
     pub(crate) added: usize,
     /// Lines that are gone.
     pub(crate) removed: usize,
-    /// The unified diff, at most [`TEXT_BYTES_MAX`] and a line that says so. Bytes that are not
+    /// The unified diff, at most [`TEXT_BYTES_MAX`] plus a truncation notice. Bytes that are not
     /// UTF-8 are replaced.
     pub(crate) text: String,
 }
 
-/// What changes when `after` takes the place of `before` in the file `path`.
+/// Diff for replacing `before` by `after` in the file `path`.
 pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     let old_name = before.map_or("/dev/null".to_owned(), |_| format!("a/{path}"));
     let header = format!("--- {old_name}\n+++ b/{path}\n");
@@ -86,7 +86,7 @@ impl Window {
     }
 }
 
-/// Where the line starts that `position` is in.
+/// Start of the line that contains `position`.
 fn line_start(bytes: &[u8], position: usize) -> usize {
     bytes[..position].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }

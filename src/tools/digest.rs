@@ -1,4 +1,4 @@
-//! Hashes of exactly what a call would do.
+//! Digest of the exact effect of a call.
 
 use sha2::{Digest, Sha256};
 

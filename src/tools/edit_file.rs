@@ -15,8 +15,8 @@ use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::change::{Change, Target};
-use crate::tools::edit_file::engine::{Edit, Step};
+use crate::tools::change::{ChangeTarget, FileChange};
+use crate::tools::edit_file::engine::{EditedFile, TextEdit};
 use crate::tools::{ToolEnvironment, blocking, parsed, refusal, sized, spec, timed};
 
 const NAME: &str = "edit_file";
@@ -49,7 +49,7 @@ struct EditFile {
 struct Arguments {
     path: String,
     #[serde(flatten)]
-    edit: Edit,
+    edit: TextEdit,
 }
 
 impl Tool for EditFile {
@@ -82,21 +82,21 @@ pub(crate) async fn prepare(
     path: &str,
     env: Arc<ToolEnvironment>,
     call: CallContext,
-    make: impl FnOnce(&[u8], &str, bool) -> Result<Step, ToolError> + Send + 'static,
+    make: impl FnOnce(&[u8], &str, bool) -> Result<EditedFile, ToolError> + Send + 'static,
 ) -> Result<Prepared, ToolError> {
     let place = env.workspace.locate(path)?;
     let Some(entry) = place.entry() else { return Ok(refusal::missing(tool, &place)) };
     sized(entry.size, move || {
-        let target = Target::load(place)?;
+        let target = ChangeTarget::load(place)?;
         target.require_seen(&env, &call)?;
         match make(target.bytes(), &target.place.shown(), env.fuzzy_edit) {
-            Ok(Step { after, notes, fuzzy }) => {
-                let change = Change::new(target, after, notes).with_fuzzy(fuzzy);
+            Ok(EditedFile { after, notes, fuzzy }) => {
+                let change = FileChange::new(target, after, notes).with_fuzzy(fuzzy);
                 let action = change.action(tool, "edit");
                 Ok(Prepared { action, payload: Box::new(change) })
             }
-            // Whether something is in a file is known only to those who may read it, so the
-            // policy judges before the model hears of it.
+            // The content of a file may only be revealed after the policy permits reading it, so it
+            // judges this error first.
             Err(error) => {
                 let place = &target.place;
                 let summary = format!("read {} for an edit that does not fit", place.shown());
@@ -107,14 +107,14 @@ pub(crate) async fn prepare(
     .await
 }
 
-/// Makes the change that was prepared.
+/// Applies the prepared change.
 pub(crate) fn run(
     call: PermittedCall,
     context: RunContext,
     env: Arc<ToolEnvironment>,
 ) -> PortFuture<ToolOutput> {
     Box::pin(async move {
-        match refusal::payload::<Change>(call) {
+        match refusal::payload::<FileChange>(call) {
             Ok(change) => blocking(move || timed(|| change.apply(&env, &context.call))).await,
             Err(refused) => refused,
         }

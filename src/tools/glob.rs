@@ -25,7 +25,7 @@ use crate::tools::{ToolEnvironment, blocking, digest, grep, output, parsed, refu
 
 const NAME: &str = "glob";
 
-/// How long it may take.
+/// Time limit.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Paths at most.
@@ -58,7 +58,7 @@ struct Arguments {
     path: Option<String>,
 }
 
-struct Payload {
+struct GlobPayload {
     glob: GlobMatcher,
     place: Located,
     directory: OwnedFd,
@@ -76,7 +76,7 @@ impl Tool for Glob {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let payload: Payload = match refusal::payload(call) {
+            let payload: GlobPayload = match refusal::payload(call) {
                 Ok(payload) => payload,
                 Err(refused) => return refused,
             };
@@ -111,10 +111,10 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
             place.absolute().as_os_str().as_encoded_bytes(),
         ]),
     };
-    Ok(Prepared { action, payload: Box::new(Payload { glob, place, directory }) })
+    Ok(Prepared { action, payload: Box::new(GlobPayload { glob, place, directory }) })
 }
 
-fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
+fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     let listing = listing::of(payload.place.absolute(), stop);
     let wanted = listing.files.into_iter().filter(|path| payload.glob.is_match(path));
     let mut found: Vec<(i64, i64, PathBuf)> = wanted
@@ -130,7 +130,7 @@ fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     let mut shown = 0;
     for (_, _, path) in found.iter().take(PATHS_MAX) {
         let row = format!("{}\n", payload.place.shown_below(path));
-        // Room for the line that says what is missing.
+        // Reserve for the truncation notice.
         if text.len() + row.len() + 200 > bytes_max {
             break;
         }
@@ -155,8 +155,7 @@ fn find(payload: &Payload, bytes_max: usize, stop: &Stop) -> ToolOutput {
     }
 }
 
-/// When a file was last changed. There must be one beneath the folder that was opened, whatever
-/// the folder's path has become since.
+/// Modification time of a file beneath the opened folder.
 fn changed(directory: &OwnedFd, path: &Path) -> Option<(i64, i64)> {
     let opened = open_beneath(directory, path, OPEN).ok()?;
     let stat = fstat(&opened).ok()?;

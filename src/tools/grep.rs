@@ -21,14 +21,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::printable;
-use crate::tools::grep::search::{Found, Hits, Query};
+use crate::tools::grep::search::{Hits, Query, SearchResult};
 use crate::tools::listing::Stop;
-use crate::tools::workspace::{Kind, Located};
+use crate::tools::workspace::{FileKind, Located};
 use crate::tools::{ToolEnvironment, blocking, digest, output, parsed, refusal, spec};
 
 const NAME: &str = "grep";
 
-/// How long a search may take.
+/// Time limit.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 const MATCHES_DEFAULT: usize = 200;
@@ -37,7 +37,7 @@ const OFFSET_MAX: usize = 100_000;
 const CONTEXT_MAX: usize = 20;
 const PATTERN_BYTES_MAX: usize = 10_000;
 
-/// Bytes of a compiled pattern, and of what it builds while it searches.
+/// Maximum bytes of a compiled pattern and of its search cache.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes of an error message of the engine.
@@ -84,7 +84,7 @@ struct Arguments {
     limit: Option<f64>,
 }
 
-struct Payload {
+struct GrepPayload {
     query: Query,
     place: Located,
     opened: OwnedFd,
@@ -105,7 +105,7 @@ impl Tool for Grep {
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            let payload: Payload = match refusal::payload(call) {
+            let payload: GrepPayload = match refusal::payload(call) {
                 Ok(payload) => payload,
                 Err(refused) => return refused,
             };
@@ -129,7 +129,7 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
     let glob = given.glob.as_deref().map(glob).transpose()?;
     let place = env.workspace.locate(given.path.as_deref().unwrap_or("."))?;
     let Some(entry) = place.entry() else { return Ok(refusal::missing(NAME, &place)) };
-    let is_folder = entry.kind == Kind::Folder;
+    let is_folder = entry.kind == FileKind::Folder;
     let opened = if is_folder { place.open_dir()? } else { place.open_file(OFlag::O_RDONLY)? };
     let context = bounded(given.context, 0, CONTEXT_MAX);
     let shown = place.shown();
@@ -144,7 +144,7 @@ fn prepare(env: &ToolEnvironment, arguments: Value) -> Result<Prepared, ToolErro
             place.absolute().as_os_str().as_encoded_bytes(),
         ]),
     };
-    let payload = Payload {
+    let payload = GrepPayload {
         query: Query {
             matcher,
             glob,
@@ -182,7 +182,7 @@ fn compile(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         })
 }
 
-/// A pattern of paths. One without `/` is about names, wherever they are.
+/// Path pattern. Without `/` it matches file names at any depth.
 pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     if pattern.is_empty() || pattern.len() > 1000 {
         return Err(ToolError::new("ARG005", "the glob is empty or longer than 1000 bytes"));
@@ -217,8 +217,8 @@ fn bounded(number: f64, min: usize, max: usize) -> usize {
     number.clamp(min as f64, max as f64) as usize
 }
 
-fn search(payload: &Payload, stop: &Stop) -> Found {
-    let Payload { query, place, opened, .. } = payload;
+fn search(payload: &GrepPayload, stop: &Stop) -> SearchResult {
+    let GrepPayload { query, place, opened, .. } = payload;
     let matches_max = payload.offset + payload.limit;
     if payload.is_folder {
         let below_root = Path::new(place.relative());
@@ -228,13 +228,13 @@ fn search(payload: &Payload, stop: &Stop) -> Found {
         Ok(file) => search::file(PathBuf::new(), file.into(), query, matches_max, stop),
         Err(error) => {
             tracing::debug!(%error, "no descriptor for a search");
-            Found { is_cut: true, ..Found::default() }
+            SearchResult { is_cut: true, ..SearchResult::default() }
         }
     }
 }
 
-fn report(payload: &Payload, found: &Found, bytes_max: usize) -> ToolOutput {
-    // Room for the line that says what is missing.
+fn report(payload: &GrepPayload, found: &SearchResult, bytes_max: usize) -> ToolOutput {
+    // Reserve for the truncation notice.
     let mut listed = Listed::new(payload.offset, bytes_max.saturating_sub(300));
     for hits in &found.files {
         let path = payload.place.shown_below(&hits.path);
@@ -280,7 +280,7 @@ fn report(payload: &Payload, found: &Found, bytes_max: usize) -> ToolOutput {
     }
 }
 
-/// Lines for the model, as long as there is room.
+/// Lines for the model within the size limit.
 struct Listed {
     text: String,
     skip: usize,
@@ -294,7 +294,7 @@ impl Listed {
         Listed { text: String::new(), skip, matches: 0, bytes_max, is_full: false }
     }
 
-    /// Adds the hits of one file. `false`: there is no more room.
+    /// Adds the hits of one file. Returns false if there is no space left.
     fn add(&mut self, path: &str, hits: &Hits) -> bool {
         let has_context = hits.lines.iter().any(|line| !line.is_match);
         if has_context && !self.text.is_empty() {

@@ -1,9 +1,9 @@
-//! Commands in the background: which there are, whose they are, and how they end.
+//! Background jobs: their owners, output and end.
 //!
-//! A job has the name of the call that started it. It ends with its agent or with the session,
-//! whatever else happens; what it printed stays with the session's outputs.
+//! A job has the id of the call that started it. It ends with its agent or with the session; its
+//! output stays with the session's outputs.
 
-mod look;
+mod output_tool;
 mod page;
 
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, ContentPart};
 use posse_actors::event::{Event, JobEnd, Origin};
-use posse_actors::ports::{After, Aftermath, CallContext, Release};
+use posse_actors::ports::{After, CallContext, PostCallSink, Release};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::failure::printable;
-use crate::sandbox::{Exit, Outcome};
+use crate::sandbox::{Exit, ProcessOutcome};
 
-pub(crate) use look::{begun, tools};
+pub(crate) use output_tool::{begun, tools};
 
 /// Jobs that have ended and are still known. What earlier ones printed is still there to be read.
 const ENDED_MAX: usize = 64;
 
-/// How long those that are told to end may take: they are killed long before.
+/// Maximum wait for stopped jobs, which are killed long before.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
-/// The jobs of a session. Dropping it kills those that live.
+/// Jobs of a session. Kills running ones when dropped.
 #[derive(Debug)]
 pub struct Jobs {
     live_max: usize,
@@ -43,59 +43,59 @@ pub(crate) struct Job {
     /// One line.
     pub(crate) summary: String,
     owner: Arc<Origin>,
-    /// Everything that it prints, from the first byte.
+    /// File with its whole output.
     pub(crate) output: PathBuf,
     began: Instant,
-    /// Tells its command to end.
+    /// Stops its command.
     stop: Mutex<Option<oneshot::Sender<()>>>,
-    /// Why it was told to.
+    /// Reason of the stop.
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
-    ended: watch::Sender<Option<Arc<Ended>>>,
+    ended: watch::Sender<Option<Arc<JobExit>>>,
     /// Up to where its agent has read.
     pub(crate) read_to: AtomicU64,
-    /// Whether its agent knows that it has ended.
+    /// True if its agent is informed of its end.
     told: AtomicBool,
-    /// Calls that wait for its end, and will tell of it.
+    /// Number of calls that wait for its end and will report it.
     waiting: AtomicUsize,
-    aftermath: Aftermath,
+    aftermath: PostCallSink,
 }
 
-/// How a job ended.
+/// End of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
     /// In words: `exit 1`.
     pub(crate) detail: String,
     pub(crate) exit_code: Option<i32>,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// What it did to protected files, and what else has to be known, a line each.
+    /// Changes of protected files and other notes, one line each.
     pub(crate) notes: Vec<String>,
 }
 
-/// Somebody waits for the end of a job, and tells the agent of it.
+/// A call that waits for the end of a job and reports it to the agent.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a Job);
+pub(crate) struct JobWaiter<'a>(&'a Job);
 
 impl Jobs {
-    /// As many as `live_max` at the same time; none at all if that is 0.
+    /// Allows `live_max` running jobs; 0 disables jobs.
     pub fn new(live_max: usize) -> Jobs {
         Jobs { live_max, all: Mutex::default() }
     }
 
-    /// Whether there are never any.
+    /// True if jobs are disabled.
     pub(crate) fn is_closed(&self) -> bool {
         self.live_max == 0
     }
 
-    /// A place for the command of `call`, and what tells it to end. An error says what the limit is.
+    /// Slot for the command of `call`, with its stop signal. The error names the limit.
     pub(crate) fn admit(
         &self,
         call: &CallContext,
         summary: String,
         output: PathBuf,
-        aftermath: Aftermath,
+        aftermath: PostCallSink,
     ) -> Result<(Arc<Job>, oneshot::Receiver<()>), String> {
         let mut all = self.lock();
         let live: Vec<&str> =
@@ -147,7 +147,7 @@ impl Jobs {
         self.lock().iter().filter(theirs).cloned().collect()
     }
 
-    /// Ends those that `what` is about: told at once, over when the future is done.
+    /// Stops the jobs in the scope of `what`; the future resolves when they are gone.
     pub(crate) fn release(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
         let (of_agent, why) = match what {
             Release::Session => (None, JobEnd::SessionEnded),
@@ -193,8 +193,8 @@ impl Job {
         self.ended.borrow().is_none()
     }
 
-    /// How it ended, if it has.
-    pub(crate) fn ended(&self) -> Option<Arc<Ended>> {
+    /// Its end, if it has ended.
+    pub(crate) fn ended(&self) -> Option<Arc<JobExit>> {
         self.ended.borrow().clone()
     }
 
@@ -207,19 +207,19 @@ impl Job {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// It has begun.
+    /// Marks it as started.
     pub(crate) fn begun(&self) {
         let (call_id, summary) = (self.id.clone(), self.summary.clone());
         let begun = Event::JobStarted { call_id, summary };
         self.aftermath.say(After::Fact(Box::new(begun)));
     }
 
-    /// Tells its command to end. The first reason counts.
+    /// Stops its command. The first reason counts.
     pub(crate) fn stop(&self, why: JobEnd) {
         let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(stop) = stop {
             self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-            // Nobody hears it if it has just ended.
+            // The receiver is gone if the command has just ended.
             stop.send(()).ok();
         }
     }
@@ -230,9 +230,9 @@ impl Job {
         }
     }
 
-    /// Its command has ended: recorded, then told to whoever waits, or else to its agent.
-    pub(crate) fn end(&self, ended: Ended) {
-        let Ended { end, detail, exit_code, bytes, duration, notes } = ended.clone();
+    /// Its command has ended: records it, then informs waiting calls or its agent.
+    pub(crate) fn end(&self, ended: JobExit) {
+        let JobExit { end, detail, exit_code, bytes, duration, notes } = ended.clone();
         self.aftermath.say(After::Fact(Box::new(Event::JobEnded {
             call_id: self.id.clone(),
             summary: self.summary.clone(),
@@ -249,7 +249,7 @@ impl Job {
         }
     }
 
-    /// Tells its agent how it ended, if nobody has.
+    /// Informs its agent of the end, if that has not happened.
     fn tell(&self) {
         let Some(ended) = self.ended() else { return };
         if self.told.swap(true, Ordering::AcqRel) || ended.end == JobEnd::SessionEnded {
@@ -275,10 +275,10 @@ impl Job {
         self.told.store(true, Ordering::Release);
     }
 
-    /// From now on the holder tells of its end.
-    pub(crate) fn wait(&self) -> Waiting<'_> {
+    /// Makes the holder responsible for reporting the end.
+    pub(crate) fn wait(&self) -> JobWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiting(self)
+        JobWaiter(self)
     }
 
     /// Waits for its end.
@@ -287,8 +287,8 @@ impl Job {
         self.ended.subscribe().wait_for(Option::is_some).await.ok();
     }
 
-    /// How a command ended that ran as this job.
-    pub(crate) fn sum_up(&self, outcome: &Outcome, notes: Vec<String>) -> Ended {
+    /// End of the command of this job.
+    pub(crate) fn sum_up(&self, outcome: &ProcessOutcome, notes: Vec<String>) -> JobExit {
         let why = *self.why.lock().unwrap_or_else(PoisonError::into_inner);
         let (end, detail) = match outcome.exit {
             Exit::Code(code) => (JobEnd::Exited, format!("exit {code}")),
@@ -310,11 +310,11 @@ impl Job {
             Exit::Signal(_) | Exit::TimedOut | Exit::OutputFull | Exit::Stopped => None,
         };
         let (bytes, duration) = (outcome.output.total, outcome.duration);
-        Ended { end, detail, exit_code, bytes, duration, notes }
+        JobExit { end, detail, exit_code, bytes, duration, notes }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for JobWaiter<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_sub(1, Ordering::AcqRel) == 1 && !self.0.is_live() {
             self.0.tell();

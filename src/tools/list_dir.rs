@@ -1,4 +1,4 @@
-//! `list_dir`: what is in a folder.
+//! `list_dir`: lists a folder.
 
 use std::ffi::{CStr, OsStr};
 use std::fmt::Write;
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::tools::text::{count, sha256};
-use crate::tools::workspace::{Entry, Kind, names, refused};
+use crate::tools::workspace::{FileKind, FileStatus, names, refused};
 use crate::tools::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
 
 /// Entries that are shown.
@@ -50,7 +50,7 @@ struct Arguments {
 }
 
 /// A folder that is open.
-struct Listing {
+struct OpenFolder {
     folder: Dir,
     shown: String,
 }
@@ -79,13 +79,13 @@ impl Tool for ListDir {
                 detail: String::new(),
                 digest: sha256(format!("list_dir\0{path}\0{identity:?}").as_bytes()),
             };
-            Ok(Prepared { action, payload: Box::new(Listing { folder, shown }) })
+            Ok(Prepared { action, payload: Box::new(OpenFolder { folder, shown }) })
         })
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
         Box::pin(async move {
-            match refusal::payload::<Listing>(call) {
+            match refusal::payload::<OpenFolder>(call) {
                 Ok(listing) => blocking(move || timed(|| listing.run())).await,
                 Err(refused) => refused,
             }
@@ -93,7 +93,7 @@ impl Tool for ListDir {
     }
 }
 
-impl Listing {
+impl OpenFolder {
     fn run(mut self) -> ToolOutput {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut complete = true;
@@ -147,24 +147,24 @@ fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-/// What is called `name`.
+/// Line for `name`.
 fn line(folder: impl AsFd, name: &OsStr) -> String {
     let mut line = names::shown(Path::new(name));
-    let Ok(entry) = Entry::at(&folder, Path::new(name)) else { return line };
+    let Ok(entry) = FileStatus::at(&folder, Path::new(name)) else { return line };
     // Writing to a string cannot fail.
     match entry.kind {
-        Kind::Folder => line.push('/'),
-        Kind::File => {
+        FileKind::Folder => line.push('/'),
+        FileKind::File => {
             let size = usize::try_from(entry.size).unwrap_or(usize::MAX);
             let _ = write!(line, "  {}", count(size, "byte"));
         }
-        Kind::Link => {
+        FileKind::Link => {
             let target = readlinkat(&folder, name).map(|target| names::shown(Path::new(&target)));
             let _ = write!(line, " -> {}", target.unwrap_or_else(|_| "?".to_owned()));
         }
-        Kind::Pipe => line.push_str("  pipe"),
-        Kind::Socket => line.push_str("  socket"),
-        Kind::Device => line.push_str("  device"),
+        FileKind::Pipe => line.push_str("  pipe"),
+        FileKind::Socket => line.push_str("  socket"),
+        FileKind::Device => line.push_str("  device"),
     }
     line
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
 
-/// Folders that nobody wrote by hand.
+/// Folders with generated files.
 static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     [
         ".git",
@@ -40,7 +40,7 @@ static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
     .into()
 });
 
-/// What a folder of build output or of a cache has in it.
+/// Marker file of build output and caches.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
 /// From this many files on it pays to walk with more than one thread.
@@ -55,14 +55,14 @@ const CLOCK_EVERY: u32 = 16;
 /// Threads at most.
 const THREADS_MAX: usize = 8;
 
-/// When to give up: when nobody wants the result any more, or when it took too long.
+/// Stop condition of a search: cancelled or timed out.
 #[derive(Debug, Clone)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
     deadline: Instant,
 }
 
-/// Dropping it tells the work that nobody wants its result any more.
+/// Cancels the work when dropped.
 #[derive(Debug)]
 pub struct StopOnDrop(Arc<AtomicBool>);
 
@@ -80,12 +80,12 @@ impl Stop {
         (Stop { cancelled, deadline: Instant::now() + time }, guard)
     }
 
-    /// Whether nobody wants the result any more. Cheaper than asking for the time.
+    /// True if cancelled. Cheaper than reading the clock.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(AtomicOrdering::Relaxed)
     }
 
-    /// Whether it is time.
+    /// True if cancelled or timed out.
     pub fn is_due(&self) -> bool {
         self.cancelled.load(AtomicOrdering::Relaxed) || Instant::now() >= self.deadline
     }
@@ -93,16 +93,16 @@ impl Stop {
 
 /// The files below a folder.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct FileListing {
     /// Relative to the folder, sorted.
     pub(crate) files: Vec<PathBuf>,
-    /// Whether there may be more.
+    /// True if the listing is truncated.
     pub(crate) is_cut: bool,
 }
 
 /// Lists the files below `folder`, which is absolute and resolved.
-pub(crate) fn of(folder: &Path, stop: &Stop) -> Listing {
-    let mut listing = Listing::default();
+pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
+    let mut listing = FileListing::default();
     let mut is_small = true;
     for entry in walk(folder).build() {
         let files = listing.files.len();
@@ -130,7 +130,7 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> Listing {
 /// The order of paths, folder by folder, as `Path` has it. Comparing bytes is many times faster.
 pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     let (a, b) = (a.as_os_str().as_bytes(), b.as_os_str().as_bytes());
-    // What is in a folder comes before what only begins like it.
+    // The contents of a folder sort before names with its name as a prefix.
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
     match a.iter().zip(b).position(|(a, b)| a != b) {
         Some(at) => rank(a[at]).cmp(&rank(b[at])),
@@ -138,9 +138,8 @@ pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     }
 }
 
-/// Goes through the files below `folder` with as many threads as are of use, in no order. Each
-/// has a visitor of its own, which takes paths relative to the folder. Returns whether it was
-/// told to stop before the end.
+/// Visits the files below `folder` in parallel, in any order. Each thread has a visitor, which
+/// receives paths relative to the folder. Returns true if it was stopped early.
 pub(crate) fn visit<V: FnMut(&Path) + Send>(
     folder: &Path,
     stop: &Stop,
@@ -168,13 +167,13 @@ pub(crate) fn visit<V: FnMut(&Path) + Send>(
     is_cut.into_inner()
 }
 
-/// How many threads are of use.
+/// Number of useful threads.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-fn of_many(folder: &Path, stop: &Stop) -> Listing {
-    let found = Mutex::new(Listing::default());
+fn of_many(folder: &Path, stop: &Stop) -> FileListing {
+    let found = Mutex::new(FileListing::default());
     walk(folder).threads(threads()).build_parallel().run(|| {
         let mut batch = Batch { files: Vec::new(), all: &found };
         Box::new(move |entry| {
@@ -190,14 +189,14 @@ fn of_many(folder: &Path, stop: &Stop) -> Listing {
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one thread has found and not handed over yet.
+/// Results of one thread that were not handed over yet.
 struct Batch<'a> {
     files: Vec<PathBuf>,
-    all: &'a Mutex<Listing>,
+    all: &'a Mutex<FileListing>,
 }
 
 impl Batch<'_> {
-    /// Whether there are enough.
+    /// True if there are enough.
     fn hand_over(&mut self) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.files.append(&mut self.files);
@@ -295,7 +294,7 @@ mod tests {
                 "sub/y.log"
             ]
         );
-        // Whoever asks for it gets it.
+        // An explicitly named folder is listed.
         assert_eq!(list(&folder.path().join("node_modules")), ["m/i.js"]);
     }
 

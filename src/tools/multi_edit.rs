@@ -11,7 +11,7 @@ use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::edit_file::engine::{Edit, Step};
+use crate::tools::edit_file::engine::{EditedFile, TextEdit};
 use crate::tools::edit_file::{self, matching};
 use crate::tools::{ToolEnvironment, parsed, spec};
 
@@ -57,7 +57,7 @@ struct MultiEdit {
 #[derive(Deserialize)]
 struct Arguments {
     path: String,
-    edits: Vec<Edit>,
+    edits: Vec<TextEdit>,
 }
 
 impl Tool for MultiEdit {
@@ -87,8 +87,13 @@ impl Tool for MultiEdit {
 }
 
 /// The file after all `edits`, or the first one that does not fit.
-fn apply(edits: &[Edit], before: &[u8], shown: &str, fuzzy: bool) -> Result<Step, ToolError> {
-    let mut all = Step { after: before.to_vec(), notes: Vec::new(), fuzzy: false };
+fn apply(
+    edits: &[TextEdit],
+    before: &[u8],
+    shown: &str,
+    fuzzy: bool,
+) -> Result<EditedFile, ToolError> {
+    let mut all = EditedFile { after: before.to_vec(), notes: Vec::new(), fuzzy: false };
     for (index, edit) in edits.iter().enumerate() {
         let step = edit.apply(&all.after, shown, fuzzy).map_err(|error| {
             let error = match error.code {
@@ -119,9 +124,9 @@ fn at(index: usize, edits: usize, error: &ToolError) -> ToolError {
     ToolError::new(error.code, message)
 }
 
-/// If the text of an edit was there until another edit changed it, the error that names both.
+/// Error that names both edits, if an earlier edit removed the text of a later one.
 fn overlap(
-    edits: &[Edit],
+    edits: &[TextEdit],
     failed: usize,
     before: &[u8],
     shown: &str,

@@ -3,8 +3,8 @@
 
 use crate::failure::printable_lines;
 
-/// `bytes` as text. Terminal sequences are left out, line ends are `\n`, what is no UTF-8 is
-/// replaced, and what is left of control characters is escaped.
+/// `bytes` as text: terminal sequences are removed, line ends become `\n`, invalid UTF-8 is
+/// replaced, and other control characters are escaped.
 pub(crate) fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     // Controls of the upper half begin with 0xc2, as do some harmless characters.
@@ -23,7 +23,7 @@ fn without_sequences(text: &str) -> String {
     while let Some(c) = rest.next() {
         match c {
             '\r' => {
-                // The end of a line, however it was written, and what a progress bar rewinds to.
+                // Any kind of line end, including the rewinds of progress bars.
                 while rest.next_if_eq(&'\r').is_some() {}
                 rest.next_if_eq(&'\n');
                 plain.push('\n');

@@ -1,7 +1,7 @@
 //! `read_file`: a slice of a text file of any size, with line numbers.
 
+mod image;
 mod page;
-mod picture;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -26,11 +26,11 @@ use sha2::{Digest, Sha256};
 use crate::failure::printable;
 use crate::hex::hex;
 use crate::tools::change::failed;
-use crate::tools::read_file::page::{LINES_DEFAULT, LINES_MAX, Page, Slice};
-use crate::tools::reads::Part;
+use crate::tools::read_file::page::{FilePage, LINES_DEFAULT, LINES_MAX, Slice};
+use crate::tools::reads::FilePart;
 use crate::tools::refusal;
 use crate::tools::text::sha256;
-use crate::tools::workspace::{Entry, Kind, refused};
+use crate::tools::workspace::{FileKind, FileStatus, refused};
 use crate::tools::{ToolEnvironment, blocking, parsed, sized, spec, timed};
 
 const NAME: &str = "read_file";
@@ -70,13 +70,13 @@ struct Arguments {
     limit: Option<u64>,
 }
 
-/// A file that is open, and what is wanted of it.
-struct Reading {
+/// An open file and the requested part.
+struct OpenFile {
     file: File,
     size: u64,
     shown: String,
     slice: Slice,
-    /// Where it is in the workspace, if it is there.
+    /// Its path, if it is in the workspace.
     path: Option<PathBuf>,
 }
 
@@ -109,15 +109,14 @@ impl Tool for ReadFile {
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let env = Arc::clone(&self.env);
         Box::pin(async move {
-            let reading = match refusal::payload::<Reading>(call) {
+            let reading = match refusal::payload::<OpenFile>(call) {
                 Ok(reading) => reading,
                 Err(refused) => return refused,
             };
             let stop = StopOnDrop(Arc::default());
             let stopped = Arc::clone(&stop.0);
-            if picture::is_image(&reading.file) {
-                return blocking(move || timed(|| picture::read(reading, &env, &context.call)))
-                    .await;
+            if image::is_image(&reading.file) {
+                return blocking(move || timed(|| image::read(reading, &env, &context.call))).await;
             }
             let size = reading.size;
             let read = move || timed(|| reading.run(&env, &context.call, &stopped));
@@ -126,23 +125,23 @@ impl Tool for ReadFile {
     }
 }
 
-impl Reading {
+impl OpenFile {
     fn run(self, env: &ToolEnvironment, call: &CallContext, stopped: &AtomicBool) -> ToolOutput {
-        let Reading { file, size, shown, slice, path } = self;
+        let OpenFile { file, size, shown, slice, path } = self;
         let mut file = Hashing { file, hash: Sha256::new() };
         let page = match page::read(&mut file, size, slice, &|| stopped.load(Ordering::Relaxed)) {
             Ok(page) => page,
             Err(error) => return ToolOutput::error(failed(&shown, &error).to_string()),
         };
-        if let Page::Binary { .. } = page
-            && let Some(output) = picture::other(&file.file, &shown)
+        if let FilePage::Binary { .. } = page
+            && let Some(output) = image::other(&file.file, &shown)
         {
             return output;
         }
         let content = page.is_whole().then(|| hex(&file.hash.finalize()));
         let output = page.into_output(&shown);
         let Some(path) = path.filter(|_| !output.is_error) else { return output };
-        let part = Part::Lines(slice.offset, slice.limit);
+        let part = FilePart::Lines(slice.offset, slice.limit);
         let text = text_of(&output.content);
         match env.reads.read(call, &path, content, part, &text) {
             Some(earlier) if env.dedup_reads => unchanged(&shown, &earlier, output.metadata),
@@ -151,7 +150,7 @@ impl Reading {
     }
 }
 
-/// What is said instead of what was shown already.
+/// Result for content that was shown before.
 fn unchanged(shown: &str, earlier: &CallId, metadata: Value) -> ToolOutput {
     let text = format!(
         "{shown} has not changed: {earlier} has shown exactly this. (Asked once more, it is shown \
@@ -176,7 +175,7 @@ impl Read for Hashing {
     }
 }
 
-/// Ends the reading of a large file when nobody waits for it any more.
+/// Stops reading a large file when the caller is gone.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -194,7 +193,7 @@ impl Arguments {
     }
 }
 
-/// What the session remembers under a name that nothing was spilled under.
+/// Output that the session remembers without a spilled file.
 async fn remembered(
     env: &ToolEnvironment,
     arguments: &Arguments,
@@ -219,7 +218,7 @@ async fn remembered(
         detail: String::new(),
     };
     let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
-    let reading = Reading { file, size, shown, slice, path: None };
+    let reading = OpenFile { file, size, shown, slice, path: None };
     Ok(Some(Prepared { action, payload: Box::new(reading) }))
 }
 
@@ -246,7 +245,7 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
         let file = File::from(place.open_file(OFlag::O_RDONLY)?);
         (file, Some(place.read()), place.shown(), Some(place.absolute().to_owned()))
     };
-    let entry = Entry::of(&file).map_err(|errno| refused(&shown, errno))?;
+    let entry = FileStatus::of(&file).map_err(|errno| refused(&shown, errno))?;
     let action = Action {
         tool: NAME.to_owned(),
         digest: digest(&shown, &entry, &slice),
@@ -255,7 +254,7 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
         detail: String::new(),
     };
     let size = entry.size;
-    Ok(Prepared { action, payload: Box::new(Reading { file, size, shown, slice, path }) })
+    Ok(Prepared { action, payload: Box::new(OpenFile { file, size, shown, slice, path }) })
 }
 
 /// Opens the output that the call `call` of this session left behind.
@@ -277,13 +276,13 @@ fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), Tool
             }
             _ => failed(&shown, &error),
         })?;
-    let entry = Entry::of(&file).map_err(|errno| refused(&shown, errno))?;
-    entry.require(Kind::File, &shown)?;
+    let entry = FileStatus::of(&file).map_err(|errno| refused(&shown, errno))?;
+    entry.require(FileKind::File, &shown)?;
     Ok((file, shown))
 }
 
-/// The file is told by its identity; what it is called is part of what is shown.
-fn digest(shown: &str, entry: &Entry, slice: &Slice) -> String {
+/// Digest of the file's identity and displayed name.
+fn digest(shown: &str, entry: &FileStatus, slice: &Slice) -> String {
     let (dev, ino) = (entry.dev, entry.ino);
     let Slice { offset, limit } = slice;
     sha256(format!("read_file\0{shown}\0{dev}\0{ino}\0{offset}\0{limit}").as_bytes())

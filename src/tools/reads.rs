@@ -1,8 +1,8 @@
-//! What each agent has seen of each file, and who wrote it last: shared by all of a session, so that
-//! nobody changes what they have not seen, and nobody is shown twice what has not changed.
+//! Table of file reads and writes, shared by all agents of a session: an agent cannot change a file
+//! version that it has not read, and unchanged content is not shown twice.
 //!
-//! Files go by their resolved path and are told apart by a hash of all their bytes: replacing a
-//! file gives it another inode, and two changes within one tick leave its times as they were.
+//! Files are keyed by resolved path and compared by a hash of all bytes: replacing a file changes
+//! its inode, and two changes within one clock tick do not change its times.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::tools::workspace::Located;
 
-/// Files that are remembered. With more, what is known of the others is forgotten, and they have
-/// to be read again.
+/// Maximum number of files. Older entries are dropped, and these files have to be read again.
 const FILES_MAX: usize = 20_000;
 /// Agents that are remembered for one file.
 const AGENTS_MAX: usize = 32;
@@ -27,18 +26,18 @@ const TEXT_BYTES_MIN: usize = 400;
 /// Changes that are made at the same time, at most.
 const CHANGING: usize = 64;
 
-/// What all agents of a session have seen.
+/// File knowledge of all agents of a session.
 #[derive(Debug, Default)]
 pub struct ReadTable {
-    files: DashMap<PathBuf, Vec<Seen>>,
-    written: DashMap<PathBuf, Written>,
+    files: DashMap<PathBuf, Vec<FileKnowledge>>,
+    written: DashMap<PathBuf, LastWrite>,
     changing: Changing,
 }
 
-/// Who gave a file its content.
+/// Last writer of a file.
 #[derive(Debug)]
-struct Written {
-    /// Whose memory it is in, as in [`Seen`].
+struct LastWrite {
+    /// Key of the writer, as in [`FileKnowledge`].
     reader: String,
     /// The agents from the root to the one that wrote it.
     path: String,
@@ -47,7 +46,7 @@ struct Written {
     content: String,
 }
 
-/// Makes changes of one file wait for one another, from the last look at it until it is changed.
+/// Serialises changes of one file, from the last check to the write.
 #[derive(Debug)]
 struct Changing([Mutex<()>; CHANGING]);
 
@@ -57,50 +56,50 @@ impl Default for Changing {
     }
 }
 
-/// What one agent has seen of one file.
+/// Knowledge of one agent about one file.
 #[derive(Debug)]
-struct Seen {
+struct FileKnowledge {
     agent: String,
     /// SHA-256 of the file, in hex.
     content: String,
     /// The call that read or wrote it last.
     call: CallId,
-    shown: Vec<Shown>,
+    shown: Vec<ShownPart>,
 }
 
 /// A part of a file as it was shown.
 #[derive(Debug)]
-struct Shown {
-    part: Part,
+struct ShownPart {
+    part: FilePart,
     text: [u8; 32],
     call: CallId,
-    /// Whether it was asked for again and only named.
+    /// True if it was requested again and only referenced.
     named: bool,
 }
 
 /// A part of a file that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FilePart {
     /// Lines: the first, and how many.
     Lines(u64, u64),
-    /// All of it, as an image.
+    /// The whole file, as an image.
     Image,
 }
 
 impl ReadTable {
-    /// Notes that the agent of `call` is shown `text` as a part of a file with that `content`.
+    /// Records that the agent of `call` is shown `text` as a part of a file with that `content`.
     ///
-    /// Returns the earlier call that has shown it the same already. That is said once: whoever
-    /// asks yet again has lost it, and gets it.
+    /// Returns the earlier call that has shown the same. Returned once: an agent that asks again
+    /// has lost it and gets the content.
     pub(crate) fn read(
         &self,
         call: &CallContext,
         path: &Path,
         content: Option<String>,
-        part: Part,
+        part: FilePart,
         text: &str,
     ) -> Option<CallId> {
-        // Of what is too large to be hashed nothing is known.
+        // A file that is too large to be hashed has no entry.
         let content = content?;
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         self.with(call, path, |seen| {
@@ -122,20 +121,19 @@ impl ReadTable {
                 seen.shown.remove(0);
             }
             let call = call.call_id.clone();
-            seen.shown.push(Shown { part, text: hash, call, named: false });
+            seen.shown.push(ShownPart { part, text: hash, call, named: false });
             None
         })
     }
 
-    /// Forgets what was shown, because it may not be seen any more. What files contained when
-    /// they were read is still known.
+    /// Forgets shown content, which the model may no longer see. The known file versions stay.
     pub(crate) fn forget_shown(&self) {
         for mut seen in self.files.iter_mut() {
             seen.iter_mut().for_each(|seen| seen.shown.clear());
         }
     }
 
-    /// As long as this is held, no other agent changes the file at `path`.
+    /// Lock against changes of the file at `path` by other agents.
     pub(crate) fn changing(&self, path: &Path) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
@@ -144,7 +142,7 @@ impl ReadTable {
         self.changing.0[nth].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who changed the file at `path` that has that `content` now, in words.
+    /// Writer of the current `content` of the file at `path`, in words.
     pub(crate) fn who(&self, path: &Path, content: Option<&str>) -> String {
         let written = self.written.get(path);
         match written.filter(|written| content.is_some_and(|content| written.content == content)) {
@@ -158,7 +156,7 @@ impl ReadTable {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();
         }
-        let written = Written {
+        let written = LastWrite {
             reader: call.reader().to_owned(),
             path: call.origin.agent_path.clone(),
             call: call.call_id.clone(),
@@ -207,13 +205,18 @@ impl ReadTable {
         }
     }
 
-    /// Whether another agent gave the file its content.
+    /// True if another agent wrote the file's content.
     fn is_of_another(&self, call: &CallContext, path: &Path, content: &str) -> bool {
         let written = self.written.get(path);
         written.is_some_and(|written| written.content == content && written.reader != call.reader())
     }
 
-    fn with<T>(&self, call: &CallContext, path: &Path, act: impl FnOnce(&mut Seen) -> T) -> T {
+    fn with<T>(
+        &self,
+        call: &CallContext,
+        path: &Path,
+        act: impl FnOnce(&mut FileKnowledge) -> T,
+    ) -> T {
         if self.files.len() >= FILES_MAX && !self.files.contains_key(path) {
             self.files.clear();
         }
@@ -223,7 +226,7 @@ impl ReadTable {
             if all.len() >= AGENTS_MAX {
                 all.remove(0);
             }
-            all.push(Seen {
+            all.push(FileKnowledge {
                 agent: call.reader().to_owned(),
                 content: String::new(),
                 call: call.call_id.clone(),

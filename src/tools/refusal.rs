@@ -1,5 +1,5 @@
-//! Calls that can only fail, and whose reason tells something of the workspace: they are judged
-//! as reading before the model hears of it.
+//! Calls that can only fail with an error that reveals workspace content: they are judged as reads
+//! first.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::tools::workspace::{Located, refused};
 /// Names of a folder that are compared with one that is not there.
 const NAMES_MAX: usize = 5000;
 
-/// What is carried instead of a tool's own half of a call.
+/// Payload of a call that can only fail.
 struct Refusal(ToolError);
 
 /// A call of `tool` that reads `operations` and then fails with `error`.
@@ -38,8 +38,8 @@ pub(crate) fn prepared(
     Prepared { action, payload: Box::new(Refusal(error)) }
 }
 
-/// A call of `tool` on something that does not exist. If its folder has something of a similar
-/// name, that is said, and then the call is one that lists the folder.
+/// A call of `tool` on a missing path. If its folder contains a similar name, the error suggests
+/// it, and the call is judged as a listing of the folder.
 pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     let shown = place.shown();
     let mut operations = vec![place.read()];
@@ -61,8 +61,8 @@ pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolOutput> 
     }
 }
 
-/// The most similar name beside one that is missing, and the operation of looking for it.
-/// Secrets are not named.
+/// Most similar name next to a missing one, with the operation of listing the folder. Secrets are
+/// not suggested.
 fn similar(place: &Located) -> Option<(Operation, String)> {
     let (folder, name) = place.open_parent(false).ok()?;
     let operation = place.read_parent()?;

@@ -1,4 +1,4 @@
-//! Where the whole text of an output is kept when the model gets only a part of it.
+//! Files with whole outputs of which the model gets only a part.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ pub fn path(session_dir: &Path, call: &CallId) -> PathBuf {
     session_dir.join("outputs").join(format!("{}.txt", file_name(call.as_str())))
 }
 
-/// How the model names it to `read_file`.
+/// Id for `read_file`.
 pub fn name(call: &CallId) -> String {
     format!("output:{call}")
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{ToolCall, text_of};
 use posse_actors::ports::{
-    Aftermath, CallContext, Confinement, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
+    CallContext, Confinement, PostCallSink, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
 };
 use posse_actors::tool_call::{arguments, permit_for_test};
 use serde_json::Value;
@@ -17,23 +17,23 @@ use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{ToolEnvironment, builtin};
 
-/// A workspace `work` beside a folder `outside` and the session's folder `session`.
-pub(crate) struct Desk {
+/// A workspace `work`, a folder `outside`, and the session's folder `session`.
+pub(crate) struct ToolFixture {
     folder: TempDir,
     tools: Toolbox,
 }
 
-impl Desk {
-    pub(crate) fn new() -> Desk {
-        Desk::with(false)
+impl ToolFixture {
+    pub(crate) fn new() -> ToolFixture {
+        ToolFixture::with(false)
     }
 
-    pub(crate) fn with(dry_run: bool) -> Desk {
-        Desk::set(|env| env.dry_run = dry_run)
+    pub(crate) fn with(dry_run: bool) -> ToolFixture {
+        ToolFixture::set(|env| env.dry_run = dry_run)
     }
 
-    /// With whatever `settings` change.
-    pub(crate) fn set(settings: impl FnOnce(&mut ToolEnvironment)) -> Desk {
+    /// With changed settings.
+    pub(crate) fn set(settings: impl FnOnce(&mut ToolEnvironment)) -> ToolFixture {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
         for name in ["work", "outside", "session"] {
@@ -44,7 +44,7 @@ impl Desk {
         settings(&mut env);
         // A test binary is no helper, so no command runs here.
         let sandbox = Sandbox::with_helper("/bin/true".into(), Vec::new());
-        Desk { folder, tools: builtin(Arc::new(env), Arc::new(sandbox)) }
+        ToolFixture { folder, tools: builtin(Arc::new(env), Arc::new(sandbox)) }
     }
 
     pub(crate) fn tools(&self) -> &Toolbox {
@@ -64,7 +64,7 @@ impl Desk {
         path
     }
 
-    /// What is in a file of the workspace.
+    /// Content of a file of the workspace.
     pub(crate) fn get(&self, path: &str) -> Vec<u8> {
         fs::read(self.path("work").join(path)).unwrap()
     }
@@ -104,14 +104,14 @@ impl Desk {
             call: context,
             output,
             facts,
-            aftermath: Aftermath::unheard(),
+            aftermath: PostCallSink::unheard(),
             output_bytes_max: 32 << 10,
         };
         let permitted = permit_for_test(call, prepared, confinement);
         block_on(self.tools.get(tool).unwrap().run(permitted, run))
     }
 
-    /// What `agent` gets to read in its call `id`.
+    /// Output for `agent` in its call `id`.
     pub(crate) fn ask_as(&self, agent: &str, id: &str, tool: &str, arguments: &Value) -> String {
         match self.prepare_as(context(agent, id), tool, arguments) {
             Ok(prepared) => text_of(&self.run_as(context(agent, id), tool, prepared).content),
@@ -119,7 +119,7 @@ impl Desk {
         }
     }
 
-    /// What a call of `agent` would do.
+    /// Action of a call of `agent`.
     pub(crate) fn prepare_for(
         &self,
         agent: &str,
@@ -138,7 +138,7 @@ impl Desk {
         Ok(self.run(tool, self.prepare(tool, arguments)?))
     }
 
-    /// What the model gets to read.
+    /// Output for the model.
     pub(crate) fn ask(&self, tool: &str, arguments: &Value) -> String {
         match self.call(tool, arguments) {
             Ok(output) => text_of(&output.content),
@@ -165,10 +165,10 @@ pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
 
 /// Is set when it goes, so that a thread that waits for it ends even if the test fails.
 #[cfg(target_os = "linux")]
-pub(crate) struct Done<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
 
 #[cfg(target_os = "linux")]
-impl Drop for Done<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, std::sync::atomic::Ordering::Relaxed);
     }

@@ -1,16 +1,16 @@
-//! What holds for all tools together, and what they say to arguments that make no sense.
+//! Properties of all tools, and their errors for invalid arguments.
 
 use std::fs;
 
 use posse_actors::ports::Operation;
 use serde_json::{Value, json};
 
-use super::testing::Desk;
+use super::testing::ToolFixture;
 
 /// The whole first request, with all tools and the prompt, has to stay small.
 #[test]
 fn no_tool_takes_many_words() {
-    for tool in Desk::new().tools().iter() {
+    for tool in ToolFixture::new().tools().iter() {
         let spec = tool.spec();
         let size = spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
         assert!(size <= 640, "{} takes {size} bytes", spec.name);
@@ -19,8 +19,8 @@ fn no_tool_takes_many_words() {
 }
 
 /// A workspace with something to get wrong.
-fn desk() -> Desk {
-    let desk = Desk::new();
+fn desk() -> ToolFixture {
+    let desk = ToolFixture::new();
     desk.put("f", "one\ntwo\ntwo\n");
     desk.put("sub/g.rs", "x\n");
     desk.put("binary", b"a\0b");
@@ -157,7 +157,7 @@ fn commands_that_cannot_be_are_refused() {
         ("bash", json!({"command": "ls", "workdir": ".."}), "ARG003 "),
         ("bash", json!({"command": "ls", "workdir": "f"}), "ARG003 f is a file"),
     ]);
-    // What the rest of the pipeline judges: unbalanced quotes, and CR.
+    // Judged by the rest of the pipeline: unbalanced quotes, and CR.
     for command in ["echo 'a", "echo a\rb"] {
         assert!(desk().prepare("bash", &json!({ "command": command })).is_ok());
     }
@@ -177,7 +177,7 @@ fn arguments_in_a_string_are_taken_out_of_it_once() {
 
 #[test]
 fn a_name_that_is_nearly_right_is_put_right() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     for name in ["src/main.rs", "src/secret.pem", "src/.env", "README.md"] {
         desk.put(name, "x\n");
     }
@@ -200,7 +200,7 @@ fn a_name_that_is_nearly_right_is_put_right() {
         ("list_dir", json!({"path": "scr"}), "FIL001 scr does not exist; did you mean src?"),
         ("grep", json!({"pattern": "x", "path": "scr"}), "FIL001 scr does not exist; did you"),
         ("glob", json!({"pattern": "*", "path": "scr"}), "FIL001 scr does not exist; did you"),
-        // Secrets are not named, nor what is in no way alike.
+        // Neither secrets nor dissimilar names are suggested.
         ("read_file", json!({"path": "src/secrets.pem"}), "FIL001 src/secrets.pem does not exist"),
         ("read_file", json!({"path": "src/.envv"}), "FIL001 src/.envv does not exist"),
         ("read_file", json!({"path": "nowhere/at/all"}), "FIL001 nowhere/at/all does not exist"),
@@ -212,7 +212,7 @@ fn a_name_that_is_nearly_right_is_put_right() {
             assert_eq!(said, expected);
         }
     }
-    // Whoever may not list the folder does not hear of what is in it.
+    // Without permission to list the folder, its content is not revealed.
     let action = desk.prepare("read_file", &json!({"path": "src/mian.rs"})).unwrap().action;
     let paths: Vec<&str> = action
         .operations

@@ -1,34 +1,34 @@
-//! What the bytes of a file are: text or not, and how its lines end.
+//! Text properties of file content: binary check and line ends.
 
 use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 
-/// How much of a file decides whether it is text.
+/// Number of bytes examined for the binary check.
 const PROBE_BYTES: usize = 8 << 10;
 
 /// The mark that some editors put first.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// How the lines of a text end.
+/// Line ends of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endings {
     /// No line ends.
     None,
-    /// All with LF.
+    /// LF only.
     Lf,
-    /// All with CR LF.
+    /// CR LF only.
     Crlf,
-    /// Some this way, some that way.
+    /// Both.
     Mixed,
 }
 
-/// Whether there is a NUL where a text would have none.
+/// True if the beginning contains a NUL.
 pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     bytes[..bytes.len().min(PROBE_BYTES)].contains(&0)
 }
 
-/// How the lines of `bytes` end.
+/// Line ends of `bytes`.
 pub(crate) fn endings(bytes: &[u8]) -> Endings {
     let all = lines_ended(bytes);
     let crlf = bytes.windows(2).filter(|pair| pair == b"\r\n").count();
@@ -40,13 +40,13 @@ pub(crate) fn endings(bytes: &[u8]) -> Endings {
     }
 }
 
-/// How many LF there are.
+/// Number of LF.
 #[expect(clippy::naive_bytecount, reason = "it is vectorised well enough, without a dependency")]
 pub(crate) fn lines_ended(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// How many lines there are; the last one need not end.
+/// Number of lines; the last one need not be terminated.
 pub(crate) fn lines(bytes: &[u8]) -> usize {
     lines_ended(bytes) + usize::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }

@@ -1,9 +1,8 @@
-//! Where tools may reach: the roots, and how a path becomes a place below one of them.
+//! Workspace roots, and resolution of paths to locations below them.
 //!
-//! Every place is resolved by descriptors, beneath the descriptor of its root, and every later
-//! opening goes beneath that descriptor again and follows no link. No path that was compared as
-//! text is ever opened as text. Nothing here decides what may be done with a place; that is the
-//! policy's business.
+//! Every location is resolved by descriptor beneath its root, and every later access uses that
+//! descriptor and follows no link. A path that was compared as text is never opened as text.
+//! Permission is decided by the policy.
 
 mod entry;
 pub mod links;
@@ -25,7 +24,7 @@ use crate::failure::{Exit, Failure, printable};
 use crate::secrets::is_secret;
 use crate::tools::workspace::links::{Linked, SecretLinks};
 
-pub use entry::{Entry, Kind};
+pub use entry::{FileKind, FileStatus};
 
 /// The folders that tools may reach. The first is the working directory.
 #[derive(Debug, Clone)]
@@ -39,7 +38,7 @@ pub struct Workspace {
 struct Root {
     /// Only good for resolving names below it.
     directory: OwnedFd,
-    /// What the descriptor really is.
+    /// Real path of the descriptor.
     path: PathBuf,
 }
 
@@ -106,11 +105,11 @@ impl Workspace {
         let absolute = normalise(&self.cwd().join(path));
         let (root, beneath) = self.root_of(&absolute).ok_or_else(|| self.outside(&shown()))?;
         let place = walk::resolve(&self.roots, root, beneath).map_err(|error| match error {
-            walk::Error::Outside => self.outside(&shown()),
-            walk::Error::System(errno) => refused(&shown(), errno),
+            walk::WalkError::Outside => self.outside(&shown()),
+            walk::WalkError::System(errno) => refused(&shown(), errno),
         })?;
         let folder_named = path.as_os_str().as_encoded_bytes().ends_with(b"/");
-        if folder_named && place.entry.is_some_and(|entry| entry.kind != Kind::Folder) {
+        if folder_named && place.entry.is_some_and(|entry| entry.kind != FileKind::Folder) {
             return Err(ToolError::new("ARG002", format!("{} is not a folder", shown())));
         }
         let root = &self.roots[place.root].path;
@@ -172,17 +171,17 @@ pub struct Located {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
     root: usize,
-    /// What is opened; empty for the root itself.
+    /// Path to open; empty for the root itself.
     beneath: PathBuf,
-    /// What is judged: the same, as text.
+    /// The same path as text, which is judged.
     relative: String,
     absolute: PathBuf,
-    entry: Option<Entry>,
+    entry: Option<FileStatus>,
     folder_named: bool,
 }
 
 impl Located {
-    /// The root it lies below.
+    /// Root that contains it.
     pub fn root(&self) -> &Path {
         &self.roots[self.root].path
     }
@@ -198,12 +197,12 @@ impl Located {
         &self.absolute
     }
 
-    /// What was there when it was located.
-    pub fn entry(&self) -> Option<&Entry> {
+    /// Status of the file when it was located.
+    pub fn entry(&self) -> Option<&FileStatus> {
         self.entry.as_ref()
     }
 
-    /// How to name it to the model: short below the working directory, else absolute.
+    /// Name for the model: relative to the working directory if below it, otherwise absolute.
     pub fn shown(&self) -> String {
         if self.root == 0 && !self.beneath.as_os_str().is_empty() {
             names::shown(&self.beneath)
@@ -214,7 +213,7 @@ impl Located {
         }
     }
 
-    /// How to name what lies at `path` below it.
+    /// Name for `path` below it.
     pub(crate) fn shown_below(&self, path: &Path) -> String {
         if path.as_os_str().is_empty() {
             self.shown()
@@ -247,16 +246,16 @@ impl Located {
         })
     }
 
-    /// What is there, or the error that says that there is nothing.
-    pub fn existing(&self) -> Result<&Entry, ToolError> {
+    /// Status of the file, or an error if it does not exist.
+    pub fn existing(&self) -> Result<&FileStatus, ToolError> {
         self.entry.as_ref().ok_or_else(|| refused(&self.shown(), Errno::ENOENT))
     }
 
-    /// Opens the regular file that was located. Folders, devices, pipes and sockets are refused
-    /// without being opened, and so is whatever has taken the file's place since.
+    /// Opens the located regular file. Folders, devices, pipes and sockets are refused without
+    /// opening, and so is a file that has replaced it.
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
-        entry.require(Kind::File, &self.shown())?;
+        entry.require(FileKind::File, &self.shown())?;
         // A pipe may have taken the file's place: opening it must not wait for a writer.
         let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         self.same(&file)?;
@@ -267,7 +266,7 @@ impl Located {
         Ok(file)
     }
 
-    fn no_other_name_of_a_secret(&self, entry: &Entry) -> Result<(), ToolError> {
+    fn no_other_name_of_a_secret(&self, entry: &FileStatus) -> Result<(), ToolError> {
         let why = match self.links.judge(entry) {
             Linked::Open => return Ok(()),
             Linked::Secret => "is another name of a secret file of the workspace",
@@ -281,14 +280,14 @@ impl Located {
 
     /// Opens the folder that was located, for listing and as a place to resolve names in.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
-        self.existing()?.require(Kind::Folder, &self.shown())?;
+        self.existing()?.require(FileKind::Folder, &self.shown())?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
         self.same(&folder)?;
         Ok(folder)
     }
 
-    /// Opens the folder that holds it, and says the name it has there. Missing folders are made
-    /// if `create` says so.
+    /// Opens its parent folder; returns it with the name. Creates missing folders if `create` is
+    /// set.
     pub fn open_parent(&self, create: bool) -> Result<(OwnedFd, OsString), ToolError> {
         let path = self.beneath.as_path();
         let Some(Component::Normal(name)) = path.components().next_back() else {
@@ -323,7 +322,7 @@ impl Located {
     }
 
     fn same(&self, opened: &OwnedFd) -> Result<(), ToolError> {
-        let there = Entry::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
+        let there = FileStatus::of(opened).map_err(|errno| refused(&self.shown(), errno))?;
         if self.entry.is_none_or(|entry| entry.identity() != there.identity()) {
             return Err(ToolError::new(
                 "EDT004",
@@ -343,18 +342,18 @@ impl Located {
 }
 
 impl Workspace {
-    /// What tells a secret under another name.
+    /// Identities of secrets, to recognise them under other names.
     pub(crate) fn secret_links(&self) -> Arc<SecretLinks> {
         Arc::clone(&self.links)
     }
 }
 
-/// Opens what is at `path` beneath `folder`, through no link.
+/// Opens `path` beneath `folder` without following links.
 pub(crate) fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     walk::open_beneath(folder, path, flags)
 }
 
-/// Makes `path` and whatever is missing above it, beneath `root`.
+/// Creates `path` with missing parents, beneath `root`.
 fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     let mut above = root.try_clone().map_err(|_| Errno::EMFILE)?;
     for name in path.components() {

@@ -1,17 +1,16 @@
-//! Worktrees of their own for agents: made from what their caller sees, looked at, taken over, and
-//! removed.
+//! Worktrees for subagents: creation from the caller's workspace, comparison, merge and removal.
 //!
-//! A worktree lies in the folder of the session and is a repository for git by a `.git` folder of its
-//! own, which shares the objects and branches of the user's. Nothing in the user's repository is
-//! changed by one: neither index, references and `HEAD`, nor its list of worktrees. What the agent
-//! changed is found by comparing with a copy that only posse can write, so that nothing the agent did
-//! to its worktree is believed, and git is never run in it.
+//! A worktree is in the session's folder and has a `.git` folder of its own, which shares the
+//! objects and branches of the user's repository. It changes nothing in the user's repository:
+//! neither index, references and `HEAD`, nor the list of worktrees. Changes are found by comparison
+//! with a copy that only posse can write, so the content of a worktree is never trusted, and git is
+//! never run in it.
 
 mod changes;
 mod git;
 mod merge;
+mod merged_state;
 mod snapshot;
-mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -29,19 +28,19 @@ use crate::tools::listing::Stop;
 use crate::tools::{blocking, diff};
 
 pub use changes::LeftOut;
-pub(crate) use changes::{Changed, Found, Side, Tree};
+pub(crate) use changes::{Changed, OpenWorktree, Side, WorktreeChanges};
 pub(crate) use merge::three_way;
 
 /// The longest that making a worktree may take.
 const MAKING_MAX: Duration = Duration::from_mins(1);
-/// The longest look at what was changed in one.
+/// Time limit for comparing a worktree.
 const LOOKING_MAX: Duration = Duration::from_secs(20);
 /// Characters of an id that becomes the name of a folder.
 const ID_CHARS_MAX: usize = 80;
-/// Files that are named where it is said what was changed.
+/// Maximum number of file names in a summary.
 const NAMED_MAX: usize = 50;
 
-/// Why an agent cannot have a worktree of its own, for the model and the user.
+/// Reason why an agent cannot have a worktree, for the model and the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// There is no repository around the workspace.
@@ -50,10 +49,10 @@ pub enum Unavailable {
     /// There is no program of that name.
     #[error("git was not found")]
     NoGit,
-    /// Nothing was ever committed.
+    /// The repository has no commit.
     #[error("the git repository has no commit yet")]
     NoCommit,
-    /// It has no working tree.
+    /// The repository is bare.
     #[error("the git repository is bare")]
     Bare,
     /// A submodule is a repository of its own, which a copy cannot share.
@@ -74,19 +73,19 @@ pub enum Unavailable {
     /// There is more than is copied.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
-    /// It took too long.
+    /// Timeout.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
     /// The agent has had one, and it is not there any more.
     #[error("its worktree is not there any more")]
     Gone,
-    /// It is there, and is somebody else's.
+    /// It belongs to another agent.
     #[error("{0} has asked for it, and can take it over")]
     NotYours(String),
-    /// Something is where a new one would be.
+    /// The path of a new one exists.
     #[error("something is left of the one it had")]
     Occupied,
-    /// What git or the system says.
+    /// Error of git or the system.
     #[error("{0}")]
     Failed(String),
 }
@@ -95,35 +94,35 @@ fn failed(what: &str, error: &io::Error) -> Unavailable {
     Unavailable::Failed(format!("{what}: {}", error.kind()))
 }
 
-/// Where an agent works that has a worktree of its own.
+/// Paths of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// All of it.
+pub struct WorktreePaths {
+    /// Top folder.
     pub tree: PathBuf,
-    /// Its working directory: what the session's workspace is in the repository.
+    /// Working directory: the counterpart of the session's workspace.
     pub cwd: PathBuf,
 }
 
-/// What was changed in a worktree.
+/// Summary of the changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct WorktreeDiffStat {
     /// Path, lines that are new, lines that are gone. At most some.
     pub files: Vec<(String, usize, usize)>,
-    /// How many files there are.
+    /// Number of files.
     pub count: usize,
     /// New files that a merge leaves out.
     pub left_out: LeftOut,
 }
 
-/// What is kept beside a worktree.
+/// Metadata of a worktree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct WorktreeMetadata {
     /// The invocation that asked for it; none: the main agent.
     caller: Option<String>,
     /// Of the workspace, below the top of the repository.
     prefix: PathBuf,
-    /// It was taken over as a whole, and is gone.
+    /// Merged completely and removed.
     #[serde(default)]
     merged: bool,
 }
@@ -131,21 +130,21 @@ struct Kept {
 /// The worktrees of a session.
 #[derive(Debug)]
 pub struct Worktrees {
-    /// Where they lie.
+    /// Parent folder.
     dir: PathBuf,
     session_dir: PathBuf,
     /// The session's workspace, resolved.
     cwd: PathBuf,
     sandbox: Arc<Sandbox>,
-    /// Whether a folder is a worktree of a repository that says so itself: its main folder.
+    /// Main folder of a repository that lists the folder as its worktree.
     main_of: fn(&Path) -> Option<PathBuf>,
-    /// Those that agents are at work in.
+    /// Worktrees in use.
     live: Mutex<BTreeSet<String>>,
 }
 
 impl Worktrees {
-    /// Those of the session that works in `cwd` and keeps its things in `session_dir`. Nothing is
-    /// made before the first is asked for.
+    /// Worktrees of the session with working directory `cwd` and folder `session_dir`. Created on
+    /// first use.
     pub fn new(
         session_dir: &Path,
         cwd: &Path,
@@ -162,9 +161,9 @@ impl Worktrees {
         }
     }
 
-    /// Makes one for the invocation `id` from what the workspace is now. Dropping the future stops
-    /// it, and what was made so far is removed.
-    pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<Place, Unavailable> {
+    /// Creates a worktree for invocation `id` from the current workspace. Dropping the future
+    /// cancels it and removes partial results.
+    pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
         // One that was taken over as a whole has left no more than that it was there.
         if folder.join(TREE).symlink_metadata().is_ok() {
@@ -174,13 +173,16 @@ impl Worktrees {
         let repository = found.await?;
         let files = git::files(&self.sandbox, &self.session_dir, &repository).await?;
         let prefix = self.cwd.strip_prefix(&repository.top).map_err(|_| Unavailable::Elsewhere)?;
-        let kept =
-            Kept { caller: caller.map(str::to_owned), prefix: prefix.to_owned(), merged: false };
+        let kept = WorktreeMetadata {
+            caller: caller.map(str::to_owned),
+            prefix: prefix.to_owned(),
+            merged: false,
+        };
         let unfinished = Unfinished(folder.clone());
         make_folder(&folder).map_err(|error| failed("the folder of the session", &error))?;
         let (stop, held) = Stop::after(MAKING_MAX);
         let made = blocking(move || {
-            // Removed if nobody waits for it any more.
+            // Removed if the caller is gone.
             let unfinished = unfinished;
             snapshot::make(&folder, &repository, &files, &kept.prefix, &stop)?;
             store(&folder.join(KEPT), &kept)?;
@@ -194,11 +196,11 @@ impl Worktrees {
     }
 
     /// The one that the invocation `id` has had.
-    pub fn reopen(&self, id: &str) -> Result<Place, Unavailable> {
+    pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
-        // Before anything in it changes.
-        self.settle(id, taken::is_here).ok();
+        // Before any change in it.
+        self.settle(id, merged_state::is_here).ok();
         if !place.cwd.is_dir() || !folder.join(snapshot::BASE_LIST).is_file() {
             return Err(Unavailable::Gone);
         }
@@ -206,23 +208,23 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// Whether `id` has one with something in it.
+    /// True if `id` has a worktree with content.
     pub fn is_there(&self, id: &str) -> bool {
         self.folder(id).is_ok_and(|folder| {
             folder.join(KEPT).is_file() && folder.join(TREE).symlink_metadata().is_ok()
         })
     }
 
-    /// Nobody works in it any more. One in which nothing was changed or made is removed: `None`.
-    pub fn close(&self, id: &str) -> Result<Option<Left>, Unavailable> {
+    /// Closes it after use. A worktree without changes is removed: `None`.
+    pub fn close(&self, id: &str) -> Result<Option<WorktreeDiffStat>, Unavailable> {
         self.live().remove(id);
         let tree = self.tree(id)?;
-        let Found { changed, left_out } = tree.look()?;
+        let WorktreeChanges { changed, left_out } = tree.look()?;
         if changed.is_empty() && left_out.count == 0 {
             self.remove(id)?;
             return Ok(None);
         }
-        let mut left = Left { files: Vec::new(), count: changed.len(), left_out };
+        let mut left = WorktreeDiffStat { files: Vec::new(), count: changed.len(), left_out };
         for one in changed.iter().take(NAMED_MAX) {
             let (before, after) = (tree.before(one)?, tree.after(one)?);
             let diff = diff::unified(&one.path, before.as_deref(), &after.unwrap_or_default());
@@ -231,14 +233,17 @@ impl Worktrees {
         Ok(Some(left))
     }
 
-    /// Whether an agent is at work in it.
+    /// True if an agent is using it.
     pub(crate) fn is_live(&self, id: &str) -> bool {
         self.live().contains(id)
     }
 
-    /// What was changed in the worktree of `id`, for `caller`, which has asked for it. The main agent
-    /// may look at all of them: whoever asked worked for it in the end.
-    pub(crate) fn of_caller(&self, id: &str, caller: Option<&str>) -> Result<Tree, Unavailable> {
+    /// Changes in the worktree of `id`, for its `caller`. The main agent may see all.
+    pub(crate) fn of_caller(
+        &self,
+        id: &str,
+        caller: Option<&str>,
+    ) -> Result<OpenWorktree, Unavailable> {
         let (_, kept) = self.kept(id)?;
         if caller.is_some() && kept.caller.as_deref() != caller {
             return Err(Unavailable::NotYours(kept.caller.unwrap_or("the main agent".to_owned())));
@@ -246,42 +251,44 @@ impl Worktrees {
         self.tree(id)
     }
 
-    /// Its working directory, for whoever has to look there.
+    /// Its working directory.
     pub(crate) fn cwd_of(&self, id: &str) -> Option<PathBuf> {
         self.kept(id).ok().map(|(folder, kept)| place(&folder, &kept).cwd)
     }
 
-    /// Whether it was taken over as a whole.
+    /// True if it was merged completely.
     pub(crate) fn is_merged(&self, id: &str) -> bool {
         self.kept(id).is_ok_and(|(_, kept)| kept.merged)
     }
 
-    /// It was taken over as a whole.
+    /// Marks it as merged completely.
     pub(crate) fn merged(&self, id: &str) -> Result<(), Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        store(&folder.join(KEPT), &Kept { merged: true, ..kept })?;
+        store(&folder.join(KEPT), &WorktreeMetadata { merged: true, ..kept })?;
         empty(&folder)
     }
 
     /// Files of it that were taken over at some time.
     pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
-        self.folder(id).map(|folder| taken::done(&folder)).unwrap_or_default()
+        self.folder(id).map(|folder| merged_state::done(&folder)).unwrap_or_default()
     }
 
-    /// Remembers what a merge is about to make of files, the SHA-256 of each, so that one that broke
-    /// off can be gone on with.
+    /// Stores the SHA-256 of each file that a merge is about to write, so that an interrupted merge
+    /// can be continued.
     pub(crate) fn will_become(
         &self,
         id: &str,
         becoming: BTreeMap<String, Option<String>>,
     ) -> Result<(), Unavailable> {
-        taken::begin(&self.folder(id)?, becoming)
+        merged_state::begin(&self.folder(id)?, becoming)
     }
 
-    /// What was to become of files has become of them: what the agent changes next is compared with
-    /// that. `broke_off`: of those where it has.
+    /// Completes a merge: later changes of the agent are compared with the merged state.
+    /// `broke_off`: only for files that were written.
     pub(crate) fn have_become(&self, id: &str, broke_off: bool) -> Result<(), Unavailable> {
-        self.settle(id, |cwd, path, becomes| !broke_off || taken::is_here(cwd, path, becomes))?;
+        self.settle(id, |cwd, path, becomes| {
+            !broke_off || merged_state::is_here(cwd, path, becomes)
+        })?;
         Ok(())
     }
 
@@ -291,13 +298,13 @@ impl Worktrees {
         is_here: impl Fn(&Path, &str, Option<&str>) -> bool,
     ) -> Result<bool, Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        let tree = Tree::open(&folder, &kept.prefix, LOOKING_MAX)?;
+        let tree = OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)?;
         let is_here = |path: &str, becomes: Option<&str>| is_here(&self.cwd, path, becomes);
-        taken::settle(&folder, &kept.prefix, &tree, is_here)
+        merged_state::settle(&folder, &kept.prefix, &tree, is_here)
     }
 
-    /// Removes those of the session in `session_dir` whose invocations nobody knows: posse was killed
-    /// while it made them.
+    /// Removes worktrees in `session_dir` of unknown invocations: posse was killed while it created
+    /// them.
     pub fn keep_only(session_dir: &Path, known: &BTreeSet<&str>) {
         let dir = session_dir.join(WORKTREES);
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -308,7 +315,7 @@ impl Worktrees {
         }
     }
 
-    /// Nobody began to work in it.
+    /// Removes an unused one.
     pub fn discard(&self, id: &str) {
         self.live().remove(id);
         if let Err(why) = self.remove(id) {
@@ -321,10 +328,10 @@ impl Worktrees {
         remove_all(&folder).map_err(|error| failed("the worktree stays", &error))
     }
 
-    fn tree(&self, id: &str) -> Result<Tree, Unavailable> {
+    fn tree(&self, id: &str) -> Result<OpenWorktree, Unavailable> {
         let (folder, kept) = self.kept(id)?;
-        self.settle(id, taken::is_here)?;
-        Tree::open(&folder, &kept.prefix, LOOKING_MAX)
+        self.settle(id, merged_state::is_here)?;
+        OpenWorktree::open(&folder, &kept.prefix, LOOKING_MAX)
     }
 
     fn folder(&self, id: &str) -> Result<PathBuf, Unavailable> {
@@ -335,7 +342,7 @@ impl Worktrees {
         Ok(self.dir.join(id))
     }
 
-    fn kept(&self, id: &str) -> Result<(PathBuf, Kept), Unavailable> {
+    fn kept(&self, id: &str) -> Result<(PathBuf, WorktreeMetadata), Unavailable> {
         let folder = self.folder(id)?;
         let bytes = fs::read(folder.join(KEPT)).map_err(|_| Unavailable::Gone)?;
         let kept = serde_json::from_slice(&bytes).map_err(|_| Unavailable::Gone)?;
@@ -347,18 +354,18 @@ impl Worktrees {
     }
 }
 
-/// What is known of a worktree. Written last: one without it is not finished.
+/// Metadata file. Written last: a worktree without it is incomplete.
 const KEPT: &str = "worktree.json";
-/// Where they lie in the folder of a session.
+/// Folder name within a session.
 const WORKTREES: &str = "worktrees";
 /// The worktree itself.
 const TREE: &str = "tree";
 
-fn place(folder: &Path, kept: &Kept) -> Place {
+fn place(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
     let tree = folder.join(TREE);
     // Joining nothing would add a slash.
     let has_prefix = !kept.prefix.as_os_str().is_empty();
-    Place { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
+    WorktreePaths { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
 }
 
 /// A folder that is removed unless it is finished.
@@ -378,7 +385,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes `folder` and all in it, also where an agent has left folders that nobody may write.
+/// Removes `folder` with all contents, including read-only folders.
 fn remove_all(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -399,7 +406,7 @@ fn open_up(folder: &Path) {
     }
 }
 
-/// Removes everything of a worktree but what says that it was there.
+/// Removes the contents of a worktree but keeps its metadata.
 fn empty(folder: &Path) -> Result<(), Unavailable> {
     for entry in fs::read_dir(folder).map_err(|error| failed("the worktree", &error))?.flatten() {
         let path = entry.path();

@@ -10,7 +10,7 @@ use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::change::{Change, Target};
+use crate::tools::change::{ChangeTarget, FileChange};
 use crate::tools::text::{BOM, Endings, endings, is_binary, with_crlf};
 use crate::tools::{ToolEnvironment, blocking, parsed, payload, sized, spec, timed};
 
@@ -57,10 +57,10 @@ impl Tool for WriteFile {
             let place = env.workspace.locate(&path)?;
             let size = place.entry().map_or(0, |entry| entry.size).max(content.len() as u64);
             sized(size, move || {
-                let target = Target::load(place)?;
+                let target = ChangeTarget::load(place)?;
                 target.require_seen(&env, &call)?;
                 let (after, notes) = in_form_of(target.bytes(), content);
-                let change = Change::new(target, after, notes);
+                let change = FileChange::new(target, after, notes);
                 let action = change.action("write_file", "write");
                 Ok(Prepared { action, payload: Box::new(change) })
             })
@@ -71,7 +71,7 @@ impl Tool for WriteFile {
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
         let env = Arc::clone(&self.env);
         Box::pin(async move {
-            let change = payload::<Change>(call);
+            let change = payload::<FileChange>(call);
             blocking(move || timed(|| change.apply(&env, &context.call))).await
         })
     }

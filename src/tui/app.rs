@@ -1,154 +1,154 @@
-//! The terminal UI without a terminal: events and keys in, frames and wishes out. Knows no clock:
-//! the time is passed in.
+//! State of the terminal UI, without a terminal: takes events and keys, returns frames and effects.
+//! It has no clock: the time is a parameter.
 
-mod choosing;
-mod commanding;
-mod composing;
+mod commands;
+mod exit;
 mod frame;
-mod leaving;
-mod looking;
-mod words;
+mod help;
+mod input;
+mod lookups;
+mod selection;
 
 use std::time::Duration;
 
 use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 
 use crate::failure::Exit;
-use crate::talk::commands::Command;
-use crate::talk::jobs::Jobs;
-use crate::talk::{Selected, Sources};
+use crate::frontend::commands::Command;
+use crate::frontend::jobs::Jobs;
+use crate::frontend::{Selectable, SelectionSources};
 use crate::tui::completion::Completion;
 use crate::tui::composer::{Composer, Outcome, may_be_image};
-use crate::tui::input::{Code, Input, Key};
-use crate::tui::keymap::{Action, Edit, Keymap, SHORTCUTS};
-use crate::tui::past::Past;
-use crate::tui::question::{Answered, Questions};
+use crate::tui::input::{InputEvent, KeyCode, KeyPress};
+use crate::tui::keymap::{EditAction, KeyAction, Keymap, SHORTCUTS};
+use crate::tui::permission_prompt::{KeyOutcome, PermissionPrompts};
+use crate::tui::scrollback::Scrollback;
 use crate::tui::selector::Selector;
 use crate::tui::status::Status;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::View;
 use crate::tui::viewer::Viewer;
 
-/// A letter on an empty prompt acts when no other key follows within this.
-const SHORTCUT: Duration = Duration::from_millis(150);
+/// Delay after which a shortcut letter on an empty prompt acts, if no other key follows.
+const SHORTCUT_DELAY: Duration = Duration::from_millis(150);
 
-/// A second Ctrl+C within this leaves.
-const AGAIN: Duration = Duration::from_secs(2);
+/// Interval within which a second Ctrl+C exits.
+const CONFIRM_EXIT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Rows that a page goes.
-const PAGE: usize = 10;
+/// Rows of a page in the scrollback.
+const PAGE_ROWS: usize = 10;
 
-/// What is to be done by whoever holds the session and the terminal.
+/// Request of the UI to the code that holds the session and the terminal.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Effect {
-    /// Say this: as a new task, or to what runs.
+    /// Send a text: as a new task, or to the running one.
     Say(String, MessageKind),
-    /// Run this command for the user.
+    /// Run a shell command of the user.
     Run(String),
-    /// Stop what runs.
+    /// Stop the running task.
     Interrupt,
-    /// The same, with what works in the background.
+    /// Stop the running task and all background agents.
     InterruptAll,
-    /// A message that waits is not to be said: back into the prompt, or gone.
+    /// Remove a queued message. With `back` its text returns to the prompt.
     Withdraw { id: MessageId, back: bool },
-    /// What is written goes into the user's editor, and comes back.
+    /// Edit the prompt in the user's editor.
     Edit,
-    /// An image, if the file of that name is one; otherwise the text as it is.
+    /// Attach the image with that file name; if there is none, insert the text.
     Attach(String),
-    /// Look for files of which this is a part of the name.
+    /// Find files that match a query.
     Find(String),
-    /// A question is decided.
-    Answer(QuestionId, Decision),
-    /// Show what can be chosen.
-    Choose(Selected, Option<char>),
-    /// It was chosen.
-    Select(Selected, String),
-    /// A command that needs more than what is here.
+    /// Decide a permission request.
+    Answer(QuestionId, HumanDecision),
+    /// Open the selector for a setting. The letter is the shortcut that opened it.
+    Choose(Selectable, Option<char>),
+    /// Select a value of a setting.
+    Select(Selectable, String),
+    /// Run a command that needs the session or the environment.
     Do(Command),
-    /// Put this into the clipboard.
+    /// Copy a text to the clipboard.
     Copy(String),
-    /// Draw everything anew.
+    /// Redraw the whole screen.
     Redraw,
-    /// Back to the shell for a while.
+    /// Suspend the process.
     Suspend,
-    /// Leave.
+    /// Exit.
     Leave(Exit),
 }
 
-/// Everything that is shown and asked.
+/// State of the terminal UI.
 #[derive(Debug, Default)]
 pub(super) struct App {
     pub(super) view: View,
     pub(super) composer: Composer,
-    pub(super) questions: Questions,
+    pub(super) prompts: PermissionPrompts,
     pub(super) status: Status,
-    pub(super) sources: Sources,
+    pub(super) sources: SelectionSources,
     pub(super) session: String,
     pub(super) theme: Theme,
     pub(super) keymap: Keymap,
-    /// What is finished, if the terminal does not keep it.
-    pub(super) past: Option<Past>,
+    /// Finished rows; only on the alternate screen, where the terminal keeps none.
+    pub(super) scrollback: Option<Scrollback>,
     selector: Option<Selector>,
-    /// What could be meant by what is being written.
+    /// Open completion list.
     completion: Option<Completion>,
-    /// It was closed, until something else is written.
+    /// The completion list was closed; it stays closed until the query ends.
     dismissed: bool,
-    /// The beginning of two keys that belong together.
-    prefix: Option<Key>,
+    /// First key of a chord.
+    prefix: Option<KeyPress>,
     viewer: Option<Viewer>,
-    /// A letter that opens something unless another key follows soon.
+    /// Shortcut letter that acts unless another key follows soon, with the time of the key press.
     pending: Option<(char, Duration)>,
-    /// When Ctrl+C was pressed last, to leave.
+    /// Time of the last Ctrl+C that may lead to an exit.
     cancelled: Option<Duration>,
-    leaving: leaving::Leaving,
-    /// What runs was asked to stop.
+    leaving: exit::ExitState,
+    /// The running task was asked to stop.
     pub(super) stopping: bool,
-    /// A task is being worked on.
+    /// A task runs.
     pub(super) busy: bool,
-    /// Rows that one frame hands to the terminal's own scrollback.
-    pub(super) pace: usize,
-    /// What is above a question, so that it does not move.
-    frozen: Option<frame::Frozen>,
-    /// What was asked for and is looked up on another thread.
-    looking: Vec<looking::Looking>,
-    /// Commands in the background.
+    /// Maximum rows that one frame moves to the scrollback.
+    pub(super) rows_per_frame: usize,
+    /// Rows above an open permission request, kept so that it does not move.
+    frozen: Option<frame::FrozenRows>,
+    /// Lookups that run on other threads.
+    lookups: Vec<lookups::PendingLookup>,
+    /// Background jobs.
     pub(super) jobs: Jobs,
 }
 
 impl App {
-    /// Follows what happened.
+    /// Updates the state from an event.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         self.view.follow(event, origin, now);
-        self.questions.follow(event, origin);
+        self.prompts.follow(event, origin);
         if !self.view.provider.is_empty() {
             self.status.provider.clone_from(&self.view.provider);
             self.status.model.clone_from(&self.view.model);
         }
         self.status.context = self.view.context;
         if let Event::ContextUsed { used } = event {
-            self.measured(used);
+            self.set_context_usage(used);
         }
         self.jobs.follow(event);
         self.status.jobs = self.jobs.count();
     }
 
-    /// Follows what was typed.
-    pub(super) fn input(&mut self, input: Input, now: Duration) -> Vec<Effect> {
-        let mut effects = self.typed(input, now);
-        effects.extend(self.suggest());
+    /// Handles an input event.
+    pub(super) fn input(&mut self, input: InputEvent, now: Duration) -> Vec<Effect> {
+        let mut effects = self.handle_input(input, now);
+        effects.extend(self.update_completion());
         effects
     }
 
-    fn typed(&mut self, input: Input, now: Duration) -> Vec<Effect> {
+    fn handle_input(&mut self, input: InputEvent, now: Duration) -> Vec<Effect> {
         match input {
-            Input::Key(key) => self.key(key, now),
-            Input::Paste(text) => {
+            InputEvent::Key(key) => self.key(key, now),
+            InputEvent::Paste(text) => {
                 self.pending = None;
-                self.questions.disturbed(now);
+                self.prompts.restart_quiet_period(now);
                 match &mut self.selector {
-                    Some(selector) => selector.look_for(&text),
+                    Some(selector) => selector.filter_by(&text),
                     None if self.viewer.is_none() && may_be_image(&text) => {
                         return vec![Effect::Attach(text)];
                     }
@@ -157,11 +157,11 @@ impl App {
                 }
                 Vec::new()
             }
-            Input::Gone => vec![Effect::Leave(Exit::HangUp)],
+            InputEvent::Gone => vec![Effect::Leave(Exit::HangUp)],
         }
     }
 
-    fn key(&mut self, key: Key, now: Duration) -> Vec<Effect> {
+    fn key(&mut self, key: KeyPress, now: Duration) -> Vec<Effect> {
         let pending = self.pending.take();
         let action = match self.prefix.take() {
             Some(first) => self.keymap.chord(first, key),
@@ -174,8 +174,8 @@ impl App {
         if let Some(effect) = always(action) {
             return vec![effect];
         }
-        if self.questions.is_open() {
-            return self.key_of_question(key, action, now);
+        if self.prompts.is_open() {
+            return self.handle_prompt_key(key, action, now);
         }
         if let Some(viewer) = &mut self.viewer {
             if !viewer.key(key) {
@@ -184,19 +184,21 @@ impl App {
             return Vec::new();
         }
         if self.selector.is_some() {
-            return self.key_of_selector(key);
+            return self.handle_selector_key(key);
         }
-        if let (Some(past), Code::PageUp | Code::PageDown) = (&mut self.past, key.code) {
-            past.go(key.code == Code::PageUp, PAGE);
+        if let (Some(scrollback), KeyCode::PageUp | KeyCode::PageDown) =
+            (&mut self.scrollback, key.code)
+        {
+            scrollback.go(key.code == KeyCode::PageUp, PAGE_ROWS);
             return Vec::new();
         }
-        if let Some(effects) = self.key_of_completion(key, action, now) {
+        if let Some(effects) = self.handle_completion_key(key, action, now) {
             return effects;
         }
         if let Some(action) = action {
             return self.act(action, now);
         }
-        let shortcut = key.writes().filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
+        let shortcut = key.character().filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
         if let Some(letter) =
             shortcut.filter(|_| self.composer.is_empty() && self.is_idle() && pending.is_none())
         {
@@ -206,31 +208,36 @@ impl App {
         Vec::new()
     }
 
-    fn key_of_question(&mut self, key: Key, action: Option<Action>, now: Duration) -> Vec<Effect> {
+    fn handle_prompt_key(
+        &mut self,
+        key: KeyPress,
+        action: Option<KeyAction>,
+        now: Duration,
+    ) -> Vec<Effect> {
         match action {
-            Some(Action::Cancel) => return self.act(Action::Cancel, now),
-            Some(Action::Interrupt) if self.busy => return self.stop(),
-            Some(Action::Interrupt) => {
-                if self.questions.is_of_an_agent() {
-                    let how = "(an agent in the background asks: n says no, /stop all stops it)";
+            Some(KeyAction::Cancel) => return self.act(KeyAction::Cancel, now),
+            Some(KeyAction::Interrupt) if self.busy => return self.stop(),
+            Some(KeyAction::Interrupt) => {
+                if self.prompts.is_from_subagent() {
+                    let how = "(a background agent asks: n denies, /stop all stops it)";
                     self.view.note(Role::Dim, how);
                 }
-                // A command of the user's own is what else may ask.
+                // A user's own command may also ask.
                 return vec![Effect::Interrupt];
             }
             _ => (),
         }
-        match self.questions.key(key, now) {
-            Answered::Decided(id, decision) => {
+        match self.prompts.key(key, now) {
+            KeyOutcome::Decided(id, decision) => {
                 self.frozen = None;
                 vec![Effect::Answer(id, decision)]
             }
-            Answered::Taken => Vec::new(),
-            Answered::Passed => {
-                // Whoever was writing when it appeared goes on writing.
+            KeyOutcome::Taken => Vec::new(),
+            KeyOutcome::Passed => {
+                // The user continues to write; the key belongs to the prompt.
                 match action {
-                    Some(Action::Edit(Edit::Up | Edit::Down)) => (),
-                    Some(Action::Edit(edit)) => {
+                    Some(KeyAction::Edit(EditAction::Up | EditAction::Down)) => (),
+                    Some(KeyAction::Edit(edit)) => {
                         self.composer.edit(edit);
                     }
                     Some(_) => (),
@@ -243,58 +250,58 @@ impl App {
         }
     }
 
-    fn act(&mut self, action: Action, now: Duration) -> Vec<Effect> {
+    fn act(&mut self, action: KeyAction, now: Duration) -> Vec<Effect> {
         match action {
-            Action::Submit => {
+            KeyAction::Submit => {
                 if self.composer.continues() {
                     return Vec::new();
                 }
                 self.submit(MessageKind::Steer)
             }
-            Action::FollowUp if self.busy => self.submit(MessageKind::FollowUp),
-            Action::FollowUp => {
-                self.composer.edit(Edit::Newline);
+            KeyAction::FollowUp if self.busy => self.submit(MessageKind::FollowUp),
+            KeyAction::FollowUp => {
+                self.composer.edit(EditAction::Newline);
                 Vec::new()
             }
-            Action::Interrupt if self.busy => self.stop(),
-            Action::Interrupt => {
-                self.give_up();
+            KeyAction::Interrupt if self.busy => self.stop(),
+            KeyAction::Interrupt => {
+                self.cancel_lookups();
                 Vec::new()
             }
-            Action::Cancel => self.cancel(now),
-            Action::Leave if self.composer.is_empty() && self.busy => {
+            KeyAction::Cancel => self.cancel(now),
+            KeyAction::Leave if self.composer.is_empty() && self.busy => {
                 self.leaving.refused = Some(now);
                 Vec::new()
             }
-            Action::Leave if self.composer.is_empty() => self.leave(),
-            Action::Leave => {
-                self.composer.edit(Edit::Delete);
+            KeyAction::Leave if self.composer.is_empty() => self.leave(),
+            KeyAction::Leave => {
+                self.composer.edit(EditAction::Delete);
                 Vec::new()
             }
-            Action::Viewer => {
+            KeyAction::Viewer => {
                 self.viewer = Viewer::of(self.view.outputs());
                 if self.viewer.is_none() {
-                    self.view.note(Role::Dim, "(no call has given anything yet)");
+                    self.view.note(Role::Dim, "(there is no output yet)");
                 }
                 Vec::new()
             }
-            Action::Edit(edit) => {
+            KeyAction::Edit(edit) => {
                 if self.composer.edit(edit) == Outcome::Changed {
                     self.cancelled = None;
                 }
                 Vec::new()
             }
-            Action::Search => {
+            KeyAction::Search => {
                 self.open_history();
                 Vec::new()
             }
-            Action::Editor => vec![Effect::Edit],
-            Action::TakeBack => self.take_back(),
-            Action::StopAll => {
+            KeyAction::Editor => vec![Effect::Edit],
+            KeyAction::TakeBack => self.take_back(),
+            KeyAction::StopAll => {
                 self.stopping = self.busy;
                 vec![Effect::InterruptAll]
             }
-            Action::Redraw | Action::Suspend => always(Some(action)).into_iter().collect(),
+            KeyAction::Redraw | KeyAction::Suspend => always(Some(action)).into_iter().collect(),
         }
     }
 
@@ -303,9 +310,10 @@ impl App {
         vec![Effect::Interrupt]
     }
 
-    /// Ctrl+C: each time the next thing there is to give up.
+    /// Handles Ctrl+C: cancels the next thing that can be cancelled.
     fn cancel(&mut self, now: Duration) -> Vec<Effect> {
-        let again = self.cancelled.is_some_and(|before| now.saturating_sub(before) < AGAIN);
+        let again =
+            self.cancelled.is_some_and(|before| now.saturating_sub(before) < CONFIRM_EXIT_WITHIN);
         self.cancelled = Some(now);
         if again {
             return vec![Effect::Leave(Exit::Interrupt)];
@@ -313,7 +321,7 @@ impl App {
         if self.busy {
             return self.stop();
         }
-        if self.give_up() {
+        if self.cancel_lookups() {
             self.cancelled = None;
         } else if !self.composer.is_empty() {
             self.composer.take();
@@ -322,10 +330,10 @@ impl App {
         Vec::new()
     }
 
-    /// What is due because time has passed.
+    /// Returns the effects that are due at `now`.
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Effect> {
-        self.give_up_when_overdue(now);
-        let due = self.pending.filter(|(_, at)| now.saturating_sub(*at) >= SHORTCUT);
+        self.cancel_overdue_lookups(now);
+        let due = self.pending.filter(|(_, at)| now.saturating_sub(*at) >= SHORTCUT_DELAY);
         let Some((letter, _)) = due else { return Vec::new() };
         self.pending = None;
         let mut typed = [0; 4];
@@ -334,49 +342,50 @@ impl App {
         }
         self.composer.take();
         let what = match letter {
-            'a' => Selected::Agent,
-            'p' => Selected::Provider,
-            _ => Selected::Model,
+            'a' => Selectable::Agent,
+            'p' => Selectable::Provider,
+            _ => Selectable::Model,
         };
         vec![Effect::Choose(what, Some(letter))]
     }
 
-    /// When something changes without an event or a key; `None`: never.
+    /// Time until the screen changes without an event or a key; `None` for never.
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
-        let shortcut = self.pending.map(|(_, at)| (at + SHORTCUT).saturating_sub(now));
-        let deaf = self.questions.deaf_for(now);
-        // Behind a question nothing moves.
-        let seen = !self.questions.is_open() && self.viewer.is_none();
+        let shortcut = self.pending.map(|(_, at)| (at + SHORTCUT_DELAY).saturating_sub(now));
+        let keys_ignored = self.prompts.quiet_period_left(now);
+        // Nothing is animated behind a permission request.
+        let seen = !self.prompts.is_open() && self.viewer.is_none();
         let moves = self.view.pulse().filter(|_| seen);
         let hint = |at: Option<Duration>| {
-            at.map(|at| (at + AGAIN).saturating_sub(now)).filter(|left| !left.is_zero())
+            at.map(|at| (at + CONFIRM_EXIT_WITHIN).saturating_sub(now))
+                .filter(|left| !left.is_zero())
         };
         let (hint, refused) = (hint(self.cancelled), hint(self.leaving.refused));
-        [shortcut, deaf, moves, hint, refused, self.looking_changes(now)]
+        [shortcut, keys_ignored, moves, hint, refused, self.next_lookup_change(now)]
             .into_iter()
             .flatten()
             .min()
             .map(|left| left.max(Duration::from_millis(1)))
     }
 
-    /// The task that was worked on is over.
-    pub(super) fn over(&mut self) {
+    /// Marks the task as finished.
+    pub(super) fn finish_task(&mut self) {
         self.busy = false;
         self.stopping = false;
-        self.questions.forget_mains();
+        self.prompts.remove_main_requests();
         self.frozen = None;
     }
 
-    fn asks_to_leave(&self, now: Duration) -> bool {
-        self.cancelled.is_some_and(|at| now.saturating_sub(at) < AGAIN)
+    fn exit_needs_confirmation(&self, now: Duration) -> bool {
+        self.cancelled.is_some_and(|at| now.saturating_sub(at) < CONFIRM_EXIT_WITHIN)
     }
 }
 
-/// What is done whatever is open.
-fn always(action: Option<Action>) -> Option<Effect> {
+/// Effects of keys that work in every state.
+fn always(action: Option<KeyAction>) -> Option<Effect> {
     match action {
-        Some(Action::Redraw) => Some(Effect::Redraw),
-        Some(Action::Suspend) => Some(Effect::Suspend),
+        Some(KeyAction::Redraw) => Some(Effect::Redraw),
+        Some(KeyAction::Suspend) => Some(Effect::Suspend),
         _ => None,
     }
 }

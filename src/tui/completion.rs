@@ -1,70 +1,70 @@
-//! What could be meant by what is being written: commands behind a slash, files behind an `@`.
-//! Pure: what files there are is found out by somebody else.
+//! Completion of commands after a slash and of file names after an `@`. Pure: the file names are a
+//! parameter.
 
 use crate::failure::printable;
-use crate::talk::commands::COMMANDS;
-use crate::tui::text::{Row, clipped, harmless, row, span, width};
+use crate::frontend::commands::COMMANDS;
+use crate::tui::text::{TextRow, clipped, row, sanitize, span, width};
 use crate::tui::theme::{Role, Theme};
 
 use ratatui_core::text::Line;
 
-/// Rows that are shown at once.
+/// Maximum rows of the list.
 const SHOWN_MAX: usize = 6;
 
-/// Bytes of a name that is looked for.
+/// Maximum bytes of a query.
 const QUERY_BYTES_MAX: usize = 300;
 
-/// What is being written.
+/// The text before the cursor that is completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// A command, by the beginning of its name.
+pub(super) enum CompletionQuery {
+    /// A command, by a prefix of its name.
     Command(String),
-    /// A file, by parts of its path. `suffix`: the lines that are meant, as `:10-20`.
+    /// A file, by parts of its path. `suffix`: a range of lines such as `:10-20`.
     File { query: String, suffix: String },
 }
 
-/// Something that could be meant.
+/// A completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Item {
-    /// What is written then.
+struct CompletionItem {
+    /// Text that replaces the query.
     with: String,
     label: String,
     what: &'static str,
 }
 
-/// What could be meant, as it is shown.
+/// An open completion list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Completion {
-    pub(super) wanted: Wanted,
-    items: Vec<Item>,
+    pub(super) query: CompletionQuery,
+    items: Vec<CompletionItem>,
     chosen: Option<usize>,
 }
 
-impl Wanted {
-    /// What is being written right before the cursor.
-    pub(super) fn of(before: &str) -> Option<Wanted> {
+impl CompletionQuery {
+    /// The query before the cursor, if there is one.
+    pub(super) fn of(before: &str) -> Option<CompletionQuery> {
         if let Some(name) = before.strip_prefix('/') {
             let is_name = name.bytes().all(|b| b.is_ascii_lowercase());
-            return is_name.then(|| Wanted::Command(name.to_owned()));
+            return is_name.then(|| CompletionQuery::Command(name.to_owned()));
         }
         let from = before
             .rfind(char::is_whitespace)
             .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
         let query = before[from..].strip_prefix('@').filter(|q| q.len() <= QUERY_BYTES_MAX)?;
         let (query, suffix) = split_lines(query);
-        Some(Wanted::File { query: query.to_owned(), suffix: suffix.to_owned() })
+        Some(CompletionQuery::File { query: query.to_owned(), suffix: suffix.to_owned() })
     }
 
-    /// Bytes before the cursor that are written anew.
+    /// Bytes before the cursor that a completion replaces.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Wanted::Command(name) => name.len() + 1,
-            Wanted::File { query, suffix } => query.len() + suffix.len() + 1,
+            CompletionQuery::Command(name) => name.len() + 1,
+            CompletionQuery::File { query, suffix } => query.len() + suffix.len() + 1,
         }
     }
 }
 
-/// A path, and the lines behind it: `:10`, `:10-20`, and what is on the way to that.
+/// Splits a path from the lines behind it: `:10`, `:10-20`, or a prefix of that.
 fn split_lines(query: &str) -> (&str, &str) {
     let Some(at) = query.rfind(':') else { return (query, "") };
     let lines = &query[at + 1..];
@@ -72,8 +72,8 @@ fn split_lines(query: &str) -> (&str, &str) {
     if are_lines && lines.matches('-').count() < 2 { query.split_at(at) } else { (query, "") }
 }
 
-/// A name as tools read it back: in quotes and escaped where it has white space, or what a terminal
-/// or a model would not show as it is.
+/// Quotes a name so that tools parse it back: in quotes and escaped where it contains white space,
+/// or characters that a terminal or a model would not show as they are.
 fn written(name: &str) -> String {
     let is_plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\';
     if name.chars().all(is_plain) && printable(name) == name {
@@ -92,7 +92,8 @@ fn written(name: &str) -> String {
 }
 
 impl Completion {
-    /// Commands whose name begins like this; `None` if there are none, or it is written whole.
+    /// Commands whose name starts with `prefix`; `None` if there are none, or if the name is
+    /// complete.
     pub(super) fn of_commands(prefix: &str) -> Option<Completion> {
         let called = |name: &str| name.starts_with(prefix);
         let mut known: Vec<_> = COMMANDS
@@ -103,36 +104,40 @@ impl Completion {
         if known.is_empty() || known.iter().any(|entry| entry.name == prefix) {
             return None;
         }
-        let item = |entry: &&crate::talk::commands::Entry| Item {
+        let item = |entry: &&crate::frontend::commands::CommandSpec| CompletionItem {
             with: format!("/{}{}", entry.name, if entry.argument.is_empty() { "" } else { " " }),
             label: format!("/{} {}", entry.name, entry.argument).trim_end().to_owned(),
             what: entry.what,
         };
         let items = known.iter().map(item).collect();
-        Some(Completion { wanted: Wanted::Command(prefix.to_owned()), items, chosen: None })
+        Some(Completion { query: CompletionQuery::Command(prefix.to_owned()), items, chosen: None })
     }
 
-    /// Files that were found, the best first.
+    /// Files that were found, best match first.
     pub(super) fn of_files(query: &str, suffix: &str, names: &[String]) -> Option<Completion> {
         let item = |name: &String| {
             let text = written(name);
-            // What is in a folder comes next.
+            // A folder is completed further.
             let end = if name.ends_with('/') { "" } else { " " };
-            Item { with: format!("@{text}{suffix}{end}"), label: harmless(name), what: "" }
+            CompletionItem {
+                with: format!("@{text}{suffix}{end}"),
+                label: sanitize(name),
+                what: "",
+            }
         };
-        let items: Vec<Item> = names.iter().map(item).collect();
-        let wanted = Wanted::File { query: query.to_owned(), suffix: suffix.to_owned() };
-        // That there is none is worth saying only where one was meant.
+        let items: Vec<CompletionItem> = names.iter().map(item).collect();
+        let wanted = CompletionQuery::File { query: query.to_owned(), suffix: suffix.to_owned() };
+        // An empty result is shown only if a name was typed.
         let shown = !items.is_empty() || !query.is_empty();
-        shown.then_some(Completion { wanted, items, chosen: None })
+        shown.then_some(Completion { query: wanted, items, chosen: None })
     }
 
-    /// Whether nothing of that kind is there.
+    /// Returns `true` if nothing matches.
     pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Goes one up or down.
+    /// Moves the selection by one.
     pub(super) fn go(&mut self, down: bool) {
         let last = self.items.len() - 1;
         self.chosen = Some(match (self.chosen, down) {
@@ -149,28 +154,28 @@ impl Completion {
         });
     }
 
-    /// Whether one was chosen with the arrows.
+    /// Returns `true` if an item was selected with the arrow keys.
     pub(super) fn is_chosen(&self) -> bool {
         self.chosen.is_some()
     }
 
-    /// What is written instead: the one that was chosen, or the first.
+    /// Text of the selected or the first item.
     pub(super) fn text(&self) -> &str {
         &self.items[self.chosen.unwrap_or_default()].with
     }
 
-    /// The rows of it.
-    pub(super) fn rows(&self, columns: usize, rows_max: usize, theme: Theme) -> Vec<Row> {
-        if let (true, Wanted::File { query, .. }) = (self.is_empty(), &self.wanted) {
-            let query = harmless(query);
-            let text = format!("  no file here is called \"{query}\": it is said as it is");
+    /// Rows of the list.
+    pub(super) fn rows(&self, columns: usize, rows_max: usize, theme: Theme) -> Vec<TextRow> {
+        if let (true, CompletionQuery::File { query, .. }) = (self.is_empty(), &self.query) {
+            let query = sanitize(query);
+            let text = format!("  no file matches \"{query}\"; it is sent as text");
             return vec![row(theme, Role::Dim, clipped(&text, columns))];
         }
         let shown = SHOWN_MAX.min(rows_max);
         let at = self.chosen.unwrap_or_default();
         let from = (at + 1).saturating_sub(shown);
         let labels = self.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
-        let one = |(nth, item): (usize, &Item)| {
+        let one = |(nth, item): (usize, &CompletionItem)| {
             let mark = match self.chosen {
                 Some(chosen) if chosen == nth => "▸ ",
                 None if nth == 0 => "⇥ ",
@@ -185,7 +190,7 @@ impl Completion {
             let role = if self.chosen == Some(nth) { Role::Selected } else { Role::Dim };
             row(theme, role, clipped(&text, columns))
         };
-        let mut rows: Vec<Row> =
+        let mut rows: Vec<TextRow> =
             self.items.iter().enumerate().skip(from).take(shown).map(one).collect();
         let left = self.items.len().saturating_sub(from + rows.len());
         if left > 0 && shown > 1 {
@@ -202,14 +207,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_being_written_is_known_by_its_beginning() {
+    fn query_is_recognised_by_its_first_character() {
         let file = |query: &str, suffix: &str| {
-            Some(Wanted::File { query: query.to_owned(), suffix: suffix.to_owned() })
+            Some(CompletionQuery::File { query: query.to_owned(), suffix: suffix.to_owned() })
         };
         let table = [
             ("", None),
-            ("/", Some(Wanted::Command(String::new()))),
-            ("/mo", Some(Wanted::Command("mo".to_owned()))),
+            ("/", Some(CompletionQuery::Command(String::new()))),
+            ("/mo", Some(CompletionQuery::Command("mo".to_owned()))),
             ("/model ", None),
             ("/usr/bin", None),
             ("say /mo", None),
@@ -224,16 +229,16 @@ mod tests {
             ("ä\u{2003}@é", file("é", "")),
         ];
         for (before, wanted) in table {
-            assert_eq!(Wanted::of(before), wanted, "{before:?}");
+            assert_eq!(CompletionQuery::of(before), wanted, "{before:?}");
             if let Some(wanted) = wanted {
                 assert!(before.is_char_boundary(before.len() - wanted.bytes()), "{before:?}");
             }
         }
-        assert_eq!(Wanted::of(&format!("@{}", "x".repeat(400))), None);
+        assert_eq!(CompletionQuery::of(&format!("@{}", "x".repeat(400))), None);
     }
 
     #[test]
-    fn commands_are_found_by_their_other_names_too() {
+    fn commands_are_found_by_aliases() {
         let labels = |prefix: &str| {
             let items = Completion::of_commands(prefix).map(|found| found.items);
             let items = items.unwrap_or_default();
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn files_keep_their_lines_and_folders_go_on() {
+    fn files_keep_line_ranges_and_folders_stay_open() {
         let names = ["src/a.rs", "src/", "my file"].map(str::to_owned);
         let mut found = Completion::of_files("a", ":3-9", &names).unwrap();
         assert_eq!(found.text(), "@src/a.rs:3-9 ");
@@ -268,6 +273,6 @@ mod tests {
         assert!(none.is_empty());
         let rows = none.rows(80, 5, Theme::Plain);
         let text: String = rows[0].spans.iter().map(|span| span.content.as_ref()).collect();
-        assert!(rows.len() == 1 && text.contains("no file here is called \"nosuch\""), "{text}");
+        assert!(rows.len() == 1 && text.contains("no file matches \"nosuch\""), "{text}");
     }
 }

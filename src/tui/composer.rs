@@ -1,13 +1,13 @@
-//! Where the user writes: a text of several lines, pastes, and what was written before. Pure: keys
-//! in, what it means out; rows for the screen.
+//! The prompt editor: a text of several lines with pastes, images and history. Pure: takes keys,
+//! returns text and rows for the screen.
 //!
-//! It knows nothing of the session: what a text means is decided by whoever it is handed to.
+//! It does not know the session: the caller decides the meaning of a text.
 
 mod edit;
 
-use crate::tui::input::{Code, Key};
-use crate::tui::keymap::Edit;
-use crate::tui::text::{Row, break_rows, clipped, harmless, row, row_width, span};
+use crate::tui::input::{KeyCode, KeyPress};
+use crate::tui::keymap::EditAction;
+use crate::tui::text::{TextRow, break_rows, clipped, row, row_width, sanitize, span};
 use crate::tui::theme::{Role, Theme};
 
 use posse_actors::conversation::ContentPart;
@@ -15,20 +15,21 @@ use ratatui_core::text::{Line, Span};
 
 use edit::Text;
 
-/// A paste of more lines, or more bytes, is shown as a mark.
+/// A paste above these limits is shown as a placeholder.
 const PASTE_LINES_MAX: usize = 10;
 const PASTE_BYTES_MAX: usize = 2000;
 
-/// Images that go with one text.
+/// Maximum number of images in one prompt.
 const IMAGES_MAX: usize = 10;
 
-/// What names of images end with.
+/// File name extensions of images.
 const IMAGES: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
 
-/// Bytes of a name.
+/// Maximum bytes of a file name.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// Whether a text may be the name of an image, as terminals paste one that is dropped on them.
+/// Returns `true` if a text may be the file name of an image, as terminals paste it on drag and
+/// drop.
 pub(super) fn may_be_image(text: &str) -> bool {
     let name = text.trim();
     let end = name.trim_end_matches(['\'', '"']).to_ascii_lowercase();
@@ -37,86 +38,86 @@ pub(super) fn may_be_image(text: &str) -> bool {
         && IMAGES.iter().any(|known| end.ends_with(known) && end.len() > known.len())
 }
 
-/// Lines that can be recalled.
+/// Maximum number of lines in the history.
 const HISTORY_MAX: usize = 1000;
 
-/// What a key did.
+/// Effect of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Nothing: it has another meaning, or none.
+    /// None; the key has another meaning or no meaning.
     Ignored,
     /// The text or the cursor changed.
     Changed,
 }
 
-/// What is written, and what was.
+/// The text in the prompt and its history.
 #[derive(Debug, Default)]
 pub(super) struct Composer {
     text: Text,
-    /// Long pastes, behind the marks that stand for them.
+    /// Long pastes by their placeholders.
     pastes: Vec<(String, String)>,
     pasted: usize,
-    /// Images, behind the marks that stand for them.
+    /// Images by their placeholders.
     images: Vec<(String, ContentPart)>,
     attached: usize,
-    /// Those of what was taken last.
+    /// Images of the text that was submitted last.
     taken: Vec<ContentPart>,
     history: Vec<String>,
-    /// Which line of the history is shown, and what was written before.
+    /// Index of the recalled history line, and the text before recalling.
     recalled: Option<(usize, String)>,
 }
 
 impl Composer {
-    /// With what was written in earlier processes, oldest first.
+    /// An empty prompt with a history, oldest first.
     pub(super) fn new(history: &[String]) -> Composer {
         Composer { history: history.to_vec(), ..Composer::default() }
     }
 
-    /// Whether nothing is written.
+    /// Returns `true` if the prompt is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.text.as_str().is_empty()
     }
 
-    /// What stands before the cursor.
+    /// Text before the cursor.
     pub(super) fn before(&self) -> &str {
         self.text.around().0
     }
 
-    /// Whether what is written was written earlier, and only looked at so far.
+    /// Returns `true` if the text is an unchanged history line.
     pub(super) fn is_recalled(&self) -> bool {
         self.recalled.is_some()
     }
 
-    /// What was written earlier, oldest first.
+    /// History, oldest first.
     pub(super) fn history(&self) -> &[String] {
         &self.history
     }
 
-    /// Writes something else instead of the last `bytes` before the cursor.
+    /// Replaces the last `bytes` before the cursor.
     pub(super) fn complete(&mut self, bytes: usize, with: &str) {
         self.text.replace_before(bytes, with);
     }
 
-    /// Puts something before what is written.
-    pub(super) fn bring_back(&mut self, text: &str) {
+    /// Inserts a text before the current one.
+    pub(super) fn restore_text(&mut self, text: &str) {
         let written = self.text.as_str();
         let whole = if written.is_empty() { text.to_owned() } else { format!("{text}\n{written}") };
         self.recalled = None;
         self.text.set(&whole);
     }
 
-    /// What is written, as it is shown: pastes are marks.
+    /// The text as displayed, with placeholders.
     pub(super) fn shown(&self) -> &str {
         self.text.as_str()
     }
 
-    /// Writes a character.
+    /// Inserts a character.
     pub(super) fn write(&mut self, c: char) {
         self.recalled = None;
         self.text.insert(c.encode_utf8(&mut [0; 4]));
     }
 
-    /// Takes a paste. A long one is shown as a mark and is whole when it is sent.
+    /// Inserts a paste. A long one is shown as a placeholder and is submitted in full.
     pub(super) fn paste(&mut self, text: &str) {
         self.recalled = None;
         let lines = text.lines().count();
@@ -132,31 +133,31 @@ impl Composer {
         self.pastes.push((mark, text.to_owned()));
     }
 
-    /// Follows a key of the table.
-    pub(super) fn edit(&mut self, edit: Edit) -> Outcome {
-        if !matches!(edit, Edit::Up | Edit::Down) {
+    /// Applies an edit action.
+    pub(super) fn edit(&mut self, edit: EditAction) -> Outcome {
+        if !matches!(edit, EditAction::Up | EditAction::Down) {
             self.recalled = None;
         }
         let changed = match edit {
-            Edit::Newline => {
+            EditAction::Newline => {
                 self.text.insert("\n");
                 true
             }
-            Edit::Up => self.text.up() || self.recall(-1),
-            Edit::Down => self.text.down() || self.recall(1),
+            EditAction::Up => self.text.up() || self.recall(-1),
+            EditAction::Down => self.text.down() || self.recall(1),
             other => self.text.follow(other),
         };
         if changed { Outcome::Changed } else { Outcome::Ignored }
     }
 
-    /// Follows a key that stands in no table: one that writes.
-    pub(super) fn key(&mut self, key: Key) -> Outcome {
-        match key.writes() {
+    /// Handles a key without a binding: one that inserts a character.
+    pub(super) fn key(&mut self, key: KeyPress) -> Outcome {
+        match key.character() {
             Some(c) => {
                 self.write(c);
                 Outcome::Changed
             }
-            None if key == Key::plain(Code::Tab) => {
+            None if key == KeyPress::plain(KeyCode::Tab) => {
                 self.text.insert("    ");
                 Outcome::Changed
             }
@@ -164,12 +165,13 @@ impl Composer {
         }
     }
 
-    /// A line that ends with a backslash goes on: the backslash becomes the end of the line.
+    /// Replaces a backslash at the end of the line with a line break. Returns `false` if there is
+    /// none.
     pub(super) fn continues(&mut self) -> bool {
         self.text.continues()
     }
 
-    /// What is written, whole, and nothing is written any more.
+    /// Returns the full text and clears the prompt.
     pub(super) fn take(&mut self) -> String {
         let whole = self.whole();
         self.taken = Vec::new();
@@ -184,12 +186,12 @@ impl Composer {
         whole
     }
 
-    /// Images of what was taken last, once.
+    /// Takes the images of the text that was submitted last.
     pub(super) fn take_images(&mut self) -> Vec<ContentPart> {
         std::mem::take(&mut self.taken)
     }
 
-    /// What is written, with the pastes that marks stand for.
+    /// The text with placeholders replaced by the pastes.
     pub(super) fn whole(&self) -> String {
         let mut whole = self.text.as_str().to_owned();
         for (mark, text) in &self.pastes {
@@ -198,8 +200,8 @@ impl Composer {
         whole
     }
 
-    /// Takes an image, shown as a mark; it goes with what is written as long as the mark stands
-    /// there. `false`: there are too many.
+    /// Attaches an image, shown as a placeholder; it is sent as long as the text contains the
+    /// placeholder. Returns `false` if there are too many images.
     pub(super) fn attach(&mut self, name: &str, image: ContentPart) -> bool {
         self.images.retain(|(mark, _)| self.text.as_str().contains(mark));
         if self.images.len() >= IMAGES_MAX {
@@ -208,13 +210,13 @@ impl Composer {
         self.recalled = None;
         self.attached += 1;
         let name = name.trim().trim_end_matches(['\'', '"']).rsplit('/').next().unwrap_or_default();
-        let mark = format!("[image {}: {}]", self.attached, clipped(&harmless(name), 40));
+        let mark = format!("[image {}: {}]", self.attached, clipped(&sanitize(name), 40));
         self.text.insert(&mark);
         self.images.push((mark, image));
         true
     }
 
-    /// Remembers what was sent.
+    /// Adds a submitted text to the history.
     pub(super) fn remember(&mut self, text: &str) {
         if self.history.last().is_none_or(|last| last != text) {
             self.history.push(text.to_owned());
@@ -223,7 +225,7 @@ impl Composer {
         }
     }
 
-    /// Puts something there to go on with.
+    /// Sets the text.
     pub(super) fn set(&mut self, text: &str) {
         self.pastes.clear();
         self.recalled = None;
@@ -255,14 +257,15 @@ impl Composer {
         true
     }
 
-    /// The rows of it, at most `rows_max` around the cursor, and where the cursor is in them.
+    /// Rows of the prompt, at most `rows_max` around the cursor, and the cursor's column and row in
+    /// them.
     pub(super) fn rows(
         &self,
         columns: usize,
         rows_max: usize,
         hint: &str,
         theme: Theme,
-    ) -> (Vec<Row>, (usize, usize)) {
+    ) -> (Vec<TextRow>, (usize, usize)) {
         let mark = [span(theme, Role::User, "❯ ")];
         if self.is_empty() {
             let hint = clipped(hint, columns.saturating_sub(2));
@@ -282,9 +285,9 @@ impl Composer {
                 cursor = cursor_in(column_of_cursor, columns);
                 cursor.1 += rows.len();
             }
-            rows.extend(break_rows(&harmless(line), columns, first, &under, theme));
+            rows.extend(break_rows(&sanitize(line), columns, first, &under, theme));
         }
-        // Behind the last column there is no room for the cursor.
+        // The cursor after the last column needs a row of its own.
         while rows.len() <= cursor.1 {
             rows.push(Line::from(under.to_vec()));
         }
@@ -302,10 +305,10 @@ impl Composer {
     }
 }
 
-/// Column and row of a cursor behind `before`, broken like the text itself.
+/// Column and row of a cursor after the text `before`, which is broken like the whole text.
 fn cursor_in(before: &str, columns: usize) -> (usize, usize) {
     let under = [Span::raw("  ")];
-    let rows = break_rows(&harmless(before), columns, &under, &under, Theme::Plain);
+    let rows = break_rows(&sanitize(before), columns, &under, &under, Theme::Plain);
     let last = rows.last().map_or(2, row_width);
     (last, rows.len() - 1)
 }

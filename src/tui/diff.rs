@@ -1,13 +1,13 @@
-//! A unified diff as rows, with the numbers of the lines that are there afterwards, or were
-//! before.
+//! Rendering of a unified diff with line numbers: of the new file, or of the old one for removed
+//! lines.
 
 use ratatui_core::text::Span;
 
-use crate::tui::text::{Row, harmless, span, wrap};
+use crate::tui::text::{TextRow, sanitize, span, wrap};
 use crate::tui::theme::{Role, Theme};
 
-/// The rows of at most `lines_max` lines, the first ones. What is left out is said.
-pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -> Vec<Row> {
+/// Rows of the first `lines_max` lines. A row names the number of lines left out.
+pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -> Vec<TextRow> {
     let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
     let lines: Vec<&str> = diff.lines().skip_while(is_header).collect();
     let digits = digits(&lines);
@@ -51,20 +51,20 @@ pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -
         };
         let before = [span(theme, Role::Dim, gutter)];
         let below = [Span::raw(" ".repeat(digits + 1))];
-        let text = [span(theme, role, harmless(line))];
+        let text = [span(theme, role, sanitize(line))];
         rows.extend(wrap(&text, columns, &before, &below));
     }
     rows
 }
 
-/// Digits of the largest number.
+/// Number of digits of the largest line number.
 fn digits(lines: &[&str]) -> usize {
     let last = lines.iter().filter_map(|line| hunk(line)).map(|(old, new)| old.max(new)).max();
     let largest = last.unwrap_or_default().saturating_add(lines.len() as u64);
     largest.to_string().len().max(3)
 }
 
-/// Where a hunk begins, before and after.
+/// First line numbers of a hunk in the old and the new file.
 fn hunk(line: &str) -> Option<(u64, u64)> {
     let rest = line.strip_prefix("@@ -")?;
     let (old, rest) = rest.split_once(" +")?;
@@ -79,7 +79,7 @@ mod tests {
 
     fn shown(diff: &str, columns: usize, lines_max: usize) -> String {
         let rows = rows(diff, columns, lines_max, Theme::Plain);
-        let line = |row: &Row| {
+        let line = |row: &TextRow| {
             let text: String = row.spans.iter().map(|span| span.content.as_ref()).collect();
             text + "\n"
         };
@@ -90,7 +90,7 @@ mod tests {
         "--- a\n+++ b\n@@ -9,3 +9,3 @@\n one\n-two\n+2\n three\n@@ -40 +40,2 @@\n x\n+y\n";
 
     #[test]
-    fn lines_have_the_numbers_they_have_in_the_file() {
+    fn lines_have_the_numbers_of_the_file() {
         insta::assert_snapshot!(shown(DIFF, 40, 20), @r"
           9  one
          10 -two
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_it_leaves_out() {
+    fn names_the_lines_left_out() {
         insta::assert_snapshot!(shown(DIFF, 60, 2), @r"
           9  one
          10 -two
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_shown_as_it_is() {
+    fn invalid_diffs_are_shown_as_text() {
         assert_eq!(shown("\u{1b}[2Jx", 20, 3), "  0 x\n");
         assert_eq!(
             shown("@@ -99999999999999999999 +1 @@\n+a", 40, 3),

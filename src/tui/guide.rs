@@ -1,9 +1,9 @@
-//! Holds the guide to the tables that the program uses.
+//! Test that the guide lists the keys and commands of the program.
 
-use crate::talk::commands::COMMANDS;
+use crate::frontend::commands::COMMANDS;
 use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
 
-/// The tables by the marks that stand before them.
+/// The generated tables by the marks before them in the guide.
 fn tables() -> [(&'static str, String); 4] {
     let letters = |rows: &[(char, &str)]| {
         let rows = rows.iter().map(|(key, what)| format!("| `{key}` | {what} |\n"));
@@ -35,7 +35,7 @@ fn tables() -> [(&'static str, String); 4] {
     ]
 }
 
-/// The guide with the tables as they are now.
+/// The guide with the current tables.
 fn written(guide: &str) -> String {
     let mut text = guide.to_owned();
     for (name, table) in tables() {

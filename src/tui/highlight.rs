@@ -1,30 +1,29 @@
-//! Code in colours, line by line: words, texts, numbers and remarks of the common languages. A
-//! line once shown never changes, so that code can be shown while it is written.
+//! Syntax highlighting line by line: keywords, strings, numbers and comments of common languages. A
+//! line that was shown never changes, so code can be shown while it is streamed.
 
 mod languages;
 
 use crate::tui::theme::Role;
 
 use languages::{LANGUAGES, Language};
-/// Reads the lines of one piece of code.
+/// Highlights the lines of one block of code.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Highlighter {
     language: Option<&'static Language>,
     diff: bool,
-    /// The end that is waited for, and what stands before it.
+    /// Inside a construct of several lines: its end delimiter and its role.
     within: Option<(&'static str, Role)>,
 }
 
 impl Highlighter {
-    /// For the language of that name, as it stands behind the fence. Of an unknown one everything
-    /// is plain.
+    /// Highlighter for the language named behind the fence. Code in an unknown language is plain.
     pub(super) fn of(name: &str) -> Highlighter {
         let name = name.split([' ', ',', '{', ':']).next().unwrap_or_default().to_ascii_lowercase();
         let language = LANGUAGES.iter().find(|language| language.names.contains(&name.as_str()));
         Highlighter { language, diff: matches!(name.as_str(), "diff" | "patch"), within: None }
     }
 
-    /// The pieces of the next line.
+    /// Pieces of the next line with their roles.
     pub(super) fn line<'t>(&mut self, line: &'t str) -> Vec<(Role, &'t str)> {
         if self.diff {
             let role = match line.as_bytes().first() {
@@ -49,7 +48,7 @@ impl Highlighter {
         pieces.iter().zip(ends).map(|((role, start), end)| (*role, &line[*start..end])).collect()
     }
 
-    /// The role and the length of what `rest` begins with; `at`: where in its line it stands.
+    /// Role and length of the first piece of `rest`; `at`: its offset in the line.
     fn piece(&mut self, language: &'static Language, rest: &str, at: usize) -> (Role, usize) {
         if let Some((end, role)) = self.within {
             let found = rest.find(end);
@@ -58,17 +57,20 @@ impl Highlighter {
             }
             return (role, found.map_or(rest.len(), |found| found + end.len()));
         }
-        if let Some((begin, end)) = language.block
+        if let Some((begin, end)) = language.block_comment
             && rest.starts_with(begin)
         {
-            self.within = Some((end, Role::Remark));
-            return (Role::Remark, begin.len());
+            self.within = Some((end, Role::Comment));
+            return (Role::Comment, begin.len());
         }
-        if language.remarks.iter().any(|begin| rest.starts_with(begin) && remarks(begin, rest, at))
+        if language
+            .line_comments
+            .iter()
+            .any(|begin| rest.starts_with(begin) && begins_comment(begin, rest, at))
         {
-            return (Role::Remark, rest.len());
+            return (Role::Comment, rest.len());
         }
-        if language.triple {
+        if language.triple_quotes {
             for quotes in ["\"\"\"", "'''"] {
                 if rest.starts_with(quotes) {
                     self.within = Some((quotes, Role::Literal));
@@ -92,24 +94,24 @@ impl Highlighter {
     }
 }
 
-/// Whether a sign begins a remark here: `#` only where a word could begin.
-fn remarks(begin: &str, rest: &str, at: usize) -> bool {
+/// Returns `true` if a delimiter begins a comment here: `#` only where a word could begin.
+fn begins_comment(begin: &str, rest: &str, at: usize) -> bool {
     begin != "#" || at == 0 || rest.starts_with("# ") || rest.len() == 1
 }
 
 fn word(language: &Language, word: &str, after: &str) -> Role {
     let lower = word.to_ascii_lowercase();
     let is_sql = language.names.contains(&"sql");
-    if language.words.contains(&word) || is_sql && language.words.contains(&lower.as_str()) {
+    if language.keywords.contains(&word) || is_sql && language.keywords.contains(&lower.as_str()) {
         return Role::Keyword;
     }
     let is_type =
         word.chars().next().is_some_and(char::is_uppercase) && word.chars().any(char::is_lowercase);
     let is_call = after.starts_with('(') || after.starts_with("!(");
-    if (is_type || is_call) && !language.words.is_empty() { Role::Name } else { Role::Text }
+    if (is_type || is_call) && !language.keywords.is_empty() { Role::Name } else { Role::Text }
 }
 
-/// The length of a text in quotes, or of what there is of it in this line.
+/// Length of a string literal, or of its part in this line.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -139,23 +141,23 @@ mod tests {
     }
 
     #[test]
-    fn tells_words_texts_numbers_and_remarks_apart() {
+    fn distinguishes_keywords_strings_numbers_and_comments() {
         let roles = shown("rust", "let x = foo(1, \"a\\\"b\"); // why");
         let expected = [
             (Role::Keyword, "let"),
             (Role::Name, "foo"),
             (Role::Number, "1"),
             (Role::Literal, "\"a\\\"b\""),
-            (Role::Remark, "// why"),
+            (Role::Comment, "// why"),
         ];
         assert_eq!(roles, expected.map(|(role, text)| (role, text.to_owned())));
     }
 
     #[test]
-    fn goes_on_over_lines() {
+    fn block_comments_and_strings_span_lines() {
         let roles = shown("c", "/* one\ntwo */ int x;");
-        assert_eq!(roles[0], (Role::Remark, "/* one".to_owned()));
-        assert_eq!(roles[1], (Role::Remark, "two */".to_owned()));
+        assert_eq!(roles[0], (Role::Comment, "/* one".to_owned()));
+        assert_eq!(roles[1], (Role::Comment, "two */".to_owned()));
         assert_eq!(roles[2], (Role::Keyword, "int".to_owned()));
         let roles = shown("py", "\"\"\"a\nb\"\"\"\nif x:");
         assert_eq!(roles[1], (Role::Literal, "b\"\"\"".to_owned()));
@@ -163,9 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_in_a_word_is_no_remark() {
+    fn hash_inside_a_word_is_no_comment() {
         assert_eq!(shown("sh", "x=a#b"), []);
-        assert_eq!(shown("sh", "ls # all"), [(Role::Remark, "# all".to_owned())]);
+        assert_eq!(shown("sh", "ls # all"), [(Role::Comment, "# all".to_owned())]);
     }
 
     proptest! {

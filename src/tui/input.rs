@@ -1,57 +1,57 @@
-//! Bytes of a terminal as keys and pastes. Pure; whatever the bytes are, what is kept is bounded.
+//! Parser of terminal input: bytes to keys and pastes. Pure; memory is bounded for any input.
 //!
-//! What a terminal answers to questions is understood as far as it must be to be thrown away: an
-//! answer that comes late, or that somebody else asked for, is no key.
+//! Replies of a terminal to queries are parsed in order to be dropped: a late reply, or one to
+//! another program, is no key.
 
-/// Bytes of a paste that are kept.
+/// Maximum bytes of a paste; the rest is dropped.
 const PASTE_BYTES_MAX: usize = 32 << 20;
 
-/// Bytes of a sequence that is no key.
+/// Maximum bytes of an unfinished escape sequence.
 const SEQUENCE_BYTES_MAX: usize = 4096;
 
 const PASTE_BEGINS: &[u8] = b"\x1b[200~";
 const PASTE_ENDS: &[u8] = b"\x1b[201~";
 
-/// Something that was typed or pasted.
+/// An input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum InputEvent {
     /// A key.
-    Key(Key),
-    /// A text that was pasted as one, with `\n` at the ends of its lines.
+    Key(KeyPress),
+    /// A bracketed paste, with `\n` as line ends.
     Paste(String),
-    /// There will be no more.
+    /// The terminal is gone.
     Gone,
 }
 
-/// A key with what was held down.
+/// A key press with its modifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    /// Which one.
-    pub(super) code: Code,
+pub(super) struct KeyPress {
+    /// The key.
+    pub(super) code: KeyCode,
     /// Ctrl was held.
     pub(super) ctrl: bool,
     /// Alt was held.
     pub(super) alt: bool,
-    /// Shift was held, with a key that has no letter of its own for it.
+    /// Shift was held, for keys other than characters.
     pub(super) shift: bool,
 }
 
-/// Which key.
+/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Code {
-    /// A letter, or another character.
+pub(super) enum KeyCode {
+    /// A character.
     Char(char),
     /// Enter.
     Enter,
-    /// Tab; with shift, the one that goes back.
+    /// Tab.
     Tab,
-    /// The one that removes what is before.
+    /// Backspace.
     Backspace,
-    /// The one that removes what is after.
+    /// Delete.
     Delete,
     /// Escape.
     Esc,
-    /// Arrows.
+    /// Up.
     Up,
     /// Down.
     Down,
@@ -67,92 +67,92 @@ pub(super) enum Code {
     PageUp,
     /// Page down.
     PageDown,
-    /// A function key, or another that has no meaning here.
+    /// A function key, or another key without a meaning here.
     Other(u8),
 }
 
-impl Key {
-    /// A key alone.
-    pub(super) const fn plain(code: Code) -> Key {
-        Key { code, ctrl: false, alt: false, shift: false }
+impl KeyPress {
+    /// A key without modifiers.
+    pub(super) const fn plain(code: KeyCode) -> KeyPress {
+        KeyPress { code, ctrl: false, alt: false, shift: false }
     }
 
-    /// With Ctrl.
-    pub(super) const fn ctrl(letter: char) -> Key {
-        Key { code: Code::Char(letter), ctrl: true, alt: false, shift: false }
+    /// A character with Ctrl.
+    pub(super) const fn ctrl(letter: char) -> KeyPress {
+        KeyPress { code: KeyCode::Char(letter), ctrl: true, alt: false, shift: false }
     }
 
-    /// With Alt.
+    /// A key with Alt.
     #[cfg(test)]
-    pub(super) const fn alt(code: Code) -> Key {
-        Key { code, ctrl: false, alt: true, shift: false }
+    pub(super) const fn alt(code: KeyCode) -> KeyPress {
+        KeyPress { code, ctrl: false, alt: true, shift: false }
     }
 
-    /// The character that it writes, if it writes one.
-    pub(super) fn writes(self) -> Option<char> {
+    /// The character that the key inserts, if any.
+    pub(super) fn character(self) -> Option<char> {
         match self.code {
-            Code::Char(c) if !self.ctrl && !self.alt => Some(c),
+            KeyCode::Char(c) if !self.ctrl && !self.alt => Some(c),
             _ => None,
         }
     }
 }
 
-/// Takes bytes as they come.
+/// Incremental parser.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     pending: Vec<u8>,
     paste: Option<Vec<u8>>,
 }
 
-/// What the beginning of some bytes is.
-enum Parsed {
-    /// So many bytes are this key.
-    Key(usize, Key),
-    /// So many bytes mean nothing.
+/// Result of parsing the first bytes of a buffer. The numbers are lengths in bytes.
+enum ParsedBytes {
+    /// A key.
+    Key(usize, KeyPress),
+    /// A sequence without a meaning.
     Nothing(usize),
-    /// A paste begins after so many bytes.
+    /// The start of a paste.
     Paste(usize),
-    /// More has to come.
+    /// An incomplete sequence.
     Part,
 }
 
 impl Parser {
-    /// Takes what was read.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Input> {
+    /// Parses more bytes.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<InputEvent> {
         let mut inputs = Vec::new();
         self.pending.extend_from_slice(bytes);
         self.parse(&mut inputs, false);
         inputs
     }
 
-    /// Nothing more came for a moment: what is there is all there is.
-    pub(super) fn flush(&mut self) -> Vec<Input> {
+    /// Ends the pending input, because no more bytes arrived for a moment.
+    pub(super) fn flush(&mut self) -> Vec<InputEvent> {
         let mut inputs = Vec::new();
         if let Some(paste) = self.paste.take() {
-            // Its end was lost. What follows is typed, and what came belongs to nobody else.
+            // The end of the paste was lost. The bytes so far are a paste; the next ones are keys.
             inputs.push(pasted(&paste));
         }
         self.parse(&mut inputs, true);
         inputs
     }
 
-    /// Whether something waits for more bytes.
+    /// Returns `true` if an incomplete sequence or paste is pending.
     pub(super) fn waits(&self) -> bool {
         !self.pending.is_empty() || self.paste.is_some()
     }
 
-    /// Whether it is a paste that waits.
+    /// Returns `true` if a paste is pending.
     pub(super) fn pastes(&self) -> bool {
         self.paste.is_some()
     }
 
-    fn parse(&mut self, inputs: &mut Vec<Input>, is_all: bool) {
+    fn parse(&mut self, inputs: &mut Vec<InputEvent>, is_all: bool) {
         let pending = std::mem::take(&mut self.pending);
         let mut rest = pending.as_slice();
         while !rest.is_empty() {
             if let Some(paste) = &mut self.paste {
                 let end = find(rest, PASTE_ENDS);
-                // The mark of the end may be cut in two.
+                // The end marker may be split between two reads.
                 let taken = end.unwrap_or(rest.len() - partial_end(rest));
                 let room = PASTE_BYTES_MAX.saturating_sub(paste.len()).min(taken);
                 paste.extend_from_slice(&rest[..room]);
@@ -165,23 +165,23 @@ impl Parser {
                 continue;
             }
             match parse(rest) {
-                Parsed::Key(length, key) => {
-                    inputs.push(Input::Key(key));
+                ParsedBytes::Key(length, key) => {
+                    inputs.push(InputEvent::Key(key));
                     rest = &rest[length..];
                 }
-                Parsed::Nothing(length) => rest = &rest[length..],
-                Parsed::Paste(length) => {
+                ParsedBytes::Nothing(length) => rest = &rest[length..],
+                ParsedBytes::Paste(length) => {
                     self.paste = Some(Vec::new());
                     rest = &rest[length..];
                 }
-                Parsed::Part if is_all => {
-                    // The key alone; of anything else nothing is left.
+                ParsedBytes::Part if is_all => {
+                    // A single Escape is the key; any other incomplete sequence is dropped.
                     if rest == b"\x1b" {
-                        inputs.push(Input::Key(Key::plain(Code::Esc)));
+                        inputs.push(InputEvent::Key(KeyPress::plain(KeyCode::Esc)));
                     }
                     rest = &[];
                 }
-                Parsed::Part => break,
+                ParsedBytes::Part => break,
             }
         }
         if self.pending.is_empty() {
@@ -194,110 +194,114 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, what)
 }
 
-/// Bytes at the end that may be the beginning of the mark of a paste's end.
+/// Length of the suffix of `bytes` that may be the beginning of the paste end marker.
 fn partial_end(bytes: &[u8]) -> usize {
     let longest = (PASTE_ENDS.len() - 1).min(bytes.len());
     (1..=longest).rev().find(|n| bytes.ends_with(&PASTE_ENDS[..*n])).unwrap_or(0)
 }
 
-fn pasted(bytes: &[u8]) -> Input {
+fn pasted(bytes: &[u8]) -> InputEvent {
     let text = String::from_utf8_lossy(bytes);
-    Input::Paste(text.replace("\r\n", "\n").replace('\r', "\n"))
+    InputEvent::Paste(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
-fn parse(bytes: &[u8]) -> Parsed {
+fn parse(bytes: &[u8]) -> ParsedBytes {
     match bytes[0] {
         0x1b => escape(bytes),
-        0 => Parsed::Key(1, Key::ctrl(' ')),
-        b'\r' => Parsed::Key(1, Key::plain(Code::Enter)),
-        b'\t' => Parsed::Key(1, Key::plain(Code::Tab)),
-        0x7f | 0x08 => Parsed::Key(1, Key::plain(Code::Backspace)),
-        // Ctrl+J among them, which is how a newline is typed.
-        byte @ 0x01..=0x1a => Parsed::Key(1, Key::ctrl(char::from(byte - 1 + b'a'))),
-        byte @ 0x1c..=0x1f => Parsed::Key(1, Key::ctrl(char::from(byte + 0x40))),
+        0 => ParsedBytes::Key(1, KeyPress::ctrl(' ')),
+        b'\r' => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Enter)),
+        b'\t' => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Tab)),
+        0x7f | 0x08 => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Backspace)),
+        // Includes Ctrl+J, which inserts a line break.
+        byte @ 0x01..=0x1a => ParsedBytes::Key(1, KeyPress::ctrl(char::from(byte - 1 + b'a'))),
+        byte @ 0x1c..=0x1f => ParsedBytes::Key(1, KeyPress::ctrl(char::from(byte + 0x40))),
         _ => character(bytes),
     }
 }
 
-fn character(bytes: &[u8]) -> Parsed {
+fn character(bytes: &[u8]) -> ParsedBytes {
     let length = match bytes[0] {
         0x00..=0x7f => 1,
         0xc2..=0xdf => 2,
         0xe0..=0xef => 3,
         0xf0..=0xf4 => 4,
-        _ => return Parsed::Nothing(1),
+        _ => return ParsedBytes::Nothing(1),
     };
     let there = &bytes[..length.min(bytes.len())];
     match std::str::from_utf8(there) {
         Ok(text) => match text.chars().next() {
-            Some(c) if !c.is_control() => Parsed::Key(length, Key::plain(Code::Char(c))),
-            _ => Parsed::Nothing(length),
+            Some(c) if !c.is_control() => {
+                ParsedBytes::Key(length, KeyPress::plain(KeyCode::Char(c)))
+            }
+            _ => ParsedBytes::Nothing(length),
         },
-        Err(error) if error.error_len().is_none() && there.len() < length => Parsed::Part,
-        Err(_) => Parsed::Nothing(1),
+        Err(error) if error.error_len().is_none() && there.len() < length => ParsedBytes::Part,
+        Err(_) => ParsedBytes::Nothing(1),
     }
 }
 
-fn escape(bytes: &[u8]) -> Parsed {
-    let Some(second) = bytes.get(1) else { return Parsed::Part };
+fn escape(bytes: &[u8]) -> ParsedBytes {
+    let Some(second) = bytes.get(1) else { return ParsedBytes::Part };
     match second {
         b'[' => control_sequence(bytes),
         b'O' => match bytes.get(2) {
-            None => Parsed::Part,
+            None => ParsedBytes::Part,
             Some(last) => match letter(*last) {
-                Some(code) => Parsed::Key(3, Key::plain(code)),
-                None => Parsed::Nothing(3),
+                Some(code) => ParsedBytes::Key(3, KeyPress::plain(code)),
+                None => ParsedBytes::Nothing(3),
             },
         },
-        // Strings that a terminal answers with.
+        // String sequences, which terminals reply with.
         b']' | b'P' | b'_' | b'^' | b'X' => string(bytes),
-        // Twice: the key itself, and what follows is on its own.
-        0x1b => Parsed::Key(1, Key::plain(Code::Esc)),
+        // Two Escapes: the first one is the key.
+        0x1b => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Esc)),
         _ => match parse(&bytes[1..]) {
-            Parsed::Key(length, key) => Parsed::Key(length + 1, Key { alt: true, ..key }),
-            Parsed::Nothing(length) => Parsed::Nothing(length + 1),
-            Parsed::Paste(length) => Parsed::Paste(length + 1),
-            Parsed::Part => Parsed::Part,
+            ParsedBytes::Key(length, key) => {
+                ParsedBytes::Key(length + 1, KeyPress { alt: true, ..key })
+            }
+            ParsedBytes::Nothing(length) => ParsedBytes::Nothing(length + 1),
+            ParsedBytes::Paste(length) => ParsedBytes::Paste(length + 1),
+            ParsedBytes::Part => ParsedBytes::Part,
         },
     }
 }
 
-/// To its end: a bell or `ESC \`.
-fn string(bytes: &[u8]) -> Parsed {
+/// Parses a string sequence up to its end: a bell or `ESC \`.
+fn string(bytes: &[u8]) -> ParsedBytes {
     let bell = find(bytes, b"\x07").map(|at| at + 1);
     let end = find(&bytes[1..], b"\x1b\\").map(|at| at + 3);
     match bell.into_iter().chain(end).min() {
-        Some(length) => Parsed::Nothing(length),
-        None if bytes.len() > SEQUENCE_BYTES_MAX => Parsed::Nothing(bytes.len()),
-        None => Parsed::Part,
+        Some(length) => ParsedBytes::Nothing(length),
+        None if bytes.len() > SEQUENCE_BYTES_MAX => ParsedBytes::Nothing(bytes.len()),
+        None => ParsedBytes::Part,
     }
 }
 
-fn control_sequence(bytes: &[u8]) -> Parsed {
+fn control_sequence(bytes: &[u8]) -> ParsedBytes {
     if bytes.starts_with(PASTE_BEGINS) {
-        return Parsed::Paste(PASTE_BEGINS.len());
+        return ParsedBytes::Paste(PASTE_BEGINS.len());
     }
     let Some(end) = bytes[2..].iter().position(|byte| !(0x20..=0x3f).contains(byte)) else {
         let endless = bytes.len() > SEQUENCE_BYTES_MAX;
-        return if endless { Parsed::Nothing(bytes.len()) } else { Parsed::Part };
+        return if endless { ParsedBytes::Nothing(bytes.len()) } else { ParsedBytes::Part };
     };
     let (parameters, last) = (&bytes[2..2 + end], bytes[2 + end]);
     let length = end + 3;
     if !(0x40..=0x7e).contains(&last) {
-        // Cut off by something else, which is a key of its own.
-        return Parsed::Nothing(end + 2);
+        // Interrupted by another byte, which is parsed on its own.
+        return ParsedBytes::Nothing(end + 2);
     }
-    // The old way to report the mouse has three bytes more. It is never asked for.
+    // X10 mouse reports have three more bytes. Mouse reporting is never enabled.
     match key_of(parameters, last) {
-        Some(key) => Parsed::Key(length, key),
-        None => Parsed::Nothing(length),
+        Some(key) => ParsedBytes::Key(length, key),
+        None => ParsedBytes::Nothing(length),
     }
 }
 
-/// The key of a control sequence; `None`: it is none.
-fn key_of(parameters: &[u8], last: u8) -> Option<Key> {
+/// The key of a control sequence, if it is one.
+fn key_of(parameters: &[u8], last: u8) -> Option<KeyPress> {
     let text = std::str::from_utf8(parameters).ok()?;
-    // What begins so is an answer.
+    // Sequences with these prefixes are replies.
     if text.starts_with(['?', '>', '<', '=']) {
         return None;
     }
@@ -305,7 +309,7 @@ fn key_of(parameters: &[u8], last: u8) -> Option<Key> {
     let first = fields.next().unwrap_or_default();
     let number = |text: &str| text.split(':').next().and_then(|text| text.parse::<u32>().ok());
     let held = fields.next().unwrap_or_default();
-    // A key that is let go is no key.
+    // Key release events are dropped.
     if held.split(':').nth(1) == Some("3") {
         return None;
     }
@@ -313,61 +317,61 @@ fn key_of(parameters: &[u8], last: u8) -> Option<Key> {
     let (shift, alt, ctrl) = (held & 1 != 0, held & 2 != 0, held & 4 != 0);
     let code = match last {
         b'~' => match number(first)? {
-            1 | 7 => Code::Home,
-            4 | 8 => Code::End,
-            3 => Code::Delete,
-            5 => Code::PageUp,
-            6 => Code::PageDown,
-            // Another way to say a character: 27;held;character.
+            1 | 7 => KeyCode::Home,
+            4 | 8 => KeyCode::End,
+            3 => KeyCode::Delete,
+            5 => KeyCode::PageUp,
+            6 => KeyCode::PageDown,
+            // `modifyOtherKeys` encoding of a character: 27;modifiers;character.
             27 => return unicode(number(fields.next()?)?, shift, alt, ctrl),
-            other => Code::Other(u8::try_from(other).ok()?),
+            other => KeyCode::Other(u8::try_from(other).ok()?),
         },
         b'u' => return unicode(number(first)?, shift, alt, ctrl),
-        b'Z' => return Some(Key { code: Code::Tab, ctrl, alt, shift: true }),
-        // Where the cursor is, as an answer: no terminal was asked.
+        b'Z' => return Some(KeyPress { code: KeyCode::Tab, ctrl, alt, shift: true }),
+        // A cursor position report; it is never requested.
         b'R' if !first.is_empty() && text.contains(';') && first != "1" => return None,
         b'I' | b'O' if text.is_empty() => return None,
         other => letter(other)?,
     };
-    Some(Key { code, ctrl, alt, shift })
+    Some(KeyPress { code, ctrl, alt, shift })
 }
 
-fn letter(last: u8) -> Option<Code> {
+fn letter(last: u8) -> Option<KeyCode> {
     Some(match last {
-        b'A' => Code::Up,
-        b'B' => Code::Down,
-        b'C' => Code::Right,
-        b'D' => Code::Left,
-        b'H' => Code::Home,
-        b'F' => Code::End,
-        b'M' => Code::Enter,
-        b'P' => Code::Other(11),
-        b'Q' => Code::Other(12),
-        b'R' => Code::Other(13),
-        b'S' => Code::Other(14),
+        b'A' => KeyCode::Up,
+        b'B' => KeyCode::Down,
+        b'C' => KeyCode::Right,
+        b'D' => KeyCode::Left,
+        b'H' => KeyCode::Home,
+        b'F' => KeyCode::End,
+        b'M' => KeyCode::Enter,
+        b'P' => KeyCode::Other(11),
+        b'Q' => KeyCode::Other(12),
+        b'R' => KeyCode::Other(13),
+        b'S' => KeyCode::Other(14),
         _ => return None,
     })
 }
 
-/// A key that is told by its character.
-fn unicode(number: u32, shift: bool, alt: bool, ctrl: bool) -> Option<Key> {
+/// A key encoded by its Unicode code point (CSI u).
+fn unicode(number: u32, shift: bool, alt: bool, ctrl: bool) -> Option<KeyPress> {
     let code = match number {
-        13 => Code::Enter,
-        9 => Code::Tab,
-        27 => Code::Esc,
-        8 | 127 => Code::Backspace,
-        // Keys that only hold others down, and keypads.
+        13 => KeyCode::Enter,
+        9 => KeyCode::Tab,
+        27 => KeyCode::Esc,
+        8 | 127 => KeyCode::Backspace,
+        // Modifier and keypad keys.
         57_344..=63_743 => return None,
         _ => match char::from_u32(number)? {
             c if c.is_control() => return None,
             c if shift && !ctrl => {
-                Code::Char(c.to_uppercase().next().filter(|_| c.is_alphabetic()).unwrap_or(c))
+                KeyCode::Char(c.to_uppercase().next().filter(|_| c.is_alphabetic()).unwrap_or(c))
             }
-            c => Code::Char(c),
+            c => KeyCode::Char(c),
         },
     };
-    let shift = shift && !matches!(code, Code::Char(_));
-    Some(Key { code, ctrl, alt, shift })
+    let shift = shift && !matches!(code, KeyCode::Char(_));
+    Some(KeyPress { code, ctrl, alt, shift })
 }
 
 #[cfg(test)]
@@ -376,7 +380,7 @@ mod tests {
 
     use super::*;
 
-    fn all(bytes: &[u8]) -> Vec<Input> {
+    fn all(bytes: &[u8]) -> Vec<InputEvent> {
         let mut parser = Parser::default();
         let mut inputs = parser.feed(bytes);
         inputs.extend(parser.flush());
@@ -384,49 +388,52 @@ mod tests {
         inputs
     }
 
-    fn key(code: Code) -> Input {
-        Input::Key(Key::plain(code))
+    fn key(code: KeyCode) -> InputEvent {
+        InputEvent::Key(KeyPress::plain(code))
     }
 
     #[test]
-    fn knows_the_keys() {
-        let shift = |code| Input::Key(Key { shift: true, ..Key::plain(code) });
-        let ctrl = |letter| Input::Key(Key::ctrl(letter));
-        let alt = |code| Input::Key(Key::alt(code));
-        let table: &[(&[u8], Input)] = &[
-            (b"a", key(Code::Char('a'))),
-            ("é".as_bytes(), key(Code::Char('é'))),
-            ("日".as_bytes(), key(Code::Char('日'))),
-            (b"\r", key(Code::Enter)),
+    fn parses_keys() {
+        let shift = |code| InputEvent::Key(KeyPress { shift: true, ..KeyPress::plain(code) });
+        let ctrl = |letter| InputEvent::Key(KeyPress::ctrl(letter));
+        let alt = |code| InputEvent::Key(KeyPress::alt(code));
+        let table: &[(&[u8], InputEvent)] = &[
+            (b"a", key(KeyCode::Char('a'))),
+            ("é".as_bytes(), key(KeyCode::Char('é'))),
+            ("日".as_bytes(), key(KeyCode::Char('日'))),
+            (b"\r", key(KeyCode::Enter)),
             (b"\n", ctrl('j')),
             (b"\x03", ctrl('c')),
             (b"\x1f", ctrl('_')),
-            (b"\x7f", key(Code::Backspace)),
-            (b"\t", key(Code::Tab)),
-            (b"\x1b", key(Code::Esc)),
-            (b"\x1b[A", key(Code::Up)),
-            (b"\x1bOB", key(Code::Down)),
-            (b"\x1b[1;5C", Input::Key(Key { ctrl: true, ..Key::plain(Code::Right) })),
-            (b"\x1b[3~", key(Code::Delete)),
-            (b"\x1b[5~", key(Code::PageUp)),
-            (b"\x1b[Z", shift(Code::Tab)),
-            (b"\x1b\r", alt(Code::Enter)),
-            (b"\x1bb", alt(Code::Char('b'))),
-            (b"\x1b\x7f", alt(Code::Backspace)),
-            (b"\x1b[13;2u", shift(Code::Enter)),
-            (b"\x1b[27;2;13~", shift(Code::Enter)),
+            (b"\x7f", key(KeyCode::Backspace)),
+            (b"\t", key(KeyCode::Tab)),
+            (b"\x1b", key(KeyCode::Esc)),
+            (b"\x1b[A", key(KeyCode::Up)),
+            (b"\x1bOB", key(KeyCode::Down)),
+            (
+                b"\x1b[1;5C",
+                InputEvent::Key(KeyPress { ctrl: true, ..KeyPress::plain(KeyCode::Right) }),
+            ),
+            (b"\x1b[3~", key(KeyCode::Delete)),
+            (b"\x1b[5~", key(KeyCode::PageUp)),
+            (b"\x1b[Z", shift(KeyCode::Tab)),
+            (b"\x1b\r", alt(KeyCode::Enter)),
+            (b"\x1bb", alt(KeyCode::Char('b'))),
+            (b"\x1b\x7f", alt(KeyCode::Backspace)),
+            (b"\x1b[13;2u", shift(KeyCode::Enter)),
+            (b"\x1b[27;2;13~", shift(KeyCode::Enter)),
             (b"\x1b[99;5u", ctrl('c')),
-            (b"\x1b[97;2u", key(Code::Char('A'))),
-            (b"\x1b[97;1:2u", key(Code::Char('a'))),
+            (b"\x1b[97;2u", key(KeyCode::Char('A'))),
+            (b"\x1b[97;1:2u", key(KeyCode::Char('a'))),
         ];
         for (bytes, expected) in table {
             assert_eq!(all(bytes), std::slice::from_ref(expected), "{bytes:?}");
         }
-        assert_eq!(all(b"\x1b\x1b"), [key(Code::Esc), key(Code::Esc)]);
+        assert_eq!(all(b"\x1b\x1b"), [key(KeyCode::Esc), key(KeyCode::Esc)]);
     }
 
     #[test]
-    fn what_a_terminal_answers_is_no_key() {
+    fn terminal_replies_are_not_keys() {
         let table: &[&[u8]] = &[
             b"\x1b[12;40R",
             b"\x1b[?62;22c",
@@ -448,13 +455,13 @@ mod tests {
     }
 
     #[test]
-    fn a_paste_is_one_whatever_is_in_it() {
+    fn paste_is_one_event_whatever_it_contains() {
         let text = "one\r\ntwo\ry\x1b[A\x03";
         let bytes = format!("x\x1b[200~{text}\x1b[201~y");
         let expected = [
-            key(Code::Char('x')),
-            Input::Paste("one\ntwo\ny\x1b[A\x03".into()),
-            key(Code::Char('y')),
+            key(KeyCode::Char('x')),
+            InputEvent::Paste("one\ntwo\ny\x1b[A\x03".into()),
+            key(KeyCode::Char('y')),
         ];
         assert_eq!(all(bytes.as_bytes()), expected);
         for cut in 0..bytes.len() {
@@ -466,16 +473,16 @@ mod tests {
     }
 
     #[test]
-    fn a_paste_without_an_end_is_a_paste() {
+    fn paste_without_an_end_is_still_a_paste() {
         let mut parser = Parser::default();
         assert_eq!(parser.feed(b"\x1b[200~rm -rf\ry"), []);
         assert!(parser.pastes());
-        assert_eq!(parser.flush(), [Input::Paste("rm -rf\ny".into())]);
-        assert_eq!(parser.feed(b"z"), [key(Code::Char('z'))]);
+        assert_eq!(parser.flush(), [InputEvent::Paste("rm -rf\ny".into())]);
+        assert_eq!(parser.feed(b"z"), [key(KeyCode::Char('z'))]);
     }
 
     #[test]
-    fn what_never_ends_is_not_kept() {
+    fn endless_sequences_are_dropped() {
         let mut parser = Parser::default();
         for beginning in [&b"\x1b]"[..], b"\x1b["] {
             parser.feed(beginning);
@@ -489,18 +496,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_stop_it(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0usize..200) {
+        fn parser_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0usize..200) {
             let cut = cut.min(bytes.len());
             let mut parser = Parser::default();
             parser.feed(&bytes[..cut]);
             parser.feed(&bytes[cut..]);
             parser.flush();
             prop_assert!(!parser.waits());
-            prop_assert_eq!(parser.feed(b"q"), [Input::Key(Key::plain(Code::Char('q')))]);
+            prop_assert_eq!(parser.feed(b"q"), [InputEvent::Key(KeyPress::plain(KeyCode::Char('q')))]);
         }
 
         #[test]
-        fn cuts_do_not_matter(text in "[a-zé日\r\t]{0,40}", cut in 0usize..160) {
+        fn splitting_the_input_does_not_change_the_result(text in "[a-zé日\r\t]{0,40}", cut in 0usize..160) {
             let bytes = text.as_bytes();
             let cut = cut.min(bytes.len());
             let mut parser = Parser::default();

@@ -1,13 +1,13 @@
-//! Every key with what it does: one table for the program, for `/help` and for the guide.
+//! Key bindings: one table for the program, for `/help` and for the guide.
 
 use std::collections::BTreeMap;
 
 use crate::failure::nearest;
-use crate::tui::input::{Code, Key};
+use crate::tui::input::{KeyCode, KeyPress};
 
-/// What a key does to what is being written.
+/// An action of a key in the prompt editor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Edit {
+pub(super) enum EditAction {
     Newline,
     Left,
     Right,
@@ -27,54 +27,54 @@ pub(super) enum Edit {
     Undo,
 }
 
-/// What a key does.
+/// An action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
-    /// Sends what is written.
+pub(super) enum KeyAction {
+    /// Submits the prompt.
     Submit,
-    /// Sends it to be said after the answer.
+    /// Submits the prompt as a follow-up, sent after the answer.
     FollowUp,
-    /// Stops what runs.
+    /// Stops the running task.
     Interrupt,
-    /// Stops what runs, clears what is written, or leaves.
+    /// Stops the running task, clears the prompt, or exits.
     Cancel,
-    /// Leaves, when nothing is written.
+    /// Exits if the prompt is empty.
     Leave,
     /// Opens the viewer.
     Viewer,
-    /// Looks for something that was written before.
+    /// Searches the history.
     Search,
-    /// Opens what is written in the user's editor.
+    /// Edits the prompt in the user's editor.
     Editor,
-    /// Takes back a message that waits.
+    /// Moves the last queued message back into the prompt.
     TakeBack,
-    /// Stops everything, also in the background.
+    /// Stops everything, including background agents.
     StopAll,
-    /// Draws everything anew.
+    /// Redraws the screen.
     Redraw,
-    /// Back to the shell, until `fg`.
+    /// Suspends the process until `fg`.
     Suspend,
-    /// Changes what is written.
-    Edit(Edit),
+    /// Edits the prompt.
+    Edit(EditAction),
 }
 
-/// A row of the table.
+/// A row of the table of bindings.
 #[derive(Debug)]
 pub(super) struct Binding {
-    /// How it is written in the configuration and in the guide.
+    /// Name in the configuration and in the guide.
     pub(super) name: &'static str,
-    /// Keys, as they are written: `ctrl+o`.
+    /// Keys in configuration syntax, such as `ctrl+o`.
     pub(super) keys: &'static [&'static str],
-    /// What they do.
-    pub(super) action: Action,
-    /// The same in words.
+    /// The action.
+    pub(super) action: KeyAction,
+    /// Description for `/help` and the guide.
     pub(super) what: &'static str,
 }
 
 const fn binding(
     name: &'static str,
     keys: &'static [&'static str],
-    action: Action,
+    action: KeyAction,
     what: &'static str,
 ) -> Binding {
     Binding { name, keys, action, what }
@@ -83,102 +83,107 @@ const fn binding(
 const fn edit(
     name: &'static str,
     keys: &'static [&'static str],
-    edit: Edit,
+    edit: EditAction,
     what: &'static str,
 ) -> Binding {
-    Binding { name, keys, action: Action::Edit(edit), what }
+    Binding { name, keys, action: KeyAction::Edit(edit), what }
 }
 
-/// All keys, in the order in which they are explained.
+/// All bindings, in the order of `/help`.
 pub(super) const BINDINGS: &[Binding] = &[
     binding(
         "submit",
         &["enter"],
-        Action::Submit,
-        "send; while something runs: say it at the next step",
+        KeyAction::Submit,
+        "send; while a task runs: send at the next step",
     ),
     binding(
         "followUp",
         &["alt+enter"],
-        Action::FollowUp,
-        "while something runs: say it after the answer; otherwise a new line",
+        KeyAction::FollowUp,
+        "while a task runs: send after the answer; otherwise a line break",
     ),
     edit(
         "newline",
         &["ctrl+j", "shift+enter"],
-        Edit::Newline,
-        "a new line (also a backslash at the end of a line, then Enter)",
+        EditAction::Newline,
+        "a line break (also a backslash at the end of a line, then Enter)",
     ),
-    binding("interrupt", &["esc"], Action::Interrupt, "close what is open; stop what runs"),
+    binding("interrupt", &["esc"], KeyAction::Interrupt, "close what is open; stop the task"),
     binding(
         "cancel",
         &["ctrl+c"],
-        Action::Cancel,
-        "stop what runs; clear what is written; twice: leave",
+        KeyAction::Cancel,
+        "stop the task; clear the prompt; twice: exit",
     ),
     binding(
         "leave",
         &["ctrl+d"],
-        Action::Leave,
-        "leave, when nothing is written; otherwise delete",
+        KeyAction::Leave,
+        "exit if the prompt is empty; otherwise delete",
     ),
-    binding("viewer", &["ctrl+o"], Action::Viewer, "whole outputs and diffs"),
-    binding("search", &["ctrl+r"], Action::Search, "look for something that was written before"),
+    binding("viewer", &["ctrl+o"], KeyAction::Viewer, "full outputs and diffs"),
+    binding("search", &["ctrl+r"], KeyAction::Search, "search the history"),
     binding(
         "editor",
         &["ctrl+g", "ctrl+x ctrl+e"],
-        Action::Editor,
-        "what is written, in $VISUAL or $EDITOR",
+        KeyAction::Editor,
+        "edit the prompt in $VISUAL or $EDITOR",
     ),
     binding(
         "takeBack",
         &["alt+up"],
-        Action::TakeBack,
-        "take the last message that waits back into the prompt",
+        KeyAction::TakeBack,
+        "move the last queued message back into the prompt",
     ),
     binding(
         "stopAll",
         &["ctrl+x ctrl+k"],
-        Action::StopAll,
-        "stop everything, also agents in the background",
+        KeyAction::StopAll,
+        "stop everything, including background agents",
     ),
-    binding("redraw", &["ctrl+l"], Action::Redraw, "draw everything anew"),
-    binding("suspend", &["ctrl+z"], Action::Suspend, "back to the shell, until `fg`"),
-    edit("up", &["up", "ctrl+p"], Edit::Up, "the line above, or what was written before"),
-    edit("down", &["down", "ctrl+n"], Edit::Down, "the line below, or what was written after"),
-    edit("left", &["left", "ctrl+b"], Edit::Left, "a character back"),
-    edit("right", &["right", "ctrl+f"], Edit::Right, "a character on"),
-    edit("wordLeft", &["alt+b", "ctrl+left", "alt+left"], Edit::WordLeft, "a word back"),
-    edit("wordRight", &["alt+f", "ctrl+right", "alt+right"], Edit::WordRight, "a word on"),
-    edit("lineStart", &["ctrl+a", "home"], Edit::LineStart, "the beginning of the line"),
-    edit("lineEnd", &["ctrl+e", "end"], Edit::LineEnd, "the end of the line"),
-    edit("backspace", &["backspace", "ctrl+h"], Edit::Backspace, "delete what is before"),
-    edit("delete", &["delete"], Edit::Delete, "delete what is behind"),
-    edit("killWord", &["ctrl+w", "alt+backspace"], Edit::KillWord, "cut the word before"),
-    edit("killWordRight", &["alt+d"], Edit::KillWordRight, "cut the word behind"),
-    edit("killToStart", &["ctrl+u"], Edit::KillToStart, "cut to the beginning of the line"),
-    edit("killToEnd", &["ctrl+k"], Edit::KillToEnd, "cut to the end of the line"),
-    edit("yank", &["ctrl+y"], Edit::Yank, "put back what was cut"),
-    edit("undo", &["ctrl+_"], Edit::Undo, "undo"),
+    binding("redraw", &["ctrl+l"], KeyAction::Redraw, "redraw the screen"),
+    binding("suspend", &["ctrl+z"], KeyAction::Suspend, "suspend until `fg`"),
+    edit("up", &["up", "ctrl+p"], EditAction::Up, "line above, or previous history entry"),
+    edit("down", &["down", "ctrl+n"], EditAction::Down, "line below, or next history entry"),
+    edit("left", &["left", "ctrl+b"], EditAction::Left, "character left"),
+    edit("right", &["right", "ctrl+f"], EditAction::Right, "character right"),
+    edit("wordLeft", &["alt+b", "ctrl+left", "alt+left"], EditAction::WordLeft, "word left"),
+    edit("wordRight", &["alt+f", "ctrl+right", "alt+right"], EditAction::WordRight, "word right"),
+    edit("lineStart", &["ctrl+a", "home"], EditAction::LineStart, "start of the line"),
+    edit("lineEnd", &["ctrl+e", "end"], EditAction::LineEnd, "end of the line"),
+    edit("backspace", &["backspace", "ctrl+h"], EditAction::Backspace, "delete before the cursor"),
+    edit("delete", &["delete"], EditAction::Delete, "delete after the cursor"),
+    edit(
+        "killWord",
+        &["ctrl+w", "alt+backspace"],
+        EditAction::KillWord,
+        "cut the word before the cursor",
+    ),
+    edit("killWordRight", &["alt+d"], EditAction::KillWordRight, "cut the word after the cursor"),
+    edit("killToStart", &["ctrl+u"], EditAction::KillToStart, "cut to the start of the line"),
+    edit("killToEnd", &["ctrl+k"], EditAction::KillToEnd, "cut to the end of the line"),
+    edit("yank", &["ctrl+y"], EditAction::Yank, "paste what was cut"),
+    edit("undo", &["ctrl+_"], EditAction::Undo, "undo"),
 ];
 
-/// Keys that answer a question, and what they mean.
+/// Keys that answer a permission request.
 pub(super) const ANSWERS: &[(char, &str)] = &[
-    ('y', "yes, this once"),
-    ('s', "yes, and whatever is like it until this session ends"),
-    ('p', "yes, and whatever is like it in this project, until that expires or is revoked"),
-    ('a', "yes, and whatever is like it everywhere; asks a second time"),
-    ('n', "no"),
+    ('y', "allow once"),
+    ('s', "allow similar calls until this session ends"),
+    ('p', "allow similar calls in this project, until the grant expires or is revoked"),
+    ('a', "allow similar calls everywhere; asks a second time"),
+    ('n', "deny"),
 ];
 
-/// Keys on an empty prompt that act when no other key follows within 150 ms.
+/// Keys on an empty prompt that act if no other key follows within 150 ms.
 pub(super) const SHORTCUTS: &[(char, &str)] =
-    &[('a', "choose the agent"), ('p', "choose the provider"), ('m', "choose the model")];
+    &[('a', "select the agent"), ('p', "select the provider"), ('m', "select the model")];
 
-/// Keys as the user wants them.
+/// The active key bindings.
 #[derive(Debug)]
 pub(super) struct Keymap {
-    keys: BTreeMap<String, Action>,
+    keys: BTreeMap<String, KeyAction>,
 }
 
 impl Default for Keymap {
@@ -192,7 +197,7 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// Gives other keys to some names of the table. Returns what makes no sense.
+    /// Applies the user's bindings. Returns an error message for each invalid one.
     pub(super) fn bind(&mut self, wanted: &[(String, String)]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, keys) in wanted {
@@ -212,32 +217,32 @@ impl Keymap {
                 }
             }
         }
-        // Nobody may be locked in.
-        self.keys.insert("ctrl+c".to_owned(), Action::Cancel);
+        // Ctrl+C always works, so that the user can exit.
+        self.keys.insert("ctrl+c".to_owned(), KeyAction::Cancel);
         wrong
     }
 
-    /// Whether a key is the first of two that belong together.
-    pub(super) fn begins(&self, key: Key) -> bool {
+    /// Returns `true` if a key is the first one of a chord.
+    pub(super) fn begins(&self, key: KeyPress) -> bool {
         let Some(first) = name_of(key) else { return false };
         let begins =
             |keys: &String| keys.split_once(' ').is_some_and(|(before, _)| before == first);
         self.keys.keys().any(begins)
     }
 
-    /// What two keys do, one after the other.
-    pub(super) fn chord(&self, first: Key, second: Key) -> Option<Action> {
+    /// The action of a chord.
+    pub(super) fn chord(&self, first: KeyPress, second: KeyPress) -> Option<KeyAction> {
         let keys = format!("{} {}", name_of(first)?, name_of(second)?);
         self.keys.get(&keys).copied()
     }
 
-    /// What a key does.
-    pub(super) fn action(&self, key: Key) -> Option<Action> {
+    /// The action of a key.
+    pub(super) fn action(&self, key: KeyPress) -> Option<KeyAction> {
         self.keys.get(&name_of(key)?).copied()
     }
 }
 
-/// Whether a key can be written so. One that writes a character has no other meaning.
+/// Returns `true` for valid key syntax. A key that inserts a character cannot be bound.
 fn is_key(written: &str) -> bool {
     const NAMES: [&str; 13] = [
         "enter",
@@ -265,32 +270,32 @@ fn is_key(written: &str) -> bool {
     NAMES.contains(&rest) || held && rest.chars().count() == 1
 }
 
-/// How a key is written. `None`: one that writes a character, or that has no name.
-fn name_of(key: Key) -> Option<String> {
+/// Configuration syntax of a key. `None` for a key that inserts a character or has no name.
+fn name_of(key: KeyPress) -> Option<String> {
     let code = match key.code {
-        Code::Char(_) if key.writes().is_some() => return None,
-        Code::Char(c) => c.to_lowercase().to_string(),
-        Code::Enter => "enter".to_owned(),
-        Code::Tab => "tab".to_owned(),
-        Code::Backspace => "backspace".to_owned(),
-        Code::Delete => "delete".to_owned(),
-        Code::Esc => "esc".to_owned(),
-        Code::Up => "up".to_owned(),
-        Code::Down => "down".to_owned(),
-        Code::Left => "left".to_owned(),
-        Code::Right => "right".to_owned(),
-        Code::Home => "home".to_owned(),
-        Code::End => "end".to_owned(),
-        Code::PageUp => "pageup".to_owned(),
-        Code::PageDown => "pagedown".to_owned(),
-        Code::Other(_) => return None,
+        KeyCode::Char(_) if key.character().is_some() => return None,
+        KeyCode::Char(c) => c.to_lowercase().to_string(),
+        KeyCode::Enter => "enter".to_owned(),
+        KeyCode::Tab => "tab".to_owned(),
+        KeyCode::Backspace => "backspace".to_owned(),
+        KeyCode::Delete => "delete".to_owned(),
+        KeyCode::Esc => "esc".to_owned(),
+        KeyCode::Up => "up".to_owned(),
+        KeyCode::Down => "down".to_owned(),
+        KeyCode::Left => "left".to_owned(),
+        KeyCode::Right => "right".to_owned(),
+        KeyCode::Home => "home".to_owned(),
+        KeyCode::End => "end".to_owned(),
+        KeyCode::PageUp => "pageup".to_owned(),
+        KeyCode::PageDown => "pagedown".to_owned(),
+        KeyCode::Other(_) => return None,
     };
     let held = [(key.ctrl, "ctrl+"), (key.alt, "alt+"), (key.shift, "shift+")];
     let held: String = held.iter().filter(|(held, _)| *held).map(|(_, name)| *name).collect();
     Some(format!("{held}{code}"))
 }
 
-/// The keys as a person reads them: `Ctrl+O`.
+/// The keys of a binding for display: `Ctrl+O`.
 pub(super) fn shown(binding: &Binding) -> String {
     let key = |key: &&str| {
         let part = |part: &str| {
@@ -311,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_has_two_meanings() {
+    fn no_key_is_bound_twice() {
         let mut seen = BTreeSet::new();
         for key in BINDINGS.iter().flat_map(|binding| binding.keys) {
             assert!(seen.insert(key), "{key}");
@@ -323,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_given_to_something_else() {
+    fn bindings_can_be_changed() {
         let mut keymap = Keymap::default();
         let wanted = [("viewer", "ctrl+t f5 Alt+O"), ("cancel", "ctrl+q"), ("redrw", "ctrl+x")];
         let wanted = wanted.map(|(name, keys)| (name.to_owned(), keys.to_owned()));
@@ -334,15 +339,19 @@ mod tests {
                 "there is no \"redrw\", did you mean redraw?"
             ]
         );
-        assert_eq!(keymap.action(Key::ctrl('t')), Some(Action::Viewer));
-        assert_eq!(keymap.action(Key::alt(Code::Char('o'))), Some(Action::Viewer));
-        assert_eq!(keymap.action(Key::ctrl('o')), None);
-        assert_eq!(keymap.action(Key::ctrl('q')), Some(Action::Cancel));
-        assert_eq!(keymap.action(Key::ctrl('c')), Some(Action::Cancel), "the way out stays");
+        assert_eq!(keymap.action(KeyPress::ctrl('t')), Some(KeyAction::Viewer));
+        assert_eq!(keymap.action(KeyPress::alt(KeyCode::Char('o'))), Some(KeyAction::Viewer));
+        assert_eq!(keymap.action(KeyPress::ctrl('o')), None);
+        assert_eq!(keymap.action(KeyPress::ctrl('q')), Some(KeyAction::Cancel));
+        assert_eq!(
+            keymap.action(KeyPress::ctrl('c')),
+            Some(KeyAction::Cancel),
+            "Ctrl+C stays bound"
+        );
     }
 
     #[test]
-    fn every_key_of_the_table_can_be_written() {
+    fn every_key_in_the_table_is_valid() {
         for key in BINDINGS.iter().flat_map(|binding| binding.keys) {
             assert!(key.split(' ').all(is_key), "{key}");
         }
@@ -352,27 +361,27 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_as_they_are_written() {
-        let held = |code, ctrl, alt, shift| Key { code, ctrl, alt, shift };
+    fn keys_are_found_by_their_syntax() {
+        let held = |code, ctrl, alt, shift| KeyPress { code, ctrl, alt, shift };
         let table = [
-            (Key::plain(Code::Enter), Some(Action::Submit)),
-            (Key::alt(Code::Enter), Some(Action::FollowUp)),
-            (Key::ctrl('j'), Some(Action::Edit(Edit::Newline))),
-            (Key::ctrl('C'), Some(Action::Cancel)),
-            (held(Code::Enter, false, false, true), Some(Action::Edit(Edit::Newline))),
-            (held(Code::Left, true, false, false), Some(Action::Edit(Edit::WordLeft))),
-            (Key::plain(Code::Char('c')), None),
-            (held(Code::Char('q'), true, true, false), None),
-            (Key::plain(Code::Other(5)), None),
+            (KeyPress::plain(KeyCode::Enter), Some(KeyAction::Submit)),
+            (KeyPress::alt(KeyCode::Enter), Some(KeyAction::FollowUp)),
+            (KeyPress::ctrl('j'), Some(KeyAction::Edit(EditAction::Newline))),
+            (KeyPress::ctrl('C'), Some(KeyAction::Cancel)),
+            (held(KeyCode::Enter, false, false, true), Some(KeyAction::Edit(EditAction::Newline))),
+            (held(KeyCode::Left, true, false, false), Some(KeyAction::Edit(EditAction::WordLeft))),
+            (KeyPress::plain(KeyCode::Char('c')), None),
+            (held(KeyCode::Char('q'), true, true, false), None),
+            (KeyPress::plain(KeyCode::Other(5)), None),
         ];
         for (key, expected) in table {
             assert_eq!(Keymap::default().action(key), expected, "{key:?}");
         }
         assert_eq!(shown(&BINDINGS[1]), "Alt+Enter");
-        let (x, k) = (Key::ctrl('x'), Key::ctrl('k'));
+        let (x, k) = (KeyPress::ctrl('x'), KeyPress::ctrl('k'));
         let keymap = Keymap::default();
         assert!(keymap.begins(x) && !keymap.begins(k));
-        assert_eq!(keymap.chord(x, k), Some(Action::StopAll));
+        assert_eq!(keymap.chord(x, k), Some(KeyAction::StopAll));
         assert_eq!(keymap.chord(x, x), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Markdown as rows. What is no Markdown is shown as it was written.
+//! Rendering of Markdown. Text that is no Markdown is shown as it is.
 
 mod stream;
 mod table;
@@ -8,21 +8,21 @@ use ratatui_core::style::Style;
 use ratatui_core::text::{Line, Span};
 
 use crate::tui::highlight::Highlighter;
-use crate::tui::text::{Row, clipped, harmless, row, span, width, wrap};
+use crate::tui::text::{TextRow, clipped, row, sanitize, span, width, wrap};
 use crate::tui::theme::{Role, Theme};
 
 pub(super) use stream::{Piece, Stream};
 
 use table::Table;
 
-/// The rows of a piece.
-pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Row> {
+/// Renders a piece of a stream.
+pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<TextRow> {
     match piece {
         Piece::Text(text) => rows(text, columns, theme),
         Piece::Code { language, highlighter, lines, begins } => {
             let mut rows = Vec::new();
             if *begins && !language.is_empty() {
-                let text = clipped(&format!("  {}", harmless(language)), columns);
+                let text = clipped(&format!("  {}", sanitize(language)), columns);
                 rows.push(row(theme, Role::Dim, text));
             }
             let mut highlighter = highlighter.clone();
@@ -32,9 +32,9 @@ pub(super) fn piece_rows(piece: &Piece, columns: usize, theme: Theme) -> Vec<Row
     }
 }
 
-/// The rows of a text. No more columns are used than given, and no row is longer than it must be.
-pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<Row> {
-    let text = harmless(text);
+/// Renders a text in at most `columns` columns; no row is longer than necessary.
+pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
+    let text = sanitize(text);
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut writer = Writer::new(columns, theme);
@@ -44,13 +44,18 @@ pub(super) fn rows(text: &str, columns: usize, theme: Theme) -> Vec<Row> {
     writer.finish()
 }
 
-/// Code, indented by two so that it stands out; a line that is too long goes on below.
-fn code_rows(lines: &str, highlighter: &mut Highlighter, columns: usize, theme: Theme) -> Vec<Row> {
+/// Renders code, indented by two columns; long lines wrap.
+fn code_rows(
+    lines: &str,
+    highlighter: &mut Highlighter,
+    columns: usize,
+    theme: Theme,
+) -> Vec<TextRow> {
     let mut rows = Vec::new();
     let indent = [Span::raw(" ".repeat(2.min(columns / 2)))];
     let below = [Span::raw(" ".repeat(6.min(columns / 2)))];
     for line in lines.split('\n') {
-        let line = harmless(line);
+        let line = sanitize(line);
         let pieces = highlighter.line(&line);
         let spans: Vec<Span<'static>> =
             pieces.into_iter().map(|(role, text)| span(theme, role, text)).collect();
@@ -59,13 +64,13 @@ fn code_rows(lines: &str, highlighter: &mut Highlighter, columns: usize, theme: 
     rows
 }
 
-/// What surrounds a paragraph.
+/// A block that contains the current paragraph.
 #[derive(Debug, Clone)]
 enum Level {
     Quote,
-    /// The number of the next item, if items have numbers, and whether its mark was written.
+    /// Number of the next item, for numbered lists.
     List(Option<u64>),
-    /// The mark of an item, until it was written.
+    /// Marker of an item, until it was written.
     Item {
         mark: Option<String>,
         columns: usize,
@@ -75,7 +80,7 @@ enum Level {
 struct Writer {
     columns: usize,
     theme: Theme,
-    rows: Vec<Row>,
+    rows: Vec<TextRow>,
     levels: Vec<Level>,
     spans: Vec<Span<'static>>,
     roles: Vec<Role>,
@@ -83,7 +88,7 @@ struct Writer {
     code: Option<(Highlighter, String)>,
     table: Option<Table>,
     heading: bool,
-    /// A blank row stands before the next block.
+    /// A blank row precedes the next block.
     gap: bool,
 }
 
@@ -110,12 +115,12 @@ impl Writer {
             Event::End(tag) => self.end(tag),
             Event::Text(text) => match &mut self.code {
                 Some((_, code)) => code.push_str(&text),
-                None => self.say(&text, None),
+                None => self.push_text(&text, None),
             },
             Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
-                self.say(&text, Some(Role::Code));
+                self.push_text(&text, Some(Role::Code));
             }
-            Event::SoftBreak => self.say(" ", None),
+            Event::SoftBreak => self.push_text(" ", None),
             Event::HardBreak => self.flush(),
             Event::Rule => {
                 self.open_block();
@@ -126,17 +131,17 @@ impl Writer {
                 self.gap = true;
             }
             Event::TaskListMarker(done) => {
-                self.say(if done { "[x] " } else { "[ ] " }, Some(Role::Accent));
+                self.push_text(if done { "[x] " } else { "[ ] " }, Some(Role::Accent));
             }
             Event::Html(text) | Event::InlineHtml(text) => {
                 for (at, line) in text.trim_end_matches('\n').split('\n').enumerate() {
                     if at > 0 {
                         self.flush();
                     }
-                    self.say(line, Some(Role::Dim));
+                    self.push_text(line, Some(Role::Dim));
                 }
             }
-            Event::FootnoteReference(text) => self.say(&format!("[{text}]"), None),
+            Event::FootnoteReference(text) => self.push_text(&format!("[{text}]"), None),
         }
     }
 
@@ -243,12 +248,12 @@ impl Writer {
         }
     }
 
-    /// An address that differs from its text is shown: what is followed should be known.
+    /// Shows the address of a link if it differs from the text, so that the user knows the target.
     fn end_link(&mut self) {
         let Some((address, from)) = self.link.take() else { return };
         let text: String = self.spans.iter().skip(from).map(|span| span.content.as_ref()).collect();
         if text != address && !address.is_empty() && address.trim_start_matches("mailto:") != text {
-            self.say(&format!(" ({address})"), Some(Role::Dim));
+            self.push_text(&format!(" ({address})"), Some(Role::Dim));
         }
     }
 
@@ -280,7 +285,7 @@ impl Writer {
         self.levels.push(level);
     }
 
-    /// A blank row before a block, where one belongs.
+    /// Starts a block, with a blank row before it where needed.
     fn open_block(&mut self) {
         self.flush();
         if std::mem::take(&mut self.gap) && !self.rows.is_empty() {
@@ -289,7 +294,7 @@ impl Writer {
         }
     }
 
-    fn say(&mut self, text: &str, role: Option<Role>) {
+    fn push_text(&mut self, text: &str, role: Option<Role>) {
         let own = role.or(self.roles.last().copied()).unwrap_or(Role::Text);
         let style = self
             .roles
@@ -299,7 +304,7 @@ impl Writer {
         self.spans.push(Span::styled(text.to_owned(), style));
     }
 
-    /// Ends the row that is being written.
+    /// Ends the current row.
     fn flush(&mut self) {
         if self.spans.is_empty() {
             return;
@@ -310,7 +315,7 @@ impl Writer {
         self.rows.extend(wrap(&spans, self.columns, &first, &rest));
     }
 
-    /// What stands before the next row; the mark of an item is written once.
+    /// Prefix of the next row. The marker of an item is written once.
     fn prefix(&mut self) -> Vec<Span<'static>> {
         let prefix = self.prefix_of(true);
         for level in &mut self.levels {
@@ -331,7 +336,7 @@ impl Writer {
                 Level::Item { mark: Some(mark), .. } if with_marks => (mark.clone(), Role::Accent),
                 Level::Item { columns, .. } => (" ".repeat(*columns), Role::Text),
             };
-            // Half of the row is for what is said, however deep it is said.
+            // At least half of the row remains for the text, at any depth.
             taken += width(&text);
             if taken > self.columns / 2 {
                 break;
@@ -346,7 +351,7 @@ impl Writer {
         self.columns.saturating_sub(taken).max(2)
     }
 
-    fn finish(mut self) -> Vec<Row> {
+    fn finish(mut self) -> Vec<TextRow> {
         self.flush();
         self.rows
     }

@@ -1,9 +1,9 @@
-//! Frames as bytes for a terminal. Pure.
+//! Converts frames to terminal output. Pure.
 //!
-//! The lower part of the screen is ours; what is above belongs to the terminal, which scrolls it
-//! away and keeps it. The terminal is asked nothing: where our part begins is known from where
-//! the cursor was left, and every way there is relative. Nothing is ever cleared but what is
-//! below the cursor.
+//! The live region at the bottom of the screen belongs to this program; the rows above belong to
+//! the terminal, which scrolls and keeps them. The terminal is never queried: the start of the live
+//! region follows from where the cursor was left, and all cursor movements are relative. Only cells
+//! below the cursor are ever cleared.
 
 use std::io::Write as _;
 
@@ -12,51 +12,51 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::tui::text::{Row, width};
+use crate::tui::text::{TextRow, width};
 
-/// Erases everything from here on, the cursor being at the left. What is erased from the very
-/// first cell on, some terminals keep in their scrollback.
+/// Erases everything from the cursor on; the cursor is in the first column. Some terminals copy
+/// erased rows to their scrollback if the erasure starts at the very first cell.
 const ERASE: &[u8] = b"\x1b[K\x1b[2G\x1b[J\r";
 
-/// What is to be seen.
+/// The content of a frame.
 #[derive(Debug, Clone)]
-pub(super) struct Frame {
-    /// Rows that are finished: they go above our part, and are never touched again.
-    pub(super) finished: Vec<Row>,
-    /// Our part.
+pub(super) struct ScreenFrame {
+    /// Finished rows: written above the live region, and never touched again.
+    pub(super) finished: Vec<TextRow>,
+    /// The live region.
     pub(super) live: Buffer,
-    /// Where the cursor is in it; `None`: it is not shown.
+    /// Cursor position in the live region; `None` hides the cursor.
     pub(super) cursor: Option<(u16, u16)>,
 }
 
-/// Knows what the terminal shows of our part.
+/// Tracks what the terminal shows of the live region.
 #[derive(Debug)]
 pub(super) struct Painter {
-    /// What was drawn last.
+    /// The live region of the last frame.
     shown: Option<Buffer>,
-    /// It may look otherwise by now.
+    /// The terminal may show something else by now.
     stale: bool,
-    /// Rows from the beginning of our part to the cursor, as they were drawn.
+    /// Rows from the start of the live region to the cursor, as drawn.
     above: u16,
-    /// Columns from the left to the cursor.
+    /// Column of the cursor.
     column: u16,
-    /// Whether the terminal breaks lines anew when it becomes narrower.
+    /// The terminal reflows lines when it becomes narrower.
     reflows: bool,
-    /// The columns it has since, if they are known for sure.
-    folded_at: Option<u16>,
+    /// New width of the terminal after a reflow, if it is certain.
+    reflowed_columns: Option<u16>,
 }
 
 const BEGIN: &[u8] = b"\x1b[?2026h\x1b[?25l";
 const END: &[u8] = b"\x1b[?2026l";
 
 impl Painter {
-    /// The cursor is at the left of a row of its own.
+    /// A painter for a terminal whose cursor is at the start of an empty row.
     pub(super) fn new(reflows: bool) -> Painter {
-        Painter { shown: None, stale: true, above: 0, column: 0, reflows, folded_at: None }
+        Painter { shown: None, stale: true, above: 0, column: 0, reflows, reflowed_columns: None }
     }
 
-    /// Bytes that make the terminal show `frame`; none if it does already.
-    pub(super) fn paint(&mut self, frame: &Frame) -> Vec<u8> {
+    /// Output that makes the terminal show `frame`; empty if it already does.
+    pub(super) fn paint(&mut self, frame: &ScreenFrame) -> Vec<u8> {
         let mut out = Out { bytes: Vec::new(), style: Style::new() };
         let same = self.shown.as_ref().is_some_and(|shown| shown.area == frame.live.area);
         if same && !self.stale && frame.finished.is_empty() {
@@ -79,20 +79,21 @@ impl Painter {
         [BEGIN, &out.bytes, END].concat()
     }
 
-    /// The terminal has another width now, and may have broken our rows anew. Unless it is `sure`
-    /// that this is the width it still has, only rows that are ours at any width are drawn over:
-    /// what was folded may be seen twice, and nothing that was finished is lost.
+    /// The terminal has a new width and may have reflowed the live region. Unless the width is
+    /// certain, only rows that belong to the live region at any width are drawn over: reflowed rows
+    /// may be visible twice, but no finished row is lost.
     pub(super) fn resized(&mut self, columns: u16, sure: bool) {
         self.stale = true;
-        self.folded_at = Some(columns).filter(|columns| sure && self.reflows && *columns > 0);
+        self.reflowed_columns =
+            Some(columns).filter(|columns| sure && self.reflows && *columns > 0);
     }
 
-    /// Everything of our part is drawn with the next frame.
-    pub(super) fn distrust(&mut self) {
+    /// Redraws the whole live region with the next frame.
+    pub(super) fn invalidate(&mut self) {
         self.stale = true;
     }
 
-    /// Bytes that remove our part, and leave the cursor where it began.
+    /// Output that removes the live region and leaves the cursor at its start.
     pub(super) fn withdraw(&mut self) -> Vec<u8> {
         let mut out = Out { bytes: Vec::new(), style: Style::new() };
         self.begin(&mut out);
@@ -102,12 +103,14 @@ impl Painter {
         out.bytes
     }
 
-    /// Rows from the beginning of our part to the cursor, as the terminal shows them now.
+    /// Rows from the start of the live region to the cursor, as the terminal shows them now.
     fn rows_above(&self) -> u16 {
-        let (Some(columns), Some(shown)) = (self.folded_at, &self.shown) else { return self.above };
-        let above = (0..self.above).map(|row| folded(shown, row, usize::MAX, columns));
-        // Behind the last character the cursor stays with it.
-        let own = folded(shown, self.above, usize::from(self.column) + 1, columns) - 1;
+        let (Some(columns), Some(shown)) = (self.reflowed_columns, &self.shown) else {
+            return self.above;
+        };
+        let above = (0..self.above).map(|row| reflowed_rows(shown, row, usize::MAX, columns));
+        // The cursor stays with the last character before it.
+        let own = reflowed_rows(shown, self.above, usize::from(self.column) + 1, columns) - 1;
         above.fold(own, u16::saturating_add)
     }
 
@@ -117,17 +120,17 @@ impl Painter {
         if above > 0 {
             out.number(b'A', above);
         }
-        (self.above, self.column, self.folded_at) = (0, 0, None);
+        (self.above, self.column, self.reflowed_columns) = (0, 0, None);
     }
 
-    /// Draws all of it. What stood in a row is erased before it is drawn, from its beginning: a
-    /// terminal that is told to erase the end of a row may remember how long it was, and fold it.
-    fn draw(&mut self, frame: &Frame, out: &mut Out) {
+    /// Draws the whole frame. A row is erased from its start before it is drawn: a terminal that
+    /// erases only the end of a row may remember the old length and reflow it.
+    fn draw(&mut self, frame: &ScreenFrame, out: &mut Out) {
         self.begin(out);
         let mut old = self.shown.take().map_or(0, |shown| usize::from(shown.area.height));
         if std::mem::take(&mut self.stale) {
-            // A row that the terminal has broken in two would be joined again with what is written
-            // into its second half.
+            // Writing into the second half of a row that the terminal has broken would join both
+            // halves.
             out.raw(ERASE);
             old = 0;
         }
@@ -156,25 +159,25 @@ impl Painter {
         self.column = u16::try_from(last).unwrap_or(u16::MAX).min(frame.live.area.width);
     }
 
-    fn change(&mut self, frame: &Frame, out: &mut Out) {
+    fn change(&mut self, frame: &ScreenFrame, out: &mut Out) {
         let Some(shown) = self.shown.take() else { return };
         for y in 0..frame.live.area.height {
             let (old, new) = (used(&shown, y), used(&frame.live, y));
-            // Half of a wide character that goes away is not what a blank is.
+            // The second half of a wide character that disappears differs from a blank cell.
             let same = |x: usize| {
                 cell(&shown, x, y) == cell(&frame.live, x, y)
                     && is_continued(&shown, x, y) == is_continued(&frame.live, x, y)
             };
             let Some(first) = (0..new.max(old)).find(|x| !same(*x)) else { continue };
             if new < old {
-                // As long as it is, and not longer, also for whoever folds it.
+                // The row must not be longer than its content, also for terminals that reflow.
                 self.go(0, y, out);
                 out.raw(b"\x1b[K");
                 out.cells(&frame.live, y, 0, new);
                 self.column = u16::MAX;
                 continue;
             }
-            // A wide character is drawn from its beginning.
+            // A wide character is drawn from its first cell.
             let first = (0..=first).rev().find(|x| !is_continued(&frame.live, *x, y)).unwrap_or(0);
             let last = (first..new).rev().find(|x| !same(*x)).map_or(first, |last| last + 1);
             let last = (last..new).find(|x| !is_continued(&frame.live, *x, y)).unwrap_or(new);
@@ -206,12 +209,12 @@ fn cell(buffer: &Buffer, x: usize, y: u16) -> Option<&Cell> {
     buffer.cell((x, y))
 }
 
-/// Whether a cell is the second half of the character before it.
+/// Returns `true` if a cell is the second half of a wide character.
 fn is_continued(buffer: &Buffer, x: usize, y: u16) -> bool {
     x > 0 && cell(buffer, x - 1, y).is_some_and(|cell| width(cell.symbol()) > 1)
 }
 
-/// Columns of a row up to its last cell that shows something.
+/// Columns of a row up to its last visible cell.
 fn used(buffer: &Buffer, y: u16) -> usize {
     let Rect { width: columns, height, .. } = buffer.area;
     if y >= height {
@@ -231,8 +234,8 @@ fn used(buffer: &Buffer, y: u16) -> usize {
     })
 }
 
-/// Rows that the first `upto` columns of a row take on a terminal of so many columns.
-fn folded(buffer: &Buffer, y: u16, upto: usize, columns: u16) -> u16 {
+/// Number of rows that the first `upto` columns of a row take on a terminal with that many columns.
+fn reflowed_rows(buffer: &Buffer, y: u16, upto: usize, columns: u16) -> u16 {
     let (end, room) = (used(buffer, y).min(upto), usize::from(columns));
     let (mut rows, mut taken, mut x) = (1_u16, 0, 0);
     while x < end {
@@ -266,8 +269,8 @@ impl Out {
         self.raw(text.as_bytes());
     }
 
-    /// A row, as far as there are columns: one that is too long would be two.
-    fn row(&mut self, row: &Row, columns: usize) {
+    /// Writes a row, cut at `columns`: a longer one would wrap.
+    fn row(&mut self, row: &TextRow, columns: usize) {
         let mut left = columns;
         for span in &row.spans {
             let style = row.style.patch(span.style);
@@ -337,7 +340,7 @@ const MODIFIERS: [(Modifier, u8); 6] = [
     (Modifier::CROSSED_OUT, 9),
 ];
 
-/// The code of a colour of the palette; themes use no other.
+/// SGR code of a palette colour; themes use no others.
 fn code_of(color: Color, base: u8) -> Option<u8> {
     let nth = match color {
         Color::Black => 0,

@@ -1,15 +1,16 @@
-//! What drives the terminal UI: keys, events, signals and time in, frames and requests out.
+//! Event loop of the terminal UI: takes keys, events, signals and timers, produces frames and
+//! requests.
 //!
-//! Nothing here waits for the session or the terminal: requests are made beside, and a frame is
-//! drawn only when the one before it is out. A slow terminal sees fewer frames, and every event
-//! is followed.
+//! The loop never waits for the session or the terminal: requests run in tasks of their own, and a
+//! frame is drawn only when the previous one is written. A slow terminal shows fewer frames, but
+//! every event is handled.
 
-mod asking;
-mod errands;
-mod leaving;
-mod performing;
+mod commands;
+mod effects;
+mod messages;
 mod session;
-mod sizing;
+mod shutdown;
+mod window_size;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,124 +21,127 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
-use crate::talk::Choice;
-use crate::talk::drafts::Drafts;
-use crate::talk::files::Finder;
-use crate::talk::history::History;
-use crate::talk::signals::Signals;
+use crate::frontend::SessionSelection;
+use crate::frontend::drafts::Drafts;
+use crate::frontend::files::Finder;
+use crate::frontend::history::History;
+use crate::frontend::signals::Signals;
 use crate::tui::app::App;
 use crate::tui::composer::Composer;
 use crate::tui::painter::Painter;
-use crate::tui::past::Past;
+use crate::tui::scrollback::Scrollback;
 use crate::tui::terminal::{self, Reader, Terminal};
 use crate::tui::theme::Role;
-use crate::tui::{Folds, Options, World};
+use crate::tui::{Options, ReflowMode, TuiEnvironment};
 
-use session::{Current, Happened, Told};
-use sizing::Sizing;
+use session::{CurrentSession, RequestResult, SessionUpdate};
+use window_size::WindowSize;
 
-/// How long what was written may be lost by a crash.
-const DRAFT: Duration = Duration::from_secs(1);
+/// Interval between saves of the draft; a crash loses at most this much.
+const DRAFT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two frames.
-const FRAME: Duration = Duration::from_millis(16);
+/// Minimum interval between two frames.
+const FRAME_INTERVAL: Duration = Duration::from_millis(16);
 
-/// Events that are followed before a frame is considered again.
+/// Maximum events that are handled before the next frame is considered.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// How long the last events of a run are awaited.
-const LAST_EVENTS: Duration = Duration::from_secs(2);
+/// Maximum wait for the last events of a run.
+const LAST_EVENTS_MAX: Duration = Duration::from_secs(2);
 
-/// How long the end of a session may take.
-const PATIENT_END: Duration = Duration::from_secs(30);
+/// Maximum duration of a session's shutdown.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(30);
 
-/// The same, for somebody who wants out.
-const HURRIED_END: Duration = Duration::from_millis(500);
+/// Maximum duration of the shutdown after an interrupt.
+const INTERRUPTED_SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 
 pub(super) struct Tui<'a> {
-    world: &'a mut dyn World,
+    environment: &'a mut dyn TuiEnvironment,
     app: App,
     terminal: Terminal,
     painter: Painter,
-    sizing: Sizing,
+    window_size: WindowSize,
     started: Instant,
     drawn: Option<Duration>,
     dirty: bool,
-    choice: Choice,
-    current: Option<Current>,
+    choice: SessionSelection,
+    current: Option<CurrentSession>,
     history: History,
     options: Options,
-    told: mpsc::Receiver<Told>,
-    tells: mpsc::Sender<Told>,
-    /// How the process ends, once that is decided.
+    result_rx: mpsc::Receiver<RequestResult>,
+    results: mpsc::Sender<RequestResult>,
+    /// Exit code, once the exit is decided.
     leaving: Option<Exit>,
-    /// What is drawn below a screen of its own.
-    beneath: Option<Painter>,
-    /// Messages that came when nothing ran any more.
-    unsaid: VecDeque<Vec<ContentPart>>,
-    /// Who knows the names of files, once one was looked for.
+    /// Painter of the main screen while the alternate screen is active.
+    main_screen: Option<Painter>,
+    /// Messages that arrived after the task had ended; they become the next tasks.
+    undelivered: VecDeque<Vec<ContentPart>>,
+    /// File name finder, started with the first query.
     finder: Option<Finder>,
     reader: Reader,
     drafts: Drafts,
-    /// When what is being written is kept.
+    /// Time of the next save of the draft.
     draft_due: Option<Duration>,
-    /// How often something was looked up.
+    /// Number of lookups so far.
     lookups: u64,
 }
 
-/// Runs until the user leaves.
-pub(super) async fn run(world: &mut dyn World, mut options: Options) -> Result<Exit, Vec<Failure>> {
+/// Runs the UI until the user exits.
+pub(super) async fn run(
+    environment: &mut dyn TuiEnvironment,
+    mut options: Options,
+) -> Result<Exit, Vec<Failure>> {
     let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
     let history = History::open(options.history.take());
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
     app.theme = options.theme;
-    app.past = options.alternate.then(Past::default);
+    app.scrollback = options.alternate.then(Scrollback::default);
     app.status.cwd.clone_from(&options.cwd);
-    app.status.manner = options.manner;
+    app.status.mode_label = options.mode_label;
     for wrong in app.keymap.bind(&options.keys) {
         app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
     }
     let failed = |error: std::io::Error| internal(format!("the terminal cannot be used: {error}"));
-    let terminal = Terminal::take().map_err(failed)?;
-    terminal::keep_panics();
+    let terminal = Terminal::acquire().map_err(failed)?;
+    terminal::capture_panics();
     let (inputs, reader) = terminal::read().map_err(failed)?;
     let drafts = Drafts::of(options.drafts.take());
-    let (tells, told) = mpsc::channel(64);
+    let (results, result_rx) = mpsc::channel(64);
     let first = options.first.take();
     let mut tui = Tui {
-        world,
+        environment,
         app,
         terminal,
-        painter: Painter::new(options.folds != Folds::Never),
-        sizing: Sizing::new(terminal::size(), options.folds.rest()),
+        painter: Painter::new(options.reflow != ReflowMode::Never),
+        window_size: WindowSize::new(terminal::size(), options.reflow.settle_time()),
         started: Instant::now(),
         drawn: None,
         dirty: true,
-        choice: Choice::default(),
+        choice: SessionSelection::default(),
         current: None,
         history,
         options,
-        told,
-        tells,
+        result_rx,
+        results,
         leaving: None,
-        beneath: None,
-        unsaid: VecDeque::new(),
+        main_screen: None,
+        undelivered: VecDeque::new(),
         finder: None,
         reader,
         drafts,
         draft_due: None,
         lookups: 0,
     };
-    // Keys are taken from here on; what takes longer comes behind the first frame.
-    if tui.app.past.is_none() {
+    // Keys are read from here on; slow work follows the first frame.
+    if tui.app.scrollback.is_none() {
         tui.draw();
     }
     tui.begin().await;
     if let Some(task) = first {
         tui.work(task);
     }
-    tui.talk(inputs).await;
+    tui.run_loop(inputs).await;
     Ok(tui.leave().await)
 }
 
@@ -146,37 +150,37 @@ impl Tui<'_> {
         self.started.elapsed()
     }
 
-    /// Opens the first session. Without one there is a screen all the same.
+    /// Opens the first session. Without a session the UI is shown all the same.
     async fn begin(&mut self) {
-        // What is said meanwhile would be said into the middle of our part.
+        // Output that is printed meanwhile must not end up in the live region.
         self.follow_size();
         let nothing = self.painter.withdraw();
         self.terminal.write(nothing);
-        self.terminal.freed().await;
-        let opened = self.world.open(&self.choice, false);
+        self.terminal.write_finished().await;
+        let opened = self.environment.open(&self.choice, false);
         match opened {
             Ok(opened) => {
-                let started = Current::start(opened).await;
+                let started = CurrentSession::start(opened).await;
                 self.enter(started);
-                let lines = asking::introduction(&self.app, &self.options);
-                self.app.view.lines(lines);
+                let lines = messages::introduction(&self.app, &self.options);
+                self.app.view.push_lines(lines);
             }
             Err(failures) => {
-                self.app.view.lines(asking::first_run(&failures));
-                self.look_around();
+                self.app.view.push_lines(messages::first_run(&failures));
+                self.look_up_setup_facts();
             }
         }
         self.restore_draft();
-        // Whatever was printed meanwhile is above.
-        self.distrust();
+        // Output that was printed meanwhile is above the live region.
+        self.invalidate();
     }
 
-    fn enter(&mut self, started: Result<Current, String>) {
+    fn enter(&mut self, started: Result<CurrentSession, String>) {
         match started {
             Ok(current) => {
                 current.describe(&mut self.app);
                 self.app.view.unpark();
-                current.measure(&self.tells);
+                current.measure(&self.results);
                 self.current = Some(current);
             }
             Err(what) => {
@@ -187,11 +191,11 @@ impl Tui<'_> {
         self.dirty = true;
     }
 
-    /// Shows what was being written when an earlier process broke off.
+    /// Restores the draft of an earlier process that crashed.
     fn restore_draft(&mut self) {
         if let Some(text) = self.drafts.left() {
-            self.app.composer.bring_back(&text);
-            let text = "(what you were writing when posse broke off is back in the prompt)";
+            self.app.composer.restore_text(&text);
+            let text = "(your draft from before the crash is back in the prompt)";
             self.app.view.note(Role::Dim, text);
         }
     }
@@ -203,17 +207,17 @@ impl Tui<'_> {
         }
     }
 
-    async fn talk(&mut self, mut inputs: mpsc::Receiver<Vec<crate::tui::input::Input>>) {
+    async fn run_loop(&mut self, mut inputs: mpsc::Receiver<Vec<crate::tui::input::InputEvent>>) {
         let mut signals = Signals::listen();
         let mut resized = signal(SignalKind::window_change()).ok();
-        // It would leave the terminal as it is now.
+        // The default action would leave the terminal in raw mode.
         let mut quit = signal(SignalKind::quit()).ok();
         let mut continued = signal(SignalKind::from_raw(nix::libc::SIGCONT)).ok();
         while self.leaving.is_none() {
             let now = self.now();
             let due = self.app.tick(now);
             self.perform(due).await;
-            self.conclude();
+            self.finish_task();
             self.keep_draft();
             let wait = self.next_wait();
             tokio::select! {
@@ -226,26 +230,26 @@ impl Tui<'_> {
                             let effects = self.app.input(input, self.now());
                             self.perform(effects).await;
                         }
-                        self.draft_due.get_or_insert(now + DRAFT);
+                        self.draft_due.get_or_insert(now + DRAFT_INTERVAL);
                         self.dirty = true;
                     }
                     None => self.leaving = Some(Exit::HangUp),
                 },
                 () = received(&mut resized) => {
-                    self.sizing.look(terminal::size(), self.now());
+                    self.window_size.observe(terminal::size(), self.now());
                     self.dirty = true;
                 }
                 () = received(&mut continued) => {
-                    self.terminal.retake();
-                    self.distrust();
+                    self.terminal.reacquire();
+                    self.invalidate();
                 }
-                told = self.told.recv() => {
-                    if let Some(told) = told {
-                        self.hear(told).await;
+                result = self.result_rx.recv() => {
+                    if let Some(result) = result {
+                        self.apply_result(result).await;
                     }
                 }
-                happened = session::next(&mut self.current) => self.happened(happened),
-                () = self.terminal.freed(), if !self.terminal.is_free() => (),
+                happened = session::next(&mut self.current) => self.apply_update(happened),
+                () = self.terminal.write_finished(), if !self.terminal.is_write_finished() => (),
                 () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => {
                     self.dirty = true;
                 }
@@ -257,10 +261,10 @@ impl Tui<'_> {
         }
     }
 
-    fn happened(&mut self, happened: Happened) {
+    fn apply_update(&mut self, happened: SessionUpdate) {
         self.dirty = true;
         match happened {
-            Happened::Event(announcement) => {
+            SessionUpdate::Event(announcement) => {
                 self.follow(&announcement);
                 for _ in 0..EVENTS_AT_ONCE {
                     let more = self.current.as_mut().and_then(|current| current.events.try_next());
@@ -268,58 +272,63 @@ impl Tui<'_> {
                     self.follow(&announcement);
                 }
             }
-            Happened::Outcome(outcome) => {
+            SessionUpdate::Outcome(outcome) => {
                 let now = self.now();
                 if let Some(current) = &mut self.current {
                     current.ended(outcome, now);
                 }
             }
-            Happened::Closed => {
+            SessionUpdate::Closed => {
                 self.current = None;
-                self.app.over();
+                self.app.finish_task();
                 self.app.view.forget_agents();
             }
         }
     }
 
-    /// When something has to be done without anybody asking.
+    /// Time until the loop has work without an event.
     fn next_wait(&self) -> Option<Duration> {
         let now = self.now();
-        let frame = (self.dirty && self.terminal.is_free()).then(|| {
-            let next = self.drawn.map_or(Duration::ZERO, |drawn| drawn + FRAME).saturating_sub(now);
-            next.max(self.unsettled(now).unwrap_or_default())
+        let frame = (self.dirty && self.terminal.is_write_finished()).then(|| {
+            let next = self
+                .drawn
+                .map_or(Duration::ZERO, |drawn| drawn + FRAME_INTERVAL)
+                .saturating_sub(now);
+            next.max(self.resize_wait(now).unwrap_or_default())
         });
-        let last = self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS, now));
+        let last =
+            self.current.as_ref().and_then(|current| current.waits_until(LAST_EVENTS_MAX, now));
         let draft = self.draft_due.map(|due| due.saturating_sub(now));
         [frame, self.app.next_change(now), last, draft].into_iter().flatten().min()
     }
 
     fn draw_if_due(&mut self) {
         let now = self.now();
-        let due = self.drawn.is_none_or(|drawn| now.saturating_sub(drawn) >= FRAME);
-        if self.dirty && due && self.terminal.is_free() {
-            // The signal that tells of another size may be on its way.
-            self.sizing.look(terminal::size(), now);
-            if self.unsettled(now).is_none() {
+        let due = self.drawn.is_none_or(|drawn| now.saturating_sub(drawn) >= FRAME_INTERVAL);
+        if self.dirty && due && self.terminal.is_write_finished() {
+            // The signal for a new size may not have arrived yet.
+            self.window_size.observe(terminal::size(), now);
+            if self.resize_wait(now).is_none() {
                 self.draw();
             }
         }
     }
 
-    /// How long the size of the terminal is waited for. On a screen of its own nothing is folded.
-    fn unsettled(&self, now: Duration) -> Option<Duration> {
-        self.sizing.left(now).filter(|_| !self.terminal.apart)
+    /// Remaining wait for the final window size; `None` if no wait is needed. The alternate screen
+    /// is never reflowed.
+    fn resize_wait(&self, now: Duration) -> Option<Duration> {
+        self.window_size.left(now).filter(|_| !self.terminal.alternate_screen)
     }
 
-    /// From here on it is drawn for the size that the terminal has.
+    /// Adopts the current window size.
     fn follow_size(&mut self) {
         let now = self.now();
-        self.sizing.look(terminal::size(), now);
-        if let Some(sure) = self.sizing.adopt(now) {
-            let columns = self.sizing.size().0;
+        self.window_size.observe(terminal::size(), now);
+        if let Some(sure) = self.window_size.adopt(now) {
+            let columns = self.window_size.size().0;
             self.painter.resized(columns, sure);
-            if let Some(beneath) = &mut self.beneath {
-                beneath.resized(columns, true);
+            if let Some(main_screen) = &mut self.main_screen {
+                main_screen.resized(columns, true);
             }
         }
     }
@@ -327,13 +336,14 @@ impl Tui<'_> {
     fn draw(&mut self) {
         self.follow_size();
         let now = self.now();
-        let (columns, rows) = self.sizing.size();
+        let (columns, rows) = self.window_size.size();
         let shown = self.app.frame(columns, rows, now);
-        // Only what waits is worth a larger frame.
-        self.app.pace = if shown.more { self.terminal.pace(self.app.pace) } else { 0 };
+        // Only a backlog is worth a larger frame.
+        self.app.rows_per_frame =
+            if shown.more { self.terminal.rows_per_frame(self.app.rows_per_frame) } else { 0 };
         let mut bytes = Vec::new();
-        if shown.apart != self.terminal.apart {
-            bytes = self.switch(shown.apart);
+        if shown.alternate_screen != self.terminal.alternate_screen {
+            bytes = self.switch(shown.alternate_screen);
         }
         bytes.extend(self.painter.paint(&shown.frame));
         self.terminal.write(bytes);
@@ -341,22 +351,22 @@ impl Tui<'_> {
         self.dirty = shown.more;
     }
 
-    /// Between our part of the screen and a screen of its own.
-    fn switch(&mut self, apart: bool) -> Vec<u8> {
-        let bytes = self.terminal.set_apart(apart);
-        let other = Painter::new(self.options.folds != Folds::Never);
-        if apart {
-            self.beneath = Some(std::mem::replace(&mut self.painter, other));
-        } else if let Some(beneath) = self.beneath.take() {
-            self.painter = beneath;
-            self.painter.distrust();
+    /// Switches between the live region and the alternate screen.
+    fn switch(&mut self, alternate_screen: bool) -> Vec<u8> {
+        let bytes = self.terminal.set_alternate_screen(alternate_screen);
+        let other = Painter::new(self.options.reflow != ReflowMode::Never);
+        if alternate_screen {
+            self.main_screen = Some(std::mem::replace(&mut self.painter, other));
+        } else if let Some(main_screen) = self.main_screen.take() {
+            self.painter = main_screen;
+            self.painter.invalidate();
         }
         bytes
     }
 
-    /// What the terminal shows of our part is not known any more.
-    fn distrust(&mut self) {
-        self.painter.distrust();
+    /// Marks the content of the terminal as unknown.
+    fn invalidate(&mut self) {
+        self.painter.invalidate();
         self.dirty = true;
     }
 
@@ -375,14 +385,14 @@ impl Tui<'_> {
         }
     }
 
-    /// A task is over when its outcome is known and its last event was followed.
-    fn conclude(&mut self) {
+    /// Finishes a task once its outcome is known and its last event was handled.
+    fn finish_task(&mut self) {
         let now = self.now();
         let Some(current) = &mut self.current else { return };
-        let Some(concluded) = current.concluded(LAST_EVENTS, now) else { return };
-        self.app.over();
-        asking::conclude(&mut self.app, concluded, self.options.yes);
-        self.say_unsaid();
+        let Some(concluded) = current.take_summary(LAST_EVENTS_MAX, now) else { return };
+        self.app.finish_task();
+        messages::finish_task(&mut self.app, concluded, self.options.yes);
+        self.submit_undelivered();
         self.dirty = true;
     }
 }

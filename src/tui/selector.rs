@@ -1,87 +1,96 @@
-//! A list to choose from: arrows, or a part of what is looked for.
+//! A list with a filter, navigated with the arrow keys.
 
-use crate::talk::Selected;
-use crate::tui::input::{Code, Key};
-use crate::tui::text::{Row, clipped, harmless, row, span};
+use crate::frontend::Selectable;
+use crate::tui::input::{KeyCode, KeyPress};
+use crate::tui::text::{TextRow, clipped, row, sanitize, span};
 use crate::tui::theme::{Role, Theme};
 
 use ratatui_core::text::Line;
 
-/// Entries that are shown at once.
+/// Maximum number of visible entries.
 const SHOWN_MAX: usize = 8;
 
-/// Characters of what is looked for.
+/// Maximum characters of the filter.
 const FILTER_MAX: usize = 200;
 
-/// What is chosen from.
+/// Content of a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Subject {
-    /// A name.
-    Name(Selected),
-    /// What was written before.
+pub(super) enum SelectorKind {
+    /// Values of a setting.
+    Name(Selectable),
+    /// Input history.
     History,
-    /// Messages that wait.
+    /// Queued messages.
     Queue,
     /// Stored sessions.
     Sessions,
 }
 
-/// Something that can be chosen.
+/// An entry of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// What is meant.
+pub(super) struct SelectorEntry {
+    /// The value.
     pub(super) value: String,
-    /// What is read, in one line.
+    /// The visible text, in one line.
     pub(super) label: String,
 }
 
-/// A list that is open.
+/// An open selector.
 #[derive(Debug, Clone)]
 pub(super) struct Selector {
-    pub(super) subject: Subject,
+    pub(super) subject: SelectorKind,
     title: String,
-    entries: Vec<Entry>,
-    /// The one that counts now.
+    entries: Vec<SelectorEntry>,
+    /// The current value of the setting.
     current: Option<String>,
-    /// What is looked for.
+    /// The filter.
     pub(super) filter: String,
     chosen: usize,
-    /// The letter on the empty prompt that opened it.
+    /// The shortcut letter that opened the selector.
     pub(super) opened_by: Option<char>,
 }
 
-/// What a key did.
+/// Effect of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Chosen {
-    /// The list is still open.
+pub(super) enum SelectorOutcome {
+    /// The selector stays open.
     Open,
-    /// It is closed, and nothing was chosen.
+    /// The selector was closed without a choice.
     Closed,
-    /// This one.
+    /// The user chose this value.
     Name(String),
-    /// This one is to be deleted.
+    /// The user deletes this value.
     Deleted(String),
 }
 
 impl Selector {
-    pub(super) fn new(what: Selected, names: Vec<String>, current: &str, source: &str) -> Selector {
+    pub(super) fn new(
+        what: Selectable,
+        names: Vec<String>,
+        current: &str,
+        source: &str,
+    ) -> Selector {
         let word = what.word();
         let title = if current.is_empty() {
             format!("{word}: none yet")
         } else {
-            format!("{word}: {} ({})", harmless(current), harmless(source))
+            format!("{word}: {} ({})", sanitize(current), sanitize(source))
         };
-        let entry = |name: String| Entry { label: harmless(&name), value: name };
-        let entries: Vec<Entry> = names.into_iter().map(entry).collect();
-        let mut selector = Selector::of(Subject::Name(what), title, entries);
+        let entry = |name: String| SelectorEntry { label: sanitize(&name), value: name };
+        let entries: Vec<SelectorEntry> = names.into_iter().map(entry).collect();
+        let mut selector = Selector::of(SelectorKind::Name(what), title, entries);
         selector.chosen =
             selector.entries.iter().position(|entry| entry.value == current).unwrap_or_default();
         selector.current = Some(current.to_owned());
         selector
     }
 
-    /// A list of something else.
-    pub(super) fn of(subject: Subject, title: impl Into<String>, entries: Vec<Entry>) -> Selector {
+    /// A selector for other content than a setting.
+    pub(super) fn of(
+        subject: SelectorKind,
+        title: impl Into<String>,
+        entries: Vec<SelectorEntry>,
+    ) -> Selector {
         Selector {
             subject,
             title: title.into(),
@@ -93,58 +102,59 @@ impl Selector {
         }
     }
 
-    fn found(&self) -> Vec<&Entry> {
+    fn found(&self) -> Vec<&SelectorEntry> {
         let wanted = self.filter.to_lowercase();
-        let has_all = |entry: &&Entry| {
+        let has_all = |entry: &&SelectorEntry| {
             let label = entry.label.to_lowercase();
             wanted.split_whitespace().all(|word| label.contains(word))
         };
         self.entries.iter().filter(has_all).collect()
     }
 
-    /// Looks for what was pasted, too.
-    pub(super) fn look_for(&mut self, text: &str) {
+    /// Adds a text to the filter, for example a paste.
+    pub(super) fn filter_by(&mut self, text: &str) {
         let room = FILTER_MAX.saturating_sub(self.filter.chars().count());
         self.filter.extend(text.trim().chars().filter(|c| !c.is_control()).take(room));
         self.chosen = 0;
     }
 
-    /// Takes an entry out of the list. `false`: nothing is left.
+    /// Removes an entry. Returns `false` if none is left.
     pub(super) fn remove(&mut self, value: &str) -> bool {
         self.entries.retain(|entry| entry.value != value);
         self.chosen = self.chosen.min(self.entries.len().saturating_sub(1));
         !self.entries.is_empty()
     }
 
-    /// Follows a key.
-    pub(super) fn key(&mut self, key: Key) -> Chosen {
+    /// Handles a key.
+    pub(super) fn key(&mut self, key: KeyPress) -> SelectorOutcome {
         let found = self.found().len();
-        let spaces = !matches!(self.subject, Subject::Name(_));
+        let spaces = !matches!(self.subject, SelectorKind::Name(_));
         match key.code {
-            Code::Esc => return Chosen::Closed,
-            Code::Char('c' | 'g') if key.ctrl => return Chosen::Closed,
-            Code::Enter => return self.taken(),
-            Code::Delete if self.subject == Subject::Queue => {
+            KeyCode::Esc => return SelectorOutcome::Closed,
+            KeyCode::Char('c' | 'g') if key.ctrl => return SelectorOutcome::Closed,
+            KeyCode::Enter => return self.taken(),
+            KeyCode::Delete if self.subject == SelectorKind::Queue => {
                 let value = self.found().get(self.chosen).map(|entry| entry.value.clone());
-                return value.map_or(Chosen::Open, Chosen::Deleted);
+                return value.map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
             }
-            Code::Char('p') if key.ctrl => self.back(found),
-            Code::Up => self.back(found),
-            Code::Char('n' | 'r') if key.ctrl => self.on(found),
-            Code::Down | Code::Tab => self.on(found),
-            Code::Backspace => {
+            KeyCode::Char('p') if key.ctrl => self.back(found),
+            KeyCode::Up => self.back(found),
+            KeyCode::Char('n' | 'r') if key.ctrl => self.on(found),
+            KeyCode::Down | KeyCode::Tab => self.on(found),
+            KeyCode::Backspace => {
                 self.filter.pop();
                 self.chosen = 0;
             }
             _ => {
                 let room = self.filter.chars().count() < FILTER_MAX;
-                if let Some(c) = key.writes().filter(|c| room && (spaces || !c.is_whitespace())) {
+                if let Some(c) = key.character().filter(|c| room && (spaces || !c.is_whitespace()))
+                {
                     self.filter.push(c);
                     self.chosen = 0;
                 }
             }
         }
-        Chosen::Open
+        SelectorOutcome::Open
     }
 
     fn back(&mut self, found: usize) {
@@ -155,16 +165,16 @@ impl Selector {
         self.chosen = if self.chosen + 1 < found { self.chosen + 1 } else { 0 };
     }
 
-    fn taken(&self) -> Chosen {
+    fn taken(&self) -> SelectorOutcome {
         let value = self.found().get(self.chosen).map(|entry| entry.value.clone());
-        // A name that is not in the list may exist all the same.
-        let may_be = matches!(self.subject, Subject::Name(_)) && !self.filter.is_empty();
+        // A value that is not in the list may exist all the same.
+        let may_be = matches!(self.subject, SelectorKind::Name(_)) && !self.filter.is_empty();
         let typed = may_be.then(|| self.filter.clone());
-        value.or(typed).map_or(Chosen::Closed, Chosen::Name)
+        value.or(typed).map_or(SelectorOutcome::Closed, SelectorOutcome::Name)
     }
 
-    /// The rows of it.
-    pub(super) fn rows(&self, columns: usize, theme: Theme) -> Vec<Row> {
+    /// Rows of the selector.
+    pub(super) fn rows(&self, columns: usize, theme: Theme) -> Vec<TextRow> {
         let mut rows = vec![
             Line::from(span(theme, Role::Dim, "─".repeat(columns))),
             row(theme, Role::Strong, clipped(&self.title, columns)),
@@ -179,38 +189,41 @@ impl Selector {
             rows.push(row(theme, role, clipped(&text, columns)));
         }
         if found.len() > SHOWN_MAX {
-            rows.push(row(theme, Role::Dim, format!("  {} in all", found.len())));
+            rows.push(row(theme, Role::Dim, format!("  {} in total", found.len())));
         }
         if found.is_empty() {
             rows.push(row(theme, Role::Dim, clipped(&self.nothing(), columns)));
         }
         let does = match self.subject {
-            Subject::Name(_) | Subject::Sessions => "Enter chooses",
-            Subject::History => "Enter takes it to go on with",
-            Subject::Queue => "Enter takes it back · Delete deletes it",
+            SelectorKind::Name(_) | SelectorKind::Sessions => "Enter selects",
+            SelectorKind::History => "Enter puts it into the prompt",
+            SelectorKind::Queue => "Enter edits it · Delete deletes it",
         };
-        let hint = format!("  {}▏ type to find · ↑↓ · {does} · Esc closes", harmless(&self.filter));
+        let hint =
+            format!("  {}▏ type to filter · ↑↓ · {does} · Esc closes", sanitize(&self.filter));
         rows.push(row(theme, Role::Dim, clipped(&hint, columns)));
         rows
     }
 
     fn nothing(&self) -> String {
         match self.subject {
-            Subject::Name(what) if self.filter.is_empty() => {
-                format!("  none is known; type the name of the {}", what.word())
+            SelectorKind::Name(what) if self.filter.is_empty() => {
+                format!("  none is known; type a {} name", what.word())
             }
-            Subject::Name(_) => {
-                format!("  none is known; Enter takes \"{}\" as it is", harmless(&self.filter))
+            SelectorKind::Name(_) => {
+                format!("  none is known; Enter uses \"{}\"", sanitize(&self.filter))
             }
-            Subject::History | Subject::Queue | Subject::Sessions => "  nothing".to_owned(),
+            SelectorKind::History | SelectorKind::Queue | SelectorKind::Sessions => {
+                "  nothing".to_owned()
+            }
         }
     }
 }
 
-/// A text of several lines in one.
+/// Joins the lines of a text.
 pub(super) fn in_one_line(text: &str) -> String {
     let cut: String = text.chars().take(2000).collect();
-    harmless(&cut).replace('\n', " ⏎ ")
+    sanitize(&cut).replace('\n', " ⏎ ")
 }
 
 #[cfg(test)]
@@ -218,38 +231,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_by_a_part_of_the_name_and_takes_one_that_is_unknown() {
+    fn filters_names_and_accepts_unknown_ones() {
         let names = ["alpha", "beta", "alphabet"].map(str::to_owned).to_vec();
-        let mut selector = Selector::new(Selected::Model, names, "beta", "its default");
-        assert_eq!(selector.key(Key::plain(Code::Enter)), Chosen::Name("beta".into()));
+        let mut selector = Selector::new(Selectable::Model, names, "beta", "its default");
+        assert_eq!(
+            selector.key(KeyPress::plain(KeyCode::Enter)),
+            SelectorOutcome::Name("beta".into())
+        );
         for c in "bet".chars() {
-            assert_eq!(selector.key(Key::plain(Code::Char(c))), Chosen::Open);
+            assert_eq!(selector.key(KeyPress::plain(KeyCode::Char(c))), SelectorOutcome::Open);
         }
         let found: Vec<&str> = selector.found().iter().map(|entry| entry.value.as_str()).collect();
         assert_eq!(found, ["beta", "alphabet"]);
-        selector.key(Key::plain(Code::Up));
-        assert_eq!(selector.key(Key::plain(Code::Enter)), Chosen::Name("alphabet".into()));
-        selector.key(Key::plain(Code::Char('9')));
-        assert_eq!(selector.key(Key::plain(Code::Enter)), Chosen::Name("bet9".into()));
-        assert_eq!(selector.key(Key::plain(Code::Esc)), Chosen::Closed);
+        selector.key(KeyPress::plain(KeyCode::Up));
+        assert_eq!(
+            selector.key(KeyPress::plain(KeyCode::Enter)),
+            SelectorOutcome::Name("alphabet".into())
+        );
+        selector.key(KeyPress::plain(KeyCode::Char('9')));
+        assert_eq!(
+            selector.key(KeyPress::plain(KeyCode::Enter)),
+            SelectorOutcome::Name("bet9".into())
+        );
+        assert_eq!(selector.key(KeyPress::plain(KeyCode::Esc)), SelectorOutcome::Closed);
     }
 
     #[test]
-    fn only_names_can_be_unknown_and_only_messages_deleted() {
-        let entry = |text: &str| Entry { value: text.to_owned(), label: text.to_owned() };
+    fn only_settings_accept_unknown_values_and_only_messages_can_be_deleted() {
+        let entry = |text: &str| SelectorEntry { value: text.to_owned(), label: text.to_owned() };
         let list = |subject| Selector::of(subject, "", vec![entry("fix the test"), entry("b")]);
-        for subject in [Subject::History, Subject::Queue, Subject::Sessions] {
+        for subject in [SelectorKind::History, SelectorKind::Queue, SelectorKind::Sessions] {
             let mut selector = list(subject);
             for c in "test fix".chars() {
-                selector.key(Key::plain(Code::Char(c)));
+                selector.key(KeyPress::plain(KeyCode::Char(c)));
             }
-            assert_eq!(selector.key(Key::plain(Code::Enter)), Chosen::Name("fix the test".into()));
-            let deleted = selector.key(Key::plain(Code::Delete));
-            assert_eq!(deleted != Chosen::Open, subject == Subject::Queue);
-            selector.look_for("zzz");
-            assert_eq!(selector.key(Key::plain(Code::Enter)), Chosen::Closed);
+            assert_eq!(
+                selector.key(KeyPress::plain(KeyCode::Enter)),
+                SelectorOutcome::Name("fix the test".into())
+            );
+            let deleted = selector.key(KeyPress::plain(KeyCode::Delete));
+            assert_eq!(deleted != SelectorOutcome::Open, subject == SelectorKind::Queue);
+            selector.filter_by("zzz");
+            assert_eq!(selector.key(KeyPress::plain(KeyCode::Enter)), SelectorOutcome::Closed);
         }
-        let mut selector = list(Subject::Queue);
+        let mut selector = list(SelectorKind::Queue);
         assert!(selector.remove("b"));
         assert!(!selector.remove("fix the test"));
     }

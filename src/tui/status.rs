@@ -1,11 +1,11 @@
-//! The last row: who answers, where, within what, and what it took so far.
+//! The status bar: model, agent, sandbox, context, cost and folder.
 
-use crate::tui::text::{Row, clipped, clipped_front, span, width};
+use crate::tui::text::{TextRow, clipped, clipped_front, span, width};
 use crate::tui::theme::{Role, Theme};
 
 use ratatui_core::text::{Line, Span};
 
-/// What the last row says.
+/// Content of the status bar.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Status {
     /// The provider profile.
@@ -14,23 +14,23 @@ pub(super) struct Status {
     pub(super) model: String,
     /// The agent.
     pub(super) agent: String,
-    /// The working directory, with `~`.
+    /// Working directory, with `~`.
     pub(super) cwd: String,
-    /// What confines commands: `full`, `reduced` or `none`.
+    /// Sandbox tier: `full`, `reduced` or `none`.
     pub(super) tier: String,
-    /// Tokens in the last request and reply, and how many fit.
+    /// Tokens in the last request and reply.
     pub(super) context: Option<u64>,
-    /// Tokens that there may be.
+    /// Maximum tokens of the context.
     pub(super) limit: Option<u64>,
-    /// US dollars, if they are known.
+    /// Cost in US dollars, if known.
     pub(super) cost: Option<f64>,
-    /// Commands that run in the background.
+    /// Number of background jobs.
     pub(super) jobs: usize,
-    /// Permission questions are answered with yes, or nothing is written.
-    pub(super) manner: Option<&'static str>,
+    /// Label of a special mode: `--yes` or dry run.
+    pub(super) mode_label: Option<&'static str>,
 }
 
-/// A number of tokens, as exactly as anybody wants to know it.
+/// Formats a number of tokens briefly.
 pub(super) fn short(tokens: u64) -> String {
     match tokens {
         0..1000 => tokens.to_string(),
@@ -41,53 +41,57 @@ pub(super) fn short(tokens: u64) -> String {
     }
 }
 
-/// How much the fullness of the context matters.
+/// Rank of the context usage: parts with higher ranks are left out first.
 const CONTEXT: u8 = 2;
 
-/// How much the folder does: it was said at the start.
+/// Rank of the folder, which was shown at the start.
 const FOLDER: u8 = 5;
 
-/// From this share on, in percent, it is something to know.
+/// Context usage in percent from which it is highlighted.
 const NEARLY_FULL: u64 = 80;
 
-/// How full the context is, in words.
-struct Fullness {
+/// Context usage as text.
+struct ContextUsage {
     role: Role,
     whole: String,
     share: String,
 }
 
 impl Status {
-    fn fullness(&self) -> Option<Fullness> {
+    fn context_usage(&self) -> Option<ContextUsage> {
         let used = self.context?;
         let Some(limit) = self.limit.filter(|limit| *limit > 0) else {
             let whole = format!("{} tokens", short(used));
-            return Some(Fullness { role: Role::Dim, whole, share: String::new() });
+            return Some(ContextUsage { role: Role::Dim, whole, share: String::new() });
         };
         let percent = used.saturating_mul(100) / limit;
         let role = if percent >= NEARLY_FULL { Role::Warn } else { Role::Dim };
         let share = format!("{percent}%");
-        Some(Fullness { role, whole: format!("{}/{} {share}", short(used), short(limit)), share })
+        Some(ContextUsage {
+            role,
+            whole: format!("{}/{} {share}", short(used), short(limit)),
+            share,
+        })
     }
 
-    /// The row: what does not fit is left out, the least important first.
-    pub(super) fn row(&self, columns: usize, theme: Theme) -> Row {
+    /// The row. Parts that do not fit are left out, the least important first.
+    pub(super) fn row(&self, columns: usize, theme: Theme) -> TextRow {
         let who = if self.model.is_empty() {
             "no model".to_owned()
         } else {
             format!("{} via {}", self.model, self.provider)
         };
-        let context = self.fullness();
+        let context = self.context_usage();
         let tier = match self.tier.as_str() {
             "full" => Some((Role::Dim, "sandbox")),
             "reduced" => Some((Role::Warn, "sandbox reduced")),
             "" => None,
             _ => Some((Role::Bad, "no sandbox")),
         };
-        // With how much each of them matters.
+        // Each part has a rank.
         let mut parts: Vec<(u8, Role, String)> = vec![(1, Role::Text, who)];
         parts.extend((!self.agent.is_empty()).then(|| (3, Role::Dim, self.agent.clone())));
-        parts.extend(self.manner.map(|manner| (0, Role::Warn, manner.to_owned())));
+        parts.extend(self.mode_label.map(|mode_label| (0, Role::Warn, mode_label.to_owned())));
         parts.extend(
             tier.map(|(role, tier)| (if role == Role::Dim { 4 } else { 0 }, role, tier.to_owned())),
         );
@@ -101,7 +105,7 @@ impl Status {
         };
         while taken(&parts) > columns && parts.len() > 1 {
             let least = parts.iter().map(|(rank, ..)| *rank).max().unwrap_or_default();
-            // Of how full the context is, the share alone says most.
+            // The percentage is the most important part of the context usage.
             let whole = context.as_ref().filter(|full| least < FOLDER && !full.share.is_empty());
             let long = whole.and_then(|full| {
                 Some((parts.iter().position(|(.., text)| *text == full.whole)?, &full.share))
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_least_goes_first() {
+    fn least_important_parts_are_left_out_first() {
         let status = Status {
             provider: "anthropic".into(),
             model: "claude-large-5".into(),
@@ -144,14 +148,14 @@ mod tests {
             limit: Some(48_000),
             cost: Some(0.314),
             jobs: 0,
-            manner: None,
+            mode_label: None,
         };
         let rows: Vec<String> = [100, 70, 50, 30, 10].map(|columns| shown(&status, columns)).into();
         insta::assert_snapshot!(rows.join("\n"));
     }
 
     #[test]
-    fn counts_are_short() {
+    fn token_counts_are_short() {
         let table = [
             (7, "7"),
             (48_000, "48k"),

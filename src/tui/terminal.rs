@@ -1,9 +1,9 @@
-//! The terminal itself: how it is taken and given back, who reads it, and who writes to it.
+//! The terminal: raw mode, reading and writing, and restoring it.
 //!
-//! It is asked nothing. Reading and writing are threads of their own: whoever waits for a slow
-//! terminal is not the one who follows what happens.
+//! The terminal is never queried. Reading and writing run on threads of their own, so a slow
+//! terminal does not delay the handling of events.
 
-mod reading;
+mod reader;
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -18,55 +18,55 @@ use nix::sys::termios::{
 };
 use tokio::sync::Notify;
 
-pub(super) use reading::{Reader, read};
+pub(super) use reader::{Reader, read};
 
-/// Bracketed paste on, and keys that differ in what is held down told apart.
-const TAKE: &[u8] = b"\x1b[?2004h\x1b[>1u";
+/// Enables bracketed paste and distinguishable modified keys.
+const ACQUIRE: &[u8] = b"\x1b[?2004h\x1b[>1u";
 
-/// All of it off, the cursor seen, nothing coloured.
-const GIVE_BACK: &[u8] = b"\x1b[<u\x1b[?2004l\x1b[0m\x1b[?25h";
+/// Disables both, resets colours and shows the cursor.
+const RESTORE: &[u8] = b"\x1b[<u\x1b[?2004l\x1b[0m\x1b[?25h";
 
-const APART: &[u8] = b"\x1b[?1049h\x1b[H";
-const TOGETHER: &[u8] = b"\x1b[?1049l";
+const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h\x1b[H";
+const LEAVE_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049l";
 
-/// Rows that are handed to the terminal's own scrollback with one frame. At a megabyte a second
-/// that many take less than a twentieth of it.
-pub(super) const PACE_MIN: usize = 150;
+/// Minimum rows that one frame moves to the terminal's scrollback. At 1 MB/s they take less than a
+/// twentieth of a second.
+pub(super) const ROWS_PER_FRAME_MIN: usize = 150;
 
-/// The same for a terminal that takes them in no time.
-const PACE_MAX: usize = 2400;
+/// Maximum rows of one frame, for a fast terminal.
+const ROWS_PER_FRAME_MAX: usize = 2400;
 
-/// What is no time.
-const NO_TIME: Duration = Duration::from_millis(5);
+/// Duration of a write up to which a terminal counts as fast.
+const FAST_WRITE_MAX: Duration = Duration::from_millis(5);
 
-/// How long a frame that is on its way is waited for after a panic.
+/// Maximum wait for a pending frame after a panic.
 const LAST_FRAME: Duration = Duration::from_millis(200);
 
-/// A terminal that was taken. Dropping it gives it back.
+/// The terminal in raw mode. Dropping this restores it.
 pub(super) struct Terminal {
     found: Termios,
     writer: SyncSender<Vec<u8>>,
     state: Arc<Writing>,
-    /// A screen of its own is shown.
-    pub(super) apart: bool,
-    given_back: bool,
-    /// It was given back for a while.
-    lent: bool,
+    /// The alternate screen is active.
+    pub(super) alternate_screen: bool,
+    restored: bool,
+    /// It was restored temporarily.
+    released: bool,
 }
 
-/// What the thread that writes is at.
+/// State of the thread that writes.
 #[derive(Debug, Default)]
 struct Writing {
     busy: AtomicBool,
     broken: AtomicBool,
-    /// How long the last write took, in microseconds.
+    /// Duration of the last write in microseconds.
     took: AtomicU64,
     done: Notify,
 }
 
 impl Terminal {
-    /// Takes the terminal of this process.
-    pub(super) fn take() -> io::Result<Terminal> {
+    /// Puts the terminal of this process into raw mode.
+    pub(super) fn acquire() -> io::Result<Terminal> {
         let found = tcgetattr(io::stdin())?;
         raw(&found)?;
         let state = Arc::new(Writing::default());
@@ -86,37 +86,43 @@ impl Terminal {
                 shared.done.notify_one();
             }
         })?;
-        let terminal =
-            Terminal { found, writer, state, apart: false, given_back: false, lent: false };
-        terminal.write(TAKE.to_vec());
+        let terminal = Terminal {
+            found,
+            writer,
+            state,
+            alternate_screen: false,
+            restored: false,
+            released: false,
+        };
+        terminal.write(ACQUIRE.to_vec());
         Ok(terminal)
     }
 
-    /// Whether what was written last is out.
-    pub(super) fn is_free(&self) -> bool {
+    /// Returns `true` if no write is pending.
+    pub(super) fn is_write_finished(&self) -> bool {
         !self.state.busy.load(Ordering::Acquire)
     }
 
-    /// Rows for the next frame, after so many for the last one.
-    pub(super) fn pace(&self, before: usize) -> usize {
-        let quick = Duration::from_micros(self.state.took.load(Ordering::Acquire)) < NO_TIME;
+    /// Maximum rows of the next frame, adapted to the speed of the last write.
+    pub(super) fn rows_per_frame(&self, before: usize) -> usize {
+        let quick = Duration::from_micros(self.state.took.load(Ordering::Acquire)) < FAST_WRITE_MAX;
         let next = if quick { before.saturating_mul(2) } else { before / 2 };
-        next.clamp(PACE_MIN, PACE_MAX)
+        next.clamp(ROWS_PER_FRAME_MIN, ROWS_PER_FRAME_MAX)
     }
 
-    /// Whether it is gone.
+    /// Returns `true` if the terminal is gone.
     pub(super) fn is_broken(&self) -> bool {
         self.state.broken.load(Ordering::Acquire)
     }
 
-    /// Returns when what was written last is out.
-    pub(super) async fn freed(&self) {
-        while !self.is_free() {
+    /// Waits until the pending write has finished.
+    pub(super) async fn write_finished(&self) {
+        while !self.is_write_finished() {
             self.state.done.notified().await;
         }
     }
 
-    /// Writes, beside whoever calls.
+    /// Writes on another thread.
     pub(super) fn write(&self, bytes: Vec<u8>) {
         if bytes.is_empty() {
             return;
@@ -127,54 +133,58 @@ impl Terminal {
         }
     }
 
-    /// Goes to a screen of its own, or comes back from it.
-    pub(super) fn set_apart(&mut self, apart: bool) -> Vec<u8> {
-        self.apart = apart;
-        if apart { APART.to_vec() } else { TOGETHER.to_vec() }
-    }
-
-    /// As it was found, for a while: for the shell, or for another program.
-    pub(super) async fn lend(&mut self, last: Vec<u8>) {
-        self.lent = true;
-        self.write([&last, GIVE_BACK].concat());
-        tokio::time::timeout(Duration::from_secs(1), self.freed()).await.ok();
-        tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.found).ok();
-    }
-
-    /// Takes it again. Whoever stopped us may have changed it.
-    pub(super) fn retake(&mut self) {
-        raw(&self.found).ok();
-        // The terminal counts how often it was told about keys.
-        if std::mem::take(&mut self.lent) {
-            self.write(TAKE.to_vec());
+    /// Returns the sequence that enters or leaves the alternate screen.
+    pub(super) fn set_alternate_screen(&mut self, alternate_screen: bool) -> Vec<u8> {
+        self.alternate_screen = alternate_screen;
+        if alternate_screen {
+            ENTER_ALTERNATE_SCREEN.to_vec()
+        } else {
+            LEAVE_ALTERNATE_SCREEN.to_vec()
         }
     }
 
-    /// Gives it back for good, after `last`.
-    pub(super) async fn give_back(mut self, last: Vec<u8>) {
-        let together: &[u8] = if self.apart { TOGETHER } else { b"" };
-        self.write([together, &last, GIVE_BACK].concat());
-        // A terminal that takes nothing any more must not keep us.
-        tokio::time::timeout(Duration::from_secs(2), self.freed()).await.ok();
+    /// Restores the terminal temporarily, for the shell or another program.
+    pub(super) async fn release(&mut self, last: Vec<u8>) {
+        self.released = true;
+        self.write([&last, RESTORE].concat());
+        tokio::time::timeout(Duration::from_secs(1), self.write_finished()).await.ok();
+        tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.found).ok();
+    }
+
+    /// Enters raw mode again. The program in between may have changed the settings.
+    pub(super) fn reacquire(&mut self) {
+        raw(&self.found).ok();
+        // The terminal stacks keyboard modes, so each must be enabled once.
+        if std::mem::take(&mut self.released) {
+            self.write(ACQUIRE.to_vec());
+        }
+    }
+
+    /// Restores the terminal for good, after writing `last`.
+    pub(super) async fn restore(mut self, last: Vec<u8>) {
+        let leave: &[u8] = if self.alternate_screen { LEAVE_ALTERNATE_SCREEN } else { b"" };
+        self.write([leave, &last, RESTORE].concat());
+        // A terminal that accepts no more output must not block the exit.
+        tokio::time::timeout(Duration::from_secs(2), self.write_finished()).await.ok();
         tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
-        self.given_back = true;
+        self.restored = true;
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        if self.given_back {
+        if self.restored {
             return;
         }
-        // Something has panicked. What is being written would be written behind the end; but whoever
-        // writes may hang, so it is not waited for long.
+        // A panic happened. A pending write would appear after the end; but the writer may hang, so
+        // the wait is short.
         let begun = Instant::now();
-        while !self.is_free() && begun.elapsed() < LAST_FRAME {
+        while !self.is_write_finished() && begun.elapsed() < LAST_FRAME {
             std::thread::sleep(Duration::from_millis(2));
         }
         tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
-        let together: &[u8] = if self.apart { TOGETHER } else { b"" };
-        let last = [together, b"\r\x1b[J", GIVE_BACK].concat();
+        let leave: &[u8] = if self.alternate_screen { LEAVE_ALTERNATE_SCREEN } else { b"" };
+        let last = [leave, b"\r\x1b[J", RESTORE].concat();
         let stdout = io::stdout();
         let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
         if poll(&mut ready, PollTimeout::ZERO) == Ok(1) {
@@ -201,11 +211,11 @@ fn raw(found: &Termios) -> io::Result<()> {
         .remove(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG | LocalFlags::IEXTEN);
     raw.control_chars[SpecialCharacterIndices::VMIN as usize] = 1;
     raw.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
-    // Output stays as it was: what somebody else prints begins at the left.
+    // Output flags are unchanged, so that other programs' output starts in the first column.
     Ok(tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw)?)
 }
 
-/// Columns and rows; a terminal that does not say is taken for an ordinary one.
+/// Columns and rows of the terminal; 80 by 24 if they are unknown.
 pub(super) fn size() -> (u16, u16) {
     let sizes =
         [rustix::termios::tcgetwinsize(io::stdout()), rustix::termios::tcgetwinsize(io::stdin())];
@@ -213,23 +223,23 @@ pub(super) fn size() -> (u16, u16) {
     known.map_or((80, 24), |size| (size.ws_col, size.ws_row))
 }
 
-/// Whether there is a terminal to read from and to draw on.
+/// Returns `true` if standard input and output are a terminal.
 pub(super) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// What the last panic said: it is shown when the terminal was given back.
+/// Message of the last panic, shown after the terminal was restored.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// From now on a panic draws nothing over the screen. Most of them are survived.
-pub(super) fn keep_panics() {
+/// Keeps panic messages instead of writing them over the screen. Most panics are survived.
+pub(super) fn capture_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let mut kept = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = Some(panic.to_string());
     }));
 }
 
-/// What the last panic said, and from now on panics are shown again.
+/// Takes the message of the last panic and restores the default panic hook.
 pub(super) fn take_panic() -> Option<String> {
     if !std::thread::panicking() {
         drop(std::panic::take_hook());

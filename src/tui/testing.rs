@@ -1,4 +1,4 @@
-//! A terminal UI without a terminal, for tests: events and keys in, the screen as text out.
+//! Test harness of the terminal UI: takes events and keys, returns the screen as text.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use posse_actors::conversation::{
 use posse_actors::event::{Event, Origin, Scope};
 use serde_json::{Value, json};
 
-use crate::talk::Sources;
+use crate::frontend::SelectionSources;
 use crate::tui::app::{App, Effect};
-use crate::tui::input::{Input, Key};
-use crate::tui::text::Row;
+use crate::tui::input::{InputEvent, KeyPress};
+use crate::tui::text::TextRow;
 use crate::tui::theme::Theme;
 
-/// The UI of one session at a hand-advanced time.
-pub(crate) struct Stage {
+/// The UI of one session with a manual clock.
+pub(crate) struct TestScreen {
     pub(crate) app: App,
     pub(crate) now: Duration,
     finished: Vec<String>,
 }
 
-pub(crate) fn text_of_row(row: &Row) -> String {
+pub(crate) fn text_of_row(row: &TextRow) -> String {
     row.spans.iter().map(|span| span.content.as_ref()).collect()
 }
 
@@ -29,13 +29,13 @@ pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-impl Stage {
-    /// A session that has begun, in which nothing was said.
-    pub(crate) fn new() -> Stage {
+impl TestScreen {
+    /// A new session without messages.
+    pub(crate) fn new() -> TestScreen {
         let mut app = App::default();
         app.theme = Theme::Plain;
         app.session = "20261122-101500-abcdef".to_owned();
-        app.sources = Sources {
+        app.sources = SelectionSources {
             provider: "ANTHROPIC_API_KEY is set".to_owned(),
             model: "its default".to_owned(),
             agent: "built in".to_owned(),
@@ -46,12 +46,12 @@ impl Stage {
         app.status.cwd = "~/src/shop".to_owned();
         app.status.tier = "full".to_owned();
         app.status.limit = Some(48_000);
-        Stage { app, now: ms(1000), finished: Vec::new() }
+        TestScreen { app, now: ms(1000), finished: Vec::new() }
     }
 
-    /// One in which a task is worked on.
-    pub(crate) fn at_work() -> Stage {
-        let mut stage = Stage::new();
+    /// A session with a running task.
+    pub(crate) fn with_task() -> TestScreen {
+        let mut stage = TestScreen::new();
         stage.app.busy = true;
         stage.happens(Event::InvocationStarted {
             provider: "anthropic".to_owned(),
@@ -115,7 +115,7 @@ impl Stage {
         });
     }
 
-    /// A call from its beginning to its end.
+    /// Runs a tool call from start to end.
     pub(crate) fn calls(&mut self, id: &str, summary: &str, text: &str, metadata: Value) {
         self.starts(id, summary);
         self.happens(Event::ToolCompleted {
@@ -149,19 +149,19 @@ impl Stage {
             turns: 1,
             usage: Usage::default(),
         });
-        self.app.over();
+        self.app.finish_task();
     }
 
-    pub(crate) fn presses(&mut self, key: Key) -> Vec<Effect> {
-        self.app.input(Input::Key(key), self.now)
+    pub(crate) fn presses(&mut self, key: KeyPress) -> Vec<Effect> {
+        self.app.input(InputEvent::Key(key), self.now)
     }
 
     pub(crate) fn types(&mut self, text: &str) -> Vec<Effect> {
-        use crate::tui::input::Code;
+        use crate::tui::input::KeyCode;
         text.chars()
             .flat_map(|c| {
-                let code = if c == '\n' { Code::Enter } else { Code::Char(c) };
-                self.presses(Key::plain(code))
+                let code = if c == '\n' { KeyCode::Enter } else { KeyCode::Char(c) };
+                self.presses(KeyPress::plain(code))
             })
             .collect()
     }
@@ -171,7 +171,7 @@ impl Stage {
         self.app.tick(self.now)
     }
 
-    /// Everything above our part, a line, and our part. `▏` is the cursor.
+    /// The finished rows, a separator, and the live region. `▏` marks the cursor.
     pub(crate) fn screen(&mut self, columns: u16, rows: u16) -> String {
         loop {
             let shown = self.app.frame(columns, rows, self.now);
@@ -195,15 +195,22 @@ impl Stage {
                 }
                 lines.push(drawn.trim_end().to_owned());
             }
-            let above = if shown.apart { String::new() } else { self.finished.join("\n") + "\n" };
+            let above = if shown.alternate_screen {
+                String::new()
+            } else {
+                self.finished.join("\n") + "\n"
+            };
             let edge = "═".repeat(usize::from(columns));
             let text = format!("{above}{edge}\n{}\n", lines.join("\n"));
             return text.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
         }
     }
 
-    /// The same at three widths.
-    pub(crate) fn screens(build: impl Fn(&mut Stage), begin: impl Fn() -> Stage) -> String {
+    /// The screen at three widths.
+    pub(crate) fn screens(
+        build: impl Fn(&mut TestScreen),
+        begin: impl Fn() -> TestScreen,
+    ) -> String {
         let one = |columns: u16| {
             let mut stage = begin();
             build(&mut stage);

@@ -1,4 +1,4 @@
-//! Text on its way to the screen: made harmless, measured in columns, broken into rows.
+//! Text for the screen: control sequences removed, measured in columns, wrapped into rows.
 
 use ratatui_core::style::Style;
 use ratatui_core::text::{Line, Span};
@@ -8,23 +8,23 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use crate::failure::printable;
 use crate::tui::theme::{Role, Theme};
 
-/// A row of the screen, ready to be drawn.
-pub(super) type Row = Line<'static>;
+/// A row of styled text.
+pub(super) type TextRow = Line<'static>;
 
-/// Columns of a tab.
+/// Replacement of a tab.
 const TAB: &str = "    ";
 
-/// A piece of text that looks like what it is.
+/// A piece of text in the style of a role.
 pub(super) fn span(theme: Theme, role: Role, text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), theme.style(role))
 }
 
-/// A row of one look.
-pub(super) fn row(theme: Theme, role: Role, text: impl Into<String>) -> Row {
+/// A row in the style of a role.
+pub(super) fn row(theme: Theme, role: Role, text: impl Into<String>) -> TextRow {
     Line::from(span(theme, role, text))
 }
 
-/// Columns that `text` takes, drawn character by character: terminals join none.
+/// Columns of `text` when drawn grapheme by grapheme; terminals join none.
 pub(super) fn width(text: &str) -> usize {
     if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return text.len();
@@ -32,9 +32,9 @@ pub(super) fn width(text: &str) -> usize {
     text.graphemes(true).map(UnicodeWidthStr::width).sum()
 }
 
-/// `text` in what is drawn as one. What alone is wider than `columns` comes character by character:
-/// some scripts join any number of them.
-fn parts(text: &str, columns: usize) -> impl Iterator<Item = &str> {
+/// Splits `text` into graphemes. A grapheme wider than `columns` is split into characters: some
+/// scripts join any number of them.
+fn split_graphemes(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     text.graphemes(true).flat_map(move |grapheme| {
         let count = if width(grapheme) > columns { grapheme.chars().count() } else { 1 };
         let mut rest = grapheme;
@@ -48,21 +48,20 @@ fn parts(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Columns that a row takes.
-pub(super) fn row_width(row: &Row) -> usize {
+/// Columns of a row.
+pub(super) fn row_width(row: &TextRow) -> usize {
     row.spans.iter().map(|span| width(&span.content)).sum()
 }
 
-/// Marks that are kept on one character: with more of them one could draw over other rows.
+/// Maximum combining marks on one character: more could draw over other rows.
 const MARKS_MAX: usize = 4;
 
-/// `text` without what draws on a terminal or reorders what is read: sequences of terminals are
-/// left out, other control characters and direction overrides are written out. Newlines stay.
-/// Pictures that are put together from several characters are taken apart, as every terminal has
-/// its own idea of how wide they are.
+/// Makes `text` safe to draw: escape sequences are removed; other control characters and direction
+/// overrides are escaped. Newlines stay. Emoji sequences are split into characters, because
+/// terminals disagree on their width.
 ///
-/// Of a line that draws over itself, what stood there last is left.
-pub(super) fn harmless(text: &str) -> String {
+/// Of a line with carriage returns, only the last part is kept.
+pub(super) fn sanitize(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
         if at > 0 {
@@ -70,12 +69,12 @@ pub(super) fn harmless(text: &str) -> String {
         }
         let line = line.strip_suffix('\r').unwrap_or(line);
         let line = line.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default();
-        harmless_line(line, &mut safe);
+        sanitize_line(line, &mut safe);
     }
     safe
 }
 
-fn harmless_line(line: &str, safe: &mut String) {
+fn sanitize_line(line: &str, safe: &mut String) {
     if line.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return safe.push_str(line);
     }
@@ -90,15 +89,15 @@ fn harmless_line(line: &str, safe: &mut String) {
                 safe.push_str(TAB);
                 after
             }
-            c if joins(c) => after,
-            // The two halves of a flag.
+            c if is_joiner(c) => after,
+            // Regional indicators of a flag.
             '\u{1f1e6}'..='\u{1f1ff}' => {
                 let nth = u32::from(c) - 0x1f1e6 + u32::from('A');
                 safe.extend(char::from_u32(nth));
                 after
             }
             _ if is_mark && marks > MARKS_MAX => after,
-            c if c.is_control() || reorders(c) => {
+            c if c.is_control() || is_reordering(c) => {
                 safe.extend(c.escape_default());
                 after
             }
@@ -110,8 +109,8 @@ fn harmless_line(line: &str, safe: &mut String) {
     }
 }
 
-/// What follows an escape sequence that `rest` goes on with. One that does not end is left out to
-/// the end of the line.
+/// Returns the text after the escape sequence at the start of `rest`. An unterminated sequence
+/// extends to the end of the line.
 fn after_sequence(rest: &str) -> &str {
     let Some(kind) = rest.chars().next() else { return "" };
     let after = &rest[kind.len_utf8()..];
@@ -122,7 +121,7 @@ fn after_sequence(rest: &str) -> &str {
             let string_end = after.find("\u{1b}\\").map(|at| at + 2);
             bell.into_iter().chain(string_end).min()
         }
-        // Choosing a character set has one more character.
+        // Character set designations have one more character.
         '(' | ')' | '*' | '+' | '#' | '%' | ' ' => after.chars().next().map(char::len_utf8),
         c if c.is_ascii() => Some(0),
         _ => return rest,
@@ -130,15 +129,15 @@ fn after_sequence(rest: &str) -> &str {
     end.map_or("", |end| &after[end..])
 }
 
-/// Characters that make one picture of others, or choose how one is drawn, and are nothing alone.
-fn joins(c: char) -> bool {
+/// Returns `true` for joiners, modifiers and selectors, which have no glyph of their own.
+fn is_joiner(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
         | '\u{1f3fb}'..='\u{1f3ff}')
 }
 
-/// Characters that change the order or the presence of what is read.
-fn reorders(c: char) -> bool {
+/// Returns `true` for characters that reorder or hide text.
+fn is_reordering(c: char) -> bool {
     matches!(c,
         '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -146,13 +145,13 @@ fn reorders(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}')
 }
 
-/// `text` with everything written out that is not seen, or is taken for a space and is none.
-/// [`printable`] has done the rest.
-pub(super) fn spelled_out(text: &str) -> String {
+/// Escapes all invisible characters and unusual spaces, after [`printable`] has escaped the control
+/// characters.
+pub(super) fn escape_invisible(text: &str) -> String {
     let mut seen = String::with_capacity(text.len());
     for c in printable(text).chars() {
         let blank = c != ' ' && c != '\t' && c.is_whitespace() || c == '\u{2800}';
-        if blank || joins(c) || reorders(c) {
+        if blank || is_joiner(c) || is_reordering(c) {
             seen.extend(c.escape_unicode());
         } else {
             seen.push(c);
@@ -161,7 +160,7 @@ pub(super) fn spelled_out(text: &str) -> String {
     seen
 }
 
-/// The beginning of `text` in at most `columns`, with a mark where it was cut.
+/// The start of `text` in at most `columns`, with an ellipsis if it was cut.
 pub(super) fn clipped(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -182,7 +181,7 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
     kept
 }
 
-/// `path` in at most `columns`: what is left out is left out at its beginning.
+/// The end of `path` in at most `columns`, with an ellipsis if it was cut.
 pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     if width(path) <= columns {
         return path.to_owned();
@@ -201,14 +200,14 @@ pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     kept.into_iter().rev().collect()
 }
 
-/// Breaks `spans` into rows of at most `columns`: at white space where there is some. The first
-/// row begins with `first`, the others with `rest`.
+/// Wraps `spans` at white space into rows of at most `columns`. The first row starts with `first`,
+/// the others with `rest`.
 pub(super) fn wrap(
     spans: &[Span<'static>],
     columns: usize,
     first: &[Span<'static>],
     rest: &[Span<'static>],
-) -> Vec<Row> {
+) -> Vec<TextRow> {
     let mut wrapper = Wrapper::new(columns, first, rest);
     for span in spans {
         wrapper.add(&span.content, span.style);
@@ -216,28 +215,27 @@ pub(super) fn wrap(
     wrapper.finish()
 }
 
-/// What stands before the rows that go on with a line: they are seen to belong to it, also in a
-/// list.
-pub(super) fn hanging(line: &str, columns: usize) -> [Span<'static>; 1] {
+/// Hanging indent of the continuation rows of a line.
+pub(super) fn hanging_indent(line: &str, columns: usize) -> [Span<'static>; 1] {
     let indent = line.bytes().take_while(|byte| *byte == b' ').count();
     [Span::raw(" ".repeat(indent.min(HANGING_MAX).min(columns / 4) + 2))]
 }
 
-/// Breaks a line where the screen ends and nowhere else: nothing of it is left out, and what is
-/// written at its end does not jump. The last column stays free for a cursor.
+/// Breaks a line only at the right edge: nothing is left out, and text typed at its end does not
+/// jump. The last column stays free for a cursor.
 pub(super) fn break_rows(
     line: &str,
     columns: usize,
     first: &[Span<'static>],
     rest: &[Span<'static>],
     theme: Theme,
-) -> Vec<Row> {
+) -> Vec<TextRow> {
     let room = columns.saturating_sub(1).max(4);
     let mut rows = vec![Line::from(first.to_vec())];
     let mut piece = String::new();
     let mut taken = row_width(&rows[0]);
     let own = rest.iter().map(|span| width(&span.content)).sum();
-    for grapheme in parts(line, room.saturating_sub(own)) {
+    for grapheme in split_graphemes(line, room.saturating_sub(own)) {
         if taken + width(grapheme) > room && !piece.is_empty() {
             if let Some(last) = rows.last_mut() {
                 last.push_span(span(theme, Role::Text, std::mem::take(&mut piece)));
@@ -256,21 +254,21 @@ pub(super) fn break_rows(
     rows
 }
 
-/// Columns of an indentation that are repeated.
+/// Maximum columns of a repeated indent.
 const HANGING_MAX: usize = 12;
 
 struct Wrapper<'a> {
     columns: usize,
     rest: &'a [Span<'static>],
-    rows: Vec<Row>,
-    /// The row that is filled.
+    rows: Vec<TextRow>,
+    /// The current row.
     row: Vec<Span<'static>>,
     taken: usize,
-    /// Nothing but its beginning stands in the row.
+    /// The current row contains only its prefix.
     fresh: bool,
-    /// White space that is written only if something follows it in the row.
+    /// White space that is written only if a word follows in the same row.
     gap: Vec<(String, Style)>,
-    /// A word that may go on.
+    /// The current, possibly unfinished word.
     word: Vec<(String, Style)>,
 }
 
@@ -300,7 +298,7 @@ impl<'a> Wrapper<'a> {
                 push(&mut self.gap, grapheme, style);
             } else {
                 push(&mut self.word, grapheme, style);
-                // Where words are not separated, each character is one.
+                // In scripts without spaces each wide character is a word.
                 if width(grapheme) > 1 {
                     self.end_word();
                 }
@@ -323,7 +321,7 @@ impl<'a> Wrapper<'a> {
         if !self.fresh {
             self.next_row();
         } else if self.taken + columns_of(&gap) < self.columns {
-            // Indented, and the first word is long.
+            // The first word after an indent does not fit.
             self.write(&gap);
         }
         if self.taken + columns_of(&word) <= self.columns {
@@ -332,12 +330,12 @@ impl<'a> Wrapper<'a> {
         let own: usize = self.rest.iter().map(|span| width(&span.content)).sum();
         let room = self.columns.saturating_sub(own);
         for (text, style) in word {
-            // Lists and paths have places where they are rather broken.
+            // Lists and paths are preferably broken after their separators.
             for piece in text.split_inclusive([',', ';', '/']) {
                 if self.taken + width(piece) > self.columns && width(piece) <= room && !self.fresh {
                     self.next_row();
                 }
-                for part in parts(piece, room) {
+                for part in split_graphemes(piece, room) {
                     if self.taken + width(part) > self.columns && !self.fresh {
                         self.next_row();
                     }
@@ -365,7 +363,7 @@ impl<'a> Wrapper<'a> {
         self.fresh = true;
     }
 
-    fn finish(mut self) -> Vec<Row> {
+    fn finish(mut self) -> Vec<TextRow> {
         self.end_word();
         self.rows.push(Line::from(self.row));
         self.rows
@@ -392,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn breaks_at_spaces_and_only_then_within_words() {
+    fn wraps_at_spaces_before_breaking_words() {
         assert_eq!(rows("one two three", 8), ["one two", "three"]);
         assert_eq!(rows("", 8), [""]);
         assert_eq!(rows("abcdefghij", 4), ["abcd", "efgh", "ij"]);
@@ -404,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn says_nothing_that_draws() {
+    fn sanitize_removes_control_sequences() {
         let table = [
             ("a\u{1b}[31mred\u{1b}[0m", "ared"),
             ("\u{1b}]0;title\u{7}x", "x"),
@@ -426,12 +424,12 @@ mod tests {
             ("e\u{301}\u{301}\u{301}\u{301}\u{301}\u{301}", "e\u{301}\u{301}\u{301}\u{301}"),
         ];
         for (text, safe) in table {
-            assert_eq!(harmless(text), safe, "{text:?}");
+            assert_eq!(sanitize(text), safe, "{text:?}");
         }
     }
 
     #[test]
-    fn is_as_wide_as_it_is_drawn() {
+    fn width_matches_drawing() {
         let table =
             [("", 0), ("abc", 3), ("日本", 4), ("e\u{301}", 1), ("👩👧", 4), ("\u{644}\u{627}", 2)];
         for (text, columns) in table {
@@ -440,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_is_spelled_out() {
+    fn invisible_characters_are_escaped() {
         let table = [
             ("rm\u{a0}-rf", "rm\\u{a0}-rf"),
             ("a\u{fe0f}b", "a\\u{fe0f}b"),
@@ -451,12 +449,12 @@ mod tests {
             ("grün 日本\tx", "grün 日本\tx"),
         ];
         for (text, seen) in table {
-            assert_eq!(spelled_out(text), seen, "{text:?}");
+            assert_eq!(escape_invisible(text), seen, "{text:?}");
         }
     }
 
     #[test]
-    fn cuts_where_it_must_and_says_so() {
+    fn clipped_text_ends_with_an_ellipsis() {
         assert_eq!(clipped("hello", 5), "hello");
         assert_eq!(clipped("hello", 4), "hel…");
         assert_eq!(clipped("日本語", 4), "日…");
@@ -466,7 +464,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_row_is_wider_and_no_letter_is_lost(text in "[a-z日é ]{0,80}", columns in 2usize..40) {
+        fn wrapping_keeps_all_letters_and_the_width(text in "[a-z日é ]{0,80}", columns in 2usize..40) {
             let rows = rows(&text, columns);
             for row in &rows {
                 prop_assert!(width(row) <= columns, "{row:?}");
@@ -476,9 +474,9 @@ mod tests {
         }
 
         #[test]
-        fn whatever_it_is_given_it_gives_no_controls(text in any::<String>()) {
-            let safe = harmless(&text);
-            prop_assert!(safe.chars().all(|c| c == '\n' || !(c.is_control() || reorders(c))));
+        fn sanitized_text_has_no_control_characters(text in any::<String>()) {
+            let safe = sanitize(&text);
+            prop_assert!(safe.chars().all(|c| c == '\n' || !(c.is_control() || is_reordering(c))));
         }
     }
 }

@@ -1,69 +1,69 @@
-//! What things look like, by what they mean. Colours are those of the terminal's own palette, so
-//! that they fit whatever its user chose.
+//! Themes: styles by meaning. Colours come from the terminal's palette, so they fit the user's
+//! choice.
 
 use ratatui_core::style::{Color, Modifier, Style};
 
-/// What a piece of text is.
+/// Meaning of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Role {
-    /// What is said.
+    /// Plain text.
     Text,
-    /// Of less interest.
+    /// Less important text.
     Dim,
-    /// Where to look.
+    /// Text that draws attention.
     Accent,
-    /// What the user said.
+    /// Text of the user.
     User,
-    /// It went well.
+    /// Success.
     Good,
-    /// It did not.
+    /// Failure.
     Bad,
-    /// Something to know.
+    /// Warning.
     Warn,
-    /// A title.
+    /// Heading.
     Heading,
-    /// Emphasised.
+    /// Strong emphasis.
     Strong,
-    /// Emphasised a little.
+    /// Emphasis.
     Emphasis,
-    /// Code within a sentence.
+    /// Inline code.
     Code,
-    /// An address.
+    /// Link.
     Link,
-    /// A word of a language.
+    /// Keyword in code.
     Keyword,
-    /// A text in a program.
+    /// String literal in code.
     Literal,
-    /// A number in a program.
+    /// Number in code.
     Number,
-    /// A remark in a program.
-    Remark,
-    /// A type or a function in a program.
+    /// Comment in code.
+    Comment,
+    /// Type or function name in code.
     Name,
-    /// A line that was added.
+    /// Added line of a diff.
     Added,
-    /// A line that was removed.
+    /// Removed line of a diff.
     Removed,
-    /// What is chosen in a list.
+    /// Selected entry of a list.
     Selected,
 }
 
-/// A set of looks.
+/// Colour theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Theme {
-    /// On a dark ground.
+    /// For dark backgrounds.
     #[default]
     Dark,
-    /// On a light ground.
+    /// For light backgrounds.
     Light,
-    /// Nothing faint, nothing told by colour alone.
+    /// No dim text, and no meaning by colour alone.
     HighContrast,
-    /// Without colour.
+    /// No colours.
     Plain,
 }
 
 impl Theme {
-    /// All of them with their names.
+    /// All themes with their names.
     pub const ALL: [(&'static str, Theme); 4] = [
         ("dark", Theme::Dark),
         ("light", Theme::Light),
@@ -71,24 +71,24 @@ impl Theme {
         ("none", Theme::Plain),
     ];
 
-    /// The theme of that name.
+    /// Returns the theme with that name.
     pub fn named(name: &str) -> Option<Theme> {
         Theme::ALL.iter().find(|(known, _)| *known == name).map(|(_, theme)| *theme)
     }
 
-    /// Its name.
+    /// Name of the theme.
     pub fn name(self) -> &'static str {
         Theme::ALL.iter().find(|(_, theme)| *theme == self).map_or("dark", |(name, _)| *name)
     }
 
-    /// How something looks.
+    /// Style of a role.
     pub(super) fn style(self, role: Role) -> Style {
         let style = Style::new();
         let bold = style.add_modifier(Modifier::BOLD);
         match self {
             Theme::Plain => without_colour(role),
             Theme::HighContrast => match role {
-                Role::Text | Role::Dim | Role::Remark | Role::Emphasis => {
+                Role::Text | Role::Dim | Role::Comment | Role::Emphasis => {
                     without_colour(role).remove_modifier(Modifier::DIM)
                 }
                 Role::Accent | Role::User | Role::Link | Role::Keyword => bold.fg(Color::LightCyan),
@@ -103,7 +103,7 @@ impl Theme {
                 let either = |dark, bright| if light { bright } else { dark };
                 match role {
                     Role::Text => style,
-                    Role::Dim | Role::Remark => style.add_modifier(Modifier::DIM),
+                    Role::Dim | Role::Comment => style.add_modifier(Modifier::DIM),
                     Role::Accent => style.fg(either(Color::Cyan, Color::Blue)),
                     Role::User | Role::Heading => bold.fg(either(Color::Cyan, Color::Blue)),
                     Role::Good | Role::Added | Role::Literal => style.fg(Color::Green),
@@ -128,7 +128,7 @@ impl Theme {
 fn without_colour(role: Role) -> Style {
     let style = Style::new();
     match role {
-        Role::Dim | Role::Remark | Role::Removed => style.add_modifier(Modifier::DIM),
+        Role::Dim | Role::Comment | Role::Removed => style.add_modifier(Modifier::DIM),
         Role::User | Role::Heading | Role::Strong | Role::Bad | Role::Warn | Role::Added => {
             style.add_modifier(Modifier::BOLD)
         }
@@ -166,7 +166,7 @@ mod tests {
         Role::Keyword,
         Role::Literal,
         Role::Number,
-        Role::Remark,
+        Role::Comment,
         Role::Name,
         Role::Added,
         Role::Removed,
@@ -174,7 +174,7 @@ mod tests {
     ];
 
     #[test]
-    fn without_colour_there_is_none() {
+    fn plain_theme_has_no_colours() {
         for role in ROLES {
             let style = Theme::Plain.style(role);
             assert!(style.fg.is_none() && style.bg.is_none(), "{role:?}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_faint_in_high_contrast() {
+    fn high_contrast_theme_has_no_dim_text() {
         for role in ROLES {
             let style = Theme::HighContrast.style(role);
             assert!(!style.add_modifier.contains(Modifier::DIM), "{role:?}");

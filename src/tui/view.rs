@@ -1,12 +1,11 @@
-//! What happened, as it is shown: a fold over events. Knows no terminal and no clock; the time is
-//! passed in.
+//! The transcript as a fold over events. Has no terminal and no clock; the time is a parameter.
 
 mod block;
 mod calls;
 mod drawing;
-mod heard;
 mod notices;
 mod outputs;
+mod received_reply;
 pub(super) mod tool;
 mod tree;
 
@@ -20,108 +19,108 @@ use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::skills;
 
 use crate::failure::{Failure, printable};
-use crate::talk::{clipboard, queue};
+use crate::frontend::{clipboard, queue};
 use crate::tui::markdown::Stream;
-use crate::tui::text::{Row, harmless};
+use crate::tui::text::{TextRow, sanitize};
 use crate::tui::theme::Role;
 
-use block::Kind;
-pub(super) use block::{Block, turn};
-use heard::Heard;
+use block::BlockKind;
+pub(super) use block::{Block, spinner};
 pub(super) use outputs::Outputs;
-use tree::Tree;
+use received_reply::ReceivedReply;
+use tree::SubagentTree;
 
-/// Characters of thinking that are kept to be shown.
+/// Maximum bytes of thinking that are kept for display.
 const THOUGHT_BYTES_MAX: usize = 2 << 10;
 
-/// What is true for the moment.
+/// State of the provider that is shown above the prompt.
 #[derive(Debug, Clone, PartialEq)]
 enum Banner {
-    /// The provider is away.
+    /// The provider is unavailable; a retry is scheduled.
     Waiting { provider: String, until: Duration, patience: Duration, cause: String },
-    /// Nothing is heard.
+    /// The provider sends nothing.
     Silent { provider: String, since: Duration },
 }
 
-/// The session has stopped itself.
+/// The session is parked.
 #[derive(Debug, Clone, PartialEq)]
 struct Parked {
     cause: String,
-    /// When it is tried again by itself, if it is.
+    /// Time of the automatic retry, if there is one.
     next: Option<Duration>,
 }
 
-/// A message that waits to be said.
+/// A queued message.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Waiting {
+pub(super) struct QueuedMessage {
     pub(super) id: MessageId,
     pub(super) kind: MessageKind,
     pub(super) text: String,
 }
 
-impl Waiting {
-    /// When it is said, in words; `busy`: something runs.
+impl QueuedMessage {
+    /// Text for the time at which it is sent. `busy`: a task runs.
     pub(super) fn when(&self, busy: bool) -> &'static str {
         queue::when(self.kind, busy)
     }
 
-    /// What posse itself has to say is not the user's to take back.
+    /// Returns `true` for messages of the user; notices of posse cannot be withdrawn.
     pub(super) fn is_own(&self) -> bool {
         self.kind != MessageKind::Notice
     }
 }
 
-/// Everything that is shown of a session.
+/// Display state of a session.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    /// In order; those at the beginning that are not open are finished.
+    /// Blocks in order; leading blocks that are not open are finished.
     blocks: VecDeque<Block>,
     /// Rows of finished blocks that did not fit into the last frame.
-    ready: VecDeque<Row>,
-    /// What was finished last, which decides what stands between it and the next.
-    before: Option<Kind>,
+    ready: VecDeque<TextRow>,
+    /// Kind of the last finished block, for the spacing before the next one.
+    before: Option<BlockKind>,
     stream: Stream,
-    /// What was heard of the reply so far.
-    heard: Heard,
+    /// Received part of the current reply.
+    received: ReceivedReply,
     thought: String,
-    /// The last whole reply, to be copied: what is larger than that takes is not kept.
+    /// The last complete reply, for copying; empty if it is too long for the clipboard.
     last_reply: String,
-    /// Bytes of it.
+    /// Bytes of the last reply.
     last_reply_bytes: usize,
     banner: Option<Banner>,
-    queue: Vec<Waiting>,
-    /// Messages about what the user did beside, that the model was not told of yet.
-    asides: Vec<MessageId>,
-    /// Messages of posse itself to the model, that were not said yet.
+    queue: Vec<QueuedMessage>,
+    /// Queued messages about the user's own calls, for the model.
+    own_calls_queued: Vec<MessageId>,
+    /// Queued notices of posse for the model.
     notices: Vec<MessageId>,
-    /// The call that the user made last.
+    /// The last call that the user made.
     own_call: Option<CallId>,
-    tree: Tree,
+    tree: SubagentTree,
     outputs: Outputs,
-    /// Questions that are open, and their calls.
+    /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
     running: Option<(InvocationId, Duration)>,
     parked: Option<Parked>,
-    /// What the clock on the wall showed when the last event happened, in milliseconds since 1970.
+    /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
     /// Tokens in the last request and its reply.
     pub(super) context: Option<u64>,
     pub(super) usage: Usage,
-    /// Something was said: there is a session to go on with.
+    /// There is a message, so the session can be resumed.
     pub(super) begun: bool,
     pub(super) provider: String,
     pub(super) model: String,
 }
 
 impl View {
-    /// Follows what happened.
+    /// Updates the state from an event.
     pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>, now: Duration) {
         if let Some(note) = self.tree.follow(event, origin, (now, self.wall_ms)) {
             self.end_text();
             self.blocks.push_back(note);
         }
         let of_child = origin.is_some_and(|origin| origin.parent_invocation_id.is_some());
-        if of_child && !matters_of_children(event) {
+        if of_child && !is_shown_for_subagents(event) {
             return;
         }
         self.begun |= matches!(event, Event::UserMessage { .. } | Event::SessionResumed { .. });
@@ -160,8 +159,8 @@ impl View {
                 self.notice(event);
             }
             Event::InvocationRequested { call_id, background: false, .. } => {
-                // From here on it is in the tree.
-                self.handed_on(call_id);
+                // From here on the subagent tree shows it.
+                self.delegated(call_id);
             }
             Event::ToolRequested { .. }
             | Event::ToolStarted { .. }
@@ -170,17 +169,17 @@ impl View {
             | Event::ToolFailed { .. }
             | Event::ToolOutcomeUnknown { .. } => {
                 self.follow_call(event, now);
-                self.settle_turns(event);
+                self.update_wait_reasons(event);
             }
             Event::PermissionRequested { .. }
             | Event::PermissionGranted { .. }
             | Event::PermissionWithdrawn { .. }
             | Event::PermissionDenied { .. } => {
                 self.follow_question(event);
-                self.settle_turns(event);
+                self.update_wait_reasons(event);
             }
             Event::ContextCompacted { tokens_after, .. } => {
-                // What was counted before is not true any more.
+                // The previous count is out of date.
                 self.context = *tokens_after;
                 self.notice(event);
             }
@@ -193,17 +192,17 @@ impl View {
             Event::UserMessage { content, message_id } => {
                 if let Some(id) = message_id {
                     self.queue.retain(|waiting| waiting.id != *id);
-                    // What the user did beside was seen when it happened.
-                    let count = self.asides.len();
-                    self.asides.retain(|aside| aside != id);
-                    if self.asides.len() < count {
+                    // The user's own call was shown when it happened.
+                    let count = self.own_calls_queued.len();
+                    self.own_calls_queued.retain(|aside| aside != id);
+                    if self.own_calls_queued.len() < count {
                         return;
                     }
                     if let Some(at) = self.notices.iter().position(|notice| notice == id) {
                         self.notices.remove(at);
                         self.end_text();
                         let text = notices::brief(&shown(content));
-                        self.note(Role::Dim, format!("(posse told the model: {text})"));
+                        self.note(Role::Dim, format!("(posse to the model: {text})"));
                         return;
                     }
                 }
@@ -212,7 +211,7 @@ impl View {
                 self.blocks.push_back(Block::User(shown(content)));
             }
             Event::MessageQueued { message_id, kind: MessageKind::Aside, .. } => {
-                self.asides.push(message_id.clone());
+                self.own_calls_queued.push(message_id.clone());
             }
             Event::UserCall { call_id, .. } => {
                 self.parked = None;
@@ -226,7 +225,7 @@ impl View {
                     self.notices.push(id.clone());
                     text = notices::brief(&text);
                 }
-                self.queue.push(Waiting { id, kind: *kind, text });
+                self.queue.push(QueuedMessage { id, kind: *kind, text });
             }
             Event::MessageDelivered { message_id } | Event::MessageWithdrawn { message_id } => {
                 self.queue.retain(|waiting| waiting.id != *message_id);
@@ -247,7 +246,7 @@ impl View {
         match event {
             Event::PermissionRequested { request_id, call_id, summary, .. } => {
                 self.asked.push((request_id.clone(), call_id.clone()));
-                self.will_do(call_id, summary);
+                self.set_summary(call_id, summary);
             }
             Event::PermissionGranted { request_id, answered_by, grant, .. } => {
                 self.decided(request_id);
@@ -268,7 +267,7 @@ impl View {
         }
     }
 
-    /// Whoever stopped it waits for nothing.
+    /// A stopped run waits for nothing.
     fn stopped(&mut self) {
         self.parked = None;
         self.ended();
@@ -278,40 +277,41 @@ impl View {
         let left = |at: u64| Duration::from_millis(at.saturating_sub(self.wall_ms));
         let next = next_try_ms.map(|at| now + left(at));
         self.banner = None;
-        self.parked = Some(Parked { cause: harmless(cause), next });
+        self.parked = Some(Parked { cause: sanitize(cause), next });
     }
 
-    /// The model says something: whatever was waited for is over.
-    fn goes_on(&mut self) {
+    /// Clears waiting states, because the model responds.
+    fn clear_waiting(&mut self) {
         (self.banner, self.parked) = (None, None);
     }
 
     fn follow_model(&mut self, event: &Event) {
         match event {
             Event::TextDelta { text } => {
-                self.goes_on();
+                self.clear_waiting();
                 self.thought.clear();
-                self.heard.add(text);
+                self.received.add(text);
                 let pieces = self.stream.push(text);
                 self.blocks.extend(pieces.into_iter().map(Block::Text));
             }
             Event::ThinkingDelta { text } => {
-                self.goes_on();
+                self.clear_waiting();
                 self.think(text);
             }
             Event::ModelRequest { provider, model, .. } => {
-                self.goes_on();
+                self.clear_waiting();
                 (self.provider, self.model) = (provider.clone(), model.clone());
                 self.end_text();
                 self.thought.clear();
             }
             Event::ModelReply { message, .. } => {
-                self.goes_on();
+                self.clear_waiting();
                 self.reply(message.content.as_deref().unwrap_or_default());
             }
             Event::ModelPartial { cause, .. } => {
                 self.end_text();
-                let text = format!("! the reply broke off ({cause}); what had arrived is kept");
+                let text =
+                    format!("! the reply was interrupted ({cause}); the received part is kept");
                 self.note(Role::Warn, text);
             }
             Event::ModelUsage { usage, .. } => {
@@ -335,8 +335,8 @@ impl View {
         }
     }
 
-    /// A whole reply: what of it was not heard yet follows. If parts of it were lost on the way,
-    /// it is shown again as it is.
+    /// Shows the part of a complete reply that was not received as deltas. If deltas were lost, the
+    /// whole reply is shown again.
     fn reply(&mut self, whole: &str) {
         if !whole.trim().is_empty() {
             self.last_reply_bytes = whole.len();
@@ -345,15 +345,15 @@ impl View {
                 self.last_reply.push_str(whole);
             }
         }
-        match self.heard.rest(whole) {
+        match self.received.rest(whole) {
             Some(rest) => {
                 let pieces = self.stream.push(rest);
                 self.blocks.extend(pieces.into_iter().map(Block::Text));
             }
-            None if self.heard.is(whole) => (),
+            None if self.received.is(whole) => (),
             None => {
                 self.end_text();
-                self.note(Role::Dim, "(parts of this came too fast to be shown; the whole reply:)");
+                self.note(Role::Dim, "(some parts of this reply were not shown; the whole reply:)");
                 let pieces = self.stream.push(whole);
                 self.blocks.extend(pieces.into_iter().map(Block::Text));
             }
@@ -365,7 +365,7 @@ impl View {
     fn end_text(&mut self) {
         let pieces = self.stream.finish();
         self.blocks.extend(pieces.into_iter().map(Block::Text));
-        self.heard = Heard::default();
+        self.received = ReceivedReply::default();
     }
 
     fn ended(&mut self) {
@@ -393,29 +393,29 @@ impl View {
         }
     }
 
-    /// Shows something of our own.
+    /// Shows a note.
     pub(super) fn note(&mut self, role: Role, text: impl Into<String>) {
         self.blocks.push_back(Block::Note(role, text.into()));
     }
 
-    /// Shows what the user said or did.
-    pub(super) fn said(&mut self, text: String) {
+    /// Shows an input of the user.
+    pub(super) fn push_user_input(&mut self, text: String) {
         self.blocks.push_back(Block::User(text));
     }
 
-    /// The same, of several lines that look each in their own way.
-    pub(super) fn lines(&mut self, lines: Vec<(Role, String)>) {
+    /// Shows lines with individual roles.
+    pub(super) fn push_lines(&mut self, lines: Vec<(Role, String)>) {
         self.blocks.push_back(Block::Lines(lines));
     }
 
-    /// Shows what went wrong.
+    /// Shows errors.
     pub(super) fn failures(&mut self, failures: &[Failure]) {
         for failure in failures {
             self.note(Role::Bad, failure.to_string());
         }
     }
 
-    /// Forgets what waits, as a new conversation begins.
+    /// Resets the state for another conversation.
     pub(super) fn begin(&mut self) {
         self.ended();
         self.forget_agents();
@@ -426,32 +426,32 @@ impl View {
         self.begun = false;
     }
 
-    /// Whoever worked for somebody else is followed no more: their session is over.
+    /// Clears the subagent tree, because the session has ended.
     pub(super) fn forget_agents(&mut self) {
-        self.tree = Tree::default();
+        self.tree = SubagentTree::default();
     }
 
-    /// Agents that work for another one.
+    /// Number of running subagents.
     pub(super) fn agents(&self) -> usize {
         self.tree.agents()
     }
 
-    /// Another provider, or another session: what was waited for is not waited for any more.
+    /// Clears the parked state, after a change of the provider or session.
     pub(super) fn unpark(&mut self) {
         self.parked = None;
     }
 
-    /// Whether something goes on, and since when.
+    /// Start time of the running task.
     pub(super) fn running(&self) -> Option<Duration> {
         self.running.as_ref().map(|(_, since)| *since)
     }
 
-    /// Messages that wait, in their order.
-    pub(super) fn queue(&self) -> &[Waiting] {
+    /// Queued messages in their order.
+    pub(super) fn queue(&self) -> &[QueuedMessage] {
         &self.queue
     }
 
-    /// The last whole reply. `Err`: how many bytes it has, if it is too long to be copied.
+    /// The last complete reply. `Err`: its bytes, if it is too long to be copied.
     pub(super) fn last_reply(&self) -> Result<&str, usize> {
         if self.last_reply_bytes > clipboard::BYTES_MAX {
             return Err(self.last_reply_bytes);
@@ -459,14 +459,14 @@ impl View {
         Ok(&self.last_reply)
     }
 
-    /// Whole outputs of calls.
+    /// Full outputs of calls.
     pub(super) fn outputs(&self) -> &Outputs {
         &self.outputs
     }
 }
 
-/// What children do that is of interest beyond their place in the tree.
-fn matters_of_children(event: &Event) -> bool {
+/// Returns `true` for events of subagents that are shown beyond the tree.
+fn is_shown_for_subagents(event: &Event) -> bool {
     matches!(
         event,
         Event::PermissionRequested { .. }

@@ -1,16 +1,16 @@
-//! Whole outputs and changes on a screen of their own, to be scrolled through.
+//! The viewer: full outputs and diffs on the alternate screen.
 
 use crate::tui::diff;
-use crate::tui::input::{Code, Key};
-use crate::tui::text::{Row, clipped, hanging, harmless, row, span, wrap};
+use crate::tui::input::{KeyCode, KeyPress};
+use crate::tui::text::{TextRow, clipped, hanging_indent, row, sanitize, span, wrap};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::Outputs;
 
 use ratatui_core::text::{Line, Span};
 
-/// Something to look at.
+/// A page of the viewer.
 #[derive(Debug, Clone)]
-struct Page {
+struct ViewerPage {
     title: String,
     text: String,
     is_diff: bool,
@@ -19,22 +19,22 @@ struct Page {
 /// An open viewer.
 #[derive(Debug)]
 pub(super) struct Viewer {
-    pages: Vec<Page>,
+    pages: Vec<ViewerPage>,
     at: usize,
     scroll: usize,
-    /// Rows of the page and of the screen, when it was shown last.
+    /// Rows of the page and of the screen when last shown.
     size: (usize, usize),
 }
 
 impl Viewer {
-    /// Of what calls gave; the last one is open. `None`: there is nothing.
+    /// A viewer of tool outputs, opened at the last one. `None` if there are none.
     pub(super) fn of(outputs: &Outputs) -> Option<Viewer> {
-        let page = |(title, text, is_diff): (&str, &str, bool)| Page {
+        let page = |(title, text, is_diff): (&str, &str, bool)| ViewerPage {
             title: title.to_owned(),
             text: text.to_owned(),
             is_diff,
         };
-        let pages: Vec<Page> = outputs
+        let pages: Vec<ViewerPage> = outputs
             .iter()
             .flat_map(|output| {
                 let diff = output.diff.as_deref().map(|diff| (output.title.as_str(), diff, true));
@@ -47,42 +47,43 @@ impl Viewer {
         Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
     }
 
-    /// Of one text.
+    /// A viewer of one text.
     pub(super) fn of_text(title: &str, text: String) -> Viewer {
-        let page = Page { title: title.to_owned(), text, is_diff: false };
+        let page = ViewerPage { title: title.to_owned(), text, is_diff: false };
         Viewer { pages: vec![page], at: 0, scroll: 0, size: (0, 0) }
     }
 
-    /// Of changes, each on a page; the last one is open. `None`: there are none.
+    /// A viewer of file changes, one on each page, opened at the last one. `None` if there are
+    /// none.
     pub(super) fn of_diffs(diffs: Vec<String>) -> Option<Viewer> {
         let page = |text: String| {
             let file = text.lines().find_map(|line| line.strip_prefix("+++ "));
             let title = file.map_or("a change", |file| file.strip_prefix("b/").unwrap_or(file));
-            Page { title: format!("change {title}"), text, is_diff: true }
+            ViewerPage { title: format!("change {title}"), text, is_diff: true }
         };
-        let pages: Vec<Page> = diffs.into_iter().map(page).collect();
+        let pages: Vec<ViewerPage> = diffs.into_iter().map(page).collect();
         let at = pages.len().checked_sub(1)?;
         Some(Viewer { pages, at, scroll: 0, size: (0, 0) })
     }
 
-    /// Follows a key; `false`: it is closed.
-    pub(super) fn key(&mut self, key: Key) -> bool {
+    /// Handles a key. Returns `false` if the viewer was closed.
+    pub(super) fn key(&mut self, key: KeyPress) -> bool {
         let page = self.size.1.saturating_sub(1).max(1);
         let last = self.size.0.saturating_sub(self.size.1);
-        let letter = key.writes();
+        let letter = key.character();
         match (key.code, letter) {
-            (Code::Esc, _) | (_, Some('q')) => return false,
-            (Code::Char('o' | 'c' | 'd'), None) if key.ctrl => return false,
-            (Code::Up, _) | (_, Some('k')) => self.scroll = self.scroll.saturating_sub(1),
-            (Code::Down | Code::Enter, _) | (_, Some('j')) => self.scroll += 1,
-            (Code::PageUp, _) | (_, Some('b')) => self.scroll = self.scroll.saturating_sub(page),
-            (Code::PageDown, _) | (_, Some(' ')) => self.scroll += page,
-            (Code::Home, _) | (_, Some('g')) => self.scroll = 0,
-            (Code::End, _) | (_, Some('G')) => self.scroll = last,
-            (Code::Left, _) | (_, Some('p')) if self.at > 0 => {
+            (KeyCode::Esc, _) | (_, Some('q')) => return false,
+            (KeyCode::Char('o' | 'c' | 'd'), None) if key.ctrl => return false,
+            (KeyCode::Up, _) | (_, Some('k')) => self.scroll = self.scroll.saturating_sub(1),
+            (KeyCode::Down | KeyCode::Enter, _) | (_, Some('j')) => self.scroll += 1,
+            (KeyCode::PageUp, _) | (_, Some('b')) => self.scroll = self.scroll.saturating_sub(page),
+            (KeyCode::PageDown, _) | (_, Some(' ')) => self.scroll += page,
+            (KeyCode::Home, _) | (_, Some('g')) => self.scroll = 0,
+            (KeyCode::End, _) | (_, Some('G')) => self.scroll = last,
+            (KeyCode::Left, _) | (_, Some('p')) if self.at > 0 => {
                 (self.at, self.scroll) = (self.at - 1, 0);
             }
-            (Code::Right, _) | (_, Some('n')) if self.at + 1 < self.pages.len() => {
+            (KeyCode::Right, _) | (_, Some('n')) if self.at + 1 < self.pages.len() => {
                 (self.at, self.scroll) = (self.at + 1, 0);
             }
             _ => (),
@@ -91,23 +92,28 @@ impl Viewer {
         true
     }
 
-    /// The whole screen.
-    pub(super) fn rows(&mut self, columns: usize, height: usize, theme: Theme) -> Vec<Row> {
+    /// Rows of the whole screen.
+    pub(super) fn rows(&mut self, columns: usize, height: usize, theme: Theme) -> Vec<TextRow> {
         let Some(page) = self.pages.get(self.at) else { return Vec::new() };
         let of = if self.pages.len() > 1 {
             format!("{}/{} ", self.at + 1, self.pages.len())
         } else {
             String::new()
         };
-        let title = clipped(&format!("{of}{}", harmless(&page.title).replace('\n', " ")), columns);
+        let title = clipped(&format!("{of}{}", sanitize(&page.title).replace('\n', " ")), columns);
         let all = if page.is_diff {
             diff::rows(&page.text, columns, usize::MAX, theme)
         } else {
-            let lines = harmless(page.text.trim_end_matches('\n'));
+            let lines = sanitize(page.text.trim_end_matches('\n'));
             let lines = lines.split('\n');
             lines
                 .flat_map(|line| {
-                    wrap(&[span(theme, Role::Text, line)], columns, &[], &hanging(line, columns))
+                    wrap(
+                        &[span(theme, Role::Text, line)],
+                        columns,
+                        &[],
+                        &hanging_indent(line, columns),
+                    )
                 })
                 .collect()
         };

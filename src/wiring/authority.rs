@@ -1,4 +1,4 @@
-//! What the user decided for longer than a session: where it is kept, and the commands around it.
+//! Stored decisions of the user: grants and trust, and their commands.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -11,23 +11,22 @@ use posse_actors::ports::GrantStore;
 use crate::cli::{GrantsAction, GrantsArgs, PlaceArgs};
 use crate::config::{self, Dirs, Environment, Loaded, Notice, Settings};
 use crate::failure::{Exit, Failure};
-use crate::grants::commands::Desk;
+use crate::grants::commands::GrantCommands;
 use crate::grants::{GrantSettings, Grants};
 use crate::project::{self, Identity};
 use crate::provider::presets;
-use crate::sealed::Vault;
-use crate::trust::{Trust, Trusted};
-use crate::wiring::world::now_ms;
-use crate::wiring::{Place, place};
+use crate::signed_store::SignedStore;
+use crate::trust::{TrustStore, Trusted};
+use crate::wiring::clock::now_ms;
+use crate::wiring::{WorkspaceContext, place};
 
-/// What is trusted of the project at `root`, as far as it has a file of its own; and what is
-/// wrong with where that is kept.
+/// Trusted content of the project at `root`, and errors of the trust store.
 pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Notice>) {
     if config::project_file(root).symlink_metadata().is_err() {
         return (None, None);
     }
     let Ok(identity) = Identity::of(root) else { return (None, None) };
-    match Trust::new(Vault::new(&dirs.state)).find(&identity) {
+    match TrustStore::new(SignedStore::new(&dirs.state)).find(&identity) {
         Ok(trusted) => (trusted, None),
         Err(distrust) => {
             let line = distrust.line();
@@ -37,12 +36,12 @@ pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Noti
     }
 }
 
-/// Providers that exist without being configured, and the variables with their keys.
+/// Built-in providers, and the variables with their keys.
 pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
     presets::all().iter().map(|preset| (preset.name, preset.key_variable)).collect()
 }
 
-/// What a repository wanted and did not get: it belongs into the journal.
+/// Ignored settings of a repository, for the journal.
 pub(crate) fn ignored(loaded: &Loaded) -> Vec<Event> {
     let about_project = |notice: &&Notice| matches!(notice.code, "CFG005" | "CFG010" | "TRU001");
     let event = |notice: &Notice| Event::ConfigIgnored {
@@ -59,16 +58,16 @@ pub(crate) fn grants(
     settings: &Settings,
     tier: &str,
 ) -> Arc<dyn GrantStore> {
-    let vault = Vault::new(&dirs.state);
-    Arc::new(Grants::new(vault, project_of(cwd), keeping(settings, tier)))
+    let vault = SignedStore::new(&dirs.state);
+    Arc::new(Grants::new(vault, project_of(cwd), grant_settings(settings, tier)))
 }
 
-/// Whose permissions count in `cwd`: worktrees share those of their repository.
+/// Project whose grants apply in `cwd`: worktrees share those of their repository.
 fn project_of(cwd: &Path) -> Option<Identity> {
     project::shared_identity(&project::root_of(cwd)).ok()
 }
 
-fn keeping(settings: &Settings, tier: &str) -> GrantSettings {
+fn grant_settings(settings: &Settings, tier: &str) -> GrantSettings {
     let kept = &settings.persistent_grants;
     let widest = match (kept.enabled, kept.scope.as_str()) {
         (true, "global") => Scope::Global,
@@ -83,37 +82,37 @@ pub(crate) fn run_grants(
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
     let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
-    let Place { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
-    let desk = Desk {
-        vault: Vault::new(&dirs.state),
+    let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
+    let commands = GrantCommands {
+        vault: SignedStore::new(&dirs.state),
         project: project_of(&cwd),
-        // What confines commands is not found out for a list.
-        settings: keeping(&loaded.settings, "full"),
+        // A list does not detect the sandbox tier.
+        settings: grant_settings(&loaded.settings, "full"),
         now_ms: now_ms(),
         json: args.json,
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let ended = match &args.action {
-        GrantsAction::List { all } => desk.list(*all, &mut out),
-        GrantsAction::Revoke { ids } => desk.revoke(ids, &mut out),
-        GrantsAction::Clear => desk.clear(&mut out),
+        GrantsAction::List { all } => commands.list(*all, &mut out),
+        GrantsAction::Revoke { ids } => commands.revoke(ids, &mut out),
+        GrantsAction::Clear => commands.clear(&mut out),
     };
     ended.map_err(|failure| vec![failure])
 }
 
-/// What is allowed beyond a session in this project, for a person.
+/// Stored grants of this project, for display.
 pub(crate) fn grants_in(
     cwd: &Path,
     dirs: &Dirs,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let desk = Desk {
-        vault: Vault::new(&dirs.state),
+    let commands = GrantCommands {
+        vault: SignedStore::new(&dirs.state),
         project: project_of(cwd),
-        settings: keeping(settings, "full"),
+        settings: grant_settings(settings, "full"),
         now_ms: now_ms(),
         json: false,
     };
-    desk.list(false, out)
+    commands.list(false, out)
 }

@@ -1,4 +1,4 @@
-//! What confines the commands of a session: found out, required, and said.
+//! Sandbox of a session: probing, requirements and messages.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,21 +7,21 @@ use std::sync::LazyLock;
 use posse_actors::ports::Asking;
 use secrecy::SecretString;
 
-use crate::config::{Layers, Origin, SandboxSettings};
+use crate::config::{Layers, SandboxSettings, SettingOrigin};
 use crate::failure::{Exit, Failure};
-use crate::sandbox::{Backend, Sandbox, Surroundings, Wanted, Written};
+use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::wiring::run::Setup;
 
-/// Chooses what confines commands, for those who want to see how a weaker one behaves.
+/// Selects the sandbox backend, to test weaker ones.
 const BACKEND: &str = "POSSE_SANDBOX_BACKEND";
 
-/// Lets surveys of the workspace look at fewer folders, for those who want to see what happens then.
+/// Reduces the number of folders in workspace surveys, to test the limit.
 const SURVEY: &str = "POSSE_SANDBOX_SURVEY";
 
-/// What file tools write, whichever session of this process they belong to.
-static WRITTEN: LazyLock<Written> = LazyLock::new(Written::default);
+/// Registry of tool writes of all sessions of this process.
+static WRITTEN: LazyLock<ToolWrites> = LazyLock::new(ToolWrites::default);
 
-/// The sandbox of a session that works in `roots`.
+/// The sandbox of a session with the writable `roots`.
 pub(crate) fn sandbox(
     setup: &Setup<'_>,
     roots: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub(crate) fn sandbox(
         readable_secrets: settings.readable_secrets.clone(),
     };
     let sandbox = Sandbox::new(secrets).map_err(|error| {
-        Failure::new("SBX001", Exit::Internal, "the program cannot find itself")
+        Failure::new("SBX001", Exit::Internal, "cannot determine the path of the posse executable")
             .because(error.to_string())
     })?;
     let mut sandbox = sandbox.confined(wanted, surroundings).beside(WRITTEN.clone());
@@ -51,22 +51,22 @@ pub(crate) fn sandbox(
     Ok(sandbox)
 }
 
-fn wanted(setup: &Setup<'_>) -> Result<Wanted, Failure> {
+fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     if setup.settings.sandbox.mode == "off" {
-        return Ok(Wanted::Exactly(Backend::Nothing));
+        return Ok(ProbeRequest::Exactly(Backend::Nothing));
     }
     let Some(name) = setup.environment.get(BACKEND) else {
-        return Ok(Wanted::Strongest { kept_in: Some(setup.dirs.state.clone()) });
+        return Ok(ProbeRequest::Strongest { kept_in: Some(setup.dirs.state.clone()) });
     };
     let backend = Backend::ALL.into_iter().find(|backend| backend.as_str() == name);
-    backend.map(Wanted::Exactly).ok_or_else(|| {
+    backend.map(ProbeRequest::Exactly).ok_or_else(|| {
         let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.as_str()).collect();
         let what = format!("{BACKEND}: there is no {name:?}");
         Failure::new("SBX002", Exit::Usage, what).fix(format!("one of {}", names.join(", ")))
     })
 }
 
-/// Whether commands are confined as far as posse can confine them.
+/// Checks whether commands are confined by the strongest tier.
 fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     let failed = |what: &str| Failure::new("SBX003", Exit::Sandbox, what);
     if settings.mode == "off" {
@@ -77,8 +77,8 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     if tier == "full" {
         return Ok(());
     }
-    let mut failure = failed("the sandbox is not what is required")
-        .fix("posse doctor says what is missing and how to mend it");
+    let mut failure = failed("the required sandbox is not available")
+        .fix("`posse doctor` shows what is missing and how to fix it");
     let mut why = format!("this machine gives the tier {tier}, not full");
     for tried in sandbox.tried() {
         if let Some(reason) = tried.failure {
@@ -89,7 +89,7 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
     Err(failure)
 }
 
-/// One line: what commands may do.
+/// One line that describes the permissions of commands.
 pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
     if settings.mode == "off" {
         return "sandbox off: commands run with all of your rights\n".to_owned();
@@ -104,14 +104,13 @@ pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> St
         "full" => format!("sandbox full: {mode}, {network}\n"),
         "reduced" => format!(
             "sandbox reduced: {mode}, {network}; protected files are checked after a command, \
-             secret files can be read (posse doctor says why)\n"
+             secret files can be read (see posse doctor)\n"
         ),
-        _ => "sandbox none: commands run with all of your rights (posse doctor says why)\n"
-            .to_owned(),
+        _ => "sandbox none: commands run with all of your rights (see posse doctor)\n".to_owned(),
     }
 }
 
-/// What a model is told.
+/// Description of the sandbox for the model.
 pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
     if settings.mode == "off" || tier == "none" {
         return "none; commands run with the user's rights".to_owned();
@@ -133,7 +132,7 @@ pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: Asking) -
     format!("{tier}; {writes}; {network}")
 }
 
-/// A line for each wish about the sandbox that `tier` does not fulfil, if the user made it.
+/// One line for each sandbox setting of the user that `tier` cannot enforce.
 pub(crate) fn unenforced(layers: &Layers, tier: &str) -> String {
     if tier != "none" {
         return String::new();
@@ -144,14 +143,15 @@ pub(crate) fn unenforced(layers: &Layers, tier: &str) -> String {
     ];
     let mut text = String::new();
     for (key, confining) in wishes {
-        let Some(leaf) = layers.get(key).filter(|leaf| leaf.origin != Origin::BuiltIn) else {
+        let Some(leaf) = layers.get(key).filter(|leaf| leaf.origin != SettingOrigin::BuiltIn)
+        else {
             continue;
         };
         let Some(value) = leaf.value.as_str().filter(|value| confining.contains(value)) else {
             continue;
         };
         let name = match &leaf.origin {
-            Origin::Flag(flag) => flag,
+            SettingOrigin::Flag(flag) => flag,
             _ => key,
         };
         text.push_str("sandbox none: ");

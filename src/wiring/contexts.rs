@@ -1,4 +1,4 @@
-//! How much models get to read, as it is configured, and who helps where that is too much.
+//! Context budgets and the models for summaries, from the configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::models::Catalog;
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
 
-/// What an agent gets to read; `usual` where nothing is said.
+/// Context budget; `usual` for values that are not configured.
 pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget {
     let tokens_max = if size.auto { None } else { size.tokens_max.or(usual.tokens_max) };
     let recent_turns = size.recent_turns.unwrap_or(usual.recent_turns);
@@ -21,7 +21,7 @@ pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget
     ContextBudget {
         tokens_max,
         compact_at: size.compact_at.unwrap_or(usual.compact_at),
-        // A small context has no room for a large summary.
+        // A small budget cannot hold a large summary.
         summary_tokens: summary.min(tokens_max.map_or(u64::MAX, |max| max / 4)),
         recent_turns,
         recent_turns_min: fewest.min(recent_turns),
@@ -30,8 +30,8 @@ pub(crate) fn budget(size: &ContextSize, usual: &ContextBudget) -> ContextBudget
     }
 }
 
-/// Windows, looked up when they matter, and models that have a role. `instructions_bytes`: of the
-/// system prompt, what the user and the project say.
+/// Window lookup and models of roles. `instructions_bytes`: part of the system prompt from the user
+/// and the project.
 pub(crate) fn settings(
     settings: &Settings,
     environment: &Environment,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_as_usual_and_what_is_said_counts() {
+    fn configured_context_values_override_defaults() {
         let main = ContextBudget::main();
         assert_eq!(budget(&ContextSize::default(), &main), main);
         let auto = ContextSize { auto: true, ..ContextSize::default() };

@@ -1,6 +1,6 @@
-//! Whether there is room for the files and connections that a session opens.
+//! Checks that enough file descriptors are free for a session.
 //!
-//! What begins with too little of it would break anywhere, and could not say why.
+//! A session without them would fail at arbitrary points without a clear error.
 
 use std::fs::File;
 
@@ -8,15 +8,15 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::failure::{Exit, Failure};
 
-/// Descriptors that have to be free. A run whose commands are confined had 21 open at most; one that
-/// cannot have so many says so of the command and goes on, and with these it can say so.
+/// Minimum number of free descriptors. A run with sandboxed commands used 21 at most; with fewer a
+/// command fails with a clear error, which needs these.
 const FREE_MIN: usize = 16;
 
-/// Who may have so many is not asked how many of them are free.
+/// With a limit above this, free descriptors are not counted.
 const PLENTY: u64 = 256;
 
-/// Fails where a session could not even say what went wrong.
-pub(crate) fn enough() -> Result<(), Failure> {
+/// Fails if too few descriptors are free for a session to report its errors.
+pub(crate) fn check_free() -> Result<(), Failure> {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
     if limit >= PLENTY {
         return Ok(());

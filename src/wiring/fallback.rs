@@ -1,4 +1,4 @@
-//! The models that are asked while the chosen one is away, as the user wrote them down.
+//! The configured fallback models, used while the selected one is unavailable.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
 
-/// Makes every one of them `ready`, so that a mistake shows before it matters.
+/// Creates all fallback providers, so that errors appear at the start.
 pub(crate) fn all(
     settings: &Settings,
     environment: &Environment,
@@ -28,10 +28,10 @@ pub(crate) fn all(
     for (nth, name) in chosen.fallback.iter().enumerate() {
         if *name == chosen.name || chosen.fallback[..nth].contains(name) {
             let what = format!("providers.{}.fallback names \"{name}\" twice", chosen.name);
-            let why = "a provider does not take over from itself";
+            let why = "a provider cannot be its own fallback";
             return Err(Failure::new("CFG025", Exit::Configuration, what).because(why));
         }
-        // The model that was asked for is the chosen provider's.
+        // The requested model belongs to the selected provider.
         let theirs =
             Settings { default_provider: Some(name.clone()), model: None, ..settings.clone() };
         let provider = provider::choose(&theirs, environment, workspace)
@@ -45,7 +45,7 @@ pub(crate) fn all(
     Ok(fallbacks)
 }
 
-/// What the configuration says of a profile comes before what is known of its model.
+/// Configuration of a profile overrides the model table.
 fn abilities(settings: &Settings, name: &str, facts: &Facts) -> Abilities {
     let profile = settings.providers.get(name);
     let blind = profile.is_some_and(|profile| {

@@ -1,54 +1,54 @@
-//! What models cost, and what a session may cost.
+//! Pricing of models, and the budget of a session.
 
-use posse_actors::ledger::{Budget, Price, Tariff};
+use posse_actors::ledger::{Budget, ModelPricing, PriceLookup};
 use posse_actors::ports::{Fallback, ProviderInfo};
 
-use crate::config::{Layers, Origin, Settings};
+use crate::config::{Layers, SettingOrigin, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, rates};
 
-/// Under a budget, a reply of a model that could say more is no longer than this, so that what is
-/// held for one request is not half of what there is. `maxTokens` of the provider comes first.
+/// Maximum reply under a budget, so that a single reservation is not half of it. `maxTokens` of the
+/// provider takes precedence.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// The keys of a budget.
+/// Configuration keys of a budget.
 const MONEY: &str = "budget.maxCostMicroUsd";
 const TOKENS: &str = "budget.maxTokens";
 
-/// Nano-USD of a micro-USD.
+/// Nano-USD per micro-USD.
 const NANO: u64 = 1000;
 
-/// Looks the model up when there is something to count.
-pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> Price {
+/// Price lookup that consults the model catalogue on first use.
+pub(crate) fn price(settings: &Settings, model: &ProviderInfo) -> PriceLookup {
     let own = settings.models.clone();
     let (profile, name) = (model.profile.clone(), model.model.clone());
     let wanted = settings.providers.get(&profile).and_then(|profile| profile.tokens_max);
-    Price::new(move || {
+    PriceLookup::new(move || {
         let model = Catalog::new(&own).find(&profile, &name);
         let known = model.as_ref().and_then(|model| model.facts.max_output_tokens);
         let output_max = wanted.or(known.map(|known| known.min(REPLY_TOKENS)));
-        Tariff { rates: model.as_ref().and_then(rates), output_max }
+        ModelPricing { rates: model.as_ref().and_then(rates), output_max }
     })
 }
 
-/// What `model` costs, and what the session may cost, if that can be held.
+/// Pricing of `model` and budget of the session, if the budget can be enforced.
 pub(crate) fn affordable(
     settings: &Settings,
     model: &ProviderInfo,
     fallbacks: &[Fallback],
-) -> Result<(Price, Budget), Vec<Failure>> {
+) -> Result<(PriceLookup, Budget), Vec<Failure>> {
     let (price, budget) = (price(settings, model), budget(settings));
     let others = fallbacks.iter().map(|other| (other.provider.info(), other.price.as_ref()));
     check(budget, std::iter::once((model.clone(), Some(&price))).chain(others))?;
     Ok((price, budget))
 }
 
-/// What was said for this session, by a flag, a variable or itself when it was begun: it is
-/// remembered. What a file says is of whoever goes on with it.
+/// Budget set for this session by a flag, a variable or at its start: it is stored with the
+/// session. File settings are not.
 pub(crate) fn own_budget(layers: &Layers) -> Budget {
     let said = |key: &str| {
         let leaf = layers.get(key)?;
-        let own = matches!(leaf.origin, Origin::Flag(_) | Origin::Variable(_));
+        let own = matches!(leaf.origin, SettingOrigin::Flag(_) | SettingOrigin::Variable(_));
         leaf.value.as_u64().filter(|_| own)
     };
     let nano = |micro: u64| micro.saturating_mul(NANO);
@@ -61,25 +61,25 @@ pub(crate) fn remembered(own: Budget) -> [(&'static str, &'static str, Option<u6
     [(MONEY, "POSSE_BUDGET_MICRO_USD", micro), (TOKENS, "POSSE_BUDGET_TOKENS", own.tokens)]
 }
 
-/// What a session may cost.
+/// Budget of a session.
 fn budget(settings: &Settings) -> Budget {
     let nano = |micro: u64| micro.saturating_mul(NANO);
     Budget { nano_usd: settings.budget.micro_usd_max.map(nano), tokens: settings.budget.tokens_max }
 }
 
-/// Money cannot be bounded for a model whose price nobody knows.
+/// A limit of money needs a known price.
 fn check<'a>(
     budget: Budget,
-    models: impl Iterator<Item = (ProviderInfo, Option<&'a Price>)>,
+    models: impl Iterator<Item = (ProviderInfo, Option<&'a PriceLookup>)>,
 ) -> Result<(), Vec<Failure>> {
     if budget.nano_usd.is_none() {
         return Ok(());
     }
-    let unpriced = |(info, price): (ProviderInfo, Option<&Price>)| {
+    let unpriced = |(info, price): (ProviderInfo, Option<&PriceLookup>)| {
         let known = price.is_some_and(|price| price.tariff().rates.is_some());
         (!known).then(|| {
             let name = format!("{}/{}", info.profile, info.model);
-            let what = format!("there is a budget, and no price is known for {name}");
+            let what = format!("a cost budget needs a price, and none is known for {name}");
             Failure::new("BUD001", Exit::Configuration, what).at("budget.maxCostMicroUsd").fix(
                 format!(
                     "set models.\"{name}\".inputPrice and .outputPrice in micro-USD for a million \

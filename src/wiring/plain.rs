@@ -1,4 +1,4 @@
-//! `posse plain`: sessions for the line mode, put together again when something else is selected.
+//! `posse plain`: sessions for line mode, reassembled after another selection.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -12,23 +12,26 @@ use serde_json::{Value, json};
 
 use crate::cli::{PromptArg, Resume, RunArgs, Which};
 use crate::config::preferences::{self, Preferences};
-use crate::config::{Environment, Layers, Loaded, Origin};
+use crate::config::{Environment, Layers, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, printable};
-use crate::front::picker::Row;
+use crate::front::picker::SessionRow;
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
+use crate::frontend::remote_session::SessionServer;
+use crate::frontend::{
+    self, BackgroundJob, LoadedSession, OpenedSession, Report, Selectable, SelectionSources,
+    SessionSelection, Task,
+};
 use crate::journal::{SessionSummary, StateDir};
 use crate::provider::presets;
-use crate::talk::joining::Invitation;
-use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected, Sources, Task};
 use crate::tools;
 use crate::wiring::confinement::unenforced;
-use crate::wiring::reports::Source;
-use crate::wiring::resuming::{Resuming, of_project, row};
-use crate::wiring::run::{Kept, Setup, assemble_in, runtime, start_log, tape};
+use crate::wiring::reports::ReportSource;
+use crate::wiring::resume::{Resuming, of_project, row};
+use crate::wiring::run::{JournalSettings, Setup, assemble_in, runtime, start_log, tape};
 use crate::wiring::{
-    Place, authority, colors, deputies, descriptors, model_price, notices, place, provider, skills,
-    toolbox, undoing,
+    WorkspaceContext, authority, colors, descriptors, model_price, notices, place, provider,
+    skills, subagents, toolbox, undo,
 };
 
 /// Runs line mode until the user leaves.
@@ -36,7 +39,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
     let interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let (mut sessions, first) = Sessions::prepare(args, environment, interactive)?;
+    let (mut sessions, first) = PlainSessions::prepare(args, environment, interactive)?;
     let options = Options {
         interactive,
         color: colors(io::stderr().is_terminal(), environment),
@@ -49,16 +52,16 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     let runtime = runtime().map_err(one)?;
     let exit = runtime.block_on(plain::run(&mut sessions, options));
-    // A thread that waits for a key must not keep the process.
+    // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
     exit
 }
 
-/// What is asked before anything is typed.
+/// First prompt, from arguments or a pipe.
 fn first_prompt(
     args: &RunArgs,
     environment: &Environment,
-    found: &Place,
+    found: &WorkspaceContext,
 ) -> Result<Option<Prompt>, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = &found.loaded.settings;
@@ -66,7 +69,7 @@ fn first_prompt(
         Some(PromptArg::Text(text)) => {
             if !args.images.is_empty()
                 && let Ok(model) = provider::choose(settings, environment, &found.cwd)
-                && let Some(failure) = provider::blindness(settings, &model.info())
+                && let Some(failure) = provider::vision_error(settings, &model.info())
             {
                 return Err(one(failure));
             }
@@ -83,39 +86,43 @@ fn first_prompt(
     })
 }
 
-/// Whether typed lines outlive the process (`ui.history`).
+/// True if typed lines are kept (`ui.history`).
 fn keeps_history(layers: &Layers) -> bool {
     layers.get("ui.history").is_none_or(|leaf| leaf.value != false)
 }
 
-/// Sessions of this process, one after the other.
-pub(super) struct Sessions<'a> {
+/// The sessions of this process, one after the other.
+pub(super) struct PlainSessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
     asking: Asking,
-    /// Somebody is there and sees what happens, whoever answers questions.
+    /// True if a person sees the session, independent of who answers permission requests.
     interactive: bool,
-    /// What counts for the session that goes on.
-    pub(super) found: Arc<Place>,
-    /// What was given on the command line, and what the resumed session was.
+    /// Settings of the current session.
+    pub(super) found: Arc<WorkspaceContext>,
+    /// Command-line flags, and values of the resumed session.
     flags: Vec<(&'static str, Value, &'static str)>,
-    /// The stored session that goes on first.
+    /// Stored session to resume first.
     resuming: Option<Resuming>,
-    /// Its provider.
+    /// Its provider profile.
     profile: String,
-    /// Where it is recorded.
-    kept: Option<Kept>,
+    /// Journal settings.
+    kept: Option<JournalSettings>,
 }
 
-impl talk::Sessions for Sessions<'_> {
-    fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
+impl frontend::Sessions for PlainSessions<'_> {
+    fn open(
+        &mut self,
+        choice: &SessionSelection,
+        resumes: bool,
+    ) -> Result<OpenedSession, Vec<Failure>> {
         let one = |error: Failure| vec![error];
         let mut found = place(&self.args.place, self.overrides(choice), self.environment)?;
         if choice.provider.is_some() && choice.model.is_none() {
-            // A model belongs to its provider, wherever it was set.
+            // A model belongs to its provider, independent of its source.
             found.loaded.settings.model = None;
         }
-        let Place { cwd, dirs, loaded } = &found;
+        let WorkspaceContext { cwd, dirs, loaded } = &found;
         let settings = &loaded.settings;
         let model = provider::choose(settings, self.environment, cwd).map_err(one)?;
         let info = model.info();
@@ -137,76 +144,76 @@ impl talk::Sessions for Sessions<'_> {
                 let (kept, ports, session) = resuming.assemble_kept(&setup, Arc::clone(&model))?;
                 (Some(kept), ports, session)
             }
-            (None, Some(kept)) if goes_on => {
+            (None, Some(kept)) if resumes => {
                 let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
                 (None, ports, session)
             }
             (None, _) => {
-                let kept = Kept::new(&setup).map_err(one)?;
+                let kept = JournalSettings::new(&setup).map_err(one)?;
                 let made = assemble_in(&kept, &setup, Arc::clone(&model));
-                let (ports, session) = kept.or_gone(made)?;
+                let (ports, session) = kept.or_remove(made)?;
                 (Some(kept), ports, session)
             }
         };
-        // Somebody sees that it waits, and can stop it.
+        // A person sees the wait and can stop it.
         session.limits.outwaits_once = self.interactive;
         session.own_budget = model_price::own_budget(&loaded.layers);
-        if !goes_on {
+        if !resumes {
             session.noted = authority::ignored(loaded);
         }
         let sources = sources(loaded, &info.profile);
-        if !goes_on {
+        if !resumes {
             let text = unenforced(&loaded.layers, &session.tier);
             io::stderr().write_all(text.as_bytes()).ok();
         }
         if let Some(new) = new {
             self.kept = Some(new);
         }
-        let invitation = match &self.kept {
-            Some(kept) => kept.invitation(&found.dirs),
-            None => Invitation::none(),
+        let session_server = match &self.kept {
+            Some(kept) => kept.session_server(&found.dirs),
+            None => SessionServer::disabled(),
         };
         self.found = Arc::new(found);
         self.profile = info.profile;
-        Ok(Opened { ports, settings: session, sources, invitation })
+        Ok(OpenedSession { ports, settings: session, sources, session_server })
     }
 
-    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
+    fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
         let name = Some(name.to_owned());
         let chosen = match what {
-            // Who works is a matter of the conversation.
-            Selected::Agent => return Ok(()),
-            Selected::Provider => Preferences { provider: name, model: None },
-            Selected::Model => Preferences { provider: Some(self.profile.clone()), model: name },
+            // The agent is selected per conversation and not saved.
+            Selectable::Agent => return Ok(()),
+            Selectable::Provider => Preferences { provider: name, model: None },
+            Selectable::Model => Preferences { provider: Some(self.profile.clone()), model: name },
         };
         preferences::save(&self.found.dirs, &chosen)
     }
 
-    fn forget(&mut self, what: Selected) -> Result<(), Failure> {
+    fn forget(&mut self, what: Selectable) -> Result<(), Failure> {
         let dirs = &self.found.dirs;
         let (saved, _) = preferences::load(dirs);
         match what {
-            Selected::Agent => Ok(()),
-            // A model that was chosen is one of its provider.
-            Selected::Provider => preferences::forget(dirs).map(drop),
-            Selected::Model if saved.model.is_none() => Ok(()),
-            Selected::Model => preferences::save(dirs, &Preferences { model: None, ..saved }),
+            Selectable::Agent => Ok(()),
+            // A saved model belongs to one provider.
+            Selectable::Provider => preferences::forget(dirs).map(drop),
+            Selectable::Model if saved.model.is_none() => Ok(()),
+            Selectable::Model => preferences::save(dirs, &Preferences { model: None, ..saved }),
         }
     }
 
     fn skill(&self, name: &str, task: &str) -> Result<Prompt, Vec<Failure>> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let skills = skills::load(cwd, dirs, &loaded.settings, self.environment);
         let task = if task.is_empty() {
             format!("Do what the skill {name} says.")
         } else {
             task.to_owned()
         };
-        skills::bringing(Prompt::text(task), &[name.to_owned()], &skills)
+        skills::with_skills(Prompt::text(task), &[name.to_owned()], &skills)
     }
 
-    fn report(&self, what: Report, session: &str) -> Errand<String> {
-        let source = Source {
+    fn report(&self, what: Report, session: &str) -> BackgroundJob<String> {
+        let source = ReportSource {
             found: Arc::clone(&self.found),
             environment: self.environment.clone(),
             asking: self.asking,
@@ -216,12 +223,12 @@ impl talk::Sessions for Sessions<'_> {
         Box::new(move || source.report(&what, &session))
     }
 
-    fn stored(&self) -> Errand<Vec<(String, String)>> {
+    fn stored(&self) -> BackgroundJob<Vec<(String, String)>> {
         let found = Arc::clone(&self.found);
         Box::new(move || {
             let stored = stored(&found).map_err(|failure| vec![failure])?;
             let line = |session| {
-                let Row { id, age, state, spent, prompt } = row(session);
+                let SessionRow { id, age, state, spent, prompt } = row(session);
                 let parts = [age, state, spent, prompt].into_iter().filter(|part| !part.is_empty());
                 (id, printable(&parts.collect::<Vec<_>>().join("  ")))
             };
@@ -229,7 +236,7 @@ impl talk::Sessions for Sessions<'_> {
         })
     }
 
-    fn look_up(&self, id: &str, fork: bool) -> Errand<Ready> {
+    fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession> {
         let (found, id) = (Arc::clone(&self.found), id.to_owned());
         let (mut args, environment) = (self.args.clone(), self.environment.clone());
         let own = self.kept.as_ref().and_then(|kept| kept.dir().file_name().map(OsStr::to_owned));
@@ -237,7 +244,7 @@ impl talk::Sessions for Sessions<'_> {
             let one = |failure: Failure| vec![failure];
             let mut stored = stored(&found).map_err(one)?;
             if !fork {
-                // What goes on already is never meant.
+                // The current session is not offered.
                 stored.retain(|it| own.as_deref() != Some(OsStr::new(&it.id)) || it.id == id);
             }
             let meant = stored.iter().find(|session| session.id == id);
@@ -252,13 +259,13 @@ impl talk::Sessions for Sessions<'_> {
             args.resume = Some(Resume { which, fork, headless: false });
             args.place.cwd = session.cwd.as_ref().map(PathBuf::from).or(args.place.cwd);
             let resuming = Resuming::of(&args, &environment).map_err(one)?;
-            Ok(Ready(Box::new(resuming)))
+            Ok(LoadedSession(Box::new(resuming)))
         })
     }
 
-    fn take_up(&mut self, ready: Ready) -> Result<(Opened, bool), Vec<Failure>> {
+    fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>> {
         let Some(resuming) = ready.0.downcast().ok().and_then(|it| *it) else {
-            let what = "what was looked up is no session";
+            let what = "the selected item is not a session";
             return Err(vec![Failure::new("INT003", Exit::Internal, what)]);
         };
         let resuming: Resuming = resuming;
@@ -266,37 +273,37 @@ impl talk::Sessions for Sessions<'_> {
         let flags = std::mem::replace(&mut self.flags, resuming.overrides());
         let args = std::mem::replace(&mut self.args, resuming.args.clone());
         self.resuming = Some(resuming);
-        let opened = talk::Sessions::open(self, &Choice::default(), false);
+        let opened = frontend::Sessions::open(self, &SessionSelection::default(), false);
         if opened.is_err() {
             (self.flags, self.args, self.resuming) = (flags, args, None);
         }
         opened.map(|opened| (opened, unfinished))
     }
 
-    fn undo(&self, session: &str) -> Errand<UserCall> {
+    fn undo(&self, session: &str) -> BackgroundJob<UserCall> {
         let (found, session) = (Arc::clone(&self.found), session.to_owned());
         Box::new(move || {
             let state = StateDir::new(found.dirs.state.clone());
-            undoing::undo(&state, &session, &found.cwd).map_err(|failure| vec![failure])
+            undo::undo(&state, &session, &found.cwd).map_err(|failure| vec![failure])
         })
     }
 
-    fn names(&self, what: Selected) -> Vec<String> {
+    fn names(&self, what: Selectable) -> Vec<String> {
         let settings = &self.found.loaded.settings;
         match what {
-            Selected::Agent => {
-                let Place { cwd, dirs, loaded } = &*self.found;
+            Selectable::Agent => {
+                let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
                 let tools = tools::NAMES.map(str::to_owned);
-                let roster = deputies::roster(cwd, dirs, &loaded.settings, &tools);
+                let roster = subagents::roster(cwd, dirs, &loaded.settings, &tools);
                 roster.primaries().map(|agent| agent.name.clone()).collect()
             }
-            Selected::Provider => {
+            Selectable::Provider => {
                 let mut names: Vec<String> = settings.providers.keys().cloned().collect();
                 let presets = presets::all().iter().map(|preset| preset.name.to_owned());
                 names.extend(presets.filter(|name| !settings.providers.contains_key(name)));
                 names
             }
-            Selected::Model => {
+            Selectable::Model => {
                 let models = settings.providers.values().filter_map(|p| p.model.clone());
                 let mut names: Vec<String> = models.collect();
                 names.sort_unstable();
@@ -307,15 +314,15 @@ impl talk::Sessions for Sessions<'_> {
     }
 }
 
-impl<'a> Sessions<'a> {
-    /// Looks where they would be, and what is done first. `interactive`: somebody is there.
+impl<'a> PlainSessions<'a> {
+    /// Prepares sessions in a folder. `interactive`: a person is present.
     pub(super) fn prepare(
         args: &RunArgs,
         environment: &'a Environment,
         interactive: bool,
-    ) -> Result<(Sessions<'a>, Option<Task>), Vec<Failure>> {
+    ) -> Result<(PlainSessions<'a>, Option<Task>), Vec<Failure>> {
         let one = |error: Failure| vec![error];
-        descriptors::enough().map_err(one)?;
+        descriptors::check_free().map_err(one)?;
         let resuming = Resuming::of(args, environment).map_err(one)?;
         let (args, flags) = match &resuming {
             Some(resuming) => (resuming.args.clone(), resuming.overrides()),
@@ -326,7 +333,7 @@ impl<'a> Sessions<'a> {
         found.dirs.check_workspace(&found.cwd).map_err(one)?;
         let first = match first_prompt(&args, environment, &found)? {
             Some(prompt) => Some(Task::Prompt(prompt)),
-            None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::GoOn),
+            None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::Continue),
         };
         let asking = match (args.yes, interactive) {
             (true, _) => Asking::Yes,
@@ -334,7 +341,7 @@ impl<'a> Sessions<'a> {
             (false, false) => Asking::Nobody,
         };
         let (profile, kept) = (String::new(), None);
-        let sessions = Sessions {
+        let sessions = PlainSessions {
             args,
             environment,
             asking,
@@ -348,20 +355,20 @@ impl<'a> Sessions<'a> {
         Ok((sessions, first))
     }
 
-    /// Where what is being written is kept, if it is.
+    /// Folder for drafts, if they are kept.
     pub(super) fn drafts(&self) -> Option<PathBuf> {
         let state = StateDir::new(self.found.dirs.state.clone());
         self.history().map(|_| state.project_dir(&self.found.cwd).join("drafts"))
     }
 
-    /// Where typed lines are kept, if they are.
+    /// File for typed lines, if they are kept.
     pub(super) fn history(&self) -> Option<PathBuf> {
         let kept = keeps_history(&self.found.loaded.layers) && !self.args.no_transcript;
         kept.then(|| self.found.dirs.state.join("history"))
     }
 
-    /// What was given on the command line, and what was selected since.
-    fn overrides(&self, choice: &Choice) -> Vec<(&'static str, Value, &'static str)> {
+    /// Command-line flags and later selections.
+    fn overrides(&self, choice: &SessionSelection) -> Vec<(&'static str, Value, &'static str)> {
         let mut overrides = self.flags.clone();
         let chosen = [
             ("defaultAgent", &choice.agent, "/agent"),
@@ -375,22 +382,22 @@ impl<'a> Sessions<'a> {
     }
 }
 
-/// Stored sessions that can go on in a folder.
-fn stored(found: &Place) -> Result<Vec<SessionSummary>, Failure> {
+/// Stored sessions of a folder that can be resumed.
+fn stored(found: &WorkspaceContext) -> Result<Vec<SessionSummary>, Failure> {
     of_project(&StateDir::new(found.dirs.state.clone()), &found.cwd)
 }
 
-/// Where provider, model and agent come from, in words.
-fn sources(loaded: &Loaded, profile: &str) -> Sources {
+/// Sources of provider, model and agent, in words.
+fn sources(loaded: &Loaded, profile: &str) -> SelectionSources {
     let layers = &loaded.layers;
     let origin = |key: &str| layers.get(key).map(|leaf| &leaf.origin);
     let set = |key: &str| {
-        origin(key).filter(|origin| **origin != Origin::BuiltIn).map(ToString::to_string)
+        origin(key).filter(|origin| **origin != SettingOrigin::BuiltIn).map(ToString::to_string)
     };
     let in_profile = || set(&format!("providers.{profile}.model"));
     let model = set("model").filter(|_| loaded.settings.model.is_some());
     let key = presets::preset(profile).and_then(|preset| preset.key_variable);
-    Sources {
+    SelectionSources {
         provider: set("defaultProvider").unwrap_or_else(|| match key {
             Some(key) => format!("{key} is set"),
             None => "built in".to_owned(),

@@ -1,4 +1,4 @@
-//! Which model is asked: the provider that was named, or the first whose key is at hand.
+//! Choice of the provider: the configured one, or the first whose key is in the environment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use serde_json::Value;
 use crate::config::{Environment, ProviderSettings, Settings};
 use crate::failure::{Exit, Failure};
 use crate::models::{Catalog, Model};
-use crate::provider::profile::{self, Auth, Profile, Protocol, Quirks, Sight};
+use crate::provider::profile::{self, Auth, Protocol, ProviderProfile, Quirks, VisionSupport};
 use crate::provider::thinking::Insight;
 use crate::provider::{live, presets, replay};
 
-/// Bound of a reply where a protocol insists on one: a model may be able to say more, but what is
-/// kept free for that cannot be read.
+/// Reply limit for protocols that require one: the model's own limit would reserve too much
+/// context.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// Makes the provider that `settings` mean. `workspace` is what a cassette's placeholder means.
+/// Creates the provider of `settings`. `workspace` replaces the placeholder of cassettes.
 pub(crate) fn choose(
     settings: &Settings,
     environment: &Environment,
@@ -25,7 +25,7 @@ pub(crate) fn choose(
 ) -> Result<Arc<dyn Provider>, Failure> {
     let name = match &settings.default_provider {
         Some(name) => name.as_str(),
-        None => at_hand(environment).ok_or_else(no_provider)?,
+        None => first_available_preset(environment).ok_or_else(no_provider)?,
     };
     let configured = settings.providers.get(name);
     let kind = configured.and_then(|profile| profile.kind.as_deref());
@@ -33,8 +33,8 @@ pub(crate) fn choose(
         Some("replay") => replayed(name, configured, workspace),
         None | Some("openai-compatible" | "openai-responses" | "anthropic" | "codex") => {
             let mut profile = profile(name, settings, environment)?;
-            profile.sight = sight(settings, name, &profile.model);
-            profile.insight = insight(settings, &profile);
+            profile.sight = vision_support(settings, name, &profile.model);
+            profile.insight = thinking_support(settings, &profile);
             if let Some(login) = &profile.login {
                 login.check()?;
             }
@@ -48,32 +48,33 @@ pub(crate) fn choose(
     }
 }
 
-/// Why the model of `settings` takes no images, where that is known, and which one does.
-pub(crate) fn blindness(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
+/// The error for images if the model of `settings` is known not to accept them, with a model that
+/// does.
+pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<Failure> {
     let configured = settings.providers.get(&info.profile);
     if configured.is_some_and(|profile| profile.kind.as_deref() == Some("replay")) {
         return None;
     }
     let says_so = configured.and_then(|profile| profile.quirks.get("noVision"));
-    let sight = sight(settings, &info.profile, &info.model);
-    let why = match sight.blindness() {
+    let vision_support = vision_support(settings, &info.profile, &info.model);
+    let why = match vision_support.blindness() {
         Some(why) => why.to_owned(),
         None if says_so == Some(&Value::Bool(true)) => {
             format!("providers.{}.quirks.noVision says so", info.profile)
         }
         None => return None,
     };
-    let what = format!("{} takes no images, and nothing was sent", info.model);
+    let what = format!("{} does not accept images; nothing was sent", info.model);
     Some(Failure::new("IMG007", Exit::Usage, what).at("--image").because(why).fix(format!(
         "pass --model with one that does; or, if {0} does, set models.\"{0}\".vision to true",
         info.model
     )))
 }
 
-fn sight(settings: &Settings, profile: &str, model: &str) -> Sight {
+fn vision_support(settings: &Settings, profile: &str, model: &str) -> VisionSupport {
     let own = settings.models.clone();
     let (profile, model) = (profile.to_owned(), model.to_owned());
-    Sight::new(move || {
+    VisionSupport::new(move || {
         let catalog = Catalog::new(&own);
         let known = catalog.find(&profile, &model)?;
         if known.facts.vision != Some(false) {
@@ -96,9 +97,8 @@ fn sight(settings: &Settings, profile: &str, model: &str) -> Sight {
     })
 }
 
-/// Whether a model thinks, by what is known of it: at its profile, or else at the vendor whose
-/// protocol it is reached by.
-fn insight(settings: &Settings, profile: &Profile) -> Insight {
+/// Reasoning support of a model: from its profile, or from the vendor of its protocol.
+fn thinking_support(settings: &Settings, profile: &ProviderProfile) -> Insight {
     let own = settings.models.clone();
     let (name, model, vendor) = (profile.name.clone(), profile.model.clone(), vendor(profile));
     Insight::new(move || {
@@ -108,8 +108,8 @@ fn insight(settings: &Settings, profile: &Profile) -> Insight {
     })
 }
 
-/// Whose models are reached by a protocol, where that is one vendor's.
-fn vendor(profile: &Profile) -> Option<&'static str> {
+/// Vendor of a protocol that has a single one.
+fn vendor(profile: &ProviderProfile) -> Option<&'static str> {
     match profile.protocol {
         Protocol::ChatCompletions => None,
         Protocol::Responses | Protocol::Codex => Some("openai"),
@@ -122,7 +122,7 @@ pub(crate) fn profile(
     name: &str,
     settings: &Settings,
     environment: &Environment,
-) -> Result<Profile, Failure> {
+) -> Result<ProviderProfile, Failure> {
     let configured = settings.providers.get(name);
     let mut wanted = configured.map(wanted).transpose()?.unwrap_or_default();
     if configured.is_none() && presets::preset(name).is_none() {
@@ -132,13 +132,13 @@ pub(crate) fn profile(
         wanted.model = Some(model.clone());
     }
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    let mut profile = Profile::resolve(name, wanted, variable)?;
+    let mut profile = ProviderProfile::resolve(name, wanted, variable)?;
     adapt(&mut profile, settings);
     Ok(profile)
 }
 
-/// Tells a profile what is known of its model, where the protocol cannot do without.
-fn adapt(profile: &mut Profile, settings: &Settings) {
+/// Adds known model data that the protocol requires.
+fn adapt(profile: &mut ProviderProfile, settings: &Settings) {
     let Some(vendor) = vendor(profile) else { return };
     let models = Catalog::new(&settings.models);
     let known = models.find(&profile.name, &profile.model);
@@ -149,18 +149,18 @@ fn adapt(profile: &mut Profile, settings: &Settings) {
     profile.quirks.no_reasoning |= known.facts.reasoning == Some(false);
 }
 
-/// The name of the provider that would be asked: the one that was named, or one at hand.
+/// Name of the provider that would be used.
 pub(crate) fn name<'a>(settings: &'a Settings, environment: &Environment) -> Option<&'a str> {
-    settings.default_provider.as_deref().or_else(|| at_hand(environment))
+    settings.default_provider.as_deref().or_else(|| first_available_preset(environment))
 }
 
-/// Whether a provider of that name needs no definition.
+/// True if the name is a preset.
 pub(crate) fn is_preset(name: &str) -> bool {
     presets::preset(name).is_some()
 }
 
 /// The first preset whose key variable is set.
-fn at_hand(environment: &Environment) -> Option<&'static str> {
+fn first_available_preset(environment: &Environment) -> Option<&'static str> {
     let keyed = |preset: &&presets::Preset| {
         preset.key_variable.is_some_and(|variable| environment.get(variable).is_some())
     };
@@ -260,7 +260,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
     })
 }
 
-/// The preset's quirks with what the configuration says about them. `None` leaves the preset's.
+/// Quirks of the preset with configured changes. `None` keeps the preset's.
 fn quirks(configured: &ProviderSettings) -> Result<Option<Quirks>, serde_json::Error> {
     if configured.quirks.is_empty() {
         return Ok(None);

@@ -1,6 +1,5 @@
-//! What front ends are told about, in words: settings, tools, agents, permissions, the sandbox, a
-//! document of the conversation. Everything here works from values of its own, so that it can be
-//! done on any thread, and prints nothing.
+//! Text reports for front ends: settings, tools, agents, permissions, sandbox, exported
+//! conversation. Owns its data, so it can run on any thread, and prints nothing.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,30 +13,30 @@ use crate::agents::Cost;
 use crate::config::{self, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Failure, printable};
+use crate::frontend::Report;
+use crate::frontend::table::table;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
-use crate::talk::Report;
-use crate::talk::table::table;
-use crate::wiring::{Place, authority, errands, roles, skills};
+use crate::wiring::{WorkspaceContext, authority, offline_commands, roles, skills};
 
-/// Characters of a value in a rule that are shown.
+/// Most characters of a rule's value.
 const RULE_CHARS_MAX: usize = 120;
 
-/// What reports are made from.
-pub(super) struct Source {
-    pub(super) found: Arc<Place>,
+/// Data for reports.
+pub(super) struct ReportSource {
+    pub(super) found: Arc<WorkspaceContext>,
     pub(super) environment: Environment,
-    /// Who answers questions.
+    /// Source of answers to permission requests.
     pub(super) asking: Asking,
-    /// Tools only say what they would do.
+    /// True if tools only describe their effects.
     pub(super) dry_run: bool,
 }
 
-impl Source {
-    /// A text about something, for the session of that id.
+impl ReportSource {
+    /// A report for the session of that id.
     pub(super) fn report(&self, what: &Report, session: &str) -> Result<String, Vec<Failure>> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let one = |failure: Failure| vec![failure];
         let mut out: Vec<u8> = Vec::new();
         match what {
@@ -49,8 +48,8 @@ impl Source {
                 return self.examined().map(|text| section(&text, "sandbox")).map_err(one);
             }
             Report::Tools => {
-                let toolbox = errands::toolbox(cwd, dirs.clone()).map_err(one)?;
-                let roster = errands::roster(&self.found, &toolbox);
+                let toolbox = offline_commands::toolbox(cwd, dirs.clone()).map_err(one)?;
+                let roster = offline_commands::roster(&self.found, &toolbox);
                 lists::tools(&toolbox, roster.all(), false, &mut out).map_err(one)?;
             }
             Report::Skills => {
@@ -68,7 +67,7 @@ impl Source {
     }
 
     fn examined(&self) -> Result<String, Failure> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let examined = Examined {
             environment: &self.environment,
             cwd,
@@ -77,17 +76,17 @@ impl Source {
             streams: Streams::of_process(true),
         };
         let mut out: Vec<u8> = Vec::new();
-        // It tries commands, and has a runtime of its own for that.
+        // The doctor runs commands and has a runtime of its own.
         let look = || doctor::run(&examined, false, false, false, &mut out).map(drop);
         std::thread::scope(|scope| scope.spawn(look).join()).unwrap_or(Ok(()))?;
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
     fn agents(&self) -> Result<String, Failure> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let settings = &loaded.settings;
-        let toolbox = errands::toolbox(cwd, dirs.clone())?;
-        let roster = errands::roster(&self.found, &toolbox);
+        let toolbox = offline_commands::toolbox(cwd, dirs.clone())?;
+        let roster = offline_commands::roster(&self.found, &toolbox);
         let mut rows = vec![["AGENT", "SOURCE", "MODE", "PROVIDER", "COST"].map(str::to_owned)];
         rows.extend(roster.all().iter().map(|agent| {
             let star = if agent.name == settings.default_agent { " (default)" } else { "" };
@@ -103,9 +102,9 @@ impl Source {
         Ok(table(&rows))
     }
 
-    /// How it is decided what may be done here, by whom that was said, and what is kept.
+    /// Permission settings, their sources, and stored grants.
     fn permissions(&self) -> Result<String, Failure> {
-        let Place { cwd, dirs, loaded } = &*self.found;
+        let WorkspaceContext { cwd, dirs, loaded } = &*self.found;
         let (settings, layers) = (&loaded.settings, &loaded.layers);
         let from = |key: &str| {
             let origin = layers.get(key).map(|leaf| leaf.origin.to_string());
@@ -113,9 +112,11 @@ impl Source {
         };
         let asks = match (self.dry_run, self.asking) {
             (true, _) => "dry run: nothing is written or run",
-            (false, Asking::Yes) => "--yes: questions are answered with yes; protected paths never",
-            (false, Asking::Human) => "you are asked about what no rule decides",
-            (false, Asking::Nobody) => "nobody can be asked: what would be asked is denied",
+            (false, Asking::Yes) => {
+                "--yes: permission requests are allowed, except for protected paths"
+            }
+            (false, Asking::Human) => "you are asked if no rule decides",
+            (false, Asking::Nobody) => "no user can be asked: permission requests are denied",
         };
         let mut text = format!("questions  {asks}\n");
         for (name, key, value) in [
@@ -126,20 +127,20 @@ impl Source {
             let _ = writeln!(text, "{name:<10} {} ({})", printable(value), from(key));
         }
         text.push_str(
-            "built in   reading in the folder is allowed, changes and commands are asked about\n\n",
+            "built in   reading in the folder is allowed; changes and commands need permission\n\n",
         );
-        text.push_str("rules, a deny before all others\n");
+        text.push_str("rules (deny rules take precedence)\n");
         let rules = &settings.permissions;
         let own = rules.len().saturating_sub(settings.project_rules);
         let user = settings.permissions_from.as_deref().unwrap_or("configuration");
         for (nth, rule) in rules.iter().enumerate() {
-            let by = if nth < own { user } else { "the project, which you trust" };
+            let by = if nth < own { user } else { "the trusted project" };
             let _ = writeln!(text, "  {} ({})", described(rule), printable(by));
         }
         if rules.is_empty() {
             text.push_str("  none; `permissions` of your configuration has them\n");
         }
-        text.push_str("\nallowed beyond this session\n");
+        text.push_str("\npersistent grants\n");
         let mut out: Vec<u8> = Vec::new();
         authority::grants_in(cwd, dirs, settings, &mut out)?;
         let kept = String::from_utf8_lossy(&out).into_owned();
@@ -147,13 +148,13 @@ impl Source {
             let _ = writeln!(text, "  {line}");
         }
         text.push_str(
-            "  `posse grants revoke ID` takes one back, `posse grants clear` all of them\n\n",
+            "  `posse grants revoke ID` revokes one, `posse grants clear` all of them\n\n",
         );
         Ok(text)
     }
 
     fn document(&self, session: &str, file: Option<&str>) -> Result<String, Failure> {
-        let Place { cwd, dirs, .. } = &*self.found;
+        let WorkspaceContext { cwd, dirs, .. } = &*self.found;
         let state = StateDir::new(dirs.state.clone());
         let name = file.map_or_else(|| format!("{session}.md"), str::to_owned);
         let path = cwd.join(&name);
@@ -164,7 +165,7 @@ impl Source {
     }
 }
 
-/// A rule in one line: what it says, of which tool, about what, and why.
+/// A rule in one line: decision, tool, pattern and reason.
 fn described(rule: &Value) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let decision = text(&rule["decision"]).unwrap_or_else(|| "?".to_owned());
@@ -180,7 +181,7 @@ fn described(rule: &Value) -> String {
     printable(&(cut + more))
 }
 
-/// The lines below a heading of a report.
+/// Lines below a heading of a report.
 fn section(text: &str, heading: &str) -> String {
     let lines = text.lines().skip_while(|line| !line.starts_with(heading));
     let within = |(at, line): &(usize, &str)| *at == 0 || line.starts_with(' ');
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_reads_like_a_sentence_and_draws_nothing() {
+    fn rule_text_is_readable_and_escapes_control_characters() {
         let table = [
             (
                 json!({"tool": "bash", "match": {"commandPrefix": "cargo test"}, "decision": "allow"}),
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_ends_where_the_next_begins() {
+    fn section_ends_at_the_next_heading() {
         let text = "one\n  a\nsandbox  full\n  b\n  c\nthree\n  d";
         assert_eq!(section(text, "sandbox"), "sandbox  full\n  b\n  c");
     }

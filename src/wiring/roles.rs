@@ -1,24 +1,24 @@
-//! Who serves a role: a profile, a model and a level of thinking for one purpose.
+//! Roles: provider profile, model and reasoning effort for one purpose.
 //!
-//! `compact` and `title` are served for the session itself, every other role is an agent that works
-//! for others. Whatever a role does not say is the session's own.
+//! `compact` and `title` are used by the session itself, all others by subagents. Unset values are
+//! the session's.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use posse_actors::ports::{Provider, Thinking};
 
-use crate::agents::{Agent, Mode, Roster};
+use crate::agents::{Agent, AgentMode, Roster};
 use crate::config::{Environment, Loaded, RoleSettings, Settings};
 use crate::failure::{Exit, Failure, nearest, printable};
 use crate::lists::Serving;
 use crate::provider::presets;
-use crate::wiring::{deputies, provider};
+use crate::wiring::{provider, subagents};
 
-/// Roles that are no agents.
+/// Roles that are not agents.
 pub(crate) const OWN: [&str; 2] = ["compact", "title"];
 
-/// What is wrong with `roles`: profiles that do not exist.
+/// Errors in `roles`: missing profiles.
 pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     let Settings { roles, providers, .. } = &loaded.settings;
     let exists = |name: &String| providers.contains_key(name) || presets::preset(name).is_some();
@@ -37,7 +37,7 @@ pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
     roles.iter().filter_map(wrong).collect()
 }
 
-/// Lines for standard error: roles that nobody has.
+/// Warnings: roles without an agent.
 pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
     let callable = |agent: &&Agent| agent.delegation.callable;
     let agents: Vec<&str> =
@@ -52,19 +52,19 @@ pub(crate) fn remarks(settings: &Settings, roster: &Roster) -> Vec<String> {
             None => String::new(),
         };
         let (role, place) = (printable(role), printable(&settings.place));
-        Some(format!("CFG040: roles.{role} serves nobody{meant} [{place}]"))
+        Some(format!("CFG040: roles.{role} matches no agent{meant} [{place}]"))
     };
     settings.roles.iter().filter_map(nobody).collect()
 }
 
-/// Who serves `agent`, as it is configured.
+/// Configured role of `agent`.
 pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     let callable = agent.delegation.callable && !agent.hidden;
     let role = settings.roles.get(&agent.name).filter(|_| callable && agent.profile.is_none());
-    let thinking = if agent.mode == Mode::Primary {
+    let thinking = if agent.mode == AgentMode::Primary {
         agent.thinking.or(settings.thinking)
     } else {
-        deputies::thinking(agent, settings)
+        subagents::thinking(agent, settings)
     };
     Serving {
         profile: agent.profile.clone().or_else(|| role?.profile.clone()),
@@ -73,14 +73,14 @@ pub(crate) fn serving(agent: &Agent, settings: &Settings) -> Serving {
     }
 }
 
-/// How much the model of `role` thinks, if somebody says so.
+/// Reasoning effort of `role`, if set.
 pub(crate) fn thinking(role: &str, settings: &Settings) -> Option<Thinking> {
     settings.roles.get(role).and_then(|role| role.thinking).or(settings.thinking)
 }
 
-/// How the model that serves `role` is reached; `None`: it is the session's own.
+/// Provider of `role`; `None`: the session's own.
 ///
-/// An error is that of a provider that cannot be made: no key, no model.
+/// Error: the provider cannot be created, for example without a key or model.
 pub(crate) fn served(
     role: &str,
     settings: &Settings,
@@ -96,7 +96,7 @@ pub(crate) fn served(
     Ok(Some(provider))
 }
 
-/// The settings under which the provider of a role is chosen. A model belongs to its profile.
+/// Settings for selecting the provider of a role. A model belongs to its profile.
 fn asked(wanted: &RoleSettings, settings: &Settings) -> Settings {
     let default_provider = wanted.profile.clone().or_else(|| settings.default_provider.clone());
     Settings { default_provider, model: wanted.model.clone(), ..settings.clone() }

@@ -1,4 +1,5 @@
-//! `posse run`: from arguments and settings to a session, and through it to an exit code.
+//! `posse run`: assembles a session from arguments and settings, runs it, and returns the exit
+//! code.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::delegation::Deputy;
+use posse_actors::delegation::Subagent;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
@@ -24,101 +25,102 @@ use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_T
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
 use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::headless::{self, Format, HangUp, Manner};
-use crate::front::prompt::{self, Images, Wanted};
+use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
+use crate::front::prompt::{self, Images, PromptSource};
+use crate::frontend::Task;
+use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
 use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
-use crate::permission::{Network, PolicySettings, RulePolicy, SandboxMode};
+use crate::permission::{NetworkMode, PolicySettings, RulePolicy, SandboxMode};
 use crate::project;
 use crate::provider::replay::Tape;
-use crate::talk::Task;
-use crate::talk::joining::Invitation;
 use crate::tools;
 use crate::tools::workspace::Workspace;
+use crate::wiring::clock::{RealClock, RealIds, random, today};
 use crate::wiring::confinement::{self, unenforced};
-use crate::wiring::hooking::hook_settings;
+use crate::wiring::hooks::hook_settings;
 use crate::wiring::model_price;
-use crate::wiring::resuming::{self, Resuming};
-use crate::wiring::world::{RealClock, RealIds, random, today};
+use crate::wiring::resume::{self, Resuming};
 use crate::wiring::{
-    Place, attaching, authority, colors, contexts, deputies, descriptors, fallback, notices, place,
-    provider, recalling, roles, session_id, skills, toolbox, workplaces,
+    WorkspaceContext, attach, authority, colors, contexts, descriptors, fallback,
+    isolated_workspaces, notices, place, provider, roles, session_id, skills, stored_output,
+    subagents, toolbox,
 };
 
-/// Names of variables whose values are secrets, in part.
+/// Parts of variable names whose values are secrets.
 const SECRET_NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
-/// Bytes of the hash of what an agent is told that are kept: it is compared, not attacked.
+/// Truncated length of the system-prompt digest. Used for change detection, not security.
 const DIGEST_BYTES: usize = 8;
 
-/// Values shorter than this are too common to be masked wherever they appear.
+/// Minimum length of a redacted value: shorter ones are too common.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// What a session is put together from.
+/// Inputs for assembling a session.
 #[derive(Debug)]
 pub struct Setup<'a> {
-    /// The working directory, resolved.
+    /// Working directory, resolved.
     pub cwd: &'a Path,
-    /// Further roots.
+    /// Additional workspace roots.
     pub add_dirs: &'a [PathBuf],
-    /// Our folders.
+    /// Configuration and state directories.
     pub dirs: &'a Dirs,
-    /// What is configured.
+    /// Effective settings.
     pub settings: &'a Settings,
     /// The environment.
     pub environment: &'a Environment,
-    /// Who answers questions.
+    /// Source of answers to permission requests.
     pub asking: Asking,
-    /// Whether tools only say what they would do.
+    /// True if tools only describe their effects.
     pub dry_run: bool,
-    /// What everybody's answers are written down on, beside the journal.
+    /// Cassette that records provider and permission responses (`--record`).
     pub tape: Option<&'a Tape>,
-    /// Whether the session is kept.
+    /// True if the session is stored.
     pub keep: bool,
 }
 
 /// A session that is ready to start.
 #[expect(missing_debug_implementations, reason = "it is taken apart at once")]
 pub struct Assembled {
-    /// What it needs of the world.
+    /// Its ports.
     pub ports: Ports,
-    /// What it is.
+    /// Its settings.
     pub settings: SessionSettings,
-    /// Its folder.
+    /// Folder of the session.
     pub dir: PathBuf,
-    /// Where outputs of a session that is not kept lie until it ends.
+    /// Temporary folder for outputs of a session that is not stored.
     pub scratch: Option<TempDir>,
-    /// Lets others join it, if it is kept.
-    pub invitation: Invitation,
+    /// Accepts attach clients, if the session is stored.
+    pub session_server: SessionServer,
 }
 
-/// Where a run that outlives its terminal writes from then on, in the folder of its session.
+/// Output file of a run that lost its terminal, in the session's folder.
 const LOG: &str = "run.log";
 
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let one = |error: Failure| vec![error];
     start_log(args.verbose);
-    descriptors::enough().map_err(one)?;
+    descriptors::check_free().map_err(one)?;
     let resuming = Resuming::of(args, environment).map_err(one)?;
     let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
     let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
-    let Place { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
     notices(&loaded);
     dirs.check_workspace(&cwd).map_err(one)?;
     let settings = &loaded.settings;
-    // Made first: its certificates load on a thread of their own.
+    // Created first: its certificates load on a separate thread.
     let model = provider::choose(settings, environment, &cwd).map_err(one)?;
     let tape = tape(args, &model.info(), &cwd, settings, environment).map_err(one)?;
     let driven = is_driven(args).map_err(one)?;
     if !args.images.is_empty()
-        && let Some(failure) = provider::blindness(settings, &model.info())
+        && let Some(failure) = provider::vision_error(settings, &model.info())
     {
         return Err(one(failure));
     }
     let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
     let load = || skills::load(&cwd, &dirs, settings, environment);
-    let prompt = skills::brought(prompt, &args.skills, load)?;
+    let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
     let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
     let is_there = driven || (headless::can_ask() && !args.unattended);
     let asking = match (args.yes, is_there) {
@@ -143,20 +145,20 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     };
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
-    introduce(&assembled, args, &loaded);
+    print_header(&assembled, args, &loaded);
     let manner = manner(args, &assembled, &loaded, environment);
     let ended = match task {
         task if driven => {
             hold(assembled, async |session| headless::drive(session, task, manner).await)
         }
         Some(task) => perform(assembled, task, manner),
-        // Without a driver there is something to do, or there was an error.
+        // A run without a driver has a task, or failed before.
         None => Ok(Exit::Usage),
     };
     ended.map_err(one)
 }
 
-/// Whether another program drives the session.
+/// True if another program drives the session.
 fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     let driven = args.input_format == InputFormat::StreamJson;
     if driven && args.output_format != OutputFormat::StreamJson {
@@ -169,7 +171,7 @@ fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     Ok(driven)
 }
 
-/// What is to be done first. Only one that is driven may begin without anything to do.
+/// First task. Only a driven session may start without one.
 fn task(
     prompt: Option<Prompt>,
     resuming: Option<&Resuming>,
@@ -177,18 +179,22 @@ fn task(
 ) -> Result<Option<Task>, Failure> {
     match (prompt, resuming) {
         (Some(prompt), _) => Ok(Some(Task::Prompt(prompt))),
-        (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::GoOn)),
+        (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::Continue)),
         (None, Some(resuming)) if !driven => Err(resuming.nothing_to_do()),
         (None, _) => Ok(None),
     }
 }
 
 /// Runs an assembled session to its end.
-pub(crate) fn perform(assembled: Assembled, task: Task, manner: Manner) -> Result<Exit, Failure> {
+pub(crate) fn perform(
+    assembled: Assembled,
+    task: Task,
+    manner: RunOptions,
+) -> Result<Exit, Failure> {
     hold(assembled, async |session| headless::run(session, task, manner).await)
 }
 
-/// What sessions and front ends run on.
+/// Runtime for sessions and front ends.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| {
@@ -196,53 +202,53 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
     })
 }
 
-/// Starts an assembled session, and hands it to a front end until that is done with it.
+/// Starts an assembled session and passes it to a front end until that returns.
 fn hold(
     assembled: Assembled,
     front: impl AsyncFnOnce(SessionHandle) -> Exit,
 ) -> Result<Exit, Failure> {
     let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
     let runtime = runtime()?;
-    let Assembled { ports, settings, scratch, invitation, .. } = assembled;
+    let Assembled { ports, settings, scratch, session_server, .. } = assembled;
     let exit = runtime.block_on(async {
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| internal(error.to_string()))?;
-        let mut joinable = invitation.open(&session);
+        let mut attach_socket = session_server.start(&session);
         let exit = front(session).await;
-        joinable.close().await;
+        attach_socket.close().await;
         Ok(exit)
     });
-    // A thread that hangs in a system call must not keep the process.
+    // A thread blocked in a system call must not keep the process alive.
     runtime.shutdown_background();
     drop(scratch);
     exit
 }
 
-/// Where a session is recorded.
-pub(crate) struct Kept {
+/// Journal of a session and its lock.
+pub(crate) struct JournalSettings {
     id: SessionId,
     journal: Arc<dyn JournalStore>,
     dir: PathBuf,
     scratch: Option<TempDir>,
-    /// It was made in the state directory just now.
+    /// True if its folder was just created.
     is_new: bool,
 }
 
-/// Puts a session together around `model`.
+/// Assembles a session with `model`.
 pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
-    let kept = Kept::new(setup).map_err(|error| vec![error])?;
-    let (ports, settings) = kept.or_gone(assemble_in(&kept, setup, model))?;
-    let invitation = kept.invitation(setup.dirs);
-    Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, invitation })
+    let kept = JournalSettings::new(setup).map_err(|error| vec![error])?;
+    let (ports, settings) = kept.or_remove(assemble_in(&kept, setup, model))?;
+    let session_server = kept.session_server(setup.dirs);
+    Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, session_server })
 }
 
-/// Puts a session together that is recorded in `kept`.
+/// Assembles a session that is recorded in `kept`.
 #[expect(
     clippy::too_many_lines,
     reason = "all that a session is made of, one part after the other"
 )]
 pub(crate) fn assemble_in(
-    kept: &Kept,
+    kept: &JournalSettings,
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
 ) -> Result<(Ports, SessionSettings), Vec<Failure>> {
@@ -261,7 +267,7 @@ pub(crate) fn assemble_in(
     let session_dir = kept.dir.clone();
     let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
     env.written = sandbox.written();
-    env.recall = recalling::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
+    env.recall = stored_output::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
     let budgets = Arc::clone(&env.budgets);
     let taped = |model| match setup.tape {
         Some(tape) => tape.recording(masking.model(model)),
@@ -285,8 +291,8 @@ pub(crate) fn assemble_in(
         debug_assert!(!taken, "built-in tools have names of their own");
     }
     let worktrees = settings.multi_agent.then(|| {
-        let worktrees = workplaces::worktrees(&kept.dir, setup.cwd, &sandbox)?;
-        workplaces::tools(&mut toolbox, &env, &worktrees);
+        let worktrees = isolated_workspaces::worktrees(&kept.dir, setup.cwd, &sandbox)?;
+        isolated_workspaces::tools(&mut toolbox, &env, &worktrees);
         Some(worktrees)
     });
     let root = project::root_of(setup.cwd);
@@ -301,9 +307,9 @@ pub(crate) fn assemble_in(
         Ok(served.map(&ready))
     };
     let mut delegation =
-        deputies::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
+        subagents::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
-    // Whoever cannot look cannot say that there are none.
+    // If the folder cannot be scanned, secrets are assumed.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
     let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
@@ -311,14 +317,14 @@ pub(crate) fn assemble_in(
     let context = context.map_err(one)?;
     let policy_settings = policy_settings(setup, roots, secrets_in_reach, &roster);
     if let (Some(delegation), Some(worktrees)) = (&mut delegation, worktrees.flatten()) {
-        let shared = workplaces::Shared {
+        let shared = isolated_workspaces::WorkspaceServices {
             env,
             sandbox: Arc::clone(&sandbox),
             masking: masking.clone(),
             policy: policy_settings.clone(),
-            prompts: prompts.elsewhere(&roster, &delegation.deputies),
+            prompts: prompts.elsewhere(&roster, &delegation.subagents),
         };
-        delegation.workplaces = Some(workplaces::workplaces(worktrees, shared));
+        delegation.workplaces = Some(isolated_workspaces::workplaces(worktrees, shared));
     }
     let policy = rule_policy(setup, policy_settings)?;
     let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
@@ -364,14 +370,13 @@ pub(crate) fn assemble_in(
     Ok((ports, settings))
 }
 
-/// How much the model of the main agent thinks: what was said for this run counts before what the
-/// agent says.
+/// Reasoning effort of the main agent: a setting for this run takes precedence over the agent's.
 fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     let insisted = settings.thinking.filter(|_| settings.thinking_insists);
     insisted.or(agent.thinking).or(settings.thinking)
 }
 
-/// What tells the ids of this process from those of others.
+/// Distinguishes ids of this process from those of others.
 fn process() -> u32 {
     u32::try_from(random() & 0xffff_ffff).unwrap_or_default()
 }
@@ -383,20 +388,20 @@ fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failu
     provider::choose(&theirs, setup.environment, setup.cwd)
 }
 
-/// Every agent there is; where one alone works that is always there, nobody looks for others.
+/// All agents; without delegation and with a built-in agent no files are searched.
 fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
     let settings = setup.settings;
     let built_in = Roster::built_in();
     if !settings.multi_agent && built_in.find(&settings.default_agent).is_some() {
         return built_in;
     }
-    let roster = deputies::roster(setup.cwd, setup.dirs, settings, tools);
-    io::stderr().write_all(deputies::remarks(&roster).as_bytes()).ok();
+    let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
+    io::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
     io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
     roster
 }
 
-/// What every agent of a session is told besides its own prompt.
+/// Instructions common to all agents of a session.
 pub(crate) struct Prompts {
     environment: EnvironmentBlock,
     instructions: Instructions,
@@ -404,7 +409,7 @@ pub(crate) struct Prompts {
 }
 
 impl Prompts {
-    /// What `agent` is told; where agents call others, that is whom it may call, too.
+    /// Instructions of `agent`, with the list of callable agents if it can delegate.
     pub(crate) fn of(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let mut prompt = agents::system_prompt(agent, &self.environment, &self.instructions);
         if multi_agent {
@@ -414,29 +419,29 @@ impl Prompts {
         prompt
     }
 
-    /// What those who work for others are told who have another working directory.
-    fn elsewhere(&self, roster: &Roster, deputies: &[Deputy]) -> BTreeMap<String, String> {
-        let cwd = workplaces::ELSEWHERE.to_owned();
+    /// Instructions for subagents with another working directory.
+    fn elsewhere(&self, roster: &Roster, subagents: &[Subagent]) -> BTreeMap<String, String> {
+        let cwd = isolated_workspaces::ELSEWHERE.to_owned();
         let environment =
             EnvironmentBlock { cwd, other_roots: Vec::new(), ..self.environment.clone() };
         let (instructions, skills) = (self.instructions.clone(), Arc::clone(&self.skills));
         let there = Prompts { environment, instructions, skills };
-        let named = deputies.iter().filter_map(|deputy| roster.find(&deputy.name));
-        // Whoever works there calls nobody.
+        let named = subagents.iter().filter_map(|subagent| roster.find(&subagent.name));
+        // A subagent there cannot call agents.
         named.map(|agent| (agent.name.clone(), there.of(agent, roster, false))).collect()
     }
 
-    /// The list of skills that `agent` is shown; empty if there are none for it.
+    /// The list of skills that `agent` sees; empty if there are none for it.
     fn skills_of(&self, agent: &Agent) -> String {
         self.skills.catalog(agents::SKILL_CATALOG_BYTES_MAX, |name| agent.sees_skill(name))
     }
 
-    /// Whether `agent` may activate any skill.
+    /// True if `agent` may activate any skill.
     pub(crate) fn sees_skills(&self, agent: &Agent) -> bool {
         self.skills.all().any(|skill| !skill.only_user() && agent.sees_skill(skill.name()))
     }
 
-    /// A hash of what it is told, without what changes by itself, such as the date.
+    /// Hash of its instructions without parts that change by themselves, such as the date.
     fn digest(&self, agent: &Agent, roster: &Roster, multi_agent: bool) -> String {
         let environment =
             EnvironmentBlock { date: String::new(), git_branch: None, ..self.environment.clone() };
@@ -467,42 +472,42 @@ impl Prompts {
     }
 }
 
-impl Kept {
-    /// The place of a session that was there before.
-    pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> Kept {
-        Kept { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
+impl JournalSettings {
+    /// Storage of an existing session.
+    pub(crate) fn again(id: SessionId, journal: FileJournal, dir: PathBuf) -> JournalSettings {
+        JournalSettings { id, journal: Arc::new(journal), dir, scratch: None, is_new: false }
     }
 
-    /// Where its outputs lie.
+    /// Folder of its outputs.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What was put together here. If that failed, nothing is left of a place that was made for it:
-    /// what was refused before it began is no session.
-    pub(crate) fn or_gone<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
+    /// Returns `made`. On failure removes a folder that was created for the session, which never
+    /// started.
+    pub(crate) fn or_remove<T>(&self, made: Result<T, Vec<Failure>>) -> Result<T, Vec<Failure>> {
         if made.is_err() && self.is_new && !journal::has_begun(&self.dir) {
-            // One that stays is listed as empty, and `posse sessions rm` removes it.
+            // A folder that cannot be removed is listed as empty; `posse sessions rm` removes it.
             std::fs::remove_dir_all(&self.dir).ok();
         }
         made
     }
 
-    /// Lets others join it, if it can be found.
-    pub(crate) fn invitation(&self, dirs: &Dirs) -> Invitation {
+    /// Accepts attach clients, if the session is stored in the state directory.
+    pub(crate) fn session_server(&self, dirs: &Dirs) -> SessionServer {
         match self.scratch {
-            None => attaching::invitation(&self.dir, dirs),
-            Some(_) => Invitation::none(),
+            None => attach::session_server(&self.dir, dirs),
+            Some(_) => SessionServer::disabled(),
         }
     }
 
-    /// What has to live as long as the session.
+    /// Resources with the lifetime of the session.
     pub(crate) fn into_scratch(self) -> Option<TempDir> {
         self.scratch
     }
 
-    /// A new place: in the state directory, or in memory if the session is not to be kept.
-    pub(crate) fn new(setup: &Setup<'_>) -> Result<Kept, Failure> {
+    /// New storage: in the state directory, or in memory if the session is not to be stored.
+    pub(crate) fn new(setup: &Setup<'_>) -> Result<JournalSettings, Failure> {
         let id = session_id();
         if setup.keep {
             let state = StateDir::new(setup.dirs.state.clone());
@@ -510,15 +515,15 @@ impl Kept {
             let journal =
                 FileJournal::lock(&dir, id.clone()).map_err(|error| unusable(&dir, &error))?;
             let journal = Arc::new(journal);
-            return Ok(Kept { id, journal, dir, scratch: None, is_new: true });
+            return Ok(JournalSettings { id, journal, dir, scratch: None, is_new: true });
         }
         let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
-            Failure::new("JRN002", Exit::Session, "there is no temporary directory")
+            Failure::new("JRN002", Exit::Session, "cannot create a temporary directory")
                 .because(error.to_string())
         })?;
         let dir = scratch.path().to_owned();
         let journal = Arc::new(MemoryJournal::default());
-        Ok(Kept { id, journal, dir, scratch: Some(scratch), is_new: false })
+        Ok(JournalSettings { id, journal, dir, scratch: Some(scratch), is_new: false })
     }
 }
 
@@ -533,8 +538,7 @@ fn unusable(dir: &Path, error: &JournalError) -> Failure {
     }
 }
 
-/// What the answers of a run are written down on, without what is secret, if that is wanted. `info`:
-/// who is asked first.
+/// Cassette of a run, without secrets, if requested. `info`: first provider.
 pub(crate) fn tape(
     args: &RunArgs,
     info: &ProviderInfo,
@@ -550,8 +554,7 @@ pub(crate) fn tape(
     Tape::create(model, several, file, cwd, masking.concealing()).map(Some)
 }
 
-/// What must not be seen in any output: keys of providers, and what the environment calls a
-/// secret.
+/// Values to redact: provider keys and secrets of the environment.
 fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> {
     let configured = settings.providers.values().filter_map(|p| p.api_key.clone());
     let secret = |name: &&str| SECRET_NAMES.iter().any(|part| name.contains(part));
@@ -560,13 +563,13 @@ fn secrets(settings: &Settings, environment: &Environment) -> Vec<SecretString> 
         .filter(secret)
         .filter_map(|name| environment.get(name))
         .filter(|value| value.len() >= SECRET_BYTES_MIN)
-        // Where a key lies is no secret, and hiding it would hide a part of every longer path.
+        // A path to a key is not a secret, and redacting it would break longer paths.
         .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
         .map(SecretString::from);
     configured.chain(named).collect()
 }
 
-/// The rules, or what is wrong with them and where that was written.
+/// Rule policy, or errors in the rules with their locations.
 fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Policy>, Vec<Failure>> {
     let policy = RulePolicy::new(policy).map_err(|failures| {
         let from = setup.settings.permissions_from.as_deref();
@@ -589,7 +592,7 @@ fn policy_settings(
     PolicySettings {
         roots,
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
-        network: Network::named(&sandbox.network).unwrap_or_default(),
+        network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
         rules: permissions.clone(),
         project_rules: setup.settings.project_rules,
         readable_secrets: sandbox
@@ -598,12 +601,12 @@ fn policy_settings(
             .map(|path| path.display().to_string())
             .collect(),
         own_dirs: setup.dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
-        read_only_agents: deputies::readers(roster),
-        agents: deputies::policies(roster),
-        invocations: deputies::invocations(roster, setup.settings),
+        read_only_agents: subagents::readers(roster),
+        agents: subagents::policies(roster),
+        invocations: subagents::invocations(roster, setup.settings),
         multi_agent: setup.settings.multi_agent,
         home: setup.environment.get("HOME").map(str::to_owned),
-        // From the flag or the user's own file: a project cannot say it.
+        // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
         secrets_in_reach,
         relocated: None,
@@ -628,7 +631,7 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-/// `driven`: standard input is not part of the prompt, and there need not be one.
+/// Reads the prompt. `driven`: standard input is not part of it, and it is optional.
 fn read_prompt(
     args: &RunArgs,
     settings: &Settings,
@@ -636,9 +639,9 @@ fn read_prompt(
     driven: bool,
 ) -> Result<Option<Prompt>, Failure> {
     let wanted = match &args.prompt {
-        Some(PromptArg::Text(text)) => Wanted::Text(text.clone()),
-        Some(PromptArg::Stdin) => Wanted::Stdin,
-        None => Wanted::Nothing,
+        Some(PromptArg::Text(text)) => PromptSource::Text(text.clone()),
+        Some(PromptArg::Stdin) => PromptSource::Stdin,
+        None => PromptSource::Nothing,
     };
     let images = Images {
         named: &args.images,
@@ -647,11 +650,11 @@ fn read_prompt(
         detail: &settings.image_detail,
     };
     match wanted {
-        // Whoever says nothing wants it to go on; a pipe that is there by chance says nothing.
-        Wanted::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
-        Wanted::Text(text) if driven => prompt::of_text(text, &images).map(Some),
-        Wanted::Nothing | Wanted::Stdin if driven && args.images.is_empty() => Ok(None),
-        Wanted::Nothing | Wanted::Stdin if driven => {
+        // Without a prompt the session continues; an accidental pipe does not matter.
+        PromptSource::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
+        PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
+        PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
+        PromptSource::Nothing | PromptSource::Stdin if driven => {
             Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
@@ -659,11 +662,11 @@ fn read_prompt(
     }
 }
 
-/// Lines on standard error: which session this is, and what confines it.
-fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
+/// Prints the session and its sandbox to standard error.
+fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     let settings = &assembled.settings;
     let info = assembled.ports.provider.info();
-    let kept = if args.no_transcript { " (not kept, cannot be resumed)" } else { "" };
+    let kept = if args.no_transcript { " (not stored, cannot be resumed)" } else { "" };
     let mut text = format!(
         "session {}{kept} · {} · {} via {}\n",
         settings.session_id, settings.agent, info.model, info.profile
@@ -674,26 +677,26 @@ fn introduce(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
     if args.dry_run {
         text.push_str("dry run: nothing is written or run\n");
     }
-    if let HangUp::GoesOn(Some(log)) = hang_up(args, assembled) {
+    if let OnHangup::GoesOn(Some(log)) = hang_up(args, assembled) {
         let log = printable(&log.display().to_string());
-        let parts = ["unattended: without its terminal it goes on, and writes to ", &log, "\n"];
+        let parts = ["unattended: continues without its terminal and then writes to ", &log, "\n"];
         text.extend(parts);
     }
     io::stderr().write_all(text.as_bytes()).ok();
 }
 
-/// How the run is shown.
+/// Output options of the run.
 fn manner(
     args: &RunArgs,
     assembled: &Assembled,
     loaded: &Loaded,
     environment: &Environment,
-) -> Manner {
-    Manner {
+) -> RunOptions {
+    RunOptions {
         format: match args.output_format {
-            OutputFormat::Text => Format::Text,
-            OutputFormat::Json => Format::Json,
-            OutputFormat::StreamJson => Format::StreamJson,
+            OutputFormat::Text => RunFormat::Text,
+            OutputFormat::Json => RunFormat::Json,
+            OutputFormat::StreamJson => RunFormat::StreamJson,
         },
         interactive: assembled.settings.asking == Asking::Human
             && args.input_format != InputFormat::StreamJson,
@@ -701,29 +704,29 @@ fn manner(
         quiet: false,
         yes: args.yes,
         dry_run: args.dry_run,
-        again: (!args.no_transcript).then(|| resuming::again(assembled, args, loaded, environment)),
+        again: (!args.no_transcript).then(|| resume::again(assembled, args, loaded, environment)),
         hang_up: hang_up(args, assembled),
-        worktrees: left_apart(assembled),
+        worktrees: left_worktrees(assembled),
     }
 }
 
-/// Worktrees of agents that were at work when the session broke off.
-fn left_apart(assembled: &Assembled) -> Vec<String> {
+/// Worktrees of subagents that were running when the session was interrupted.
+fn left_worktrees(assembled: &Assembled) -> Vec<String> {
     let resumption = assembled.settings.resumption.as_ref();
     let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);
     let at_work = delegated.filter(|one| one.ended.is_none());
     at_work.filter_map(|one| one.workplace.clone()).collect()
 }
 
-/// What happens when the terminal goes away.
-fn hang_up(args: &RunArgs, assembled: &Assembled) -> HangUp {
+/// Reaction to a hangup.
+fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
     if !args.unattended {
-        return HangUp::Ends;
+        return OnHangup::Ends;
     }
-    HangUp::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
+    OnHangup::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
 }
 
-/// A log on standard error, if `-v` asks for one.
+/// Starts a log on standard error, if `-v` requests one.
 pub(crate) fn start_log(verbose: u8) {
     let level = match verbose {
         0 => return,

@@ -1,5 +1,4 @@
-//! Which skills there are in a place, which of the project's the user believes, and what a prompt
-//! brings of them.
+//! Skills of a folder, trust for those of a project, and skills activated by a prompt.
 
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,12 +13,12 @@ use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{Exit, Failure};
 use crate::lists;
 use crate::project::{self, Identity};
-use crate::sealed::Vault;
-use crate::trust::Trust;
-use crate::wiring::deputies::{remark, untrusted};
-use crate::wiring::{Place, notices, place};
+use crate::signed_store::SignedStore;
+use crate::trust::TrustStore;
+use crate::wiring::subagents::{remark, untrusted};
+use crate::wiring::{WorkspaceContext, notices, place};
 
-/// Loads every skill that counts in `cwd`.
+/// Loads all skills that apply to `cwd`.
 pub(crate) fn load(
     cwd: &Path,
     dirs: &Dirs,
@@ -30,11 +29,11 @@ pub(crate) fn load(
         return Skills::default();
     }
     let root = project::root_of(cwd);
-    // Most projects have none, and then nobody asks what is trusted.
+    // Most projects have none, so trust is not queried.
     let there = agents::has_project_skills(&root);
     let trusted = there.then(|| {
         let identity = Identity::of(&root).ok()?;
-        Trust::new(Vault::new(&dirs.state)).find(&identity).ok().flatten()
+        TrustStore::new(SignedStore::new(&dirs.state)).find(&identity).ok().flatten()
     });
     let trusted = trusted.flatten().map(|trusted| trusted.skills).unwrap_or_default();
     let believes = |path: &str, digest: &str| {
@@ -48,7 +47,7 @@ pub(crate) fn load(
     Skills::load(&places, &believes)
 }
 
-/// Where the user keeps skills; our own folders are hidden from commands.
+/// Skill folders of the user; posse's own folders are hidden from commands.
 fn user_folders(
     dirs: &Dirs,
     settings: &Settings,
@@ -66,7 +65,7 @@ fn user_folders(
     further.chain([dirs.config.join("skills")]).chain(common).map(hidden).collect()
 }
 
-/// The tool that activates them, if there are any.
+/// The tool that activates skills, if there are any.
 pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool>> {
     if skills.is_empty() {
         return None;
@@ -81,7 +80,7 @@ pub(crate) fn tool(skills: &Arc<Skills>, roster: &Roster) -> Option<Arc<dyn Tool
     Some(agents::skill_tool(Arc::clone(skills), rights))
 }
 
-/// Lines for standard error: what was refused, what is odd, and what is not believed.
+/// Warnings: rejected, questionable and untrusted skills.
 pub(crate) fn remarks(skills: &Skills) -> String {
     let refused = skills.refused().iter().map(|failure| remark(failure, "; left out"));
     let odd = skills.remarks().iter().map(|failure| remark(failure, ""));
@@ -94,7 +93,7 @@ pub(crate) fn list(
     name: Option<&str>,
     environment: &Environment,
 ) -> Result<Exit, Vec<Failure>> {
-    let Place { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
     notices(&loaded);
     let skills = load(&cwd, &dirs, &loaded.settings, environment);
     io::stderr().write_all(remarks(&skills).as_bytes()).ok();
@@ -109,8 +108,8 @@ pub(crate) fn list(
     ended.map_err(|failure| vec![failure])
 }
 
-/// What the user says, behind the skills that it brings; or which of them there are not.
-pub(crate) fn bringing(
+/// Message of the user, preceded by the skills it activates; or the names of missing ones.
+pub(crate) fn with_skills(
     prompt: Prompt,
     names: &[String],
     skills: &Skills,
@@ -121,12 +120,13 @@ pub(crate) fn bringing(
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    let brought = found.into_iter().flatten().map(|skill| ContentPart::text(skill.content()));
-    Ok(Prompt { content: brought.chain(prompt.content).collect() })
+    let with_requested_skills =
+        found.into_iter().flatten().map(|skill| ContentPart::text(skill.content()));
+    Ok(Prompt { content: with_requested_skills.chain(prompt.content).collect() })
 }
 
 /// The prompt with the skills of `--skill`.
-pub(crate) fn brought(
+pub(crate) fn with_requested_skills(
     prompt: Option<Prompt>,
     names: &[String],
     load: impl FnOnce() -> Skills,
@@ -138,5 +138,5 @@ pub(crate) fn brought(
         let failure = Failure::new("CLI016", Exit::Usage, "--skill needs a prompt here");
         return Err(vec![failure.fix("say what is to be done with it")]);
     };
-    bringing(prompt, names, &load()).map(Some)
+    with_skills(prompt, names, &load()).map(Some)
 }

@@ -1,4 +1,4 @@
-//! The terminal UI: sessions like those of line mode, and what it wants to know of the world.
+//! Sessions and services for the terminal UI.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,13 +11,15 @@ use crate::cli::RunArgs;
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
-use crate::talk::{self, Choice, Errand, Opened, Ready, Report, Selected};
-use crate::tui::{self, Editor, Found, ImageReader, Options, Theme};
-use crate::wiring::plain::{self, Sessions};
+use crate::frontend::{
+    self, BackgroundJob, LoadedSession, OpenedSession, Report, Selectable, SessionSelection,
+};
+use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
+use crate::wiring::plain::{self, PlainSessions};
 use crate::wiring::run::runtime;
-use crate::wiring::{editing, finding, provider, toolbox};
+use crate::wiring::{config_edit, provider, setup_facts, toolbox};
 
-/// Opens the terminal UI, or line mode where there is nothing to draw on.
+/// Opens the terminal UI, or line mode if there is no terminal to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
     let variable = |name: &str| environment.get(name).map(str::to_owned);
     if let Err(why) = tui::usable(variable) {
@@ -25,7 +27,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         io::stderr().write_all(text.as_bytes()).ok();
         return plain::run(args, environment);
     }
-    let (sessions, first) = Sessions::prepare(args, environment, true)?;
+    let (sessions, first) = PlainSessions::prepare(args, environment, true)?;
     let options = Options {
         cwd: shown(&sessions.found.cwd, environment.get("HOME")),
         folder: sessions.found.cwd.clone(),
@@ -33,7 +35,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         kept: !args.no_transcript,
         yes: args.yes,
         dry_run: args.dry_run,
-        manner: match (args.dry_run, args.yes) {
+        mode_label: match (args.dry_run, args.yes) {
             (true, _) => Some("dry run"),
             (false, true) => Some("--yes"),
             (false, false) => None,
@@ -42,18 +44,18 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         history: sessions.history(),
         drafts: sessions.drafts(),
         first,
-        folds: tui::folds(variable),
+        reflow: tui::reflow_mode(variable),
         keys: keys(&sessions),
     };
-    let mut world = World { sessions };
+    let mut world = TuiServices { sessions };
     let runtime = runtime().map_err(|error| vec![error])?;
     let exit = runtime.block_on(tui::run(&mut world, options));
-    // A thread that waits for a key must not keep the process.
+    // A thread blocked on input must not keep the process alive.
     runtime.shutdown_background();
     exit
 }
 
-/// A path as people write it.
+/// A path with `~` for the home directory.
 fn shown(path: &Path, home: Option<&str>) -> String {
     let in_home = home.and_then(|home| path.strip_prefix(home).ok());
     let text = match in_home {
@@ -64,7 +66,7 @@ fn shown(path: &Path, home: Option<&str>) -> String {
     printable(&text)
 }
 
-fn theme(sessions: &Sessions<'_>, environment: &Environment) -> Theme {
+fn theme(sessions: &PlainSessions<'_>, environment: &Environment) -> Theme {
     if environment.get("NO_COLOR").is_some() {
         return Theme::Plain;
     }
@@ -73,14 +75,14 @@ fn theme(sessions: &Sessions<'_>, environment: &Environment) -> Theme {
     named.unwrap_or_default()
 }
 
-/// Whether it has a screen of its own (`ui.alternateScreen`).
-fn alternate(sessions: &Sessions<'_>) -> bool {
+/// True for the alternate screen (`ui.alternateScreen`).
+fn alternate(sessions: &PlainSessions<'_>) -> bool {
     let leaf = sessions.found.loaded.layers.get("ui.alternateScreen");
     leaf.is_some_and(|leaf| leaf.value == true)
 }
 
-/// Other keys for what stands in the table of keys.
-fn keys(sessions: &Sessions<'_>) -> Vec<(String, String)> {
+/// Configured key bindings.
+fn keys(sessions: &PlainSessions<'_>) -> Vec<(String, String)> {
     let leaves = sessions.found.loaded.layers.iter();
     let own = leaves.filter_map(|(key, leaf)| {
         let name = key.strip_prefix("ui.keybindings.")?;
@@ -89,20 +91,24 @@ fn keys(sessions: &Sessions<'_>) -> Vec<(String, String)> {
     own.collect()
 }
 
-struct World<'a> {
-    sessions: Sessions<'a>,
+struct TuiServices<'a> {
+    sessions: PlainSessions<'a>,
 }
 
-impl talk::Sessions for World<'_> {
-    fn open(&mut self, choice: &Choice, goes_on: bool) -> Result<Opened, Vec<Failure>> {
-        self.sessions.open(choice, goes_on)
+impl frontend::Sessions for TuiServices<'_> {
+    fn open(
+        &mut self,
+        choice: &SessionSelection,
+        resumes: bool,
+    ) -> Result<OpenedSession, Vec<Failure>> {
+        self.sessions.open(choice, resumes)
     }
 
-    fn remember(&mut self, what: Selected, name: &str) -> Result<(), Failure> {
+    fn remember(&mut self, what: Selectable, name: &str) -> Result<(), Failure> {
         self.sessions.remember(what, name)
     }
 
-    fn forget(&mut self, what: Selected) -> Result<(), Failure> {
+    fn forget(&mut self, what: Selectable) -> Result<(), Failure> {
         self.sessions.forget(what)
     }
 
@@ -110,51 +116,51 @@ impl talk::Sessions for World<'_> {
         self.sessions.skill(name, task)
     }
 
-    fn names(&self, what: Selected) -> Vec<String> {
+    fn names(&self, what: Selectable) -> Vec<String> {
         self.sessions.names(what)
     }
 
-    fn report(&self, what: Report, session: &str) -> Errand<String> {
+    fn report(&self, what: Report, session: &str) -> BackgroundJob<String> {
         self.sessions.report(what, session)
     }
 
-    fn stored(&self) -> Errand<Vec<(String, String)>> {
+    fn stored(&self) -> BackgroundJob<Vec<(String, String)>> {
         self.sessions.stored()
     }
 
-    fn look_up(&self, id: &str, fork: bool) -> Errand<Ready> {
-        self.sessions.look_up(id, fork)
+    fn find_session(&self, id: &str, fork: bool) -> BackgroundJob<LoadedSession> {
+        self.sessions.find_session(id, fork)
     }
 
-    fn take_up(&mut self, ready: Ready) -> Result<(Opened, bool), Vec<Failure>> {
-        self.sessions.take_up(ready)
+    fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>> {
+        self.sessions.resume(ready)
     }
 
-    fn undo(&self, session: &str) -> Errand<UserCall> {
+    fn undo(&self, session: &str) -> BackgroundJob<UserCall> {
         self.sessions.undo(session)
     }
 }
 
-impl tui::World for World<'_> {
-    fn found(&self) -> Errand<Found> {
+impl tui::TuiEnvironment for TuiServices<'_> {
+    fn setup_facts(&self) -> BackgroundJob<SetupFacts> {
         let (found, environment) =
             (Arc::clone(&self.sessions.found), self.sessions.environment.clone());
-        Box::new(move || Ok(finding::found(&found, &environment)))
+        Box::new(move || Ok(setup_facts::found(&found, &environment)))
     }
 
     fn editor(&self) -> Editor {
-        let Sessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = &self.sessions;
         let named = ["VISUAL", "EDITOR"].iter().filter_map(|name| environment.get(name));
         let editor = named.map(str::trim).find(|line| !line.is_empty()).unwrap_or("vi").to_owned();
         let dir = found.dirs.state.clone();
-        Box::new(move |text| editing::edited(&editor, &dir, &text))
+        Box::new(move |text| config_edit::edited(&editor, &dir, &text))
     }
 
     fn images(&self) -> Result<ImageReader, Failure> {
-        let Sessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = &self.sessions;
         let settings = &found.loaded.settings;
         if let Ok(model) = provider::choose(settings, environment, &found.cwd)
-            && let Some(failure) = provider::blindness(settings, &model.info())
+            && let Some(failure) = provider::vision_error(settings, &model.info())
         {
             return Err(failure);
         }
@@ -166,7 +172,7 @@ impl tui::World for World<'_> {
     }
 
     fn folder(&self) -> (String, PathBuf) {
-        let Sessions { environment, found, .. } = &self.sessions;
+        let PlainSessions { environment, found, .. } = &self.sessions;
         (shown(&found.cwd, environment.get("HOME")), found.cwd.clone())
     }
 }

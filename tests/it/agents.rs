@@ -9,7 +9,7 @@ use posse_actors::record::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
 use crate::plain::Terminal;
 use crate::posse::Machine;
@@ -146,7 +146,7 @@ fn one_agent_calls_others_by_their_own_providers() {
     assert_remembered(&machine, events[0]["sessionId"].as_str().unwrap());
 }
 
-/// What the two have reported is shown, and is part of an exported document.
+/// Both reports are shown, and are part of an exported document.
 fn assert_remembered(machine: &Machine, id: &str) {
     let shown = machine.posse(&["sessions", "show", id, "--memory", "--json"]);
     shown.assert_code(0);
@@ -177,7 +177,7 @@ fn a_person_sees_who_does_what() {
     let ended = machine.posse(&["run", "-y", "--multi-agent", "find it"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "Then not.\n");
-    // Behind each name stands what tells it from others of that name.
+    // Each name is followed by a number that distinguishes agents of that name.
     let shown: String =
         ended.stderr.split(" #").enumerate().fold(String::new(), |text, (nth, part)| {
             let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -399,7 +399,7 @@ fn a_stop_leaves_no_process_of_a_child_behind() {
     assert_eq!(running.end().code, Some(130));
 }
 
-/// A machine on which `audit` is asked through a server of its own, and may do everything.
+/// A machine on which `audit` has a server of its own and may do everything.
 fn two_servers(main: &ModelServer, others: &ModelServer) -> Machine {
     let machine = Machine::configured(main, &json!({"agentMode": "multi-agent"}), &json!({}));
     let path = machine.path("posse/config/config.json");
@@ -414,7 +414,7 @@ fn two_servers(main: &ModelServer, others: &ModelServer) -> Machine {
     machine
 }
 
-fn resumed(machine: &Machine, more: &[&str]) -> (crate::posse::Ended, Vec<Value>) {
+fn resumed(machine: &Machine, more: &[&str]) -> (crate::posse::FinishedRun, Vec<Value>) {
     let dir = machine.session_dir();
     let id = dir.file_name().unwrap().to_str().unwrap();
     let args = ["resume", id, "--output-format", "stream-json", "--yes", "--sandbox", "off"];
@@ -433,7 +433,7 @@ fn users(request: &Value) -> Vec<String> {
 fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_again() {
     let others = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"}))]),
-        Answer::Hold(stream_bytes(text_event("half of").as_bytes())),
+        ModelAnswer::Hold(stream_bytes(text_event("half of").as_bytes())),
         says("Nothing to hide."),
     ]);
     let main = ModelServer::start(vec![
@@ -445,6 +445,8 @@ fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_ag
     let mut running = machine.start(&["-y", "--sandbox", "off", "check a.txt"]);
     others.wait_for_request();
     others.wait_for_request();
+    // The result of the first call is on disk before it is announced.
+    running.wait_for("tool.completed");
     running.signal(Signal::SIGKILL);
     running.wait();
 
@@ -463,7 +465,7 @@ fn an_agent_that_was_killed_between_two_requests_goes_on_and_its_caller_waits_ag
     assert!(result.contains("): done") && result.contains("Nothing to hide."), "{result}");
     machine.verify();
 
-    // There is nothing left to go on with, and saying so starts nobody.
+    // Nothing is unfinished, and reporting that starts no agent.
     assert_eq!(resumed(&machine, &[]).0.code, Some(2));
     assert_eq!(others.requests().len(), 3);
 }
@@ -491,12 +493,12 @@ fn a_command_of_an_agent_that_was_killed_is_told_as_unknown_and_not_run_again() 
 
 #[test]
 fn something_else_that_is_said_stops_those_that_were_waited_for() {
-    let others = ModelServer::start(vec![Answer::Hold(stream_bytes(b""))]);
+    let others = ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(b""))]);
     let main = ModelServer::start(vec![calls(&[delegates("audit", "Look")]), says("As you like.")]);
     let machine = two_servers(&main, &others);
     let mut running = machine.start(&["-y", "--sandbox", "off", "look"]);
     others.wait_for_request();
-    // What was not heard of may not be recorded yet.
+    // An event that was not received may not be recorded yet.
     while running.wait_for("model.request")["agentPath"] != "build/audit" {}
     running.signal(Signal::SIGKILL);
     running.wait();
@@ -525,7 +527,7 @@ fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() 
     terminal.press("make it\r");
     terminal.see("allow? [y] once");
     terminal.press("y\r");
-    // The main agent ends at about the time at which the other asks; nobody answers before that.
+    // The main agent ends at about the time of the other's request, which is not answered earlier.
     terminal.see("build -> audit #");
     terminal.see("allow? [y] once");
     eventually("the main agent has ended", || main.requests().len() == 2);
@@ -544,7 +546,7 @@ fn line_mode_follows_and_asks_for_agents_in_the_background_while_nothing_runs() 
     terminal.see("audit (fast)");
     terminal.see("> ");
     terminal.press("/forget\r");
-    terminal.see("Forgotten: all that agents have reported (audit)");
+    terminal.see("Deleted: everything that agents have reported (audit)");
     terminal.see("> ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));

@@ -1,4 +1,4 @@
-//! What a model gets to read when its arguments make no sense: a code, the rule, and nothing else.
+//! Errors for invalid arguments: a code and the rule for the model.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelServer, calls, calls_with_text, says};
 use crate::posse::Machine;
 
-/// Makes these calls in one turn of a real workspace, and returns what the model is told of each.
+/// Makes these calls in one turn of a real workspace; returns the results for the model.
 fn told(calls_wanted: &[(&str, Value)]) -> (Machine, Vec<String>) {
     let server = ModelServer::start(vec![calls(calls_wanted), says("done")]);
     let machine = Machine::with(&server);
@@ -30,7 +30,7 @@ fn told(calls_wanted: &[(&str, Value)]) -> (Machine, Vec<String>) {
     (machine, results)
 }
 
-/// One line for each call: what was asked and the beginning of what was told.
+/// One line per call: the call and the beginning of its result.
 fn shown(machine: &Machine, calls_wanted: &[(&str, Value)], results: &[String]) -> String {
     let root = machine.work("").canonicalize().unwrap();
     let root = root.display().to_string();
@@ -321,7 +321,7 @@ fn says_what_is_wrong_with_odd_paths_and_patterns() {
     "#);
 }
 
-/// Some servers put the object into a string; what is in it is meant.
+/// Some servers send the object as a string, which is parsed.
 #[test]
 fn arguments_in_a_string_are_taken_out_once() {
     let inner = json!({"path": "a.txt", "limit": 1}).to_string();
@@ -340,7 +340,7 @@ fn arguments_in_a_string_are_taken_out_once() {
     assert_eq!(started["coerced"].as_array().unwrap().len(), 1, "{started}");
 }
 
-/// What a shell might read in another way than a person is asked about.
+/// A command that a shell may read differently needs permission.
 #[test]
 fn a_command_that_cannot_be_read_is_asked_about() {
     let run = |command: &str| ("bash", json!({ "command": command }));

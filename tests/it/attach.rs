@@ -1,4 +1,4 @@
-//! Front ends that join a session of another process: real programs, real sockets, real terminals.
+//! Front ends attached to a session of another process, with real programs, sockets and terminals.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,36 +12,36 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, runs, says};
+use crate::model_server::{ModelAnswer, ModelServer, calls, runs, says};
 use crate::plain::Terminal;
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-/// After this something counts as stuck.
+/// Timeout after which a test fails.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// A command that waits until the test says so.
+/// A command that waits for the file `go`.
 const WAITS: &str = "while [ ! -e go ]; do sleep 0.02; done; echo went";
 
 const LINES: [&str; 4] = ["--input-format", "stream-json", "--output-format", "stream-json"];
 
-/// A program with instructions going in and events coming out.
-struct Client {
-    running: Running,
+/// A program that takes instructions and prints events.
+struct AttachClient {
+    running: RunningPosse,
     stdin: ChildStdin,
 }
 
-impl Client {
-    fn start(machine: &Machine, args: &[&str]) -> Client {
+impl AttachClient {
+    fn start(machine: &Machine, args: &[&str]) -> AttachClient {
         let mut command = machine.command(&[args, &LINES].concat());
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let stdin = running.take_stdin();
-        Client { running, stdin }
+        AttachClient { running, stdin }
     }
 
-    /// Joins the only session that runs here.
-    fn join(machine: &Machine) -> Client {
-        let mut client = Client::start(machine, &["attach"]);
+    /// Attaches to the only running session.
+    fn join(machine: &Machine) -> AttachClient {
+        let mut client = AttachClient::start(machine, &["attach"]);
         client.running.wait_for("attach.accepted");
         client
     }
@@ -59,33 +59,33 @@ impl Client {
         self.running.wait_for(kind)
     }
 
-    fn close(self) -> Ended {
+    fn close(self) -> FinishedRun {
         drop(self.stdin);
         self.running.end()
     }
 }
 
-/// Looks at the only session that runs here.
-fn observe(machine: &Machine) -> Running {
+/// Attaches to the only running session as an observer.
+fn observe(machine: &Machine) -> RunningPosse {
     let args = ["attach", "--observe", "--output-format", "stream-json"];
-    let mut running = Running::start(machine.command(&args));
+    let mut running = RunningPosse::start(machine.command(&args));
     running.wait_for("attach.accepted");
     running
 }
 
-/// The events of a session, without what is about the connection.
-fn events(ended: &Ended) -> Vec<Value> {
+/// The session events, without the lines about the connection.
+fn events(ended: &FinishedRun) -> Vec<Value> {
     let mut events = ended.events();
     events.retain(|event| !event["type"].as_str().unwrap().starts_with("attach."));
     events
 }
 
-/// The numbers of the records among these events.
+/// Record numbers of these events.
 fn records(events: &[Value]) -> Vec<u64> {
     events.iter().filter_map(|event| event["record"].as_u64()).collect()
 }
 
-/// Fails unless these events have each record of the session once and in order, from this one on.
+/// Asserts that the events contain each record of the session from `first` on, once and in order.
 #[track_caller]
 fn assert_whole(machine: &Machine, events: &[Value], from: u64) {
     let journal = fs::read_to_string(machine.session_dir().join("session.jsonl")).unwrap();
@@ -103,7 +103,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The socket of the only session there is, as soon as it is there.
+/// The socket of the only session; waits for it to exist.
 fn socket(machine: &Machine) -> PathBuf {
     let sessions = machine.path("posse/state/projects");
     wait_until("the session", || sessions.exists());
@@ -112,8 +112,8 @@ fn socket(machine: &Machine) -> PathBuf {
     path
 }
 
-/// A run that waits within a command until the test lets it go.
-fn waiting_run(machine: &Machine, more: &[&str]) -> Running {
+/// A run that waits within a command until the test releases it.
+fn waiting_run(machine: &Machine, more: &[&str]) -> RunningPosse {
     let args = [&["--yes", "--sandbox", "off"], more, &["wait"]].concat();
     let mut running = machine.start(&args);
     running.wait_for("tool.started");
@@ -125,14 +125,14 @@ fn go(machine: &Machine) {
 }
 
 #[test]
-fn one_of_two_front_ends_answers_and_the_other_is_told_who() {
+fn the_first_of_two_front_ends_answers_and_the_other_is_notified() {
     let server = ModelServer::start(vec![runs("touch one"), runs("touch two"), says("Done.")]);
     let machine = Machine::with(&server);
-    let mut owner = Client::start(&machine, &["run"]);
+    let mut owner = AttachClient::start(&machine, &["run"]);
     owner.send(&json!({"type": "message", "content": "make two files"}));
     let question = owner.wait_for("permission.requested");
-    let mut joined = Client::join(&machine);
-    // It was asked before anybody joined.
+    let mut joined = AttachClient::join(&machine);
+    // The request was made before any client attached.
     assert_eq!(joined.wait_for("permission.requested")["requestId"], question["requestId"]);
     let name = format!("process {}", joined.running.pid());
     joined.answer(&question, "allow");
@@ -142,7 +142,7 @@ fn one_of_two_front_ends_answers_and_the_other_is_told_who() {
     let told = owner.wait_for("warning")["message"].as_str().unwrap().to_owned();
     assert!(told.contains(&format!("answered already by {name}")), "{told}");
 
-    // The other way round.
+    // The reverse case.
     let question = joined.wait_for("permission.requested");
     owner.answer(&question, "allow");
     assert_eq!(joined.wait_for("permission.granted").get("answeredBy"), None);
@@ -162,26 +162,26 @@ fn one_of_two_front_ends_answers_and_the_other_is_told_who() {
 }
 
 #[test]
-fn a_controller_asks_steers_and_stops_and_its_end_changes_nothing() {
+fn a_controller_prompts_steers_and_interrupts_and_may_leave() {
     let server = ModelServer::start(vec![
         says("First."),
         runs(WAITS),
         says("Second."),
-        Answer::Hold(Vec::new()),
+        ModelAnswer::Hold(Vec::new()),
         says("Third."),
     ]);
     let machine = Machine::with(&server);
-    let mut owner = Client::start(&machine, &["run", "--yes", "--sandbox", "off"]);
+    let mut owner = AttachClient::start(&machine, &["run", "--yes", "--sandbox", "off"]);
     owner.send(&json!({"type": "message", "content": "first"}));
     owner.wait_for("agent.invocation.completed");
-    let mut joined = Client::join(&machine);
-    // Nothing runs: what is said starts work, whatever it is called.
+    let mut joined = AttachClient::join(&machine);
+    // The session is idle: any message starts a turn.
     joined.send(&json!({"type": "steer", "content": "second"}));
     joined.wait_for("tool.started");
     joined.send(&json!({"type": "message", "content": "too early"}));
     let failed = joined.wait_for("attach.failed");
     assert_eq!(failed["line"], 2, "{failed}");
-    assert!(failed["message"].as_str().unwrap().contains("being worked on"), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("a turn is running"), "{failed}");
     joined.send(&json!({"type": "steer", "content": "and mind the gap"}));
     assert_eq!(joined.wait_for("attach.done")["line"], 3);
     go(&machine);
@@ -215,11 +215,11 @@ fn an_observer_sees_everything_and_can_do_nothing() {
     let machine = Machine::with(&server);
     let run = waiting_run(&machine, &[]);
     let observer = observe(&machine);
-    let mut hidden = Joined::join(&socket(&machine), &machine, "observer");
+    let mut hidden = RawConnection::join(&socket(&machine), &machine, "observer");
     hidden.send(r#"{"type":"interrupt","all":true}"#);
     let answer = hidden.wait_for("attach.failed");
-    assert_eq!(answer["message"], "an observer gives no instructions");
-    // One that vanishes changes nothing.
+    assert_eq!(answer["message"], "an observer cannot send instructions");
+    // A client that vanishes changes nothing.
     let gone = observe(&machine);
     gone.signal(Signal::SIGKILL);
     drop(gone);
@@ -234,7 +234,7 @@ fn an_observer_sees_everything_and_can_do_nothing() {
 }
 
 #[test]
-fn who_joins_again_reads_on_where_it_left() {
+fn a_client_that_reconnects_continues_after_its_last_record() {
     let server = ModelServer::start(vec![runs("echo a"), runs(WAITS), says("Done.")]);
     let machine = Machine::with(&server);
     let mut run = waiting_run(&machine, &[]);
@@ -245,13 +245,13 @@ fn who_joins_again_reads_on_where_it_left() {
         let after_text = after.to_string();
         let args =
             ["attach", "--observe", "--output-format", "stream-json", "--after", &after_text];
-        let mut again = Running::start(machine.command(&args));
+        let mut again = RunningPosse::start(machine.command(&args));
         assert_eq!(again.wait_for("attach.accepted")["after"], after);
         again.signal(Signal::SIGTERM);
         let ended = again.end();
         assert_eq!(ended.code, Some(143));
     }
-    let late = Running::start(machine.command(&[
+    let mut late = RunningPosse::start(machine.command(&[
         "attach",
         "--observe",
         "--output-format",
@@ -259,28 +259,29 @@ fn who_joins_again_reads_on_where_it_left() {
         "--after",
         "5",
     ]));
+    late.wait_for("attach.accepted");
     go(&machine);
     run.end().assert_code(0);
     assert_whole(&machine, &events(&late.end()), 6);
 }
 
-/// A connection without the program: a token, and lines.
-struct Joined {
+/// A connection made without the program: a token and lines.
+struct RawConnection {
     stream: UnixStream,
     lines: BufReader<UnixStream>,
 }
 
-impl Joined {
-    fn connect(socket: &Path) -> Joined {
+impl RawConnection {
+    fn connect(socket: &Path) -> RawConnection {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(STUCK)).unwrap();
         let lines = BufReader::new(stream.try_clone().unwrap());
-        Joined { stream, lines }
+        RawConnection { stream, lines }
     }
 
-    fn join(socket: &Path, machine: &Machine, role: &str) -> Joined {
+    fn join(socket: &Path, machine: &Machine, role: &str) -> RawConnection {
         let token = token(machine);
-        let mut joined = Joined::connect(socket);
+        let mut joined = RawConnection::connect(socket);
         joined.send(&json!({"type": "attach", "v": 1, "token": token, "as": role}).to_string());
         joined.wait_for("attach.accepted");
         joined
@@ -293,7 +294,7 @@ impl Joined {
     /// `None` at the end of the connection.
     fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
-        // What was reset is over as well.
+        // A reset connection has ended, too.
         self.lines.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
         Some(serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}")))
     }
@@ -308,7 +309,7 @@ impl Joined {
     }
 }
 
-/// The token of a machine on which somebody has joined before, or joins now.
+/// Token of a machine on which a client has attached before, or attaches now.
 fn token(machine: &Machine) -> String {
     let path = machine.path("posse/state/attach.token");
     if !path.exists() {
@@ -318,9 +319,9 @@ fn token(machine: &Machine) -> String {
 }
 
 #[test]
-fn who_is_hostile_or_slow_harms_nobody() {
-    // A command that writes a lot, so that there is much to be read.
-    let many: Vec<Answer> = (0..20).map(|_| runs("seq 20000")).collect();
+fn hostile_and_slow_clients_do_not_affect_the_session() {
+    // Commands with much output, so that there is much to read.
+    let many: Vec<ModelAnswer> = (0..20).map(|_| runs("seq 20000")).collect();
     let answers = [vec![runs(WAITS)], many, vec![says("Done.")]].concat();
     let server = ModelServer::start(answers);
     let machine = Machine::with(&server);
@@ -331,7 +332,7 @@ fn who_is_hostile_or_slow_harms_nobody() {
     assert_eq!((found.mode() & 0o7777, found.file_type().is_socket()), (0o600, true));
 
     let refused = |first: &[u8], code: &str| {
-        let mut joined = Joined::connect(&socket);
+        let mut joined = RawConnection::connect(&socket);
         joined.stream.write_all(first).unwrap();
         let answer = joined.next().expect("an answer");
         assert_eq!((&answer["type"], &answer["code"]), (&json!("attach.refused"), &json!(code)));
@@ -349,19 +350,19 @@ fn who_is_hostile_or_slow_harms_nobody() {
     refused(&hello(&token[..63], "controller"), "ATT003");
     refused(&hello(&token, "owner"), "ATT004");
 
-    // Half a line, and then nothing for as long as the test takes.
-    let mut half = Joined::connect(&socket);
+    // Half a line, then silence for the rest of the test.
+    let mut half = RawConnection::connect(&socket);
     half.stream.write_all(b"{\"type\":\"att").unwrap();
-    // Joined, and never reads.
-    let deaf: Vec<Joined> = (0..3)
+    // Attached clients that never read.
+    let deaf: Vec<RawConnection> = (0..3)
         .map(|_| {
-            let mut deaf = Joined::connect(&socket);
+            let mut deaf = RawConnection::connect(&socket);
             deaf.stream.write_all(&hello(&token, "observer")).unwrap();
             deaf
         })
         .collect();
-    // A line of 100 MB, and rubbish until nobody listens any more.
-    let mut loud = Joined::join(&socket, &machine, "controller");
+    // A line of 100 MB, then invalid lines until the host disconnects.
+    let mut loud = RawConnection::join(&socket, &machine, "controller");
     let mut stream = loud.stream.try_clone().unwrap();
     let shouting = thread::spawn(move || {
         let piece = vec![b'x'; 1 << 20];
@@ -374,12 +375,12 @@ fn who_is_hostile_or_slow_harms_nobody() {
     let failed = loud.wait_for("attach.failed");
     assert_eq!(failed["message"], "is longer than 4194304 bytes");
     let dropped = loud.wait_for("attach.dropped");
-    assert!(dropped["message"].as_str().unwrap().contains("made no sense"), "{dropped}");
+    assert!(dropped["message"].as_str().unwrap().contains("were invalid"), "{dropped}");
     shouting.join().unwrap();
     let grown = resident(&run);
     assert!(grown < 200 << 20, "{grown} bytes");
 
-    // The run is not held up by any of them.
+    // None of these clients delays the run.
     let reader = observe(&machine);
     let start = Instant::now();
     go(&machine);
@@ -391,8 +392,8 @@ fn who_is_hostile_or_slow_harms_nobody() {
     machine.verify();
 }
 
-/// Bytes of memory that a process holds.
-fn resident(run: &Running) -> u64 {
+/// Resident memory of a process, in bytes.
+fn resident(run: &RunningPosse) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/statm", run.pid())).unwrap();
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
@@ -416,7 +417,7 @@ fn a_session_of_another_process_is_offered_and_not_taken() {
         assert!(refused.stderr.contains(&format!("posse attach {id}")), "{}", refused.stderr);
         quickest = quickest.min(refused.took);
     }
-    // Of several: the machine may be busy.
+    // The quickest of several: the machine may be busy.
     assert!(quickest < Duration::from_millis(200), "{quickest:?}");
     let list = machine.posse(&["sessions", "list"]);
     assert!(list.stdout.contains("running (attach)"), "{}", list.stdout);
@@ -433,10 +434,10 @@ fn a_session_of_another_process_is_offered_and_not_taken() {
 }
 
 #[test]
-fn of_several_that_run_one_has_to_be_named() {
+fn attach_needs_an_id_if_several_sessions_run() {
     let server = ModelServer::start_and_repeat(vec![runs(WAITS)]);
     let machine = Machine::with(&server);
-    let runs: Vec<Running> = (0..2).map(|_| waiting_run(&machine, &[])).collect();
+    let runs: Vec<RunningPosse> = (0..2).map(|_| waiting_run(&machine, &[])).collect();
     let which = machine.posse(&["attach", "--observe"]);
     which.assert_code(2);
     assert!(which.stderr.contains("which session"), "{}", which.stderr);
@@ -450,7 +451,7 @@ fn of_several_that_run_one_has_to_be_named() {
 }
 
 #[test]
-fn an_owner_that_is_stopped_is_named_within_a_second_or_so() {
+fn a_stopped_owner_is_reported_within_a_second() {
     let server = ModelServer::start(vec![runs(WAITS)]);
     let machine = Machine::with(&server);
     let run = waiting_run(&machine, &[]);
@@ -463,7 +464,7 @@ fn an_owner_that_is_stopped_is_named_within_a_second_or_so() {
     let what = format!("error[ATT004]: process {pid}, which owns the session, is stopped");
     assert!(refused.stderr.contains(&what), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("`kill -CONT {pid}`")), "{}", refused.stderr);
-    // One second by itself; the rest is for a machine that is busy.
+    // One second on an idle machine; the rest allows for load.
     assert!(took < Duration::from_secs(3), "{took:?}");
     run.signal(Signal::SIGCONT);
     let observer = observe(&machine);
@@ -472,7 +473,7 @@ fn an_owner_that_is_stopped_is_named_within_a_second_or_so() {
 }
 
 #[test]
-fn what_was_killed_leaves_a_socket_that_harms_nobody() {
+fn a_stale_socket_of_a_killed_process_is_replaced() {
     let server = ModelServer::start(vec![runs(WAITS), runs(WAITS), says("Done.")]);
     let machine = Machine::with(&server);
     let run = waiting_run(&machine, &[]);
@@ -484,10 +485,10 @@ fn what_was_killed_leaves_a_socket_that_harms_nobody() {
     assert!(!list.stdout.contains("attachable"), "{}", list.stdout);
     machine.posse(&["attach"]).assert_code(8);
     let args = ["resume", "--last", "--yes", "--sandbox", "off", "--output-format", "stream-json"];
-    let mut again = Running::start(machine.command(&args));
+    let mut again = RunningPosse::start(machine.command(&args));
     again.wait_for("tool.started");
     let mut observer = observe(&machine);
-    // What the process that was killed wrote comes first.
+    // The records of the killed process come first.
     observer.wait_for("session.resumed");
     go(&machine);
     again.end().assert_code(0);
@@ -496,7 +497,7 @@ fn what_was_killed_leaves_a_socket_that_harms_nobody() {
 }
 
 #[test]
-fn a_session_that_is_not_kept_has_no_socket() {
+fn a_session_without_journal_has_no_socket() {
     let server = ModelServer::start(vec![runs(WAITS), says("Done.")]);
     let machine = Machine::with(&server);
     let run = waiting_run(&machine, &["--no-transcript"]);
@@ -512,7 +513,7 @@ fn a_session_that_is_not_kept_has_no_socket() {
 }
 
 #[test]
-fn a_confined_command_reaches_neither_token_nor_socket() {
+fn a_sandboxed_command_reaches_neither_token_nor_socket() {
     for (backend, tier) in [("namespaces", "full"), ("landlock", "reduced")] {
         reaches_neither(backend, tier);
     }
@@ -543,7 +544,7 @@ END
     let args = ["run", "--output-format", "stream-json", "--yes", "wait"];
     let mut command = machine.command(&args);
     command.env("POSSE_SANDBOX_BACKEND", backend);
-    let mut run = Running::start(command);
+    let mut run = RunningPosse::start(command);
     let started = run.wait_for("tool.started");
     let enforced = run.wait_for("sandbox.enforced");
     assert_eq!(enforced["tier"], tier, "{started} {enforced}");
@@ -573,7 +574,7 @@ END
 }
 
 #[test]
-fn a_person_joins_answers_steers_and_leaves() {
+fn a_user_attaches_answers_steers_and_detaches() {
     let server = ModelServer::start(vec![
         runs("touch one"),
         runs("touch two"),
@@ -581,13 +582,13 @@ fn a_person_joins_answers_steers_and_leaves() {
         says("It is **done**."),
     ]);
     let machine = Machine::with(&server);
-    let mut owner = Client::start(&machine, &["run"]);
+    let mut owner = AttachClient::start(&machine, &["run"]);
     owner.send(&json!({"type": "message", "content": "make\u{1b}[2J files"}));
     owner.wait_for("permission.requested");
     let mut person = Terminal::run(&machine, &["attach"], "xterm");
     let head = person.see("you control it");
     assert!(head.contains("in process"), "{head}");
-    // What has been, and the question that is open.
+    // The history so far and the open permission request.
     person.see("> make\\u{1b}[2J files");
     person.see("? run touch one");
     person.see("allow? [y] once");
@@ -595,7 +596,7 @@ fn a_person_joins_answers_steers_and_leaves() {
     person.see("? run touch two");
     assert!(machine.work("one").exists());
     person.see("allow? [y] once");
-    // The other front end is faster.
+    // The other front end answers first.
     let second = loop {
         let question = owner.wait_for("permission.requested");
         if question["detail"].as_str().unwrap().contains("two") {
@@ -617,7 +618,7 @@ fn a_person_joins_answers_steers_and_leaves() {
     assert_eq!(person.end(), Some(0));
     assert!(person.is_cooked());
 
-    // Another one, who comes later and may only look.
+    // A later client that only observes.
     let mut later = Terminal::run(&machine, &["attach", "--observe"], "xterm");
     later.see("you observe");
     later.press("stop!\r");
@@ -632,7 +633,7 @@ fn a_person_joins_answers_steers_and_leaves() {
 }
 
 #[test]
-fn an_unattended_run_outlives_its_terminal_and_is_joined() {
+fn an_unattended_run_survives_its_terminal_and_can_be_attached() {
     let server = ModelServer::start(vec![runs(WAITS), says("Finished alone.")]);
     let machine = Machine::with(&server);
     let args = ["run", "--unattended", "--yes", "--sandbox", "off", "wait"];
@@ -642,7 +643,7 @@ fn an_unattended_run_outlives_its_terminal_and_is_joined() {
     let log = machine.session_dir().join("run.log");
     wait_until("the log", || log.exists());
     let observer = observe(&machine);
-    let person = Running::start(machine.command(&["attach", "--observe"]));
+    let person = RunningPosse::start(machine.command(&["attach", "--observe"]));
     go(&machine);
     let seen = observer.end();
     seen.assert_code(0);
@@ -651,7 +652,7 @@ fn an_unattended_run_outlives_its_terminal_and_is_joined() {
     let person = person.end();
     person.assert_code(0);
     assert_eq!(person.stdout, "Finished alone.\n");
-    // It was answered by `--yes`: nobody was asked.
+    // `--yes` answered it without a question.
     assert!(!person.stderr.contains("waits for an answer"), "{}", person.stderr);
     assert!(
         person.stderr.contains("> wait") && person.stderr.contains("exit 0"),
@@ -661,7 +662,7 @@ fn an_unattended_run_outlives_its_terminal_and_is_joined() {
 }
 
 #[test]
-fn line_mode_is_joined_while_nobody_types_and_follows_what_is_asked_elsewhere() {
+fn line_mode_shows_turns_of_attached_front_ends() {
     let server = ModelServer::start(vec![
         says("Mine."),
         runs("touch theirs"),
@@ -674,7 +675,7 @@ fn line_mode_is_joined_while_nobody_types_and_follows_what_is_asked_elsewhere() 
     owner.press("mine\r");
     owner.see("(done: 1 reply");
     let reader = observe(&machine);
-    let mut joined = Client::join(&machine);
+    let mut joined = AttachClient::join(&machine);
     joined.send(&json!({"type": "message", "content": "theirs"}));
     owner.see("another front end has given a task");
     owner.press("\r");
@@ -685,7 +686,7 @@ fn line_mode_is_joined_while_nobody_types_and_follows_what_is_asked_elsewhere() 
     joined.wait_for("permission.granted");
     while joined.wait_for("agent.invocation.completed")["result"] != "Theirs." {}
     assert!(machine.work("theirs").exists());
-    // The same journal goes on with another model, and so does whoever looks.
+    // The same journal continues with another model, and so does the observer.
     owner.see("> ");
     owner.press("/model other\r");
     owner.see("model     other");
@@ -708,17 +709,17 @@ fn line_mode_is_joined_while_nobody_types_and_follows_what_is_asked_elsewhere() 
 }
 
 #[test]
-fn nothing_is_written_behind_a_question_of_line_mode() {
+fn line_mode_writes_nothing_after_an_open_question() {
     let server = ModelServer::start(vec![runs("touch one"), says("Done.")]);
     let machine = Machine::with(&server);
     let mut owner = Terminal::run(&machine, &["plain"], "xterm");
     owner.see("> ");
     owner.press("make it\r");
     owner.see("[N] no: ");
-    let joined = Client::join(&machine);
+    let joined = AttachClient::join(&machine);
     let between = owner.see("joined this session");
     assert!(between.starts_with("\r\n"), "{between:?}");
-    // What may be answered stands there again, and counts.
+    // The open request is shown again and can be answered.
     owner.see("[N] no: ");
     owner.press("y\r");
     owner.see("(done: 2 replies");
@@ -730,14 +731,14 @@ fn nothing_is_written_behind_a_question_of_line_mode() {
 }
 
 #[test]
-fn the_answer_to_a_task_of_another_front_end_is_shown_whatever_is_typed_next() {
+fn answers_to_tasks_of_other_front_ends_are_shown_while_typing() {
     let server = ModelServer::start(vec![says("Mine."), says("Theirs."), says("Mine again.")]);
     let machine = Machine::with(&server);
     let mut owner = Terminal::run(&machine, &["plain"], "xterm");
     owner.see("> ");
     owner.press("mine\r");
     owner.see("(done: 1 reply");
-    let mut joined = Client::join(&machine);
+    let mut joined = AttachClient::join(&machine);
     joined.send(&json!({"type": "message", "content": "theirs"}));
     owner.see("another front end has given a task");
     while joined.wait_for("agent.invocation.completed")["result"] != "Theirs." {}

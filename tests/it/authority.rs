@@ -8,9 +8,9 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{Machine, Running, side_by_side};
+use crate::posse::{Machine, RunningPosse, side_by_side};
 
-fn write(path: &str) -> crate::model_server::Answer {
+fn write(path: &str) -> crate::model_server::ModelAnswer {
     calls(&[("write_file", json!({"path": path, "content": "x\n"}))])
 }
 
@@ -19,7 +19,7 @@ fn answering(machine: &Machine, answer: &Value) -> Vec<Value> {
     let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     writeln!(stdin, r#"{{"type":"message","content":"go"}}"#).unwrap();
     while let Some(line) = running.next_line() {
@@ -64,7 +64,7 @@ fn a_permission_for_the_project_counts_in_the_next_session_until_it_is_revoked()
     assert_eq!((&row["scope"], &row["counts"]), (&json!("project"), &json!(true)));
     assert_eq!(row["target"], machine.work("src").display().to_string());
 
-    // Nobody could be asked, and nobody needs to be.
+    // No person is available, and none is needed.
     let again = |code| {
         let server = ModelServer::start(script());
         machine.write_config(&config(&server));
@@ -179,7 +179,7 @@ fn two_processes_at_once_keep_what_each_was_told() {
         let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
         let mut command = machine.command(&[&formats[..], &["--config", &file, "go"]].concat());
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let mut stdin = running.take_stdin();
         let asked = running.wait_for("permission.requested");
         let id = &asked["requestId"];
@@ -197,7 +197,7 @@ fn two_processes_at_once_keep_what_each_was_told() {
 
 #[test]
 fn words_of_a_command_never_become_an_offer() {
-    // A command that prints what a sandbox would say is a command that printed something.
+    // Output that imitates a sandbox error is ordinary output.
     let says_so = "echo 'bash: permission denied (sandbox: operation not permitted)'; exit 1";
     let server = ModelServer::start(vec![runs(says_so), says("done")]);
     let machine = Machine::with(&server);

@@ -1,19 +1,18 @@
-//! What a person allows to be written while commands run stays, whatever those do and whenever they
-//! end.
+//! Files written with permission while commands run stay, whatever the commands do.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says, text_of};
 use crate::permission::Person;
 use crate::posse::Machine;
 
-/// Waits until it may go on, and does what `then` says.
+/// Waits for a signal, then runs `then`.
 const JOB: &str = "while [ ! -e go ]; do sleep 0.02; done; . ./then.sh";
 
 /// Reads what the job has printed, when it has ended.
-fn reads(request: &Value) -> Answer {
+fn reads(request: &Value) -> ModelAnswer {
     let messages = request["messages"].as_array().unwrap();
     let id = messages.iter().find_map(|message| {
         let text = text_of(&message["content"]);
@@ -24,12 +23,12 @@ fn reads(request: &Value) -> Answer {
     calls(&[("job_output", json!({"id": id, "waitSeconds": 20}))])
 }
 
-fn writes(path: &str, content: &str) -> Answer {
+fn writes(path: &str, content: &str) -> ModelAnswer {
     calls(&[("write_file", json!({"path": path, "content": content}))])
 }
 
-/// A job, files that a person allows while it runs, another command, and the end of the job, which
-/// first does what `then` says. Returns what the model is told of the other command and of the job.
+/// A job, files permitted while it runs, another command, and the end of the job, which first runs
+/// `then`. Returns the results of the other command and of the job.
 fn allowed_beside_a_job(backend: &str, then: &str) -> (Machine, [String; 2]) {
     let edit = json!({"path": "CLAUDE.md", "oldString": "before", "newString": "after"});
     let server = ModelServer::start(vec![
@@ -39,7 +38,7 @@ fn allowed_beside_a_job(backend: &str, then: &str) -> (Machine, [String; 2]) {
         calls(&[("read_file", json!({"path": "CLAUDE.md"}))]),
         calls(&[("edit_file", edit)]),
         calls(&[("bash", json!({"command": "ls -a; touch go"}))]),
-        Answer::By(reads),
+        ModelAnswer::By(reads),
         says("done"),
     ]);
     let machine = Machine::with(&server);
@@ -86,7 +85,7 @@ fn what_a_person_allowed_comes_back_when_a_job_changes_it() {
         let then = "for f in AGENTS.md CLAUDE.md .vscode/tasks.json; do echo planted > $f; done\n\
                     echo planted > .vscode/more.json; echo planted > GEMINI.md\n";
         let (machine, said) = allowed_beside_a_job(backend, then);
-        // Whichever of the two is looked after first is told.
+        // The command that is checked first reports it.
         let said = said.concat();
         assert_allowed_is_there(&machine, backend);
         for gone in [".vscode/more.json", "GEMINI.md"] {
@@ -102,7 +101,7 @@ fn what_a_person_allowed_comes_back_when_a_job_changes_it() {
         ] {
             assert!(said.contains(told), "{backend}: {told}: {said}");
         }
-        // What was planted is kept where nothing reads it.
+        // The planted file is in the quarantine.
         let kept = fs::read_dir(machine.session_dir().join("quarantine")).unwrap();
         let kept = kept.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
         assert_eq!(kept.collect::<Vec<_>>(), ["planted\n"; 5], "{backend}");

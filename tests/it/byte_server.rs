@@ -1,5 +1,5 @@
-//! A model server whose every byte has a script, connection by connection: it sends, waits, falls
-//! silent, closes or resets, and refuses what the strictest server of its protocol would.
+//! Model server with a script for every byte of a connection: it sends, waits, stays silent, closes
+//! or resets, and rejects requests like the strictest server of its protocol.
 
 mod cuts;
 
@@ -28,26 +28,26 @@ pub(crate) enum Move {
     Stall,
     /// Ends in order.
     Close,
-    /// Ends with a reset, whatever is still on its way.
+    /// Ends with a reset, also with data in flight.
     Reset,
 }
 
-/// A protocol: what its replies look like, and what its strictest server says of a request.
+/// A protocol: its replies, and the validation of its strictest server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Dialect {
+pub(crate) struct DialectFixture {
     pub(crate) name: &'static str,
     pub(crate) protocol: Protocol,
     pub(crate) check: fn(&Value) -> Result<(), String>,
     /// A recorded stream: thinking, text, and two calls side by side.
     pub(crate) calls: &'static str,
-    /// What a history has in it that goes on after those calls.
+    /// Marker in a history that continues after those calls.
     result_mark: &'static str,
     /// A stream that is a final answer.
     pub(crate) says: fn(&str) -> String,
 }
 
-pub(crate) const DIALECTS: [Dialect; 3] = [
-    Dialect {
+pub(crate) const DIALECTS: [DialectFixture; 3] = [
+    DialectFixture {
         name: "chat completions",
         protocol: Protocol::ChatCompletions,
         check: strict::chat,
@@ -55,7 +55,7 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
         result_mark: r#""role":"tool""#,
         says: chat_reply,
     },
-    Dialect {
+    DialectFixture {
         name: "anthropic messages",
         protocol: Protocol::Messages,
         check: strict::messages,
@@ -63,7 +63,7 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
         result_mark: r#""tool_result""#,
         says: |text| messages_reply(text, "end_turn"),
     },
-    Dialect {
+    DialectFixture {
         name: "openai responses",
         protocol: Protocol::Responses,
         check: strict::responses,
@@ -73,8 +73,8 @@ pub(crate) const DIALECTS: [Dialect; 3] = [
     },
 ];
 
-impl Dialect {
-    /// Whether a request goes on after the recorded calls.
+impl DialectFixture {
+    /// True if a request continues after the recorded calls.
     pub(crate) fn has_results(&self, request: &Value) -> bool {
         request.to_string().contains(self.result_mark)
     }
@@ -86,7 +86,7 @@ fn chat_reply(text: &str) -> String {
     format!("data: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n")
 }
 
-/// How the end of a body is told.
+/// Framing of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// By the end of the connection.
@@ -110,33 +110,34 @@ pub(crate) fn response(framing: Framing, stream: &str) -> Vec<u8> {
 
 type Script = dyn FnMut(&Value) -> Vec<Move> + Send;
 
-/// A running server. It ends with the test process; what it saw is kept as long as this.
+/// A running server. It ends with the test process; received requests are kept as long as this
+/// exists.
 pub(crate) struct ByteServer {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ByteServerState>,
 }
 
-struct Shared {
+struct ByteServerState {
     check: fn(&Value) -> Result<(), String>,
     script: Mutex<Box<Script>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<ReceivedRequests>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ReceivedRequests {
     requests: Vec<Value>,
     complaints: Vec<String>,
 }
 
 impl ByteServer {
-    /// Answers each request with the moves that `script` has for it, on a connection of its own.
+    /// Answers each request with the moves of `script`, on a connection of its own.
     pub(crate) fn start(
-        dialect: &Dialect,
+        dialect: &DialectFixture,
         script: impl FnMut(&Value) -> Vec<Move> + Send + 'static,
     ) -> ByteServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ByteServerState {
             check: dialect.check,
             script: Mutex::new(Box::new(script)),
             seen: Mutex::default(),
@@ -152,7 +153,7 @@ impl ByteServer {
         ByteServer { port, shared }
     }
 
-    /// Where the API begins.
+    /// Base URL of the API.
     pub(crate) fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
@@ -174,7 +175,7 @@ impl ByteServer {
     /// From now on the moves are those of another script, and no request was seen yet.
     pub(crate) fn script(&self, script: impl FnMut(&Value) -> Vec<Move> + Send + 'static) {
         *self.shared.script.lock().unwrap() = Box::new(script);
-        *self.shared.seen.lock().unwrap() = Seen::default();
+        *self.shared.seen.lock().unwrap() = ReceivedRequests::default();
     }
 
     /// Every request so far. Fails if the strictest server would have refused one.
@@ -187,15 +188,15 @@ impl ByteServer {
 }
 
 impl Drop for ByteServer {
-    /// The thread that accepts lives on, and would keep every request of a long loop.
+    /// The accepting thread continues and would keep every request of a long loop.
     fn drop(&mut self) {
         if let Ok(mut seen) = self.shared.seen.lock() {
-            *seen = Seen::default();
+            *seen = ReceivedRequests::default();
         }
     }
 }
 
-impl Shared {
+impl ByteServerState {
     fn serve(&self, connection: &TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(connection);
         let Some(body) = read_request(&mut reader)? else { return Ok(()) };

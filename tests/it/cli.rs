@@ -1,4 +1,4 @@
-//! The command line and the configuration: what is refused, with which code and which words.
+//! Errors of the command line and the configuration, with codes and texts.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, says};
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
 /// Fails unless it was refused with this code, one of these words, and nothing on standard output.
 #[track_caller]
-fn assert_refused(ended: &Ended, code: i32, words: &str) {
+fn assert_refused(ended: &FinishedRun, code: i32, words: &str) {
     ended.assert_code(code);
     assert_eq!(ended.stdout, "");
     assert!(ended.stderr.contains(words), "{words:?} is not in: {}", ended.stderr);
@@ -99,7 +99,7 @@ fn refuses_folders_it_cannot_work_in() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    assert_refused(&Running::start(shell).end(), 2, "CLI001");
+    assert_refused(&RunningPosse::start(shell).end(), 2, "CLI001");
 
     let ended = machine.posse(&["run", "--add-dir", "nowhere", "x"]);
     assert_refused(&ended, 3, "error[CFG014]");
@@ -164,8 +164,7 @@ fn reports_all_mistakes_of_the_configuration_together() {
     "#);
 }
 
-/// Rules are part of the configuration: what is wrong with them comes with the rest, and with its
-/// place.
+/// Errors in rules are reported with the other configuration errors and their places.
 #[test]
 fn rules_that_make_no_sense_are_reported_with_the_rest() {
     let machine = Machine::with(&ModelServer::start(Vec::new()));
@@ -185,7 +184,7 @@ fn rules_that_make_no_sense_are_reported_with_the_rest() {
     assert_eq!(ended.stderr.matches(&place).count(), 2, "{}", ended.stderr);
 }
 
-/// One row each: what a file says, and what is said about it.
+/// One row each: content of a file, and its error.
 #[test]
 fn every_other_fault_of_a_configuration_has_its_code() {
     let server = ModelServer::start_and_repeat(vec![says("hi")]);
@@ -226,7 +225,7 @@ fn every_other_fault_of_a_configuration_has_its_code() {
     let edited = machine.posse(&["config", "edit", "maxTurns", "3"]);
     assert_refused(&edited, 3, "error[CFG012]");
 
-    // A file with a key that everybody can read.
+    // A file with a key that all users can read.
     let mut config: Value = serde_json::from_str(&base).unwrap();
     config["providers"]["local"]["apiKey"] = json!(key);
     config["providers"]["local"]["auth"] = json!("bearer");
@@ -243,7 +242,7 @@ fn every_other_fault_of_a_configuration_has_its_code() {
     {
         let mut command = machine.command(&["run", "x"]);
         command.env("POSSE_MAX_TURNS", value);
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         assert!(ended.stderr.contains(words), "{value:?}: {}", ended.stderr);
         assert!(ended.stderr.contains("POSSE_MAX_TURNS"), "{value:?}: {}", ended.stderr);
     }
@@ -344,7 +343,7 @@ fn shows_the_settings_and_who_made_them() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let mut command = machine.command(&["config", "show", "--origin"]);
     command.env("POSSE_MAX_TURNS", "7");
-    let ended = Running::start(command).end();
+    let ended = RunningPosse::start(command).end();
     ended.assert_code(0);
     assert!(!format!("{ended:?}").contains(key));
     let root = machine.path("").display().to_string();

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::dialects::strict;
-use crate::posse::{Machine, Running};
+use crate::posse::{Machine, RunningPosse};
 
-/// Which tokens count, and what was asked.
+/// Valid tokens, and requests received.
 #[derive(Debug)]
 struct Vendor {
     access: String,
@@ -27,15 +27,15 @@ struct Vendor {
     complaints: Vec<String>,
 }
 
-struct World {
+struct CodexFixture {
     machine: Machine,
     address: String,
     vendor: Arc<Mutex<Vendor>>,
 }
 
-impl World {
+impl CodexFixture {
     /// `access`: the token in the file, which the vendor does not take unless it is `access-0`.
-    fn new(folder: &str, access: &str, replies: Vec<String>) -> World {
+    fn new(folder: &str, access: &str, replies: Vec<String>) -> CodexFixture {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let vendor = Arc::new(Mutex::new(Vendor {
@@ -62,7 +62,7 @@ impl World {
             "account_id": "account-7"}});
         fs::write(&file, login.to_string()).unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-        World { machine, address, vendor }
+        CodexFixture { machine, address, vendor }
     }
 
     fn command(&self, folder: &str, args: &[&str]) -> Command {
@@ -84,7 +84,7 @@ fn serve(connection: &TcpStream, vendor: &Mutex<Vendor>) -> std::io::Result<()> 
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let renews = head.starts_with("POST /oauth/token ");
     if renews {
-        // Long enough for everybody else to want the same.
+        // Long enough for all others to request the same.
         thread::sleep(Duration::from_millis(300));
     }
     let (status, kind, text) = answer(&mut vendor.lock().unwrap(), renews, &head, &body);
@@ -97,9 +97,9 @@ fn serve(connection: &TcpStream, vendor: &Mutex<Vendor>) -> std::io::Result<()> 
     )
 }
 
-type Answer = (&'static str, &'static str, String);
+type VendorReply = (&'static str, &'static str, String);
 
-fn answer(vendor: &mut Vendor, renews: bool, head: &str, body: &Value) -> Answer {
+fn answer(vendor: &mut Vendor, renews: bool, head: &str, body: &Value) -> VendorReply {
     let refused = |code: &str| {
         ("401 Unauthorized", "application/json", json!({"error": {"code": code}}).to_string())
     };
@@ -147,9 +147,9 @@ fn reply(item: &Value) -> String {
 
 #[test]
 fn two_processes_at_once_renew_once() {
-    let world = World::new("codex", "spent", vec![says("Hello from both.")]);
+    let world = CodexFixture::new("codex", "spent", vec![says("Hello from both.")]);
     let args = ["run", "--provider", "codex", "hello"];
-    let both = [0, 1].map(|_| Running::start(world.command("codex", &args)));
+    let both = [0, 1].map(|_| RunningPosse::start(world.command("codex", &args)));
     for running in both {
         let ended = running.end();
         ended.assert_code(0);
@@ -168,12 +168,12 @@ fn two_processes_at_once_renew_once() {
 #[test]
 fn the_login_is_closed_to_tools_and_in_no_record() {
     for folder in ["codex", "home/.codex"] {
-        let world = World::new(folder, "access-0", Vec::new());
+        let world = CodexFixture::new(folder, "access-0", Vec::new());
         let path = world.machine.path(folder).join("auth.json");
         let replies = vec![calls("read_file", &json!({"path": path})), says("I may not.")];
         world.vendor.lock().unwrap().replies = replies;
         let args = ["run", "--provider", "codex", "-y", "read the login"];
-        let ended = Running::start(world.command(folder, &args)).end();
+        let ended = RunningPosse::start(world.command(folder, &args)).end();
         ended.assert_code(0);
         let vendor = world.vendor.lock().unwrap();
         assert_eq!(vendor.bodies.len(), 2, "{}", ended.stderr);
@@ -189,28 +189,28 @@ fn the_login_is_closed_to_tools_and_in_no_record() {
 
 #[test]
 fn nobody_who_did_not_name_it_uses_the_login() {
-    let world = World::new("home/.codex", "access-0", vec![says("Never.")]);
-    let ended = Running::start(world.command("home/.codex", &["run", "hello"])).end();
+    let world = CodexFixture::new("home/.codex", "access-0", vec![says("Never.")]);
+    let ended = RunningPosse::start(world.command("home/.codex", &["run", "hello"])).end();
     ended.assert_code(3);
     assert!(ended.stderr.contains("error[CFG023]"), "{}", ended.stderr);
     assert!(world.vendor.lock().unwrap().bodies.is_empty());
-    let told = Running::start(world.command("home/.codex", &["doctor"])).end();
-    assert!(told.stdout.contains("a ChatGPT login is there"), "{}", told.stdout);
-    let listed = Running::start(world.command("home/.codex", &["models"])).end();
+    let told = RunningPosse::start(world.command("home/.codex", &["doctor"])).end();
+    assert!(told.stdout.contains("a ChatGPT login exists"), "{}", told.stdout);
+    let listed = RunningPosse::start(world.command("home/.codex", &["models"])).end();
     assert!(listed.stdout.contains("gpt-5.1-codex"), "{}", listed.stdout);
 }
 
 #[test]
 fn says_what_to_do_without_a_login_and_with_one_that_is_spent() {
-    let world = World::new("codex", "spent", vec![says("Never.")]);
+    let world = CodexFixture::new("codex", "spent", vec![says("Never.")]);
     let args = ["run", "--provider", "codex", "hello"];
-    let ended = Running::start(world.command("nowhere", &args)).end();
+    let ended = RunningPosse::start(world.command("nowhere", &args)).end();
     ended.assert_code(3);
     for words in ["error[CFG020]", "run `codex login`"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     world.vendor.lock().unwrap().refresh = "of somebody else".to_owned();
-    let ended = Running::start(world.command("codex", &args)).end();
+    let ended = RunningPosse::start(world.command("codex", &args)).end();
     ended.assert_code(3);
     for words in ["error[PRV003]", "renewed elsewhere", "log in with `codex login`"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);

@@ -1,5 +1,5 @@
-//! Every command of the table, in line mode and in the terminal UI: a command that is missing in one
-//! of them, or has no row here, fails.
+//! Runs every slash command in line mode and in the terminal UI. A command that is missing in one
+//! of them, or that has no row here, fails.
 
 use serde_json::json;
 
@@ -8,13 +8,13 @@ use crate::plain::Terminal;
 use crate::posse::Machine;
 use crate::tui::Tmux;
 
-/// A command, what is typed, and what line mode and the terminal UI say to that; a `>` before what
-/// the latter says: in the viewer. In an order in which one after the other can be done.
+/// Command, input, and expected output of line mode and of the terminal UI. A leading `>` means
+/// that the terminal UI shows it in the viewer. The order allows to run them one after another.
 const EXPECTED: [(&str, &str, &str, &str); 31] = [
     ("help", "/help", "!COMMAND", "/exit"),
     ("keys", "/keys", "Ctrl+R looks for it", "Alt+Up"),
     ("status", "/status", "prompts   1", "built in"),
-    ("context", "/context", "together", "/compact makes"),
+    ("context", "/context", "total", "/compact shortens"),
     ("cost", "/cost", "local/scripted-1", "local/scripted-1"),
     ("permissions", "/permissions", "grants revoke ID", "grants revoke ID"),
     ("sandbox", "/sandbox", "confinement", "confinement"),
@@ -26,11 +26,11 @@ const EXPECTED: [(&str, &str, &str, &str); 31] = [
     ("tools", "/tools", "read_file", ">read_file"),
     ("skills", "/skills", "deploy", ">deploy"),
     ("doctor", "/doctor", "terminal", ">terminal"),
-    ("jobs", "/jobs", "Nothing runs in the background", "Nothing runs in the background"),
+    ("jobs", "/jobs", "No job runs in the background", "No job runs in the background"),
     ("memory", "/memory", "No agent has reported", "No agent has reported"),
     ("forget", "/forget explore", "No agent explore has", "No agent explore has"),
     ("theme", "/theme dark", "Line mode has no themes", "theme: dark"),
-    ("queue", "/queue", "No message waits", "no message waits"),
+    ("queue", "/queue", "No message is queued", "no message is queued"),
     ("stop", "/stop", "Nothing runs.", "(nothing runs)"),
     ("compact", "/compact", "nothing to remove", "nothing to remove"),
     ("undo", "/undo", "rm -- 'a.txt'", "rm -- 'a.txt'"),
@@ -38,13 +38,13 @@ const EXPECTED: [(&str, &str, &str, &str); 31] = [
     ("provider", "/provider local", "local (/provider)", "local (/provider)"),
     ("agent", "/agent plan", "plan (/agent)", "plan (/agent)"),
     ("skill", "/skill deploy now", "Hello.", "Hello."),
-    ("fork", "/fork", "branches off session", "(a copy of the conversation"),
-    ("new", "/new", "session ", "(a new conversation"),
-    ("resume", "/resume", "/resume ID goes on", "conversations here"),
+    ("fork", "/fork", "fork of session", "(a copy of the session"),
+    ("new", "/new", "session ", "(a new session"),
+    ("resume", "/resume", "/resume ID goes on", "sessions here"),
     ("exit", "/exit", "", ""),
 ];
 
-/// The names of the guide, which is written from the table.
+/// Command names in the guide, which is generated from the table.
 fn names() -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/tui.md");
     let guide = std::fs::read_to_string(path).unwrap();
@@ -66,7 +66,7 @@ fn machine() -> (Machine, ModelServer) {
 }
 
 #[test]
-fn every_command_of_the_table_is_tried() {
+fn every_command_in_the_table_is_tested() {
     let mut tried: Vec<&str> = EXPECTED.iter().map(|row| row.0).collect();
     let mut names = names();
     tried.sort_unstable();
@@ -87,7 +87,7 @@ fn line_mode_has_every_command() {
     assert!(!shown.contains("There is no /"), "{shown}");
     let mut rest = ended.stderr.as_str();
     for (name, _, says, _) in EXPECTED {
-        // What a model says is on standard output.
+        // The model's answers are on standard output.
         if says == "Hello." {
             assert_eq!(ended.stdout.matches(says).count(), 2, "{shown}");
             continue;
@@ -114,7 +114,7 @@ fn the_terminal_ui_has_every_command() {
             Some(says) => (true, says),
             None => (false, says),
         };
-        // What was said before is out of sight.
+        // Earlier output is removed from the scrollback.
         tmux.run(&["clear-history", "-t", "t"]);
         let before = tmux.all().matches(says).count();
         tmux.says(line);
@@ -131,13 +131,13 @@ fn the_terminal_ui_has_every_command() {
             tmux.presses("q");
         } else if name == "resume" {
             tmux.presses("Escape");
-            tmux.wait_until("the prompt", |screen| !screen.contains("Enter chooses"));
+            tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));
             continue;
         }
         tmux.wait_for("❯ a task");
     }
     assert!(!machine.work("a.txt").exists(), "it was taken back");
-    // The model got what the skill says, and the task.
+    // The model received the skill and the task.
     let asked = server.requests().pop().unwrap().to_string();
     assert!(asked.contains("Do it so.") && asked.contains("now"), "{asked}");
     tmux.says("/exit");
@@ -145,10 +145,10 @@ fn the_terminal_ui_has_every_command() {
 }
 
 #[test]
-fn a_list_of_sessions_has_titles_and_leaving_it_is_no_error() {
+fn session_list_has_titles_and_closing_it_is_no_error() {
     let (machine, _server) = machine();
     machine.posse(&["run", "--yes", "the first task"]).assert_code(0);
-    // Nobody asks for anything in this one.
+    // This session has no prompt.
     machine.posse_with_input(&["plain"], b"/status\n").assert_code(0);
     machine.posse_with_input(&["plain"], b"/skill deploy to staging\n").assert_code(0);
     let mut terminal = Terminal::run(&machine, &["resume"], "xterm");
@@ -160,20 +160,20 @@ fn a_list_of_sessions_has_titles_and_leaving_it_is_no_error() {
     assert!(terminal.is_cooked());
     let rest = terminal.rest();
     assert!(!rest.contains("CLI012") && !rest.contains("error"), "{rest}");
-    // The same list in the terminal UI.
+    // Line mode shows the same list.
     let ended = machine.posse_with_input(&["plain"], b"/resume\n");
     assert!(ended.stderr.contains("  /skill deploy to staging\n"), "{}", ended.stderr);
 }
 
 #[test]
-fn line_mode_goes_on_with_a_stored_session() {
+fn line_mode_resumes_a_stored_session() {
     let (machine, server) = machine();
     machine.posse(&["run", "--yes", "the first task"]).assert_code(0);
     let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
     let typed = format!("/resume {}\n!echo by hand\nand now?\n/resume no-such\n", &id[..12]);
     let ended = machine.posse_with_input(&["plain", "--yes", "--sandbox", "off"], typed.as_bytes());
     ended.assert_code(0);
-    assert!(ended.stderr.contains("goes on after"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("resumed after"), "{}", ended.stderr);
     assert!(ended.stderr.contains("  │ by hand"), "{}", ended.stderr);
     assert!(ended.stderr.contains("there is no session `no-such`"), "{}", ended.stderr);
     let asked = server.requests().pop().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! The commands around the configuration, as somebody types them.
+//! Configuration commands, as typed by a user.
 
 #![expect(clippy::disallowed_types, reason = "tests start the program plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -13,24 +13,24 @@ use crate::model_server::{ModelServer, says};
 use crate::posse::Machine;
 
 /// A home and a folder to work in.
-struct Desk {
+struct ConfigFixture {
     dir: TempDir,
 }
 
-struct Ended {
+struct CommandOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-impl Desk {
-    fn new() -> Desk {
+impl ConfigFixture {
+    fn new() -> ConfigFixture {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("work")).unwrap();
-        Desk { dir }
+        ConfigFixture { dir }
     }
 
-    fn posse(&self, args: &[&str]) -> Ended {
+    fn posse(&self, args: &[&str]) -> CommandOutput {
         let output = Command::new(env!("CARGO_BIN_EXE_posse"))
             .args(args)
             .current_dir(self.dir.path().join("work"))
@@ -42,13 +42,17 @@ impl Desk {
         let text = |bytes: &[u8]| {
             String::from_utf8_lossy(bytes).replace(&self.dir.path().display().to_string(), "")
         };
-        Ended { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+        CommandOutput {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 }
 
 #[test]
 fn a_setting_is_changed_shown_with_its_origin_and_removed() {
-    let desk = Desk::new();
+    let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "edit", "maxTurns", "7"]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
     assert_eq!(ended.out, "set maxTurns = 7 in /home/config/config.json\n");
@@ -61,7 +65,7 @@ fn a_setting_is_changed_shown_with_its_origin_and_removed() {
 
 #[test]
 fn a_rule_that_no_run_would_take_is_refused_and_shown() {
-    let desk = Desk::new();
+    let desk = ConfigFixture::new();
     let half = r#"[{"tool":"bash"}]"#;
     let ended = desk.posse(&["config", "edit", "permissions", half]);
     assert_eq!((ended.code, ended.out.as_str()), (Some(3), ""));
@@ -82,7 +86,7 @@ fn a_rule_that_no_run_would_take_is_refused_and_shown() {
 
 #[test]
 fn a_change_says_what_keeps_it_from_counting() {
-    let desk = Desk::new();
+    let desk = ConfigFixture::new();
     for (key, value) in [
         ("defaultProvider", "mine"),
         ("providers.mine.baseURL", "http://localhost:1/v1"),
@@ -109,7 +113,7 @@ fn a_change_says_what_keeps_it_from_counting() {
     assert!(!state.join("preferences.json").exists());
     let ended = desk.posse(&["config", "forget"]);
     assert_eq!(ended.out, "nothing was chosen  (/home/state/preferences.json)\n");
-    // What goes with nothing else is written, and said at once.
+    // A setting that conflicts with others is written, and the conflict is reported at once.
     let ended = desk.posse(&["config", "edit", "providers.mine.apiKey", "not-a-real-key"]);
     assert_eq!(ended.code, Some(0));
     assert!(ended.err.contains("error[CFG011]"), "{}", ended.err);
@@ -117,7 +121,7 @@ fn a_change_says_what_keeps_it_from_counting() {
 
 #[test]
 fn a_mistake_is_refused_with_what_was_meant() {
-    let desk = Desk::new();
+    let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "edit", "maxTurn", "7"]);
     assert_eq!((ended.code, ended.out.as_str()), (Some(3), ""));
     assert!(ended.err.contains("error[CFG002]") && ended.err.contains("maxTurns"), "{}", ended.err);
@@ -127,7 +131,7 @@ fn a_mistake_is_refused_with_what_was_meant() {
 
 #[test]
 fn another_file_in_the_folder_can_be_meant() {
-    let desk = Desk::new();
+    let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "edit", "--config", "other.json", "model", "m"]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
     let written = fs::read_to_string(desk.dir.path().join("work/other.json")).unwrap();
@@ -138,7 +142,7 @@ fn another_file_in_the_folder_can_be_meant() {
 
 #[test]
 fn the_schema_and_the_models_are_json() {
-    let desk = Desk::new();
+    let desk = ConfigFixture::new();
     let schema: Value = serde_json::from_str(&desk.posse(&["config", "schema"]).out).unwrap();
     assert_eq!(schema["properties"]["maxTurns"]["default"], 25);
     desk.posse(&["config", "edit", "models.mine.contextWindow", "8192"]);
@@ -150,7 +154,7 @@ fn the_schema_and_the_models_are_json() {
 
 #[test]
 fn the_places_are_named_and_nothing_is_made() {
-    let desk = Desk::new();
+    let desk = ConfigFixture::new();
     let ended = desk.posse(&["config", "path"]);
     for place in ["/home/config/config.json  (none)", "/home/state/preferences.json  (none)"] {
         assert!(ended.out.contains(place), "{}", ended.out);
@@ -162,7 +166,7 @@ fn the_places_are_named_and_nothing_is_made() {
 
 #[test]
 fn nothing_at_all_without_a_terminal_is_a_usage_error() {
-    let ended = Desk::new().posse(&[]);
+    let ended = ConfigFixture::new().posse(&[]);
     assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""));
     assert!(ended.err.contains("Usage"), "{}", ended.err);
 }
@@ -184,7 +188,7 @@ fn a_choice_counts_where_it_is_defined_and_is_left_aside_elsewhere() {
     let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("\"two\"")).collect();
     assert_eq!(said.len(), 1, "{}", ended.stderr);
     assert!(said[0].contains("preferences.json") && said[0].contains("posse config forget"));
-    // What is named by hand must be there.
+    // A file named explicitly must exist.
     let ended = machine.posse(&["run", "--provider", "three", "hi"]);
     ended.assert_code(3);
     assert!(ended.stderr.contains("error[CFG024]"), "{}", ended.stderr);

@@ -1,7 +1,7 @@
-//! Confinement: the same commands under each backend, and its reports.
+//! Confinement: the same commands with each mechanism, and their enforcement reports.
 //!
-//! A way that does not work on a machine fails here: user namespaces and bubblewrap are what the
-//! tests need, and `./check` installs what can be installed.
+//! A mechanism that does not work on the machine fails the test: user namespaces and bubblewrap are
+//! required, and `./check` installs what can be installed.
 
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use posse::sandbox::{
-    Backend, Directory, Exit, Outcome, RunError, Sandbox, Spawn, Surroundings, Update, Wanted,
+    Backend, Directory, Exit, ProbeRequest, ProcessOutcome, RunError, Sandbox, Spawn, Surroundings,
+    Update,
 };
 use posse_actors::ports::Confinement;
 use serde_json::Value;
 
-/// All backends.
+/// Every way of confining.
 const BACKENDS: [Backend; 3] = [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock];
 
-/// Backends that mount a file system.
+/// The ways that arrange a file system.
 const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
 
-/// Workspace, an outside folder, and a sandbox.
-struct Place {
+/// A workspace, a folder outside of it, and a sandbox.
+struct SandboxedWorkspace {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
     network: bool,
@@ -32,29 +33,33 @@ struct Place {
 
 /// Result of a run.
 struct Ran {
-    outcome: Outcome,
+    outcome: ProcessOutcome,
     report: Value,
     text: String,
-    /// Start time, after the preparation.
+    /// Start time, after preparation.
     began: Instant,
 }
 
-impl Place {
-    fn new(backend: Backend) -> Place {
-        Place::with(backend, tempfile::tempdir().unwrap(), None)
+impl SandboxedWorkspace {
+    fn new(backend: Backend) -> SandboxedWorkspace {
+        SandboxedWorkspace::with(backend, tempfile::tempdir().unwrap(), None)
     }
 
-    /// With a home, in a folder that no other process changes: folders for temporary files change
-    /// all the time.
-    fn apart(backend: Backend) -> Place {
+    /// With a home folder in a place without other activity: folders for temporary files change all
+    /// the time.
+    fn apart(backend: Backend) -> SandboxedWorkspace {
         let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         let folder = tempfile::tempdir_in(beside).unwrap();
         let home = folder.path().join("home");
         std::fs::create_dir(&home).unwrap();
-        Place::with(backend, folder, Some(home))
+        SandboxedWorkspace::with(backend, folder, Some(home))
     }
 
-    fn with(backend: Backend, folder: tempfile::TempDir, home: Option<PathBuf>) -> Place {
+    fn with(
+        backend: Backend,
+        folder: tempfile::TempDir,
+        home: Option<PathBuf>,
+    ) -> SandboxedWorkspace {
         let root = folder.path().join("work");
         for name in ["work", "outside", "state/tmp"] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
@@ -68,9 +73,9 @@ impl Place {
             ..Surroundings::default()
         };
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
-        Place {
+        SandboxedWorkspace {
             sandbox: Sandbox::with_helper(helper, Vec::new())
-                .confined(Wanted::Exactly(backend), surroundings),
+                .confined(ProbeRequest::Exactly(backend), surroundings),
             folder,
             network: false,
             profile: "workspace-write",
@@ -127,7 +132,7 @@ impl Place {
 #[tokio::test]
 async fn writes_below_its_roots_and_nowhere_else() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ran = place
             .run(
                 "echo x > in && mkdir d && mv in d/in && cat d/in && echo y > $TMPDIR/y && cat $TMPDIR/y
@@ -152,7 +157,7 @@ async fn writes_below_its_roots_and_nowhere_else() {
 #[tokio::test]
 async fn writes_nothing_where_it_may_only_look() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         std::fs::write(place.path("work/file"), "text").unwrap();
         place.profile = "read-only";
         let command = "cat file; (echo x > file) 2>/dev/null && echo wrote; echo t > $TMPDIR/t; cat $TMPDIR/t";
@@ -168,7 +173,7 @@ async fn writes_nothing_where_it_may_only_look() {
 #[tokio::test]
 async fn sees_nothing_of_our_own_folders_but_its_temporary_one() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ran = place
             .run("cat $AT/state/grants 2>/dev/null; (echo > $AT/state/new) 2>/dev/null; echo x > $TMPDIR/x && cat $TMPDIR/x")
             .await;
@@ -180,7 +185,7 @@ async fn sees_nothing_of_our_own_folders_but_its_temporary_one() {
 #[tokio::test]
 async fn has_processes_devices_and_folders_of_its_own() {
     for backend in FULL {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ran = place
             .run(
                 "ls /run /var/tmp; ls /dev | tr '\\n' ' '; echo
@@ -204,7 +209,7 @@ async fn has_processes_devices_and_folders_of_its_own() {
 #[tokio::test]
 async fn keeps_exits_signals_order_and_stragglers() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         for (command, exit) in [
             ("exit 255", Exit::Code(255)),
             ("no-such-program-here", Exit::Code(127)),
@@ -227,7 +232,7 @@ async fn keeps_exits_signals_order_and_stragglers() {
 #[tokio::test]
 async fn ends_when_its_time_is_up_and_when_it_is_dropped() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         place.timeout = Duration::from_millis(500);
         let ran = place.run("trap 'echo term; exit 5' TERM; echo begin; sleep 300 & wait").await;
         assert_eq!(ran.text, "begin\nterm\n", "{backend:?}");
@@ -283,7 +288,7 @@ async fn reaches_no_network_unless_it_may() {
         "s=socket.create_server((\"127.0.0.1\",0))\nsocket.create_connection(s.getsockname(),2)\nprint(\"loop\")",
     );
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         for (command, said) in [
             (&tcp, "no\n"),
             (&udp, "no\n"),
@@ -304,7 +309,7 @@ async fn reaches_no_network_unless_it_may() {
 #[tokio::test]
 async fn cannot_touch_other_processes_namespaces_or_mounts() {
     for backend in BACKENDS {
-        let place = Place::new(backend);
+        let place = SandboxedWorkspace::new(backend);
         let ours = std::process::id();
         let command = format!(
             "kill -0 {ours} 2>/dev/null && echo signalled
@@ -317,7 +322,7 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
         let ran = place.run(&command).await;
         let mut text = ran.text;
         if backend == Backend::Landlock && !nix::unistd::geteuid().is_root() {
-            // Without a user namespace the bounding set cannot be dropped, and is not used.
+            // Without a namespace an ordinary user has no capability to drop.
             let (begin, end) = (text.find("CapBnd:").unwrap(), text.find("NoNewPrivs").unwrap());
             text.replace_range(begin..end, "CapBnd:0000000000000000");
         }
@@ -329,7 +334,7 @@ async fn cannot_touch_other_processes_namespaces_or_mounts() {
 #[tokio::test]
 async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         for turn in 0..6 {
             place.network = turn == 3;
             place.profile = if turn == 4 { "read-only" } else { "workspace-write" };
@@ -347,11 +352,11 @@ async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
     }
 }
 
-/// Runs commands until one finds its rules made in advance.
-async fn until_ahead(place: &Place, command: &str) -> Ran {
+/// Runs commands until one finds its rules made.
+async fn until_ahead(place: &SandboxedWorkspace, command: &str) -> Ran {
     let begin = Instant::now();
     loop {
-        // The next helper is prepared in the background.
+        // In the time of a thought the next helper gets ready.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let ran = place.run(command).await;
         if ran.report["landlock"]["madeAhead"] == true {
@@ -363,19 +368,19 @@ async fn until_ahead(place: &Place, command: &str) -> Ran {
 
 #[tokio::test]
 async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
-    let place = Place::apart(Backend::Landlock);
+    let place = SandboxedWorkspace::apart(Backend::Landlock);
     std::fs::write(place.path("home/.netrc"), "hidden").unwrap();
     std::fs::write(place.path("home/other"), "was shown").unwrap();
     let look = "cd $AT/home; cat .netrc other new 2>/dev/null; cat $AT/state/grants 2>/dev/null; \
                 (echo x > other) 2>/dev/null; cd $AT/work && echo x > in; echo ran";
     assert_eq!(until_ahead(&place, look).await.text, "was shownran\n");
-    // The former sibling of the hidden file replaces it, and a new sibling appears.
+    // The visible file becomes the hidden one, and a new one is next to it.
     std::fs::rename(place.path("home/other"), place.path("home/.netrc")).unwrap();
     std::fs::write(place.path("home/new"), "new").unwrap();
-    // Rules made in advance must not apply any more.
+    // Whether the helper had made its rules by then or not: they must not count any more.
     assert_eq!(place.run(look).await.text, "newran\n");
     assert_eq!(until_ahead(&place, look).await.text, "newran\n");
-    // More is hidden, so the plan is different.
+    // More to hide: the plan is another one.
     std::fs::create_dir(place.path("home/.ssh")).unwrap();
     std::fs::write(place.path("home/.ssh/key"), "hidden").unwrap();
     let ran = place.run("cat $AT/home/.ssh/key 2>/dev/null; echo ran").await;
@@ -388,7 +393,7 @@ async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
 #[tokio::test]
 async fn a_fork_bomb_ends_and_the_host_is_usable() {
     for backend in BACKENDS {
-        let mut place = Place::new(backend);
+        let mut place = SandboxedWorkspace::new(backend);
         place.timeout = Duration::from_secs(1);
         let ran = place.run("b() { b | b & b; }; b 2>/dev/null").await;
         assert!(
@@ -402,7 +407,7 @@ async fn a_fork_bomb_ends_and_the_host_is_usable() {
     }
 }
 
-/// Program that starts the helper with a system call removed.
+/// A program that starts the helper where a system call has been taken away.
 fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
     let path = place.join(calls.join("-"));
     let helper = env!("CARGO_BIN_EXE_posse");
@@ -415,7 +420,7 @@ fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
             other => panic!("{other}"),
         })
         .collect();
-    // A system call filter, encoded by hand: one comparison each.
+    // A filter of system calls, as JSON would be too slow to explain: one comparison each.
     let script = format!(
         "#!/usr/bin/env python3
 import ctypes, struct, sys, os
@@ -476,15 +481,14 @@ async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
     ];
     for (name, helper) in helpers {
         for backend in [Backend::Namespaces, Backend::Landlock] {
-            let mut place = Place::new(backend);
+            let mut place = SandboxedWorkspace::new(backend);
             let surroundings =
                 Surroundings { roots: vec![place.path("work")], ..Surroundings::default() };
             place.sandbox = Sandbox::with_helper(helper.clone(), Vec::new())
-                .confined(Wanted::Exactly(backend), surroundings);
+                .confined(ProbeRequest::Exactly(backend), surroundings);
             let result = place.try_run("touch ran").await;
             if (name, backend) == ("unshare", Backend::Landlock) {
-                // This command does not need the call, which shows that the filter removes nothing
-                // else.
+                // It needs none, which shows that the filter takes away only that.
                 assert!(result.is_ok() && place.path("work/ran").exists());
                 continue;
             }
@@ -503,14 +507,14 @@ async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
     let folder = tempfile::tempdir().unwrap();
     let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
     let find = |helper: &Path| {
-        let wanted = Wanted::Strongest { kept_in: Some(folder.path().join("state")) };
+        let wanted = ProbeRequest::Strongest { kept_in: Some(folder.path().join("state")) };
         let sandbox = Sandbox::with_helper(helper.to_owned(), Vec::new());
         let sandbox = sandbox.confined(wanted, Surroundings::default());
         (sandbox.backend(), sandbox.tried().len())
     };
     assert_eq!(find(&helper), (Backend::Namespaces, 1));
     assert_eq!(find(&helper), (Backend::Namespaces, 0));
-    // Another binary needs another detection.
+    // Another binary is another question.
     assert_eq!(find(&crippled(folder.path(), &["unshare"])), (Backend::Bubblewrap, 2));
     assert_eq!(find(&crippled(folder.path(), &["landlock"])), (Backend::Nothing, 3));
     assert_eq!(find(Path::new("/bin/true")), (Backend::Nothing, 3));
@@ -518,13 +522,13 @@ async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
 
 #[tokio::test]
 async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
-    let mut place = Place::new(Backend::Namespaces);
+    let mut place = SandboxedWorkspace::new(Backend::Namespaces);
     let state = place.path("state");
     let helper = place.path("helper");
     std::fs::copy(env!("CARGO_BIN_EXE_posse"), &helper).unwrap();
     let sandbox = |helper: &Path| {
         Sandbox::with_helper(helper.to_owned(), Vec::new()).confined(
-            Wanted::Strongest { kept_in: Some(state.clone()) },
+            ProbeRequest::Strongest { kept_in: Some(state.clone()) },
             Surroundings { roots: vec![state.with_file_name("work")], ..Surroundings::default() },
         )
     };
@@ -532,7 +536,7 @@ async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
     assert!(state.join("sandbox-backend").exists());
     place.sandbox = sandbox(&helper);
     assert_eq!(place.sandbox.tier(), "full");
-    // From now on the same program fails.
+    // From now on the same program does not do it any more.
     std::fs::remove_file(&helper).unwrap();
     std::fs::copy("/bin/false", &helper).unwrap();
     let error = place.try_run("touch ran").await.map(|ran| ran.text).unwrap_err();
@@ -547,12 +551,12 @@ mod program {
     use serde_json::json;
 
     use crate::model_server::{ModelServer, calls, says};
-    use crate::posse::{Ended, Machine, Running};
+    use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-    fn with_backend(machine: &Machine, backend: &str, args: &[&str]) -> Ended {
+    fn with_backend(machine: &Machine, backend: &str, args: &[&str]) -> FinishedRun {
         let mut command = machine.command(args);
         command.env("POSSE_SANDBOX_BACKEND", backend);
-        Running::start(command).end()
+        RunningPosse::start(command).end()
     }
 
     #[test]
@@ -582,13 +586,13 @@ mod program {
             machine.write(&format!("d{number}/f.txt"), "x");
         }
         for (folders, status, says) in [
-            ("1000", "good", "all of the workspace is looked after"),
-            ("20", "warning", "every command is asked about, also with --yes"),
+            ("1000", "good", "all of the workspace is monitored"),
+            ("20", "warning", "every command needs permission, even with --yes"),
         ] {
             let mut command = machine.command(&["doctor", "--json"]);
             command.env("POSSE_SANDBOX_SURVEY", folders);
             let report: serde_json::Value =
-                serde_json::from_str(&Running::start(command).end().stdout).unwrap();
+                serde_json::from_str(&RunningPosse::start(command).end().stdout).unwrap();
             let checks = report["checks"].as_array().unwrap();
             let check = checks.iter().find(|check| check["name"] == "protected files").unwrap();
             assert_eq!(check["status"], status, "{check}");
@@ -619,7 +623,7 @@ mod program {
             let prompt = server.requests()[0]["messages"][0]["content"].to_string();
             assert!(prompt.contains(&format!("{tier}; ")), "{prompt}");
             if tier == "none" {
-                // Without confinement, `--yes` alone does not answer permission requests.
+                // Where nothing confines commands, `--yes` alone is no yes to them.
                 ended.assert_code(4);
                 assert!(!machine.work("made").exists());
                 continue;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, order, says, status};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, order, says, status};
+use crate::posse::{Machine, RunningPosse};
 
 /// A context in which four outputs of these files do not fit.
 fn small() -> Value {
@@ -17,7 +17,7 @@ fn small() -> Value {
     }}})
 }
 
-/// What is in a file: something to look for, and much beside it.
+/// Content of a file: a fact, and much other text.
 fn secret_of(nth: usize) -> String {
     format!("the number of file {nth} is {}", nth * 7919 + 13)
 }
@@ -47,16 +47,16 @@ fn id_of(context: &str, file: &str) -> Option<String> {
 #[test]
 fn what_was_left_out_is_read_again_by_its_id() {
     let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
-    let mut answers: Vec<Answer> = (0..12).map(read).collect();
+    let mut answers: Vec<ModelAnswer> = (0..12).map(read).collect();
     answers.push(says("Read them."));
-    answers.extend((0..4).map(|_| Answer::Obey));
+    answers.extend((0..4).map(|_| ModelAnswer::Obey));
     let server = ModelServer::start(answers);
     let machine = Machine::configured(&server, &small(), &json!({}));
     put_files(&machine, 12);
     let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     let mut send = |instruction: Value| writeln!(stdin, "{instruction}").unwrap();
 
@@ -103,8 +103,8 @@ fn sessions(machine: &Machine) -> Vec<String> {
 #[test]
 fn a_branch_reads_what_its_origin_has_recorded() {
     let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
-    let mut answers: Vec<Answer> = (0..12).map(read).collect();
-    answers.extend([says("Read them."), Answer::Obey]);
+    let mut answers: Vec<ModelAnswer> = (0..12).map(read).collect();
+    answers.extend([says("Read them."), ModelAnswer::Obey]);
     let server = ModelServer::start_and_repeat(answers);
     let machine = Machine::configured(&server, &small(), &json!({}));
     put_files(&machine, 12);
@@ -127,7 +127,7 @@ fn a_branch_reads_what_its_origin_has_recorded() {
     let before = journal(&trunk);
     let (branch, shown) = ask(&trunk, true, &id(0));
     assert!(branch != trunk && shown.contains(&secret_of(0)), "{shown}");
-    // The whole history, and not what a compaction had left of it.
+    // The whole history, not the compacted one.
     let (same, shown) = ask(&branch, false, "history");
     assert_eq!(same, branch);
     assert!(shown.contains("USER: Read them all.") && shown.contains(&secret_of(0)), "{shown}");
@@ -153,7 +153,7 @@ fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
         status("400 Bad Request", &["content-type: application/json"], body)
     };
     let read = |nth: usize| calls(&[("read_file", json!({"path": format!("f{nth}.txt")}))]);
-    let mut answers: Vec<Answer> = (0..3).map(read).collect();
+    let mut answers: Vec<ModelAnswer> = (0..3).map(read).collect();
     answers.extend([full(), full()]);
     let server = ModelServer::start(answers);
     let machine = Machine::with(&server);
@@ -169,8 +169,8 @@ fn a_server_that_refuses_a_size_gets_a_smaller_one_once_and_then_a_clear_end() {
     machine.verify();
 }
 
-/// A server that takes requests of so many bytes beside tools, and no more.
-fn takes_little(request: &Value) -> Answer {
+/// A server that accepts requests up to a size, not counting tools.
+fn takes_little(request: &Value) -> ModelAnswer {
     if request["messages"].to_string().len() < 20_000 {
         return says("fine");
     }
@@ -180,7 +180,7 @@ fn takes_little(request: &Value) -> Answer {
 
 #[test]
 fn a_prompt_that_was_too_large_is_not_the_end_of_the_conversation() {
-    let server = ModelServer::start_and_repeat(vec![Answer::By(takes_little)]);
+    let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(takes_little)]);
     let machine = Machine::with(&server);
     let log = format!("What is wrong here? {}", "a line of a log ".repeat(4000));
     let lines = format!("hi\n{log}\nand now?\nand then?\n{log}\n/compact\n");
@@ -217,7 +217,7 @@ fn a_role_writes_the_summary() {
     let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     for nth in 0..6 {
         let message = json!({"type": "message", "content": format!("prompt {nth}")});
@@ -237,7 +237,7 @@ fn a_role_writes_the_summary() {
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 /// A model that wants the next file again, by the id that its context names, and knows nothing else.
-fn wants_by_id(request: &Value) -> Answer {
+fn wants_by_id(request: &Value) -> ModelAnswer {
     let nth = ASKED.fetch_add(1, Ordering::SeqCst);
     let context: Vec<String> =
         request["messages"].as_array().unwrap().iter().map(Value::to_string).collect();
@@ -248,8 +248,8 @@ fn wants_by_id(request: &Value) -> Answer {
     }
 }
 
-/// Facts in what tools returned, rules in what the user said: after five compactions a model that
-/// reads nothing but its context has every rule in it, and gets to every fact.
+/// Facts in tool output, rules in user messages: after five compactions the context contains every
+/// rule, and every fact is reachable by its id.
 #[test]
 fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
     const FILES: usize = 20;
@@ -268,7 +268,7 @@ fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
         );
         answers.push(says("Read."));
     }
-    answers.extend((0..FILES).map(|_| Answer::By(wants_by_id)));
+    answers.extend((0..FILES).map(|_| ModelAnswer::By(wants_by_id)));
     answers.push(says("Now I know."));
     let server = ModelServer::start(answers);
     let mut settings = small();
@@ -279,7 +279,7 @@ fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
     let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     for rule in rules.iter().chain([&"Tell me the numbers."]) {
         writeln!(stdin, "{}", json!({"type": "message", "content": rule})).unwrap();
@@ -297,7 +297,7 @@ fn facts_are_read_by_the_ids_that_are_left_of_five_compactions() {
     for rule in rules {
         assert!(last.contains(rule), "{rule}: {last}");
     }
-    // Of each: what the model got to see right after it had asked for it by id.
+    // Result of the request for each fact by its id.
     for nth in 0..FILES {
         let request = &requests[FILES + rules.len() + nth + 1];
         let shown = request["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
@@ -316,7 +316,7 @@ fn a_command_in_the_background_is_known_when_the_turn_that_began_it_is_gone() {
     let formats = ["run", "-y", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     for nth in 0..8 {
         let message = json!({"type": "message", "content": format!("prompt {nth}")});

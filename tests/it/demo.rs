@@ -1,20 +1,20 @@
-//! `posse demo`: for somebody who has a shell and nothing else.
+//! `posse demo` on a machine with nothing but a shell.
 
 use std::fs;
 
 use serde_json::Value;
 
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-/// Runs the demo with nothing in the environment but where programs and temporary files are.
-fn demo(machine: &Machine, args: &[&str]) -> Ended {
+/// Runs the demo with an environment that only locates programs and temporary files.
+fn demo(machine: &Machine, args: &[&str]) -> FinishedRun {
     let mut command = machine.command(&[&["demo"], args].concat());
     command.env_remove("HOME").env_remove("POSSE_HOME");
-    // If it were to ask a network, it would be told to go there.
+    // Any network access would fail at these proxies.
     for proxy in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env(proxy, "http://127.0.0.1:9/");
     }
-    Running::start(command).end()
+    RunningPosse::start(command).end()
 }
 
 fn assert_nothing_left(machine: &Machine) {
@@ -26,7 +26,7 @@ fn assert_nothing_left(machine: &Machine) {
 }
 
 #[test]
-fn repairs_the_sample() {
+fn the_demo_repairs_the_sample() {
     let machine = Machine::new();
     let ended = demo(&machine, &[]);
     ended.assert_code(0);
@@ -57,11 +57,11 @@ fn really_runs_the_tests() {
 }
 
 #[test]
-fn says_where_it_cannot_work() {
+fn the_demo_reports_a_missing_prerequisite() {
     let machine = Machine::new();
     let mut command = machine.command(&["demo"]);
     command.env("TMPDIR", machine.path("nowhere"));
-    let ended = Running::start(command).end();
+    let ended = RunningPosse::start(command).end();
     ended.assert_code(1);
     assert!(ended.stderr.contains("error[DEM001]"), "{}", ended.stderr);
     assert!(ended.stderr.contains("TMPDIR"), "{}", ended.stderr);

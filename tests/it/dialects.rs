@@ -1,5 +1,5 @@
-//! Whole tasks in the protocols besides Chat Completions: the program against a small server that
-//! speaks each, and that refuses what the strictest one would.
+//! Whole tasks in the protocols besides Chat Completions: the program against a small server of
+//! each, which rejects requests like the strictest one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,25 +19,25 @@ const RESPONSES: &str =
 
 /// A protocol, as a test needs it.
 #[derive(Clone, Copy)]
-struct Dialect {
+struct TestDialect {
     kind: &'static str,
-    /// Where requests go.
+    /// Path of requests.
     path: &'static str,
     key_line: &'static str,
     check: fn(&Value) -> Result<(), String>,
     /// Thinking, text, and two calls.
     calls: &'static str,
-    /// What of the thinking has to come back.
+    /// Part of the thinking that must be sent back.
     secret: &'static str,
     /// A final answer.
     says: fn(&str) -> String,
     refuses: fn() -> String,
-    /// What it sends in the middle of a stream when it is overloaded.
+    /// Event for an overload in the middle of a stream.
     overloaded: &'static str,
 }
 
-const DIALECTS: [Dialect; 2] = [
-    Dialect {
+const DIALECTS: [TestDialect; 2] = [
+    TestDialect {
         kind: "anthropic",
         path: "/v1/messages",
         key_line: "x-api-key: the-key-of-the-user",
@@ -49,7 +49,7 @@ const DIALECTS: [Dialect; 2] = [
         overloaded: "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\
                      \"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
     },
-    Dialect {
+    TestDialect {
         kind: "openai-responses",
         path: "/v1/responses",
         key_line: "authorization: Bearer the-key-of-the-user",
@@ -103,8 +103,8 @@ pub(crate) fn responses_reply(text: &str, end: &Value) -> String {
     ])
 }
 
-/// What the server does with one request.
-enum Answer {
+/// Behaviour of the server for one request.
+enum ScriptedReply {
     /// A stream of this.
     Stream(String),
     /// A status line with its headers, and no body.
@@ -112,7 +112,7 @@ enum Answer {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct RequestLog {
     heads: Vec<String>,
     bodies: Vec<Value>,
     complaints: Vec<String>,
@@ -121,14 +121,14 @@ struct Seen {
 /// A server that gives its answers in order.
 struct WireServer {
     port: u16,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<RequestLog>>,
 }
 
 impl WireServer {
-    fn start(dialect: Dialect, answers: Vec<Answer>) -> WireServer {
+    fn start(dialect: TestDialect, answers: Vec<ScriptedReply>) -> WireServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(RequestLog::default()));
         let shared = Arc::clone(&seen);
         thread::spawn(move || {
             let mut answers = answers.into_iter();
@@ -140,7 +140,7 @@ impl WireServer {
         WireServer { port, seen }
     }
 
-    fn machine(&self, dialect: Dialect) -> Machine {
+    fn machine(&self, dialect: TestDialect) -> Machine {
         let machine = Machine::new();
         let config = json!({
             "defaultProvider": "local", "patience": "5s",
@@ -165,9 +165,9 @@ impl WireServer {
 /// One request: its connection is closed behind it.
 fn serve(
     connection: &TcpStream,
-    dialect: Dialect,
-    answers: &mut impl Iterator<Item = Answer>,
-    seen: &Mutex<Seen>,
+    dialect: TestDialect,
+    answers: &mut impl Iterator<Item = ScriptedReply>,
+    seen: &Mutex<RequestLog>,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(connection);
     let mut head = String::new();
@@ -185,16 +185,16 @@ fn serve(
         seen.complaints.extend(verdict.err());
         answers.next().unwrap_or_else(|| {
             seen.complaints.push("a request that the script does not know of".to_owned());
-            Answer::Status("400 Bad Request")
+            ScriptedReply::Status("400 Bad Request")
         })
     };
     let mut writer = connection;
     let end = "connection: close\r\n\r\n";
     match answer {
-        Answer::Stream(body) => {
+        ScriptedReply::Stream(body) => {
             write!(writer, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{end}{body}")
         }
-        Answer::Status(status) => {
+        ScriptedReply::Status(status) => {
             write!(writer, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n{end}")
         }
     }
@@ -204,8 +204,8 @@ fn serve(
 fn thinks_calls_and_answers() {
     side_by_side(DIALECTS, |dialect| {
         let answers = vec![
-            Answer::Stream(dialect.calls.to_owned()),
-            Answer::Stream((dialect.says)("All done.")),
+            ScriptedReply::Stream(dialect.calls.to_owned()),
+            ScriptedReply::Stream((dialect.says)("All done.")),
         ];
         let server = WireServer::start(dialect, answers);
         let machine = server.machine(dialect);
@@ -233,7 +233,7 @@ fn thinks_calls_and_answers() {
         assert!(head.starts_with(&format!("POST {} ", dialect.path)), "{head}");
         assert!(head.contains(dialect.key_line), "{head}");
 
-        // What has to come back is part of the record.
+        // Data that must be sent back is part of the record.
         let journal = std::fs::read_to_string(machine.session_dir().join("session.jsonl")).unwrap();
         assert!(journal.contains(dialect.secret));
         assert!(!journal.contains("the-key-of-the-user"));
@@ -253,11 +253,12 @@ fn asks_again_after_a_fault_and_says_nothing_twice() {
         let at = at + whole[at..].find("\n\n").unwrap() + 2;
         let overloaded = format!("{}{}", &whole[..at], dialect.overloaded);
         for fault in [
-            Answer::Stream(whole[..at].to_owned()),
-            Answer::Stream(overloaded),
-            Answer::Status("529 Overloaded\r\nretry-after: 1"),
+            ScriptedReply::Stream(whole[..at].to_owned()),
+            ScriptedReply::Stream(overloaded),
+            ScriptedReply::Status("529 Overloaded\r\nretry-after: 1"),
         ] {
-            let server = WireServer::start(dialect, vec![fault, Answer::Stream(whole.clone())]);
+            let server =
+                WireServer::start(dialect, vec![fault, ScriptedReply::Stream(whole.clone())]);
             let machine = server.machine(dialect);
             let (ended, events) = machine.stream(&["answer"]);
             ended.assert_code(0);
@@ -275,9 +276,9 @@ fn asks_again_after_a_fault_and_says_nothing_twice() {
 fn runs_no_call_that_was_cut_off() {
     side_by_side(DIALECTS, |dialect| {
         let at = dialect.calls.find("; pwd").unwrap();
-        let cut = Answer::Stream(dialect.calls[..at].to_owned());
+        let cut = ScriptedReply::Stream(dialect.calls[..at].to_owned());
         let server =
-            WireServer::start(dialect, vec![cut, Answer::Stream((dialect.says)("Sorry."))]);
+            WireServer::start(dialect, vec![cut, ScriptedReply::Stream((dialect.says)("Sorry."))]);
         let machine = server.machine(dialect);
         let (ended, events) = machine.stream(&["-y", "go"]);
         ended.assert_code(0);
@@ -291,7 +292,7 @@ fn runs_no_call_that_was_cut_off() {
 #[test]
 fn takes_no_refusal_for_an_answer() {
     side_by_side(DIALECTS, |dialect| {
-        let server = WireServer::start(dialect, vec![Answer::Stream((dialect.refuses)())]);
+        let server = WireServer::start(dialect, vec![ScriptedReply::Stream((dialect.refuses)())]);
         let machine = server.machine(dialect);
         let ended = machine.posse(&["run", "do what is not done"]);
         ended.assert_code(1);
@@ -304,14 +305,14 @@ fn takes_no_refusal_for_an_answer() {
 #[test]
 fn says_who_does_not_accept_the_key() {
     side_by_side(DIALECTS, |dialect| {
-        let server = WireServer::start(dialect, vec![Answer::Status("401 Unauthorized")]);
+        let server = WireServer::start(dialect, vec![ScriptedReply::Status("401 Unauthorized")]);
         let ended = server.machine(dialect).posse(&["run", "hello"]);
         ended.assert_code(3);
         assert!(ended.stderr.contains("error[PRV003]"), "{}", ended.stderr);
     });
 }
 
-/// The strictest server is no looser than it says: it finds what is wrong.
+/// The strictest server detects errors.
 #[test]
 fn the_judge_is_not_blind() {
     let chat = json!({"messages": [

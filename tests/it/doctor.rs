@@ -1,4 +1,4 @@
-//! `posse doctor` on machines where something works and something does not.
+//! `posse doctor` on working and broken machines.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::posse::Machine;
 
-/// Answers one request with this status and body, and returns its first line and its headers.
+/// Answers one request with this status and body. Returns its first line and its headers.
 fn server(status: &str, body: &str) -> (u16, thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -55,8 +55,8 @@ fn check<'a>(checks: &'a [Value], area: &str, name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_good_machine_has_nothing_in_the_way() {
-    // Nobody listens there; without --online nobody is asked.
+fn a_working_machine_has_no_problems() {
+    // No server listens there; without `--online` none is queried.
     let machine = machine(9);
     let checks = report(&machine, &[], 0);
     assert_eq!(check(&checks, "providers", "for a run")["status"], "good");
@@ -70,7 +70,7 @@ fn a_good_machine_has_nothing_in_the_way() {
     assert!(!machine.path("posse/state").exists(), "it makes nothing");
     let text = machine.posse(&["doctor"]);
     text.assert_code(0);
-    assert!(text.stdout.contains("nothing is in the way of a run"), "{}", text.stdout);
+    assert!(text.stdout.contains("no problems; runs can start"), "{}", text.stdout);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn online_asks_the_configured_server_with_its_key() {
     let (port, served) = server("200 OK", r#"{"data":[{"id":"m-1"}]}"#);
     let checks = report(&machine(port), &["--online"], 0);
     let online = check(&checks, "online", "local");
-    assert_eq!(online["detail"], "answers, and knows the model m-1");
+    assert_eq!(online["detail"], "responds and lists the model m-1");
     let head = served.join().unwrap();
     assert_eq!(head[0], "GET /v1/models HTTP/1.1");
     let key =
@@ -89,7 +89,7 @@ fn online_asks_the_configured_server_with_its_key() {
 }
 
 #[test]
-fn online_says_what_to_do_about_a_server_that_refuses_or_is_away() {
+fn online_suggests_a_fix_for_a_failing_server() {
     let body = r#"{"error":{"message":"wrong key the-key-of-the-user"}}"#;
     let (port, served) = server("401 Unauthorized", body);
     let checks = report(&machine(port), &["--online"], 3);

@@ -1,4 +1,4 @@
-//! Another program drives a session: a small client, and the ones in the guide.
+//! A session driven by another program: a small client, and the clients in the guide.
 
 use std::fs;
 use std::io::Write;
@@ -7,13 +7,13 @@ use std::process::{ChildStdin, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-/// A client: instructions in, events out.
+/// A client that sends instructions and receives events.
 struct Client {
-    running: Running,
+    running: RunningPosse,
     stdin: ChildStdin,
 }
 
@@ -22,7 +22,7 @@ impl Client {
         let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
         let mut command = machine.command(&[&formats, args].concat());
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let stdin = running.take_stdin();
         Client { running, stdin }
     }
@@ -51,15 +51,15 @@ impl Client {
         self.running.wait_for(kind)
     }
 
-    /// Closes standard input, and waits for the end.
-    fn close(self) -> Ended {
+    /// Closes standard input and waits for the exit.
+    fn close(self) -> FinishedRun {
         drop(self.stdin);
         self.running.end()
     }
 }
 
 #[track_caller]
-fn assert_last(ended: &Ended, reason: &str, code: i32) -> Value {
+fn assert_last(ended: &FinishedRun, reason: &str, code: i32) -> Value {
     ended.assert_code(code);
     let last = ended.events().pop().expect("no events");
     assert_eq!((&last["type"], &last["reason"]), (&json!("session.ended"), &json!(reason)));
@@ -68,7 +68,7 @@ fn assert_last(ended: &Ended, reason: &str, code: i32) -> Value {
 }
 
 #[test]
-fn a_program_asks_twice_and_answers_a_question() {
+fn client_prompts_twice_and_answers_a_permission_request() {
     let server = ModelServer::start(vec![
         runs("echo made > made.txt; echo secret-of-the-first-run"),
         says("Made it."),
@@ -87,13 +87,13 @@ fn a_program_asks_twice_and_answers_a_question() {
     let last = assert_last(&client.close(), "completed", 0);
     assert_eq!((&last["turns"], &last["result"]), (&json!(3), &json!("I remember.")));
     assert_eq!(machine.read("made.txt"), "made\n");
-    // The second prompt knows what the tools said in the first.
+    // The second prompt includes the tool results of the first one.
     assert!(server.tool_results()[0].contains("secret-of-the-first-run"));
     machine.verify();
 }
 
 #[test]
-fn a_no_comes_with_its_reason() {
+fn denial_reason_reaches_the_model() {
     let server = ModelServer::start(vec![runs("rm -r ."), says("Then not.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["clean up"]);
@@ -127,15 +127,15 @@ fn steering_enters_after_the_calls_and_a_follow_up_after_the_answer() {
 }
 
 #[test]
-fn an_interrupt_stops_the_work_and_not_the_session() {
-    let cut = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+fn interrupt_stops_the_turn_and_not_the_session() {
+    let cut = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![cut, says("Again.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["long work"]);
     client.wait_for("model.text.delta");
     client.send(&json!({"type": "interrupt"}));
     client.wait_for("agent.invocation.cancelled");
-    // Nothing runs: what would have steered is the next prompt.
+    // No task runs: a steering message becomes the next prompt.
     client.send(&json!({"type": "steer", "content": "once more"}));
     assert_eq!(client.wait_for("agent.invocation.completed")["result"], "Again.");
     assert_last(&client.close(), "completed", 0);
@@ -143,8 +143,8 @@ fn an_interrupt_stops_the_work_and_not_the_session() {
 }
 
 #[test]
-fn the_last_prompt_decides_how_it_ends() {
-    let cut = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+fn last_prompt_determines_the_exit_code() {
+    let cut = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![says("Fine."), cut]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["one"]);
@@ -157,7 +157,7 @@ fn the_last_prompt_decides_how_it_ends() {
 }
 
 #[test]
-fn lines_that_make_no_sense_are_named_and_the_run_goes_on() {
+fn invalid_lines_are_reported_and_the_run_continues() {
     let server = ModelServer::start(vec![runs("true"), says("Done.")]);
     let machine = Machine::with(&server);
     let mut client = Client::start(&machine, &["go"]);
@@ -188,7 +188,7 @@ fn lines_that_make_no_sense_are_named_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_question_at_the_end_of_input_is_answered_with_no() {
+fn permission_request_at_end_of_input_is_denied() {
     let server = ModelServer::start(vec![runs("touch x"), runs("touch y"), says("Not allowed.")]);
     let machine = Machine::with(&server);
     let input = b"{\"type\":\"message\",\"content\":\"touch\"}";
@@ -201,7 +201,7 @@ fn a_question_at_the_end_of_input_is_answered_with_no() {
 }
 
 #[test]
-fn nothing_to_do_and_formats_that_do_not_fit_are_usage_errors() {
+fn missing_task_and_mismatched_formats_are_usage_errors() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     let args = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
@@ -214,7 +214,7 @@ fn nothing_to_do_and_formats_that_do_not_fit_are_usage_errors() {
     assert_eq!(ended.stdout, "");
 }
 
-/// The block of a guide that begins with this line.
+/// The code block of a guide that starts with this line.
 fn block(guide: &str, first: &str) -> String {
     let text = fs::read_to_string(format!("{}/docs/guide/{guide}", env!("CARGO_MANIFEST_DIR")));
     let text = text.unwrap();
@@ -223,8 +223,8 @@ fn block(guide: &str, first: &str) -> String {
     text[begin..end].to_owned()
 }
 
-/// Runs a script of a guide beside the program, as somebody would who follows it.
-fn follow(machine: &Machine, interpreter: &str, script: &str, args: &[&str]) -> Ended {
+/// Runs a script of a guide as a reader of the guide would.
+fn follow(machine: &Machine, interpreter: &str, script: &str, args: &[&str]) -> FinishedRun {
     let file = machine.path("tmp/script");
     fs::write(&file, script).unwrap();
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_posse")).parent().unwrap();
@@ -239,11 +239,11 @@ fn follow(machine: &Machine, interpreter: &str, script: &str, args: &[&str]) -> 
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    Running::start(command).end()
+    RunningPosse::start(command).end()
 }
 
 #[test]
-fn the_guides_python_client_works() {
+fn python_client_of_the_guide_works() {
     let server = ModelServer::start(vec![
         runs("ls"),
         runs("rm a.txt"),
@@ -261,7 +261,7 @@ fn the_guides_python_client_works() {
 }
 
 #[test]
-fn the_guides_shell_client_works() {
+fn shell_client_of_the_guide_works() {
     let server = ModelServer::start(vec![
         calls(&[("write_file", json!({"path": "a.txt", "content": "a\n"}))]),
         runs("touch b.txt"),

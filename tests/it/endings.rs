@@ -1,5 +1,5 @@
-//! How a run ends from outside, once and twice, and how it goes on where it should: the documented
-//! code, the session's id at both ends, everything recorded, no process left, and soon.
+//! Ends of a run by signals, once and twice, and survival where required: exit code, session id at
+//! both ends, complete records, no process left, within a time limit.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,32 +16,32 @@ use serde_json::{Value, json};
 use crate::byte_server::{ByteServer, DIALECTS, Move};
 use crate::journal_lock::{has_namespaces, small_disk};
 use crate::model_server::{
-    Answer, ModelServer, calls, reply, runs, says, status, stream_bytes, text_event,
+    ModelAnswer, ModelServer, calls, reply, runs, says, status, stream_bytes, text_event,
 };
 use crate::plain::Terminal;
-use crate::posse::{Machine, Running, side_by_side};
+use crate::posse::{Machine, RunningPosse, side_by_side};
 use crate::signals::{eventually, marked, marker};
 
 const SIGNALS: [(Signal, i32); 3] =
     [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
 
-/// A stop is quick; this is what a busy machine may add.
+/// Additional time on a busy machine.
 const SOON: Duration = Duration::from_secs(4);
 
-/// What is promised of a cancelled wait.
+/// Promised time of a cancelled wait.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Tries for a figure that load disturbs.
 const TRIES: usize = 5;
 
-/// What makes a run wait in a way of that name, and the event after which it does. Commands sleep
-/// for so long.
-fn wait(way: &str, sleep: &str) -> (Answer, Value, &'static str) {
+/// Makes a run wait in the given way; returns the event after which it does. Commands sleep for the
+/// given time.
+fn wait(way: &str, sleep: &str) -> (ModelAnswer, Value, &'static str) {
     let half = || stream_bytes(text_event("half").as_bytes());
     let hook = json!([{"event": "PreToolUse", "command": ["sleep", sleep], "timeoutMs": 60_000}]);
     match way {
-        "connecting" | "silence" => (Answer::Hold(Vec::new()), json!({}), "model.request"),
-        "stream" => (Answer::Hold(half()), json!({}), "model.text.delta"),
+        "connecting" | "silence" => (ModelAnswer::Hold(Vec::new()), json!({}), "model.request"),
+        "stream" => (ModelAnswer::Hold(half()), json!({}), "model.text.delta"),
         "retry" => {
             let busy = status("503 Busy", &["retry-after: 20"], "{}");
             (busy, json!({"patience": "10m"}), "provider.retry")
@@ -118,7 +118,7 @@ fn the_id_is_said_at_both_ends_of_every_other_run() {
             let ended = machine.posse(&["run", "--output-format", format, "go"]);
             let first = ended.stderr.split_whitespace().nth(1).unwrap();
             let last = format!("session {first} · posse resume {first}");
-            // One that is parked says as well how it goes on by itself.
+            // A parked run also prints the scheduling line.
             let lines: Vec<_> =
                 ended.stderr.lines().filter(|l| !l.starts_with("by itself")).collect();
             assert_eq!(lines.last(), Some(&&*last), "{}", ended.stderr);
@@ -128,13 +128,13 @@ fn the_id_is_said_at_both_ends_of_every_other_run() {
     });
 }
 
-/// A server that answers when the test says so.
-fn gated(answers: Vec<Answer>) -> (ByteServer, Sender<()>) {
+/// A server that answers when the test permits it.
+fn gated(answers: Vec<ModelAnswer>) -> (ByteServer, Sender<()>) {
     let (open, gate) = channel();
     let mut answers = answers.into_iter();
     let server = ByteServer::start(&DIALECTS[0], move |_| {
         gate.recv().ok();
-        let Some(Answer::Reply { text, calls, finish }) = answers.next() else {
+        let Some(ModelAnswer::Reply { text, calls, finish }) = answers.next() else {
             return vec![Move::Close];
         };
         vec![Move::Send(reply(&text, &calls, finish, true)), Move::Close]
@@ -152,7 +152,7 @@ fn machine_of(server: &ByteServer) -> Machine {
 fn a_hang_up_that_is_ignored_from_the_start_is_ignored() {
     let (server, open) = gated(vec![says("done")]);
     let machine = machine_of(&server);
-    let mut running = Running::start(
+    let mut running = RunningPosse::start(
         machine.shell("trap '' HUP; exec \"$0\" run --output-format stream-json go"),
     );
     running.wait_for("model.request");
@@ -171,7 +171,7 @@ fn an_unattended_run_goes_on_without_its_terminal() {
         let machine = machine_of(&server);
         let mut terminal = Terminal::run(&machine, &["run", "--unattended", "-y", "go"], "xterm");
         let said = terminal.see("run.log");
-        assert!(said.contains("unattended: without its terminal it goes on"), "{said}");
+        assert!(said.contains("unattended: continues without its terminal"), "{said}");
         eventually("the request", || server.requests().len() == 1);
         if closed {
             terminal.vanish();
@@ -223,7 +223,7 @@ fn an_unattended_run_goes_on_when_nobody_reads_it() {
             machine.command(&["run", "--unattended", "--output-format", format, "go"]);
         let (reader, writer) = std::io::pipe().unwrap();
         command.stdout(writer).stderr(Stdio::piped());
-        let running = Running::start(command);
+        let running = RunningPosse::start(command);
         drop(reader);
         open.send(()).unwrap();
         running.end().assert_code(0);
@@ -238,7 +238,7 @@ fn an_unattended_run_goes_on_when_nobody_reads_it() {
 #[test]
 fn a_terminal_that_vanishes_ends_a_run_that_is_not_unattended() {
     let server =
-        ModelServer::start(vec![Answer::Hold(stream_bytes(text_event("so far").as_bytes()))]);
+        ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()))]);
     let machine = Machine::with(&server);
     let mut terminal = Terminal::run(&machine, &["run", "go"], "xterm");
     terminal.see("so far");
@@ -271,7 +271,7 @@ fn a_run_that_was_stopped_for_a_while_goes_on_where_it_was() {
         ended.assert_code(0);
         let events = ended.events();
         assert_eq!(events.last().unwrap()["result"], "half and half", "{signal}");
-        // What came while nobody could listen may be asked for once more.
+        // Data that arrived while the process was stopped may be requested again.
         let retries = events.iter().filter(|event| event["type"] == "provider.retry").count();
         assert!(retries <= 1, "{signal}: {}", ended.stdout);
     }
@@ -289,7 +289,7 @@ fn a_program_that_is_replaced_while_it_runs_goes_on() {
         command.args(with.get_args()).current_dir(machine.work("")).env_clear();
         command.envs(with.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         running.wait_for("model.request");
         fs::remove_file(&program).unwrap();
         if !gone {
@@ -309,7 +309,7 @@ fn a_program_that_is_replaced_while_it_runs_goes_on() {
 fn a_reader_that_does_not_read_keeps_nobody_from_leaving() {
     let flood = text_event(&"x".repeat(2000)).repeat(2000);
     for (times, driven) in [(1, false), (2, false), (1, true)] {
-        let server = ModelServer::start(vec![Answer::Hold(stream_bytes(flood.as_bytes()))]);
+        let server = ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(flood.as_bytes()))]);
         let machine = Machine::with(&server);
         let formats = ["run", "--output-format", "stream-json", "go"];
         let mut args = formats.to_vec();
@@ -319,7 +319,7 @@ fn a_reader_that_does_not_read_keeps_nobody_from_leaving() {
         let mut command = machine.command(&args);
         let (reader, writer) = std::io::pipe().unwrap();
         command.stdout(writer).stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let _held = running.take_stdin();
         server.wait_for_request();
         // Long enough for more than the pipe and the queue behind it hold.
@@ -339,7 +339,7 @@ fn a_reader_that_does_not_read_keeps_nobody_from_leaving() {
 
 /// A program that drives a run, so that it can stop the work without ending the session.
 struct Driver {
-    running: Running,
+    running: RunningPosse,
     stdin: std::process::ChildStdin,
 }
 
@@ -351,7 +351,7 @@ impl Driver {
 
     fn of(mut command: std::process::Command) -> Driver {
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let stdin = running.take_stdin();
         let mut driver = Driver { running, stdin };
         driver.send(&json!({"type": "message", "content": "go"}));
@@ -363,7 +363,7 @@ impl Driver {
         self.stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// How long the work takes to end when it is told to.
+    /// Time until the run ends after a signal.
     fn interrupt(mut self) -> Duration {
         let begin = Instant::now();
         self.send(&json!({"type": "interrupt"}));
@@ -372,13 +372,13 @@ impl Driver {
     }
 }
 
-/// A port that answers nobody: whoever connects waits.
+/// A port with a full backlog: a connection attempt waits.
 fn unanswered() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listen(&listener.as_fd(), Backlog::new(0).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
-    // Full when nobody gets in any more.
+    // The backlog is full when a connection attempt waits.
     let inside = (0..8).map_while(connect).collect();
     (address, listener, inside)
 }
@@ -411,7 +411,7 @@ fn every_wait_is_cancelled_at_once() {
     assert!(late.is_empty(), "{late:?}");
 }
 
-/// How long it takes to cancel a wait.
+/// Time to cancel a wait.
 fn cancelled(way: &str, args: &[&str]) -> Duration {
     let sleep = marker();
     let (answer, settings, until) = wait(way, &sleep);
@@ -461,10 +461,10 @@ fn a_wait_for_room_on_the_disk_is_cancelled_at_once() {
     assert!(best <= AT_ONCE, "{best:?}");
 }
 
-/// The work of three commands with so many descriptors free, besides the three that everybody has.
-fn with_descriptors(machine: &Machine, free: usize) -> crate::posse::Ended {
+/// Runs three commands with a limit of free descriptors, besides the three standard ones.
+fn with_descriptors(machine: &Machine, free: usize) -> crate::posse::FinishedRun {
     let line = format!("ulimit -n {}; exec \"$0\" run -y go", free + 3);
-    Running::start(machine.shell(&line)).end()
+    RunningPosse::start(machine.shell(&line)).end()
 }
 
 #[test]
@@ -480,13 +480,13 @@ fn without_descriptors_it_says_so_and_nothing_is_lost() {
         assert!(!said.contains("panicked"), "{free}: {said}");
         let sessions = machine.posse(&["sessions", "list", "--json"]);
         if said.contains("error[INT004]") {
-            // Whoever started this test may have left it some of its own.
+            // The test may have inherited some descriptors.
             assert!(free < 20 && said.contains("ulimit -n"), "{free}: {said}");
             assert_eq!((ended.code, &*sessions.stdout), (Some(3), "[]\n"), "{free}: {said}");
             return;
         }
         assert!(free >= 16, "{free}: {said}");
-        // Whatever could not be done is named, and nothing was done that is not recorded.
+        // Every failure is named, and every effect is recorded.
         let log = fs::read_to_string(machine.work("log")).unwrap_or_default();
         let done = log.lines().count();
         if done < 3 {

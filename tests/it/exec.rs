@@ -1,4 +1,4 @@
-//! Processes: what they see, how they end, what is left of them.
+//! Processes: environment, end, and leftovers.
 
 #![expect(clippy::disallowed_types, reason = "tests compare with processes started plainly")]
 #![expect(clippy::unwrap_used, reason = "what fails in a test should fail the test")]
@@ -6,27 +6,27 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use posse::sandbox::{Directory, Exit, Outcome, RunError, Sandbox, Spawn, Update};
+use posse::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 use posse_actors::ports::Confinement;
 use secrecy::SecretString;
 
 /// A place to run commands in.
-struct Place {
+struct CommandFolder {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
     timeout: Duration,
     spill_bytes_max: u64,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place::with_secrets(&[])
+impl CommandFolder {
+    fn new() -> CommandFolder {
+        CommandFolder::with_secrets(&[])
     }
 
-    fn with_secrets(secrets: &[&str]) -> Place {
+    fn with_secrets(secrets: &[&str]) -> CommandFolder {
         let secrets = secrets.iter().map(|secret| SecretString::from(*secret)).collect();
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
-        Place {
+        CommandFolder {
             folder: tempfile::tempdir().unwrap(),
             sandbox: Sandbox::with_helper(helper, secrets),
             timeout: Duration::from_mins(1),
@@ -60,17 +60,17 @@ impl Place {
         }
     }
 
-    async fn run(&self, command: &str) -> Outcome {
+    async fn run(&self, command: &str) -> ProcessOutcome {
         self.sandbox.run(self.spawn(command), |_| {}).await.unwrap()
     }
 }
 
-fn printed(outcome: &Outcome) -> String {
+fn printed(outcome: &ProcessOutcome) -> String {
     let both = [&outcome.output.head[..], &outcome.output.tail].concat();
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Whether a process of that id has not ended.
+/// True if the process has not ended.
 fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
@@ -85,8 +85,8 @@ async fn eventually(what: &str, check: impl Fn() -> bool) {
     }
 }
 
-/// Runs `command` until it has written `file`, drops it, and returns what was written.
-async fn cancelled(place: &Place, command: &str, file: &str) -> String {
+/// Runs `command` until it has written `file`, drops it, and returns the content.
+async fn cancelled(place: &CommandFolder, command: &str, file: &str) -> String {
     let path = place.path().join(file);
     let run = place.sandbox.run(place.spawn(command), |_| {});
     tokio::select! {
@@ -100,7 +100,7 @@ async fn cancelled(place: &Place, command: &str, file: &str) -> String {
 
 #[tokio::test]
 async fn keeps_the_order_of_both_streams_and_the_exact_end() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let outcome = place.run("echo one; echo two >&2; echo three; exit 3").await;
     assert_eq!(printed(&outcome), "one\ntwo\nthree\n");
     assert_eq!((outcome.exit, outcome.stragglers), (Exit::Code(3), 0));
@@ -115,13 +115,13 @@ async fn keeps_the_order_of_both_streams_and_the_exact_end() {
         assert_eq!(place.run(command).await.exit, exit, "{command}");
     }
     assert_eq!(Exit::Signal(11).signal_name().as_deref(), Some("SIGSEGV"));
-    // A pipe that nobody reads ends a command as it does in a terminal.
+    // A closed pipe ends a command as in a terminal.
     assert_eq!(printed(&place.run("yes | head -1; echo ${PIPESTATUS[0]}").await), "y\n141\n");
 }
 
 #[tokio::test]
 async fn reports_what_is_in_force_before_anything_is_printed() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let mut updates = Vec::new();
     place.sandbox.run(place.spawn("echo hello"), |update| updates.push(update)).await.unwrap();
     let [Update::Enforced { tier, report }, Update::Output(text)] = &updates[..] else {
@@ -134,7 +134,7 @@ async fn reports_what_is_in_force_before_anything_is_printed() {
 
 #[tokio::test]
 async fn a_helper_that_reports_nothing_means_no_command() {
-    let mut place = Place::new();
+    let mut place = CommandFolder::new();
     let marker = place.path().join("ran");
     place.sandbox = Sandbox::with_helper(PathBuf::from("/bin/true"), Vec::new());
     let command = format!("touch {}", marker.display());
@@ -148,7 +148,7 @@ async fn a_helper_that_reports_nothing_means_no_command() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_an_error_with_its_reason() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let mut spawn = place.spawn("");
     spawn.program = PathBuf::from("/no/such/program");
     let error = place.sandbox.run(spawn, |_| {}).await.unwrap_err();
@@ -157,7 +157,7 @@ async fn a_program_that_is_not_there_is_an_error_with_its_reason() {
 
 #[tokio::test]
 async fn has_no_terminal_no_input_and_a_session_of_its_own() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let outcome = place
         .run("(echo x > /dev/tty) 2>/dev/null && echo tty; cat; cut -d' ' -f6 /proc/$$/stat; echo $$; ls /proc/self/fd | wc -l")
         .await;
@@ -171,7 +171,7 @@ async fn has_no_terminal_no_input_and_a_session_of_its_own() {
 
 #[tokio::test]
 async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let outcome = place.run("env; touch $TMPDIR/x; stat -c %a $TMPDIR; ulimit -c").await;
     let text = printed(&outcome);
     assert!(text.contains("\nGIT_TERMINAL_PROMPT=0\n") && text.contains("PAGER=cat\n"), "{text}");
@@ -185,9 +185,9 @@ async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
 
 #[tokio::test]
 async fn cannot_read_what_we_were_started_with() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     place.run("true").await;
-    // A super-user's commands can do everything; the flag is what holds back all others.
+    // A super-user's commands can do everything; this flag protects from all others.
     assert!(!nix::sys::prctl::get_dumpable().unwrap());
     let outcome = place.run("[ $(id -u) = 0 ] || cat /proc/$PPID/environ 2>/dev/null").await;
     assert_eq!(outcome.output.total, 0);
@@ -195,14 +195,14 @@ async fn cannot_read_what_we_were_started_with() {
 
 #[tokio::test]
 async fn signals_that_we_ignore_are_not_ignored_by_commands() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let outcome = place.run("grep -E 'SigIgn|SigBlk' /proc/self/status").await;
     let text = printed(&outcome);
     let masks: Vec<u64> = text
         .lines()
         .map(|line| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap())
         .collect();
-    // The C library ignores two signals of its own, 32 and 33, in what it spawns.
+    // The C library ignores two signals of its own, 32 and 33, in child processes.
     let ordinary = (1 << 31) - 1;
     assert_eq!(masks.len(), 2);
     assert!(masks.iter().all(|mask| mask & ordinary == 0), "{text}");
@@ -210,7 +210,7 @@ async fn signals_that_we_ignore_are_not_ignored_by_commands() {
 
 #[tokio::test]
 async fn runs_in_the_opened_folder_even_after_it_was_moved() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let (old, new) = (place.path().join("old"), place.path().join("new"));
     std::fs::create_dir(&old).unwrap();
     std::fs::write(old.join("mine"), "").unwrap();
@@ -231,7 +231,7 @@ async fn runs_in_the_opened_folder_even_after_it_was_moved() {
 
 #[tokio::test]
 async fn long_output_spills_and_short_output_does_not() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let short = place.run("head -c 32768 /dev/zero | tr '\\0' x").await;
     assert_eq!((short.output.cut(), short.output.spill), (0, None));
     let long = place.run("seq 1 20000").await;
@@ -248,7 +248,7 @@ async fn endless_output_is_ended_and_takes_no_memory() {
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
-    let place = Place::new();
+    let place = CommandFolder::new();
     place.run("true").await;
     let before = resident();
     // One line without an end, and every byte of it is written.
@@ -261,7 +261,7 @@ async fn endless_output_is_ended_and_takes_no_memory() {
 
 #[tokio::test]
 async fn secrets_are_hidden_in_memory_in_the_file_and_while_it_runs() {
-    let place = Place::with_secrets(&["sk-very-secret-value"]);
+    let place = CommandFolder::with_secrets(&["sk-very-secret-value"]);
     let mut seen = String::new();
     let command = "printf 'a sk-very-'; sleep 0.1; printf 'secret-value b '; \
                    for i in $(seq 3000); do echo sk-very-secret-value; done";
@@ -282,7 +282,7 @@ async fn secrets_are_hidden_in_memory_in_the_file_and_while_it_runs() {
 
 #[tokio::test]
 async fn time_runs_out_politely_first() {
-    let mut place = Place::new();
+    let mut place = CommandFolder::new();
     place.timeout = Duration::from_millis(300);
     let polite = place.run("trap 'echo bye; exit 0' TERM; sleep 60 & wait").await;
     assert_eq!((polite.exit, printed(&polite).as_str()), (Exit::TimedOut, "bye\n"));
@@ -296,7 +296,7 @@ async fn time_runs_out_politely_first() {
 
 #[tokio::test]
 async fn an_end_at_the_moment_when_time_is_up_is_one_end() {
-    let mut place = Place::new();
+    let mut place = CommandFolder::new();
     for nth in 0..24_u64 {
         // The shell ends a little before its time is up, with it, or a little after it.
         place.timeout = Duration::from_millis(100 + nth);
@@ -315,7 +315,7 @@ async fn an_end_at_the_moment_when_time_is_up_is_one_end() {
 
 #[tokio::test]
 async fn descendants_that_hold_the_pipe_do_not_hold_up_the_result() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let begin = Instant::now();
     let outcome = place.run("sleep 300 & sleep 300 & echo $!; exit 0").await;
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
@@ -323,14 +323,14 @@ async fn descendants_that_hold_the_pipe_do_not_hold_up_the_result() {
     // On a busy machine one of them may still be a copy of the shell that is becoming `sleep`.
     assert!((2..=3).contains(&outcome.stragglers), "{}", outcome.stragglers);
     assert!(!lives(&printed(&outcome)));
-    // What is printed right after the end still counts.
+    // Output right after the end counts.
     let outcome = place.run("(sleep 0.05; echo late) & echo first").await;
     assert_eq!(printed(&outcome), "first\nlate\n");
 }
 
 #[tokio::test]
 async fn daemons_are_found_and_killed() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     for command in [
         "setsid -f sh -c 'echo $$ > pid; exec sleep 300' >/dev/null 2>&1 </dev/null",
         "(setsid sh -c '(echo $(exec sh -c \"echo \\$PPID\") > pid; sleep 300) & sleep 0.02' &) >/dev/null 2>&1",
@@ -350,7 +350,7 @@ async fn daemons_are_found_and_killed() {
 
 #[tokio::test]
 async fn dropping_a_run_kills_the_tree() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let quick = Duration::from_millis(100);
     for command in [
         "sleep 300 & echo $! > pid; wait",
@@ -369,7 +369,7 @@ async fn dropping_a_run_kills_the_tree() {
 
 #[tokio::test]
 async fn dies_with_the_thread_that_started_it() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let path = place.path().join("pid");
     let place = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -393,7 +393,7 @@ async fn dies_with_the_thread_that_started_it() {
 
 #[tokio::test]
 async fn other_runs_and_other_children_are_left_alone() {
-    let place = Place::new();
+    let place = CommandFolder::new();
     let other = place.run("sleep 0.6; echo alive");
     let many = async {
         for _ in 0..20 {
@@ -406,7 +406,7 @@ async fn other_runs_and_other_children_are_left_alone() {
 
 #[tokio::test]
 async fn a_vfork_storm_ends_when_its_time_is_up() {
-    let mut place = Place::new();
+    let mut place = CommandFolder::new();
     place.timeout = Duration::from_millis(400);
     let outcome = place.run("while :; do setsid -f sh -c 'sleep 5 & sleep 5' ; done").await;
     assert_eq!(outcome.exit, Exit::TimedOut);
@@ -429,7 +429,7 @@ mod tool {
     use posse::tools::{ToolEnvironment, bash, spill};
     use posse_actors::conversation::{CallId, ToolCall, text_of};
     use posse_actors::event::Event;
-    use posse_actors::ports::{Aftermath, CallContext, OutputDelta, RunContext, ToolOutput};
+    use posse_actors::ports::{CallContext, OutputDelta, PostCallSink, RunContext, ToolOutput};
     use posse_actors::tool_call::permit_for_test;
     use serde_json::{Value, json};
     use tokio::sync::mpsc;
@@ -466,7 +466,7 @@ mod tool {
                 call,
                 output: output_tx,
                 facts: facts_tx,
-                aftermath: Aftermath::unheard(),
+                aftermath: PostCallSink::unheard(),
                 output_bytes_max: 32 << 10,
             };
             Shell { folder, env, output, facts, context }

@@ -1,4 +1,4 @@
-//! Sessions as documents, removed, and listed: through the program.
+//! Exporting, removing and listing sessions through the program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ fn worked() -> (Machine, String) {
 }
 
 #[test]
-fn a_session_becomes_a_page_and_a_text() {
+fn a_session_is_exported_as_html_and_markdown() {
     let (machine, id) = worked();
     let page = machine.path("page.html");
     let args = ["sessions", "export", &id, "--format", "html", "-o", page.to_str().unwrap()];
@@ -37,7 +37,7 @@ fn a_session_becomes_a_page_and_a_text() {
     for wanted in ["exit 4", "<strong>Done</strong>", "&lt;b&gt;one&lt;/b&gt;", "--yes", &id] {
         assert!(html.contains(wanted), "{wanted}: {html}");
     }
-    // What is there stays.
+    // An existing file is not overwritten.
     machine.posse(&args).assert_code(1);
     assert_eq!(fs::read_to_string(&page).unwrap(), html);
 
@@ -49,7 +49,7 @@ fn a_session_becomes_a_page_and_a_text() {
 }
 
 #[test]
-fn a_damaged_session_is_exported_as_far_as_it_is_proven() {
+fn a_damaged_session_is_exported_up_to_the_damage() {
     let (machine, id) = worked();
     let journal = machine.session_dir().join("session.jsonl");
     let text = fs::read_to_string(&journal).unwrap();
@@ -61,7 +61,7 @@ fn a_damaged_session_is_exported_as_far_as_it_is_proven() {
 }
 
 #[test]
-fn a_session_goes_only_when_that_is_said() {
+fn removing_a_session_needs_confirmation() {
     let (machine, id) = worked();
     let ended = machine.posse(&["sessions", "rm", &id]);
     ended.assert_code(2);
@@ -76,7 +76,7 @@ fn a_session_goes_only_when_that_is_said() {
 }
 
 #[test]
-fn lists_say_who_brought_what_and_what_it_can_touch() {
+fn lists_show_the_source_and_access_of_tools() {
     let machine = Machine::new();
     let tools = machine.posse(&["tools", "--json"]);
     tools.assert_code(0);
@@ -97,7 +97,7 @@ fn lists_say_who_brought_what_and_what_it_can_touch() {
 }
 
 #[test]
-fn the_size_of_a_session_is_that_of_all_it_keeps() {
+fn the_size_of_a_session_includes_its_whole_folder() {
     let server = ModelServer::start(vec![runs("seq 1 60000"), says("done")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "-y", "count"]).assert_code(0);

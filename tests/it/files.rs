@@ -1,5 +1,5 @@
-//! Files that are not what they seem: images of every bad kind, odd names, second names of
-//! secrets. Each is refused with a code, or works, and the session goes on.
+//! Unusual files: invalid images, special names, hard links to secrets. Each is denied with a code
+//! or works, and the session continues.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -52,7 +52,7 @@ fn located() -> Vec<u8> {
     [&bytes[..2], &[0xff, 0xe1], &length, notes, &bytes[2..]].concat()
 }
 
-/// Every image of the matrix: name, content, and what is said of it.
+/// Every invalid image: name, content, and error.
 fn images() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let png = || picture(40, 30, ImageFormat::Png);
     let truncated = {
@@ -150,7 +150,7 @@ fn a_model_without_eyes_is_sent_no_image() {
     let ended = machine.posse(&["run", "--image", "dot.png", "look"]);
     ended.assert_code(2);
     insta::assert_snapshot!(ended.stderr, @r#"
-    error[IMG007]: scripted-1 takes no images, and nothing was sent
+    error[IMG007]: scripted-1 does not accept images; nothing was sent
       where: --image
       why: scripted-1 takes no images; seer of local does
       fix: pass --model with one that does; or, if scripted-1 does, set models."scripted-1".vision to true
@@ -214,7 +214,7 @@ fn the_oldest_of_too_many_images_are_left_out_with_a_warning() {
     machine.verify();
 }
 
-/// What a list calls a file can be read back as it stands, whatever the name holds.
+/// A listed name can be read back for any file name.
 #[test]
 fn a_listed_name_can_be_read_whatever_it_holds() {
     let names: [&[u8]; 7] = [

@@ -1,4 +1,4 @@
-//! Hooks of the user: what they are told, what they may say, and every way in which they can fail.
+//! Hooks of the user: input, output, and every kind of failure.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,15 +7,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{Ended, Machine, side_by_side};
+use crate::posse::{FinishedRun, Machine, side_by_side};
 
-/// A machine whose model runs `touch made`, which is allowed, with these hooks. `@WORK`
-/// stands for its workspace: its home is in a place that the sandbox hides.
+/// A machine whose model runs `touch made`, which is allowed, with these hooks. `@WORK` is replaced
+/// by its workspace: the sandbox hides its home.
 fn machine(hooks: &Value) -> (Machine, ModelServer) {
     machine_that(vec![runs("touch made"), says("done")], hooks)
 }
 
-fn machine_that(script: Vec<crate::model_server::Answer>, hooks: &Value) -> (Machine, ModelServer) {
+fn machine_that(
+    script: Vec<crate::model_server::ModelAnswer>,
+    hooks: &Value,
+) -> (Machine, ModelServer) {
     let server = ModelServer::start(script);
     let machine = Machine::configured(&server, &json!({}), &json!({}));
     let work = machine.path("work").display().to_string();
@@ -48,7 +51,7 @@ fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
-fn run(machine: &Machine) -> (Ended, Vec<Value>) {
+fn run(machine: &Machine) -> (FinishedRun, Vec<Value>) {
     machine.stream(&["--yes", "make it"])
 }
 
@@ -120,7 +123,7 @@ fn every_event_reaches_its_hooks_in_order() {
     assert_eq!(log.split_whitespace().collect::<Vec<_>>().join(" "), expected);
 }
 
-/// What a hook does, how that is called, and whether it ran at all.
+/// Failing hooks: script, error code, and whether the call ran.
 const FAILURES: &[(&str, &str, &str)] = &[
     ("is not found", r#"["no-such-program-anywhere"]"#, "HK001"),
     ("is not found at its path", r#"["@WORK/gone"]"#, "HK001"),
@@ -202,7 +205,7 @@ fn an_allow_does_not_beat_a_deny_and_a_changed_command_is_judged_from_zero() {
     let allow = r#"touch asked; echo '{"decision":"allow"}'"#;
     let evil = r#"echo '{"patch":{"command":"rm -rf /"}}'"#;
     let env = r#"echo '{"patch":{"path":".env"}}'"#;
-    // What is denied is not even shown to a program; what one makes of a call is denied as well.
+    // A denied call is not passed to a hook, and a call changed by a hook is judged again.
     let write = || calls(&[("write_file", json!({"path": "a.txt", "content": "x"}))]);
     let rows = [
         (allow, runs("rm -rf /"), "block-dangerous-bash"),
@@ -296,7 +299,7 @@ echo asked >> log"#;
     assert_eq!(asked.lines().count(), 2, "what it wrote counts from the next session on");
     let alarms = of_type(&events, "hook.fired");
     let alarms = alarms.iter().filter(|event| event["message"].to_string().contains("HK007"));
-    // Where the sandbox keeps the configuration from being written, there is nothing to tell.
+    // If the sandbox protects the configuration, there is nothing to report.
     let rewritten = fs::read_to_string(machine.path("posse/config/config.json")).unwrap() == "{}\n";
     assert_eq!(alarms.count() > 0, rewritten, "{events:?}");
 }
@@ -331,7 +334,7 @@ fn a_program_of_the_working_directory_is_not_taken_for_one_of_the_path() {
     let mut command =
         machine.command(&["run", "--output-format", "stream-json", "--yes", "make it"]);
     command.env("PATH", format!(".::{}", std::env::var("PATH").unwrap()));
-    let ended = crate::posse::Running::start(command).end();
+    let ended = crate::posse::RunningPosse::start(command).end();
     ended.assert_code(0);
     assert_eq!(of_type(&ended.events(), "hook.failed")[0]["code"], "HK001");
     assert!(!machine.work("ran").exists());
@@ -381,7 +384,7 @@ fn known_secrets_are_hidden_in_answers_and_results() {
     let mut command =
         machine.command(&["run", "--output-format", "stream-json", "--yes", "tell me"]);
     command.env("MY_SERVICE_TOKEN", SECRET);
-    let ended = crate::posse::Running::start(command).end();
+    let ended = crate::posse::RunningPosse::start(command).end();
     ended.assert_code(0);
     assert!(!ended.stdout.contains(SECRET), "{}", ended.stdout);
     let events = ended.events();

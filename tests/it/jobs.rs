@@ -1,5 +1,4 @@
-//! Commands in the background: begun at once, read piece by piece, told of when they end, and gone
-//! with the session, whatever they do.
+//! Background jobs: start, paged output, notice of the end, and removal with the session.
 
 use std::fs;
 use std::io::Write;
@@ -10,19 +9,19 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says, text_of};
 use crate::plain::Terminal;
-use crate::posse::{Ended, Machine, Running};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 use crate::signals::{marker, sleeping};
 
-/// How long anything of a job may live after its session, its agent or a stop.
+/// Maximum time that a process of a job may survive its session, its agent or a stop.
 const SURVIVAL_MAX: Duration = Duration::from_secs(2);
 
-/// Commands run, and nobody is asked.
+/// Commands run without permission requests.
 const ARGS: [&str; 5] = ["--yes", "--sandbox", "off", "-p", "do it"];
 
 /// A command in the background.
-fn starts(command: &str) -> Answer {
+fn starts(command: &str) -> ModelAnswer {
     calls(&[("bash", json!({"command": command, "background": true}))])
 }
 
@@ -37,21 +36,21 @@ fn job(request: &Value) -> String {
     id.unwrap_or_else(|| panic!("no job: {request}"))
 }
 
-/// Reads what the last job has printed, when it has ended or the time is up.
-fn reads(request: &Value) -> Answer {
+/// Reads the output of the last job at its end or timeout.
+fn reads(request: &Value) -> ModelAnswer {
     calls(&[("job_output", json!({"id": job(request), "waitSeconds": 20}))])
 }
 
-fn reads_at_once(request: &Value) -> Answer {
+fn reads_at_once(request: &Value) -> ModelAnswer {
     calls(&[("job_output", json!({"id": job(request)}))])
 }
 
-fn stops(request: &Value) -> Answer {
+fn stops(request: &Value) -> ModelAnswer {
     calls(&[("job_stop", json!({"id": job(request)}))])
 }
 
-/// Goes on with the only session.
-fn resume(machine: &Machine, prompt: &str) -> (Ended, Vec<Value>) {
+/// Resumes the only session.
+fn resume(machine: &Machine, prompt: &str) -> (FinishedRun, Vec<Value>) {
     let id = machine.session_dir().file_name().unwrap().to_str().unwrap().to_owned();
     let ended = machine.posse(
         &[&["resume", &id, "--output-format", "stream-json"], &ARGS[..3], &["-p", prompt]].concat(),
@@ -60,7 +59,7 @@ fn resume(machine: &Machine, prompt: &str) -> (Ended, Vec<Value>) {
     (ended, events)
 }
 
-/// Whether a process of that id lives.
+/// True if the process runs.
 fn lives(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
@@ -86,8 +85,7 @@ fn pids(file: &Path, count: usize) -> Vec<String> {
     read()
 }
 
-/// What stays behind if it can: it has left its session, it was started twice, it ignores what asks
-/// it to end.
+/// A process that has left its session, was started twice, and ignores signals.
 const STUBBORN: &str = "trap '' TERM HUP INT; echo $BASHPID >> pids; \
     setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' & \
     (setsid bash -c 'trap \"\" TERM HUP; echo $BASHPID >> pids; while :; do sleep 0.1; done' &) & \
@@ -97,7 +95,7 @@ fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
-fn run(machine: &Machine, more: &[&str]) -> (Ended, Vec<Value>) {
+fn run(machine: &Machine, more: &[&str]) -> (FinishedRun, Vec<Value>) {
     machine.stream(&[&ARGS[..], more].concat())
 }
 
@@ -105,10 +103,10 @@ fn run(machine: &Machine, more: &[&str]) -> (Ended, Vec<Value>) {
 fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
     let server = ModelServer::start(vec![
         starts("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 3"),
-        Answer::By(reads_at_once),
+        ModelAnswer::By(reads_at_once),
         calls(&[("bash", json!({"command": "touch go"}))]),
-        Answer::By(reads),
-        Answer::By(reads_at_once),
+        ModelAnswer::By(reads),
+        ModelAnswer::By(reads_at_once),
         says("done"),
     ]);
     let machine = Machine::with(&server);
@@ -126,7 +124,7 @@ fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
     assert!(last.ends_with("8 of 8 bytes read)"), "{last}");
     assert!(again.starts_with(&format!("(job {id}: exit 3")), "{again}");
     assert!(again.contains("nothing new; 8 of 8"), "{again}");
-    // What it printed belongs to its call, and everything is in the journal in its order.
+    // The output belongs to the call, and everything is in the journal in order.
     let started = of_type(&events, "job.started");
     assert_eq!(started.len(), 1);
     assert_eq!(started[0]["callId"], *id);
@@ -170,9 +168,12 @@ fn the_end_comes_as_a_message_at_the_next_step() {
 
 #[test]
 fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
-    // Told to by the model.
-    let server =
-        ModelServer::start(vec![starts(STUBBORN), Answer::By(stops_when_written), says("done")]);
+    // Stopped by the model.
+    let server = ModelServer::start(vec![
+        starts(STUBBORN),
+        ModelAnswer::By(stops_when_written),
+        says("done"),
+    ]);
     let machine = Machine::with(&server);
     let (ended, events) = run(&machine, &[]);
     ended.assert_code(0);
@@ -184,7 +185,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
     }
 
     // With the session, which was done.
-    let server = ModelServer::start(vec![starts(STUBBORN), Answer::By(waits_until_written)]);
+    let server = ModelServer::start(vec![starts(STUBBORN), ModelAnswer::By(waits_until_written)]);
     let machine = Machine::with(&server);
     let (ended, events) = run(&machine, &[]);
     ended.assert_code(0);
@@ -197,7 +198,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
 
     // With posse, which was killed.
     for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGHUP] {
-        let server = ModelServer::start(vec![starts(STUBBORN), Answer::Hold(Vec::new())]);
+        let server = ModelServer::start(vec![starts(STUBBORN), ModelAnswer::Hold(Vec::new())]);
         let machine = Machine::with(&server);
         let mut running = machine.start(&ARGS);
         running.wait_for("job.started");
@@ -210,13 +211,13 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
     }
 }
 
-/// Says that it is done when the job has written all of its process ids: they are read below.
-fn waits_until_written(_: &Value) -> Answer {
+/// Answers when the job has written all of its process ids.
+fn waits_until_written(_: &Value) -> ModelAnswer {
     std::thread::sleep(Duration::from_secs(1));
     says("done")
 }
 
-fn stops_when_written(request: &Value) -> Answer {
+fn stops_when_written(request: &Value) -> ModelAnswer {
     std::thread::sleep(Duration::from_secs(1));
     stops(request)
 }
@@ -225,13 +226,15 @@ fn stops_when_written(request: &Value) -> Answer {
 fn a_session_that_goes_on_is_told_what_was_lost() {
     let server = ModelServer::start(vec![
         starts("echo listening; while :; do sleep 0.1; done"),
-        Answer::Hold(Vec::new()),
+        ModelAnswer::Hold(Vec::new()),
         says("I see."),
         says("Hm."),
     ]);
     let machine = Machine::with(&server);
     let mut running = machine.start(&ARGS);
     running.wait_for("job.started");
+    // The result of the call is on disk before it is announced.
+    running.wait_for("tool.completed");
     server.wait_for_request();
     server.wait_for_request();
     running.signal(Signal::SIGKILL);
@@ -289,7 +292,7 @@ fn only_who_sees_bash_sees_them() {
 fn what_is_denied_in_the_foreground_is_denied_in_the_background() {
     let server = ModelServer::start(vec![starts("touch made"), says("done")]);
     let machine = Machine::with(&server);
-    // Nobody is there to be asked.
+    // No person can be asked.
     let (ended, events) = machine.stream(&["-p", "do it"]);
     ended.assert_code(4);
     assert_eq!(of_type(&events, "job.started").len(), 0);
@@ -302,15 +305,15 @@ fn what_is_denied_in_the_foreground_is_denied_in_the_background() {
 fn long_output_stays_bounded_and_secrets_stay_hidden() {
     let server = ModelServer::start(vec![
         starts("for i in $(seq 20000); do echo line $i; done; echo key $MY_API_KEY end"),
-        Answer::By(reads),
-        Answer::By(|request| calls(&[("job_output", json!({"id": job(request), "from": 0}))])),
+        ModelAnswer::By(reads),
+        ModelAnswer::By(|request| calls(&[("job_output", json!({"id": job(request), "from": 0}))])),
         says("done"),
     ]);
     let machine = Machine::with(&server);
     let mut command =
         machine.command(&[&["run", "--output-format", "stream-json"], &ARGS[..]].concat());
     command.env("MY_API_KEY", "sk-not-for-anybody");
-    let ended = Running::start(command).end();
+    let ended = RunningPosse::start(command).end();
     ended.assert_code(0);
     let results = server.tool_results();
     let [_, newest, oldest] = &results[..] else { panic!("{results:?}") };
@@ -326,8 +329,8 @@ fn long_output_stays_bounded_and_secrets_stay_hidden() {
 fn an_interrupt_stops_the_turn_and_not_the_job() {
     let server = ModelServer::start(vec![
         starts("echo $$ > pids; while :; do sleep 0.1; done"),
-        Answer::Hold(Vec::new()),
-        Answer::By(stops),
+        ModelAnswer::Hold(Vec::new()),
+        ModelAnswer::By(stops),
         says("done"),
     ]);
     let machine = Machine::with(&server);
@@ -343,7 +346,7 @@ fn an_interrupt_stops_the_turn_and_not_the_job() {
     ];
     let mut command = machine.command(&args);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     let mut say = |line: Value| {
         use std::io::Write;
@@ -365,17 +368,17 @@ fn an_interrupt_stops_the_turn_and_not_the_job() {
     assert!(ended.stdout.contains("session.ended"), "{}", ended.stdout);
 }
 
-/// What an agent that works for another starts, and what it leaves, ends with it.
+/// Jobs of a subagent end with it.
 #[test]
 fn the_job_of_a_child_ends_with_the_child() {
-    fn next(request: &Value) -> Answer {
+    fn next(request: &Value) -> ModelAnswer {
         let messages = request["messages"].as_array().unwrap();
         let results = messages.iter().filter(|message| message["role"] == "tool").count();
         let task = messages[1]["content"].to_string();
         let is_main = !task.contains("gives you this task");
         match (is_main, results) {
             (true, 0) => calls(&[("delegate_agent", json!({"agent": "worker", "task": "go"}))]),
-            (true, _) => Answer::Hold(Vec::new()),
+            (true, _) => ModelAnswer::Hold(Vec::new()),
             (false, 0) => starts(STUBBORN),
             (false, _) => {
                 std::thread::sleep(Duration::from_secs(1));
@@ -383,7 +386,7 @@ fn the_job_of_a_child_ends_with_the_child() {
             }
         }
     }
-    let server = ModelServer::start_and_repeat(vec![Answer::By(next)]);
+    let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(next)]);
     let more = json!({
         "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
     });
@@ -422,7 +425,7 @@ fn jobs_of_every_tier_are_confined_and_die_with_their_session() {
         let formats = ["--input-format", "stream-json", "--output-format", "stream-json"];
         let mut command = machine.command(&[&["run", "--yes"][..], &formats].concat());
         command.env("POSSE_SANDBOX_BACKEND", backend).stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let mut stdin = running.take_stdin();
         writeln!(stdin, "{}", json!({"type": "message", "content": "go"})).unwrap();
         let enforced = running.wait_for("sandbox.enforced");

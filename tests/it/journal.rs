@@ -1,4 +1,4 @@
-//! What the journal keeps when the process does not come to its end.
+//! Contents of the journal after the process was killed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,17 +10,17 @@ use std::thread;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says};
+use crate::posse::{Machine, RunningPosse};
 
 /// Turns of the run that is killed.
 const TURNS: usize = 30;
 
-/// How often it is killed, each time at another event.
+/// Number of kills, each at another event.
 const KILLS: usize = 40;
 
-/// Every turn leaves a trace in the workspace, and a result too long for one page of memory.
-fn thirty_turns() -> Vec<Answer> {
+/// Every turn changes the workspace and has a result larger than a page of memory.
+fn thirty_turns() -> Vec<ModelAnswer> {
     let turn = |nth: usize| match nth % 3 {
         0 => {
             let command = format!("echo turn-{nth} >> log; seq {nth}000 {nth}999");
@@ -38,7 +38,7 @@ fn thirty_turns() -> Vec<Answer> {
     (0..TURNS).map(turn).chain([says("done")]).collect()
 }
 
-/// Runs and kills it when this many lines were seen. Returns every whole line that came out.
+/// Kills a run after this many output lines. Returns all complete lines.
 fn killed_after(machine: &Machine, lines: usize) -> Vec<Value> {
     let mut running = machine.start(&["-y", "--max-turns", "99", "work"]);
     for _ in 0..lines {
@@ -52,7 +52,7 @@ fn killed_after(machine: &Machine, lines: usize) -> Vec<Value> {
     whole.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
 }
 
-/// The records of the journal by number. A last line without its end is none.
+/// Records of the journal by number, without an incomplete last line.
 fn records(machine: &Machine) -> HashMap<u64, Value> {
     let bytes = fs::read(machine.session_dir().join("session.jsonl")).unwrap();
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
@@ -60,7 +60,7 @@ fn records(machine: &Machine) -> HashMap<u64, Value> {
     parsed.map(|record| (record["record"].as_u64().unwrap(), record)).collect()
 }
 
-/// Without what only one of the journal and the stream has.
+/// The line without the members that only the journal or only the stream has.
 fn common(line: &Value) -> Value {
     let mut line = line.clone();
     for own in ["seq", "hash", "id"] {
@@ -69,7 +69,7 @@ fn common(line: &Value) -> Value {
     line
 }
 
-/// Every durable line that was seen is in the journal, and says the same.
+/// Asserts that every durable line that was seen is in the journal with the same contents.
 fn assert_kept(seen: &[Value], kept: &HashMap<u64, Value>) {
     for line in seen {
         if let Some(number) = line.get("record").and_then(Value::as_u64) {
@@ -79,7 +79,7 @@ fn assert_kept(seen: &[Value], kept: &HashMap<u64, Value>) {
     }
 }
 
-/// Everything that was done is in the journal as an intent.
+/// Asserts that the journal has an intent for every effect in the workspace.
 fn assert_intended(machine: &Machine, kept: &HashMap<u64, Value>) {
     let of = |kind: &'static str| kept.values().filter(move |record| record["type"] == kind);
     let started = |tool: &str, trace: &str| {
@@ -102,8 +102,8 @@ fn assert_intended(machine: &Machine, kept: &HashMap<u64, Value>) {
 }
 
 #[test]
-fn keeps_what_was_shown_when_killed_anywhere() {
-    // A run that is not killed says how many lines there are.
+fn every_shown_event_survives_a_kill() {
+    // A run that is not killed gives the number of lines.
     let server = ModelServer::start(thirty_turns());
     let machine = Machine::with(&server);
     let (ended, events) = machine.stream(&["-y", "--max-turns", "99", "work"]);
@@ -136,7 +136,7 @@ fn keeps_what_was_shown_when_killed_anywhere() {
 }
 
 #[test]
-fn accepts_a_line_that_a_kill_cut_off_and_nothing_else() {
+fn accepts_an_incomplete_last_line_and_no_other_damage() {
     let server = ModelServer::start(vec![calls(&[("list_dir", json!({}))]), says("done")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "look"]).assert_code(0);
@@ -161,7 +161,8 @@ fn accepts_a_line_that_a_kill_cut_off_and_nothing_else() {
         assert!(verified.stdout.contains("damaged"), "{}", verified.stdout);
     }
 
-    // The first record: nothing can be proved, and that is said with what is there and a way out.
+    // The first record is damaged: nothing is proved, which is reported with the remaining lines
+    // and a fix.
     let mut damaged = whole.clone();
     damaged[20] ^= 1;
     fs::write(&file, &damaged).unwrap();
@@ -177,7 +178,7 @@ fn accepts_a_line_that_a_kill_cut_off_and_nothing_else() {
         assert!(text.contains(&format!("`posse sessions rm {id}`")), "{text}");
     }
 
-    // A line that was taken out whole breaks the chain as well.
+    // A removed line breaks the chain as well.
     let lines: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').collect();
     let without = [&lines[..2], &lines[3..]].concat().concat();
     fs::write(&file, without).unwrap();
@@ -185,8 +186,8 @@ fn accepts_a_line_that_a_kill_cut_off_and_nothing_else() {
 }
 
 #[test]
-fn says_that_a_session_runs_while_it_does() {
-    let server = ModelServer::start(vec![Answer::Hold(Vec::new())]);
+fn reports_a_running_session() {
+    let server = ModelServer::start(vec![ModelAnswer::Hold(Vec::new())]);
     let machine = Machine::with(&server);
     let running = machine.start(&["wait for ever"]);
     server.wait_for_request();
@@ -203,7 +204,7 @@ fn says_that_a_session_runs_while_it_does() {
 }
 
 #[test]
-fn lists_and_shows_what_happened() {
+fn lists_and_shows_sessions() {
     let machine = Machine::new();
     for command in [["sessions", "list"], ["sessions", "verify"]] {
         let ended = machine.posse(&command);
@@ -257,7 +258,7 @@ fn lists_and_shows_what_happened() {
 }
 
 #[test]
-fn names_what_it_does_not_find() {
+fn reports_an_unknown_session() {
     let machine = Machine::new();
     let ended = machine.posse(&["sessions", "show", "20260101-000000-abcdef"]);
     ended.assert_code(8);
@@ -267,7 +268,7 @@ fn names_what_it_does_not_find() {
 }
 
 #[test]
-fn keeps_state_from_others() {
+fn state_files_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let server = ModelServer::start(vec![says("hi")]);
     let machine = Machine::with(&server);
@@ -279,7 +280,7 @@ fn keeps_state_from_others() {
 }
 
 #[test]
-fn does_nothing_more_when_the_journal_cannot_be_written() {
+fn stops_when_the_journal_cannot_be_written() {
     let server = ModelServer::start(vec![says("hi")]);
     let machine = Machine::with(&server);
     fs::write(machine.path("posse/state"), "a file where a folder should be").unwrap();
@@ -291,28 +292,28 @@ fn does_nothing_more_when_the_journal_cannot_be_written() {
 }
 
 #[test]
-fn goes_on_when_nobody_reads_its_progress() {
+fn continues_when_standard_error_is_closed() {
     let server = ModelServer::start(vec![calls(&[("list_dir", json!({}))]), says("done")]);
     let machine = Machine::with(&server);
     let mut command = machine.command(&["run", "-v", "look"]);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     command.stderr(writer);
-    let ended = Running::start(command).end();
+    let ended = RunningPosse::start(command).end();
     ended.assert_code(0);
     assert_eq!(ended.stdout, "done\n");
 }
 
 #[test]
-fn waits_for_a_slow_reader_and_loses_nothing_durable() {
+fn waits_for_a_slow_reader_and_keeps_durable_events() {
     let server = ModelServer::start(thirty_turns());
     let machine = Machine::with(&server);
     let args = ["run", "-y", "--output-format", "stream-json", "--max-turns", "99", "work"];
     let mut command = machine.command(&args);
     let (mut reader, writer) = std::io::pipe().unwrap();
     command.stdout(Stdio::from(writer));
-    let running = Running::start(command);
-    // Nobody reads until the model is done with what fits into the pipe.
+    let running = RunningPosse::start(command);
+    // Nothing is read until the model has sent more than the pipe holds.
     for _ in 0..4 {
         server.wait_for_request();
     }

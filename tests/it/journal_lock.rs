@@ -8,8 +8,8 @@ use posse::journal::FileJournal;
 use posse_actors::conversation::SessionId;
 use posse_actors::ports::JournalError;
 
-use crate::model_server::{Answer, ModelServer, calls, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says};
+use crate::posse::{Machine, RunningPosse};
 
 fn open(dir: &Path) -> Result<FileJournal, JournalError> {
     let id = dir.file_name().unwrap().to_str().unwrap();
@@ -17,8 +17,8 @@ fn open(dir: &Path) -> Result<FileJournal, JournalError> {
 }
 
 #[test]
-fn a_second_owner_is_refused_at_once_with_the_name_of_the_first() {
-    let server = ModelServer::start(vec![Answer::Hold(Vec::new())]);
+fn a_second_owner_is_refused_at_once_and_the_first_is_named() {
+    let server = ModelServer::start(vec![ModelAnswer::Hold(Vec::new())]);
     let machine = Machine::with(&server);
     let running = machine.start(&["wait for ever"]);
     server.wait_for_request();
@@ -34,7 +34,7 @@ fn a_second_owner_is_refused_at_once_with_the_name_of_the_first() {
         }
         quickest = quickest.min(start.elapsed());
     }
-    // Of several: the machine may be busy.
+    // The quickest of several: the machine may be busy.
     assert!(quickest < Duration::from_millis(200), "{quickest:?}");
     let removed = machine.posse(&["sessions", "rm", "--yes", &id]);
     removed.assert_code(8);
@@ -45,7 +45,7 @@ fn a_second_owner_is_refused_at_once_with_the_name_of_the_first() {
     assert!(dir.join("session.jsonl").exists());
     running.signal(Signal::SIGKILL);
     running.end();
-    // A dead owner is none, whatever name it left.
+    // A dead process is not an owner, even if its name is still in the file.
     let journal = open(&dir).unwrap();
     assert!(journal.replayed().unwrap().read > 0);
     drop(journal);
@@ -53,22 +53,26 @@ fn a_second_owner_is_refused_at_once_with_the_name_of_the_first() {
     assert!(!dir.exists());
 }
 
-/// Whether there may be a namespace of one's own here, and with it another disk.
+/// True if user namespaces are available, which a small disk needs.
 pub(crate) fn has_namespaces() -> bool {
     let mut command = std::process::Command::new("unshare");
     command.args(["-Urm", "mount", "-t", "tmpfs", "none", "/tmp"]);
     command.output().is_ok_and(|ended| ended.status.success())
 }
 
-/// A run whose state lies on a disk of 3 MiB, which `before` fills and may empty again later.
-fn on_a_small_disk(machine: &Machine, before: &str, args: &str) -> Option<crate::posse::Ended> {
-    let ended = Running::start(small_disk(machine, before, args)).end();
-    // Where nobody may have a namespace of their own, there is no small disk either.
+/// A run with its state on a disk of 3 MiB, which `before` fills and may free again later.
+fn on_a_small_disk(
+    machine: &Machine,
+    before: &str,
+    args: &str,
+) -> Option<crate::posse::FinishedRun> {
+    let ended = RunningPosse::start(small_disk(machine, before, args)).end();
+    // Without user namespaces there is no small disk.
     let cannot = ended.code == Some(99) || ended.stderr.contains("unshare");
     (!cannot).then_some(ended)
 }
 
-/// The command for that.
+/// The command for [`on_a_small_disk`].
 pub(crate) fn small_disk(machine: &Machine, before: &str, args: &str) -> std::process::Command {
     let script = format!(
         "mount -t tmpfs -o size=3m,mode=700 none \"$POSSE_HOME/state\" || exit 99\n\
@@ -79,7 +83,7 @@ pub(crate) fn small_disk(machine: &Machine, before: &str, args: &str) -> std::pr
 }
 
 #[test]
-fn what_is_stored_is_read_where_nothing_can_be_written_and_nothing_begins() {
+fn a_read_only_disk_allows_reading_and_refuses_runs() {
     if !has_namespaces() {
         return;
     }
@@ -91,7 +95,7 @@ fn what_is_stored_is_read_where_nothing_can_be_written_and_nothing_begins() {
                   \"$0\" sessions list && \"$0\" sessions verify || exit 98\n\
                   \"$0\" -c more; echo \"went on: $?\"\n\"$0\" run new; echo \"began: $?\"";
     let line = format!("exec unshare -Urm sh -c '{script}' \"$0\"");
-    let ended = Running::start(machine.shell(&line)).end();
+    let ended = RunningPosse::start(machine.shell(&line)).end();
     ended.assert_code(0);
     for words in ["finished", "  sound  ", "went on: 8", "began: 8"] {
         assert!(ended.stdout.contains(words), "{words}: {}{}", ended.stdout, ended.stderr);
@@ -102,7 +106,7 @@ fn what_is_stored_is_read_where_nothing_can_be_written_and_nothing_begins() {
 }
 
 #[test]
-fn a_disk_that_is_nearly_full_is_waited_for_before_anything_happens() {
+fn a_nearly_full_disk_is_waited_for_before_the_first_request() {
     let write = || calls(&[("write_file", serde_json::json!({"path": "a.txt", "content": "x"}))]);
     let fill = "dd if=/dev/zero of=\"$POSSE_HOME/state/filler\" bs=1k count=2600 2>/dev/null\n";
     for (freed, code) in [(true, 0), (false, 8)] {
@@ -118,7 +122,7 @@ fn a_disk_that_is_nearly_full_is_waited_for_before_anything_happens() {
         assert_eq!(ended.code, Some(code), "{}{}", ended.stdout, ended.stderr);
         assert!(ended.stderr.contains("hardly any room"), "{}", ended.stderr);
         assert_eq!(machine.work("a.txt").exists(), freed, "{}", ended.stderr);
-        // The first request may be on its way before the disk was looked at.
+        // The first request may be sent before the disk is checked.
         let requests = server.requests().len();
         assert!(if freed { requests == 2 } else { requests <= 1 }, "{requests}");
     }

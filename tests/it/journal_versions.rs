@@ -1,4 +1,4 @@
-//! Journals of older versions open for ever, and those of later ones are only read.
+//! Journals of older versions can always be opened; those of later versions are read-only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::posse::Machine;
 
-/// A stored session: what it is, and its folder, which has the session's id for a name.
+/// A stored session in a folder named after its id.
 struct Fixture {
     name: String,
     dir: PathBuf,
@@ -41,7 +41,7 @@ impl Fixture {
         self.dir.file_name().unwrap().to_str().unwrap().to_owned()
     }
 
-    /// A machine on which this is the only session, and its folder there.
+    /// A machine with this session only, and the folder of the session there.
     fn stored(&self) -> (Machine, PathBuf) {
         let machine = Machine::new();
         let dir = machine.path("posse/state/projects/example-00000000/sessions").join(self.id());
@@ -102,7 +102,7 @@ fn every_old_journal_opens_folds_and_exports() {
     }
 }
 
-/// Adds a line to a journal as a program of another version would: `edit` makes it from the last.
+/// Appends a line as another version would write it: `edit` creates it from the last line.
 fn add_line(file: &Path, edit: impl Fn(String) -> String) {
     let bytes = fs::read(file).unwrap();
     let last = bytes.split_inclusive(|byte| *byte == b'\n').next_back().unwrap();
@@ -134,7 +134,7 @@ fn denied() -> Fixture {
 }
 
 #[test]
-fn what_may_be_ignored_is_ignored() {
+fn unknown_optional_records_are_ignored() {
     let fixture = denied();
     let (machine, dir) = fixture.stored();
     let count = later(&dir.join("session.jsonl"), 1, "something.new");
@@ -144,7 +144,7 @@ fn what_may_be_ignored_is_ignored() {
 }
 
 #[test]
-fn what_must_be_understood_is_only_read() {
+fn journals_of_later_versions_are_read_only() {
     let fixture = denied();
     let (machine, dir) = fixture.stored();
     let count = later(&dir.join("session.jsonl"), 2, "something.essential");

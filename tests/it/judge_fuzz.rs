@@ -31,7 +31,7 @@ const STUBS: [&str; 4] = ["q1", "q6", "id", "git"];
 const WRAPPERS: [&str; 9] =
     ["env", "nice", "timeout", "nohup", "xargs", "setsid", "stdbuf", "find", "bash"];
 
-/// Words that are hard to tell from something else.
+/// Ambiguous words.
 const WORDS: [&str; 72] = [
     "a",
     "b",
@@ -135,9 +135,9 @@ impl Numbers {
 /// Writes lines.
 struct Grammar {
     numbers: Numbers,
-    /// Where lines go on inside of words; apart, so that a seed has the same lines without them.
+    /// Positions of line continuations; separate, so that a seed gives the same lines without them.
     breaks: Numbers,
-    /// How much deeper it may nest.
+    /// Remaining nesting depth.
     fuel: usize,
     heredocs: Vec<String>,
     names: usize,
@@ -213,7 +213,7 @@ impl Grammar {
         text
     }
 
-    /// Sometimes, the line goes on behind the first character, and in the last word.
+    /// Adds a line continuation after the first character, sometimes, and in the last word.
     fn broken(&mut self, mut text: String) -> String {
         let inside = |text: &str, at: usize| {
             text.is_char_boundary(at) && !text[..at].ends_with('\\') && !text.contains('#')
@@ -262,7 +262,7 @@ impl Grammar {
                 self.names += 1;
                 format!("function {name} {{ {}; }}\n{name}", self.simple())
             }
-            // It reads from a pipe that nobody closes: a program that reads would wait for ever.
+            // It reads from a pipe that is never closed: a reading program would wait for ever.
             13 => format!("coproc {} {}", self.program(), self.numbers.one(&["a", "'b c'", "-x"])),
             14 => format!("for ((i=0; i<1; i++)); do {}; done", self.list()),
             15 => format!("select x in {}; do {}; break; done <<< 1", self.word(), self.simple()),
@@ -275,7 +275,7 @@ impl Grammar {
         self.spelled(name)
     }
 
-    /// One that is there.
+    /// An existing stub.
     fn stub(&mut self) -> String {
         let name = self.numbers.one(&STUBS).to_owned();
         self.spelled(name)
@@ -509,8 +509,9 @@ impl Jail {
         self.folder.path().join(name)
     }
 
-    /// What each of `lines`, the first of which is number `first`, ran; and how many of them wait for
-    /// themselves for ever, as a coprocess and a command that reads what nobody writes do.
+    /// Programs run by each of `lines`, the first of which is number `first`; and the number of
+    /// lines that wait for themselves for ever, such as a coprocess with a reader that gets no
+    /// input.
     fn run(&self, lines: &[String], first: usize) -> (Vec<BTreeSet<String>>, usize) {
         let (mut ran, mut stuck) = (Vec::new(), 0);
         while ran.len() < lines.len() {
@@ -521,9 +522,9 @@ impl Jail {
         (ran, stuck)
     }
 
-    /// The same for the lines up to the first that does not end, and whether they all did.
+    /// As `run`, up to the first line that does not end; returns whether all did.
     fn run_some(&self, lines: &[String], first: usize) -> (Vec<BTreeSet<String>>, bool) {
-        // What a line leaves running says by itself which line it belongs to.
+        // Remaining processes report the line they belong to.
         let driver = "\
             export FUZZ_LINE=$3\n\
             while IFS= read -r -d '' line; do\n\

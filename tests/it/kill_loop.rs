@@ -1,8 +1,9 @@
-//! The program is killed at random points of a session of two hundred calls, and resumed, until the
-//! session is done: nothing that was said is lost, no history is refused, and no call runs twice.
+//! Kills the program at random points of a session of two hundred calls and resumes it until the
+//! session is done. No reported record is lost, no history is rejected by the model, and no call
+//! runs twice.
 //!
 //! `POSSE_KILLS=10000 cargo test --workspace --test it kill_loop -- --nocapture` is the long loop.
-//! It says how far it is; `POSSE_KILLS_FROM` goes on there.
+//! It prints its progress; `POSSE_KILLS_FROM` continues from there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -18,38 +19,38 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::byte_server::{ByteServer, DIALECTS, Move};
-use crate::model_server::{Answer, calls, reply, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, calls, reply, says};
+use crate::posse::{Machine, RunningPosse};
 
 /// Calls of the session.
 const CALLS: usize = 200;
 
-/// Kills where nobody asked for more.
+/// Default number of kills.
 const KILLS: usize = 100;
 
-/// Lines of a run before it is killed, at most. A call is about nine.
+/// Maximum output lines of a run before it is killed. A call has about nine.
 const LINES_MAX: u64 = 220;
 
-/// The time of a run before it is killed, in microseconds, at most, where its beginning is what matters.
+/// Maximum time before a run is killed at its start, in microseconds.
 const MOMENT_MICROS_MAX: u64 = 120_000;
 
-/// More processes than this for one session: it does not get on.
+/// Maximum number of processes for one session: above it there is no progress.
 const RUNS_MAX: usize = 400;
 
 const DONE: &str = "All of it is done.";
 
-/// Where the effects of calls are found, one line for each.
+/// Files with the effects of calls, one line for each call.
 const TRACES: [&str; 2] = ["log", "notes"];
 
-/// What the model wants when it has read so many results. The same whenever it is asked.
-fn turn(results: usize) -> Answer {
+/// The model's reply after `results` results; deterministic.
+fn turn(results: usize) -> ModelAnswer {
     if results >= CALLS {
         return says(DONE);
     }
     let label = format!("call-{results}");
     match results % 10 {
         0 | 5 => calls(&[("bash", json!({"command": format!("echo {label} >> log")}))]),
-        // Two at once; what they read is of no matter.
+        // Two calls at once; their results do not matter.
         8 => calls(&[("read_file", json!({"path": "a"})), ("list_dir", json!({"path": "."}))]),
         _ => calls(&[(
             "edit_file",
@@ -63,15 +64,15 @@ fn turn(results: usize) -> Answer {
 fn model(request: &Value) -> Vec<Move> {
     let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
-    let Answer::Reply { text, calls, finish } = turn(results) else { unreachable!("a reply") };
+    let ModelAnswer::Reply { text, calls, finish } = turn(results) else { unreachable!("a reply") };
     vec![Move::Send(reply(&text, &calls, finish, true)), Move::Close]
 }
 
-/// Numbers that look random, and are the same for the same seed.
+/// Deterministic pseudo-random numbers for a seed.
 struct Dice(u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    fn next_number(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -79,13 +80,13 @@ impl Dice {
     }
 }
 
-/// One session on a machine of its own.
+/// One session on its own machine.
 struct Session {
     seed: usize,
     dice: Dice,
     server: ByteServer,
     machine: Machine,
-    /// What was seen on standard output, by the number of its record.
+    /// Lines seen on standard output, by record number.
     said: HashMap<u64, Value>,
     kills: usize,
 }
@@ -101,8 +102,8 @@ impl Session {
         Session { seed, dice, server, machine, said: HashMap::new(), kills: 0 }
     }
 
-    /// The folder of the session, and what is in its journal. One that was killed before its first
-    /// record is no session.
+    /// The folder of the session and the records of its journal. `None` if it was killed before
+    /// its first record.
     fn stored(&self) -> Option<(PathBuf, Vec<Value>)> {
         let projects = fs::read_dir(self.machine.path("posse/state/projects")).ok()?;
         let sessions = projects.flatten().map(|project| project.path().join("sessions"));
@@ -117,8 +118,8 @@ impl Session {
         self.stored().map(|(_, records)| records).unwrap_or_default()
     }
 
-    /// The next process: a new run, or the session goes on.
-    fn start(&self) -> Running {
+    /// Starts the next process: a new run, or a resumed one.
+    fn start(&self) -> RunningPosse {
         let common = ["--output-format", "stream-json", "-y", "--max-turns", "999"];
         let (dir, journal) = self.stored().unwrap_or_default();
         let asked = journal.iter().any(|record| record["type"] == "user.message");
@@ -132,34 +133,34 @@ impl Session {
         }
         let mut command = self.machine.command(&args);
         command.process_group(0);
-        Running::start(command)
+        RunningPosse::start(command)
     }
 
-    /// Lets a process run for a while and kills it. `true`: the session is done.
-    fn live_and_die(&mut self) -> bool {
+    /// Lets a process run for a while and kills it. `true` if the session is done.
+    fn run_and_kill(&mut self) -> bool {
         let mut running = self.start();
-        if self.dice.roll(10) < 3 {
-            thread::sleep(Duration::from_micros(self.dice.roll(MOMENT_MICROS_MAX)));
+        if self.dice.next_number(10) < 3 {
+            thread::sleep(Duration::from_micros(self.dice.next_number(MOMENT_MICROS_MAX)));
         } else {
-            for _ in 0..=self.dice.roll(LINES_MAX) {
+            for _ in 0..=self.dice.next_number(LINES_MAX) {
                 if running.next_line().is_none() {
                     break;
                 }
             }
-            thread::sleep(Duration::from_micros(self.dice.roll(4000)));
+            thread::sleep(Duration::from_micros(self.dice.next_number(4000)));
         }
         let pid = running.pid();
-        let whom = if self.dice.roll(2) == 0 { pid } else { Pid::from_raw(-pid.as_raw()) };
-        // It may have come to its end.
+        let whom = if self.dice.next_number(2) == 0 { pid } else { Pid::from_raw(-pid.as_raw()) };
+        // The process may have ended already.
         kill(whom, Signal::SIGKILL).ok();
         let ended = running.end();
         for line in ended.stdout.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-            self.hear(line);
+            self.note_line(line);
         }
         match ended.code {
             None => {
                 self.kills += 1;
-                // The answer may have been given, and only the end of the session not.
+                // The answer may have been given without the end of the session.
                 self.is_answered()
             }
             Some(0) => true,
@@ -174,8 +175,8 @@ impl Session {
         self.journal().iter().any(answered)
     }
 
-    /// A whole line of standard output. Whoever reads it may rely on it.
-    fn hear(&mut self, line: &str) {
+    /// Notes a complete line of standard output; readers may rely on it.
+    fn note_line(&mut self, line: &str) {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{self}: {line}"));
         let Some(number) = line["record"].as_u64() else { return };
         let line = common(line);
@@ -184,7 +185,7 @@ impl Session {
         }
     }
 
-    /// What was said is in the journal, and says the same.
+    /// Asserts that every printed record is in the journal with the same contents.
     fn assert_kept(&self) {
         let kept: HashMap<u64, Value> = self
             .journal()
@@ -196,7 +197,8 @@ impl Session {
         }
     }
 
-    /// Every call left its trace once if it is said to have run, and never twice.
+    /// Asserts that every call that is recorded as run has exactly one effect, and no call has
+    /// two.
     fn assert_once(&self) {
         let mut traces: BTreeMap<String, usize> = BTreeMap::new();
         for file in TRACES {
@@ -231,7 +233,7 @@ impl Session {
         assert_eq!(results, CALLS, "{self}: each call has one result");
     }
 
-    /// Nothing that a command of this machine started lives on.
+    /// Asserts that no process started by a command of this machine is still running.
     fn assert_alone(&self) {
         let begin = Instant::now();
         let here = self.machine.path("").canonicalize().unwrap();
@@ -241,12 +243,12 @@ impl Session {
         }
     }
 
-    /// Kills and resumes until the session is done. Returns how often it was killed.
+    /// Kills and resumes until the session is done. Returns the number of kills.
     fn play(mut self, on_kill: impl Fn()) -> usize {
         for run in 0.. {
             assert!(run < RUNS_MAX, "{self}: {run} processes and not done");
             let before = self.kills;
-            let done = self.live_and_die();
+            let done = self.run_and_kill();
             if self.kills > before {
                 on_kill();
             }
@@ -258,7 +260,7 @@ impl Session {
         assert!(self.is_answered(), "{self}: it ends without its answer");
         self.assert_once();
         self.assert_alone();
-        // Fails if one of the histories was refused.
+        // Panics if one of the histories was rejected.
         self.server.requests();
         self.machine.verify();
         self.kills
@@ -271,7 +273,7 @@ impl std::fmt::Display for Session {
     }
 }
 
-/// The whole lines of a journal: its closed segments, then the active file.
+/// The complete lines of a journal: closed segments, then the active file.
 fn records(dir: &Path) -> Vec<Value> {
     let mut files: Vec<_> = fs::read_dir(dir).unwrap().flatten().map(|file| file.path()).collect();
     files.retain(|file| {
@@ -285,7 +287,7 @@ fn records(dir: &Path) -> Vec<Value> {
     lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
-/// Without what only one of the journal and the stream has.
+/// The line without the members that only the journal or only the stream has.
 fn common(mut line: Value) -> Value {
     for own in ["seq", "hash", "id"] {
         line.as_object_mut().unwrap().remove(own);
@@ -309,7 +311,7 @@ fn number(variable: &str) -> Option<usize> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the long loop says how far it is")]
-fn a_session_that_is_killed_again_and_again_comes_to_its_end() {
+fn a_session_killed_repeatedly_finishes() {
     let asked = number("POSSE_KILLS");
     let (from, until) = (number("POSSE_KILLS_FROM").unwrap_or(0), asked.unwrap_or(KILLS));
     let (killed, next) = (AtomicUsize::new(from), AtomicUsize::new(0));
@@ -318,7 +320,7 @@ fn a_session_that_is_killed_again_and_again_comes_to_its_end() {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from).max(2) {
             scope.spawn(|| {
                 while killed.load(Ordering::Relaxed) < until {
-                    // Another seed for each session, also of a loop that goes on.
+                    // Each session gets its own seed, also in a continued loop.
                     let seed = from + next.fetch_add(1, Ordering::Relaxed);
                     let kills = Session::new(seed).play(|| {
                         let so_far = killed.fetch_add(1, Ordering::Relaxed) + 1;

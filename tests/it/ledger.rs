@@ -1,9 +1,9 @@
-//! What a run has cost, as everybody is told, and the budget of a run.
+//! Cost of a run in all outputs, and its budget.
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, status, stream, stream_bytes};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says, status, stream, stream_bytes};
 use crate::posse::Machine;
 
 /// $1 for a million tokens read, $10 for a million written, in micro-USD.
@@ -11,12 +11,12 @@ fn prices() -> Value {
     json!({ "scripted-1": { "inputPrice": 1_000_000, "outputPrice": 10_000_000 } })
 }
 
-fn listing() -> Answer {
+fn listing() -> ModelAnswer {
     calls(&[("list_dir", json!({"path": "."}))])
 }
 
-/// A reply of Chat Completions that says what it cost.
-fn counted(usage: &Value) -> Answer {
+/// A Chat Completions reply with usage.
+fn counted(usage: &Value) -> ModelAnswer {
     let event = |value: Value| format!("data: {value}\n\n");
     let choice = |delta: Value, finish: Value| {
         event(json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
@@ -150,7 +150,7 @@ fn a_reply_that_breaks_off_has_cost_what_the_server_said() {
     ended.assert_code(0);
     let lines = of(&events, "model.usage");
     assert_eq!(lines.len(), 2, "{lines:?}");
-    // Anthropic counts the cache beside what is fresh: 70 + 900 + 30.
+    // Anthropic counts the cache separately: 70 + 900 + 30.
     let cut = &lines[0];
     assert_eq!(cut["usage"]["inputTokens"], 1000);
     assert_eq!(
@@ -173,7 +173,7 @@ fn a_reply_that_breaks_off_has_cost_what_the_server_said() {
 
 #[test]
 fn thinking_that_a_server_counts_apart_is_counted() {
-    // As xAI and Gemini do: 10 read, 2 said, 30 thought.
+    // As xAI and Gemini: 10 input, 2 output, 30 thinking.
     let server = ModelServer::start(vec![counted(&json!({
         "prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 42,
         "completion_tokens_details": {"reasoning_tokens": 30},
@@ -209,7 +209,7 @@ fn a_run_ends_before_it_breaks_its_budget() {
         (&json!("budget.maxCostMicroUsd"), &json!(100_000))
     );
     let what = ended.stderr;
-    assert!(what.contains("error[LIM002]: the budget of $0.10 has no room"), "{what}");
+    assert!(what.contains("error[LIM002]: the budget of $0.10 is too small"), "{what}");
     assert!(what.contains("are spent") && what.contains("--budget"), "{what}");
     // Each was held before it was made, and ended once.
     assert_eq!(of(&events, "budget.reserved").len(), requests.len());
@@ -223,7 +223,7 @@ fn a_budget_goes_with_its_session_until_another_is_said() {
     let more = json!({ "models": prices(), "maxTurns": 500 });
     let machine = Machine::configured(&server, &more, &json!({"maxTokens": 4096}));
     let spent = |events: &[Value]| events.last().unwrap()["costNanoUsd"].as_u64().unwrap();
-    // Requests that a run under what is left of a budget makes, and what all of them cost.
+    // Number of requests under the remaining budget, and the total cost.
     let go_on = |args: &[&str]| {
         let before = server.requests().len();
         let format = ["--output-format", "stream-json"];
@@ -236,24 +236,24 @@ fn a_budget_goes_with_its_session_until_another_is_said() {
     let (ended, events) = machine.stream(&["--budget", "0.06", "look around"]);
     ended.assert_code(6);
     let first = spent(&events);
-    // By hand and without a flag: there was no room for another request, and there is none now.
+    // There was no room for another request, and there is none now.
     let (requests, cost, said) = go_on(&["-c", "look again"]);
     assert_eq!((requests, cost), (0, first));
-    assert!(said.contains("note: its budget of $0.06 counts on; $0.0"), "{said}");
-    assert!(said.contains("the budget of $0.06 has no room"), "{said}");
+    assert!(said.contains("note: its budget of $0.06 still applies; $0.0"), "{said}");
+    assert!(said.contains("the budget of $0.06 is too small"), "{said}");
     let (requests, cost, said) = go_on(&["-c", "look again", "--budget", "0.08"]);
     assert!(said.contains("note: the budget is $0.08; it was $0.06"), "{said}");
     assert!(requests > 10 && first < cost && cost <= 80_000_000, "{requests}, {cost}");
-    // The later one is the one that is remembered, and a branch begins to count anew.
+    // The later budget is stored, and a fork starts from zero.
     let (requests, _, said) = go_on(&["-c", "look again"]);
     assert_eq!(requests, 0);
-    assert!(said.contains("note: its budget of $0.08 counts on"), "{said}");
+    assert!(said.contains("note: its budget of $0.08 still applies"), "{said}");
     let format = ["--output-format", "stream-json"];
     let branch =
         machine.posse(&[&["-c", "--fork", "look again", "--max-turns", "2"], &format[..]].concat());
     branch.assert_code(6);
     let said = &branch.stderr;
-    assert!(said.contains("note: its budget of $0.08 counts on; $0.00 are spent"), "{said}");
+    assert!(said.contains("note: its budget of $0.08 still applies; $0.00 spent"), "{said}");
     assert!(said.contains("error[LIM001]"), "{said}");
     assert_eq!(spent(&branch.events()), 2 * 200_000);
     machine.verify();
@@ -305,7 +305,7 @@ fn a_budget_needs_a_price() {
     let what = &ended.stderr;
     assert!(what.contains("error[BUD001]") && what.contains("local/scripted-1"), "{what}");
     assert!(what.contains("models.\"local/scripted-1\".inputPrice"), "{what}");
-    // What was refused before it began is no session.
+    // A run that was refused before it started is no session.
     let listed = machine.posse(&["sessions", "list", "--all", "--json"]);
     assert_eq!(listed.stdout, "[]\n");
     let answers = ModelServer::start(vec![says("One.")]);
@@ -334,7 +334,9 @@ fn a_budget_needs_a_price() {
 fn what_was_killed_while_a_model_worked_has_an_unknown_cost() {
     let server = ModelServer::start(vec![
         listing(),
-        Answer::Hold(stream_bytes(b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n")),
+        ModelAnswer::Hold(stream_bytes(
+            b"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n",
+        )),
         says("Back."),
     ]);
     let machine = Machine::configured(&server, &json!({ "models": prices() }), &json!({}));

@@ -19,8 +19,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::byte_server::{ByteServer, DIALECTS, Move};
-use crate::model_server::{Answer, calls, reply, says};
-use crate::posse::{Machine, Running};
+use crate::model_server::{ModelAnswer, calls, reply, says};
+use crate::posse::{Machine, RunningPosse};
 
 /// Calls of the work.
 const CALLS: usize = 24;
@@ -28,7 +28,7 @@ const CALLS: usize = 24;
 /// The call within which the process is killed.
 const KILLED_AT: usize = 8;
 
-/// How far the work is when the provider goes away.
+/// Progress at the time of the outage.
 const AWAY_AT: usize = 16;
 
 const HOUR_S: u64 = 3600;
@@ -59,8 +59,8 @@ fn label(call: usize) -> String {
     format!("call-{call}")
 }
 
-/// What the model wants when it has read so many results. The same whenever it is asked.
-fn turn(results: usize) -> Answer {
+/// The model's next call after so many results. Deterministic.
+fn turn(results: usize) -> ModelAnswer {
     let wait = if results == KILLED_AT { "; sleep 20" } else { "" };
     match results {
         CALLS.. => says(DONE),
@@ -70,7 +70,7 @@ fn turn(results: usize) -> Answer {
     }
 }
 
-/// The provider: away from some point on, as long as `away` says so.
+/// The provider: unavailable from some point on, while `away` is set.
 fn provider(away: Arc<AtomicBool>) -> ByteServer {
     ByteServer::start(&DIALECTS[0], move |request| {
         let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
@@ -84,12 +84,14 @@ fn provider(away: Arc<AtomicBool>) -> ByteServer {
             );
             return vec![Move::Send(text.into_bytes()), Move::Close];
         }
-        let Answer::Reply { text, calls, finish } = turn(results) else { unreachable!("a reply") };
+        let ModelAnswer::Reply { text, calls, finish } = turn(results) else {
+            unreachable!("a reply")
+        };
         vec![Move::Send(reply(&text, &calls, finish, true)), Move::Close]
     })
 }
 
-/// A machine with timers, on which nobody is patient for longer than two seconds.
+/// A machine with timers and a patience of two seconds.
 fn machine(server: &ByteServer) -> Machine {
     let machine = Machine::new();
     let mut config = server.config(&json!({}));
@@ -160,7 +162,7 @@ fn a_run_that_is_killed_and_whose_provider_goes_away_for_an_hour_finishes() {
     let server = provider(Arc::clone(&away));
     let machine = machine(&server);
 
-    // Begun by somebody who leaves, and killed while a command runs that has had its effect.
+    // Started unattended, and killed during a command that has had its effect.
     let running = machine.start(&["--unattended", "--yes", "do all of it"]);
     let begin = Instant::now();
     let log = || fs::read_to_string(machine.work("log")).unwrap_or_default();
@@ -177,10 +179,10 @@ fn a_run_that_is_killed_and_whose_provider_goes_away_for_an_hour_finishes() {
     };
     assert_eq!(state()["state"], "killed");
 
-    // Gone on with; then the provider says that it is away for an hour.
+    // Resumed; then the provider announces an outage of an hour.
     let mut command = machine.command(&["resume", &id, "--unattended", "--yes"]);
     command.env("PATH", path(&machine));
-    let parked = Running::start(command).end();
+    let parked = RunningPosse::start(command).end();
     parked.assert_code(5);
     let now =
         u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
@@ -195,14 +197,15 @@ fn a_run_that_is_killed_and_whose_provider_goes_away_for_an_hour_finishes() {
     away.store(false, Ordering::SeqCst);
     let mut timer = machine.shell(&line);
     timer.env("PATH", path(&machine));
-    let ended = Running::start(timer).end();
+    let ended = RunningPosse::start(timer).end();
     ended.assert_code(0);
     assert_eq!(ended.stdout, format!("{DONE}\n"));
     let on_active = fs::read_to_string(machine.path("bin/on-active")).unwrap();
     let on_active: u64 = on_active.trim().strip_suffix('s').unwrap().parse().unwrap();
     assert!(on_active.abs_diff(HOUR_S) < 90, "{on_active}");
 
-    // Every call once, in its order; the model was told what nobody knows; no history was refused.
+    // Every call once, in order; the model was informed about unknown outcomes; no history was
+    // rejected.
     let expected: Vec<String> = (0..CALLS).map(label).collect();
     assert_eq!(log().lines().collect::<Vec<_>>(), expected);
     let records = journal(&machine);

@@ -8,7 +8,7 @@
 )]
 #![expect(clippy::format_push_string, reason = "it reads better, and nobody waits for it")]
 
-// A model server with a script, and the program on a machine of its own.
+// Scripted model server, and the program on a machine of its own.
 mod model_server;
 mod posse;
 // A server whose every byte has a script, and replies that break at any of them.
@@ -18,15 +18,15 @@ mod byte_server;
 mod turns;
 // Agents as files and as colleagues.
 mod agents;
-// What is asked about, allowed and denied.
+// Asked, allowed and denied actions.
 mod permission;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
 // What outlives a session.
 mod authority;
-// Repositories that want something before anybody agreed.
+// Repositories that act before consent.
 mod hostile;
-// What a model is told of arguments that make no sense.
+// Errors for invalid arguments.
 mod arguments;
 // Whole tasks in the other protocols.
 mod dialects;
@@ -40,9 +40,9 @@ mod files;
 mod provider_faults;
 // Proxies, names that lead nowhere, another model than was asked.
 mod networks;
-// What is kept of a run that does not come to its end.
+// Journals of interrupted runs.
 mod journal;
-// Sessions that go on.
+// Resumed sessions.
 mod resume;
 // Agents that change the same files.
 mod writers;
@@ -50,17 +50,17 @@ mod writers;
 mod worktree;
 // Many agents from the first question to the last cent.
 mod whole_story;
-// Commands that go on in the background.
+// Background jobs.
 mod jobs;
-// What a person allows to be written while commands run.
+// Files written with permission while commands run.
 mod beside;
 // Who may open it, and journals of other versions.
 mod journal_lock;
 mod journal_versions;
 // Stopping from outside.
+mod session_listing;
 mod signals;
 mod skills;
-mod stored;
 // Every other way in which a run ends, or does not although its terminal is gone.
 mod endings;
 // Killed again and again, and resumed.
@@ -68,9 +68,9 @@ mod kill_loop;
 // A bad day from its beginning to its end.
 mod long_run;
 
-// What the command line and the configuration refuse.
+// Errors of command line and configuration.
 mod cli;
-// For somebody who has a shell and nothing else.
+// A user with nothing but a shell.
 mod demo;
 
 // A program that drives a session, and a person at a terminal.
@@ -81,20 +81,20 @@ mod commands;
 mod plain;
 mod tui;
 
-// What it has cost, and what it may.
+// Cost and budget.
 mod ledger;
-// What is stored, as a document, and run again.
+// Exported and replayed sessions.
 mod export;
 mod replay;
 // What works on a machine and what does not.
 mod doctor;
 
-// Processes: what they see, how they end, what is left of them.
+// Processes and confinement.
 mod confining;
 mod exec;
-// A hostile repository, before anybody runs anything.
+// An untrusted repository.
 mod neutral;
-// What confinement does not let through, each with what it must.
+// Denied actions of the sandbox, each with an allowed twin.
 mod sandbox;
 // A model that does what an attacker wrote.
 mod obedient;

@@ -15,9 +15,9 @@ use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
-/// What the server does with one request.
+/// Behaviour of the server for one request.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum ModelAnswer {
     /// A reply of the model: text, calls, and why it stops.
     Reply { text: String, calls: Vec<Value>, finish: &'static str },
     /// These bytes, then the end of the connection.
@@ -26,34 +26,34 @@ pub(crate) enum Answer {
     Hold(Vec<u8>),
     /// These bytes, then a reset.
     Reset(Vec<u8>),
-    /// The next order that stands anywhere in what the model was sent, whoever wrote it there.
+    /// The next order in any text sent to the model.
     Obey,
-    /// What this makes of the request.
-    By(fn(&Value) -> Answer),
+    /// Computed from the request.
+    By(fn(&Value) -> ModelAnswer),
 }
 
-/// What an obedient model takes for an order, wherever it reads it: a call of a tool.
+/// An order for an obedient model: a call of a tool.
 pub(crate) fn order(tool: &str, arguments: &Value) -> String {
     format!("{ORDER}{tool} {arguments}")
 }
 
-/// What orders begin with.
+/// Prefix of an order.
 const ORDER: &str = "@@do ";
 
 /// Answers with `text`.
-pub(crate) fn says(text: &str) -> Answer {
-    Answer::Reply { text: text.to_owned(), calls: Vec::new(), finish: "stop" }
+pub(crate) fn says(text: &str) -> ModelAnswer {
+    ModelAnswer::Reply { text: text.to_owned(), calls: Vec::new(), finish: "stop" }
 }
 
 /// Asks for these calls: name and arguments.
-pub(crate) fn calls(calls: &[(&str, Value)]) -> Answer {
+pub(crate) fn calls(calls: &[(&str, Value)]) -> ModelAnswer {
     let texts: Vec<_> = calls.iter().map(|(name, args)| (*name, args.to_string())).collect();
     let texts: Vec<_> = texts.iter().map(|(name, args)| (*name, args.as_str())).collect();
     calls_with_text(&texts)
 }
 
 /// Asks for calls whose arguments are any text.
-pub(crate) fn calls_with_text(calls: &[(&str, &str)]) -> Answer {
+pub(crate) fn calls_with_text(calls: &[(&str, &str)]) -> ModelAnswer {
     let calls = calls.iter().enumerate().map(|(nth, (name, arguments))| {
         // The same ids in every reply: a server that forgets.
         json!({
@@ -61,22 +61,22 @@ pub(crate) fn calls_with_text(calls: &[(&str, &str)]) -> Answer {
             "function": {"name": name, "arguments": arguments},
         })
     });
-    Answer::Reply { text: String::new(), calls: calls.collect(), finish: "tool_calls" }
+    ModelAnswer::Reply { text: String::new(), calls: calls.collect(), finish: "tool_calls" }
 }
 
 /// Asks for one command.
-pub(crate) fn runs(command: &str) -> Answer {
+pub(crate) fn runs(command: &str) -> ModelAnswer {
     calls(&[("bash", json!({"command": command}))])
 }
 
 /// A response with any status, headers and body.
-pub(crate) fn status(status: &str, headers: &[&str], body: &str) -> Answer {
-    Answer::Raw(response(status, headers, body.as_bytes()))
+pub(crate) fn status(status: &str, headers: &[&str], body: &str) -> ModelAnswer {
+    ModelAnswer::Raw(response(status, headers, body.as_bytes()))
 }
 
 /// A successful stream of exactly these bytes, ended by closing.
-pub(crate) fn stream(body: &[u8]) -> Answer {
-    Answer::Raw(stream_bytes(body))
+pub(crate) fn stream(body: &[u8]) -> ModelAnswer {
+    ModelAnswer::Raw(stream_bytes(body))
 }
 
 /// The head of a stream, and then these bytes.
@@ -103,21 +103,21 @@ fn response(status: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct ModelServer {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ModelServerState>,
     arrivals: Receiver<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ModelServerState {
     script: Mutex<Script>,
     arrived: Sender<()>,
 }
 
 #[derive(Debug)]
 struct Script {
-    answers: std::vec::IntoIter<Answer>,
-    /// What comes when the script is at its end.
-    afterwards: Option<Answer>,
+    answers: std::vec::IntoIter<ModelAnswer>,
+    /// Answer after the end of the script.
+    afterwards: Option<ModelAnswer>,
     bodies: Vec<Value>,
     sizes: Vec<usize>,
     /// Of every byte of a body.
@@ -130,7 +130,7 @@ struct Script {
 /// A tool and its arguments.
 type Order = (String, Value);
 
-/// The orders in everything that a request says.
+/// All orders in a request.
 fn orders(request: &Value) -> Vec<Order> {
     let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let mut orders = Vec::new();
@@ -149,22 +149,22 @@ fn orders(request: &Value) -> Vec<Order> {
 
 impl ModelServer {
     /// Gives these answers in order; another request is an error.
-    pub(crate) fn start(answers: Vec<Answer>) -> ModelServer {
+    pub(crate) fn start(answers: Vec<ModelAnswer>) -> ModelServer {
         ModelServer::with(answers, None)
     }
 
-    /// A model that does whatever any text tells it, once, in the order of reading.
+    /// A model that executes every order in any text, once, in reading order.
     pub(crate) fn obedient() -> ModelServer {
-        ModelServer::start_and_repeat(vec![Answer::Obey])
+        ModelServer::start_and_repeat(vec![ModelAnswer::Obey])
     }
 
     /// Gives these answers in order, and then the last one for ever.
-    pub(crate) fn start_and_repeat(answers: Vec<Answer>) -> ModelServer {
+    pub(crate) fn start_and_repeat(answers: Vec<ModelAnswer>) -> ModelServer {
         let last = answers.last().cloned();
         ModelServer::with(answers, last)
     }
 
-    fn with(answers: Vec<Answer>, afterwards: Option<Answer>) -> ModelServer {
+    fn with(answers: Vec<ModelAnswer>, afterwards: Option<ModelAnswer>) -> ModelServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let script = Script {
@@ -177,7 +177,7 @@ impl ModelServer {
             obeyed: Vec::new(),
         };
         let (arrived, arrivals) = channel();
-        let shared = Arc::new(Shared { script: Mutex::new(script), arrived });
+        let shared = Arc::new(ModelServerState { script: Mutex::new(script), arrived });
         let server = Arc::clone(&shared);
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
@@ -189,9 +189,16 @@ impl ModelServer {
         ModelServer { port, shared, arrivals }
     }
 
-    /// Where the API begins.
+    /// Base URL of the API.
     pub(crate) fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
+    }
+
+    /// Gives `answer` to every request from now on.
+    pub(crate) fn repeat_from_now(&self, answer: ModelAnswer) {
+        let mut script = self.shared.script();
+        script.answers = Vec::new().into_iter();
+        script.afterwards = Some(answer);
     }
 
     /// Returns when another request has arrived.
@@ -199,7 +206,7 @@ impl ModelServer {
         self.arrivals.recv_timeout(Duration::from_secs(20)).expect("no request came");
     }
 
-    /// What an obedient model was told and did, in that order.
+    /// Orders that an obedient model executed, in order.
     pub(crate) fn obeyed(&self) -> Vec<(String, Value)> {
         self.shared.script().obeyed.clone()
     }
@@ -216,12 +223,12 @@ impl ModelServer {
         self.shared.script().sizes[0]
     }
 
-    /// A number for each request that stands for every byte of its body.
+    /// Fingerprint of each request body.
     pub(crate) fn fingerprints(&self) -> Vec<u64> {
         self.shared.script().prints.clone()
     }
 
-    /// What tools returned, in the order of the last request.
+    /// Results of tools in the order of the last request.
     pub(crate) fn tool_results(&self) -> Vec<String> {
         let requests = self.requests();
         let messages = requests.last().expect("no request").get("messages").unwrap();
@@ -230,7 +237,7 @@ impl ModelServer {
     }
 }
 
-/// The text of a message's content, whatever its form.
+/// Text of a message's content in any form.
 pub(crate) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -239,7 +246,7 @@ pub(crate) fn text_of(content: &Value) -> String {
     }
 }
 
-impl Shared {
+impl ModelServerState {
     fn script(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap()
     }
@@ -252,22 +259,24 @@ impl Shared {
             let request: Value = serde_json::from_slice(&body).unwrap_or_default();
             let mut writer = connection;
             match answer {
-                Answer::Reply { text, calls, finish } => {
+                ModelAnswer::Reply { text, calls, finish } => {
                     let streamed = request["stream"] == true;
                     writer.write_all(&reply(&text, &calls, finish, streamed))?;
                 }
-                Answer::Obey | Answer::By(_) => unreachable!("it was turned into what it does"),
-                Answer::Raw(bytes) => {
+                ModelAnswer::Obey | ModelAnswer::By(_) => {
+                    unreachable!("it was turned into what it does")
+                }
+                ModelAnswer::Raw(bytes) => {
                     writer.write_all(&bytes)?;
                     return connection.shutdown(std::net::Shutdown::Both);
                 }
-                Answer::Hold(bytes) => {
+                ModelAnswer::Hold(bytes) => {
                     writer.write_all(&bytes)?;
                     // Until the client closes.
                     std::io::copy(&mut reader, &mut std::io::sink())?;
                     return Ok(());
                 }
-                Answer::Reset(bytes) => {
+                ModelAnswer::Reset(bytes) => {
                     writer.write_all(&bytes)?;
                     let abort = linger { l_onoff: 1, l_linger: 0 };
                     setsockopt(connection, sockopt::Linger, &abort)?;
@@ -278,7 +287,7 @@ impl Shared {
         Ok(())
     }
 
-    fn next(&self, body: &[u8]) -> Answer {
+    fn next(&self, body: &[u8]) -> ModelAnswer {
         let mut script = self.script();
         let request: Value = serde_json::from_slice(body).unwrap_or_default();
         if let Err(complaint) = check(&request) {
@@ -290,7 +299,7 @@ impl Shared {
         script.sizes.push(body.len());
         script.prints.push(BuildHasherDefault::<DefaultHasher>::default().hash_one(body));
         let mut answer = script.answers.next().or_else(|| script.afterwards.clone());
-        if matches!(answer, Some(Answer::Obey)) {
+        if matches!(answer, Some(ModelAnswer::Obey)) {
             let request = script.bodies.last().expect("it was just pushed");
             let next = orders(request).into_iter().find(|order| !script.obeyed.contains(order));
             answer = Some(match &next {
@@ -299,7 +308,7 @@ impl Shared {
             });
             script.obeyed.extend(next);
         }
-        if let Some(Answer::By(make)) = answer {
+        if let Some(ModelAnswer::By(make)) = answer {
             answer = script.bodies.last().map(make);
         }
         answer.unwrap_or_else(|| {
@@ -370,7 +379,7 @@ pub(crate) fn reply(text: &str, calls: &[Value], finish: &str, streamed: bool) -
         .into_bytes()
 }
 
-/// What a strict provider checks: every call has exactly one result, in order, and nothing else.
+/// Checks of a strict provider: every call has exactly one result, in order, and nothing else.
 fn check(request: &Value) -> Result<(), String> {
     let messages = request["messages"].as_array().ok_or("no messages")?;
     let mut expected: std::collections::VecDeque<&str> = std::collections::VecDeque::new();

@@ -1,5 +1,5 @@
-//! What lies between posse and a provider, and providers that are not what was asked for: proxies,
-//! names that lead nowhere, processes that are stopped, another model, a history that is refused.
+//! Network conditions and misbehaving providers: proxies, unknown host names, stopped processes,
+//! another model, a rejected history.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::model_server::{ModelServer, calls, read_request, says, status, stream};
-use crate::posse::{Ended, Machine, Running, side_by_side};
+use crate::posse::{FinishedRun, Machine, RunningPosse, side_by_side};
 
 /// A machine whose provider is at `address`.
 fn at(address: &str, timeouts: &serde_json::Value) -> Machine {
@@ -27,8 +27,8 @@ fn at(address: &str, timeouts: &serde_json::Value) -> Machine {
     machine
 }
 
-/// A server that reads what a client sends first, and answers with these bytes. Returns where it is
-/// and what came.
+/// A server that reads the first data of a client and answers with these bytes. Returns its address
+/// and the data.
 fn answering(answer: &'static str) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -45,11 +45,11 @@ fn answering(answer: &'static str) -> (String, Receiver<String>) {
     (address, seen)
 }
 
-fn through(proxy: &str, address: &str) -> (Ended, Machine) {
+fn through(proxy: &str, address: &str) -> (FinishedRun, Machine) {
     let machine = at(address, &json!({"connect": "5s", "firstByte": "5s"}));
     let mut command = machine.command(&["run", "say hello"]);
     command.env("https_proxy", proxy).env("http_proxy", proxy);
-    (Running::start(command).end(), machine)
+    (RunningPosse::start(command).end(), machine)
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_name_that_leads_nowhere_is_said_and_waited_for() {
     machine.verify();
 }
 
-/// A server that sends a reply piece by piece, each when the test says so.
+/// A server that sends a reply piece by piece, on request of the test.
 struct Piecemeal {
     address: String,
     arrived: Receiver<()>,
@@ -127,7 +127,7 @@ impl Piecemeal {
         let (pieces, coming) = channel::<Vec<u8>>();
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                // A client that is gone is what the test looks for.
+                // The test expects the client to disconnect.
                 serve(&connection, &arrival, &coming);
             }
         });
@@ -176,7 +176,7 @@ fn who_was_stopped_in_the_middle_of_a_reply_hears_the_rest_of_it() {
         running.signal(Signal::SIGSTOP);
         thread::sleep(STOPPED);
         running.signal(Signal::SIGCONT);
-        // What was late has had the time to be heard of.
+        // Late data had time to arrive.
         thread::sleep(Duration::from_millis(500));
         if !begun {
             server.send(format!("{head}data: {}\n\n", chunk("Half ", None)));
@@ -243,7 +243,7 @@ fn a_history_that_is_refused_is_no_dead_end() {
     machine.verify();
     let went_on = machine.posse_with_input(&["plain", "-c"], b"/compact\ngo on\n/exit\n");
     went_on.assert_code(0);
-    // What was not answered is asked again first, and what is said then comes after it.
+    // Unanswered messages are sent first, followed by new ones.
     assert_eq!(went_on.stdout, "I can go on.\nAnd on.\n", "{}", went_on.stderr);
     machine.verify();
 }

@@ -1,4 +1,4 @@
-//! A repository that wants to run something: it does not get to, as long as nobody runs git.
+//! An untrusted repository never runs a program, as long as the user does not run git.
 
 use std::fs;
 use std::process::Command;
@@ -33,7 +33,7 @@ const SETTINGS: &str = "[core]
 \tpath = more
 ";
 
-/// What was executed below `command`, as `strace` saw it.
+/// Programs executed below `command`, according to `strace`.
 fn executed(machine: &Machine, mut command: Command) -> Vec<String> {
     let trace = machine.path("trace");
     let mut traced = Command::new("strace");

@@ -1,4 +1,4 @@
-//! Who may do what: rules, `--yes`, `--dry-run`, nobody to ask, and a person at a terminal.
+//! Permissions: rules, `--yes`, `--dry-run`, runs without a person, and a person at a terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::model_server::{ModelServer, calls, runs, says};
-use crate::posse::{Machine, Running};
+use crate::posse::{Machine, RunningPosse};
 
 #[test]
 fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
@@ -50,7 +50,7 @@ fn goes_on_when_nobody_can_be_asked_and_ends_with_four() {
       rule: {"decision":"allow","match":{"pathGlob":"/project/src/new.rs"},"tool":"write_file"}
       ✗ write_file denied: changes to files are asked about; nobody can be asked
     • read there.txt
-    error[PRM001]: 2 permission(s) were needed and nobody could be asked
+    error[PRM001]: 2 permission request(s) were denied because no user could be asked
       fix: run it in a terminal, pass `--yes`, or add the rule shown above
     "#);
 
@@ -145,7 +145,7 @@ fn never_opens_secrets() {
     machine.write(".env", "TOKEN=hunter2hunter2\n");
     machine.write(".env.example", "TOKEN=put-yours-here\n");
     let ended = machine.posse(&["run", "-y", "read the secrets"]);
-    // `--yes` does not cover the command that names the file, and nobody else can be asked.
+    // `--yes` does not cover a command that names the file, and no person can be asked.
     ended.assert_code(4);
     assert!(ended.stderr.contains("without `--yes`"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("pass `--yes`"), "{}", ended.stderr);
@@ -249,16 +249,16 @@ pub(crate) struct Person {
     terminal: File,
     screen: Receiver<Vec<u8>>,
     pub(crate) seen: String,
-    pub(crate) running: Running,
+    pub(crate) running: RunningPosse,
 }
 
 impl Person {
-    /// Starts a task in a terminal of its own; standard output is a pipe.
+    /// Starts a task in a terminal; standard output is a pipe.
     fn at(machine: &Machine, task: &str) -> Person {
         Person::facing(machine.command(&["run", task]))
     }
 
-    /// Starts a command in a terminal of its own; standard output is a pipe.
+    /// Starts a command in a terminal; standard output is a pipe.
     pub(crate) fn facing(mut command: Command) -> Person {
         let pair = openpty(None, None).unwrap();
         for end in [&pair.master, &pair.slave] {
@@ -267,7 +267,7 @@ impl Person {
         }
         let slave = || -> OwnedFd { pair.slave.try_clone().unwrap() };
         command.stdin(Stdio::from(slave())).stderr(Stdio::from(slave())).env("TERM", "xterm");
-        let running = Running::start(command);
+        let running = RunningPosse::start(command);
         let (bytes, screen) = channel();
         let mut reader = File::from(pair.master.try_clone().unwrap());
         thread::spawn(move || {
@@ -355,7 +355,7 @@ fn takes_nothing_typed_before_it_was_silent_for_an_answer() {
     let server = ModelServer::start(vec![runs("touch made"), says("done")]);
     let machine = Machine::with(&server);
     let mut person = Person::at(&machine, "make things");
-    // The command is on the screen, and what may be answered is not yet: somebody goes on typing.
+    // The command is shown, the answers are not yet: the person is still typing.
     person.sees("touch made");
     person.types("yes\ns\ny\n");
     person.sees("[N] no: ");
@@ -376,8 +376,8 @@ fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
     );
     for (answer, code) in [("n\n", 1), ("y\n", 0)] {
         let mut person = Person::facing(machine.command(&["trust", "add"]));
-        person.sees("once trusted, this counts:\r\n  model = \"theirs\"\r\n");
-        person.sees("this never counts:\r\n  permissions = ");
+        person.sees("takes effect once trusted:\r\n  model = \"theirs\"\r\n");
+        person.sees("never takes effect:\r\n  permissions = ");
         person.sees("a repository can only deny, or ask");
         person.sees("trust these settings? [y/N] ");
         person.types(answer);
@@ -393,7 +393,7 @@ fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
     assert!(machine.posse(&["grants", "list"]).stdout.contains("  write "), "{}", person.seen);
 }
 
-/// A command that must change what is protected: nothing but a person lets it, and for once.
+/// A command that must change a protected file: only a person can allow it, once.
 fn wants_to_configure_git(then: &str) -> ModelServer {
     let command = "git config user.name Somebody; echo x >> AGENTS.md; true";
     ModelServer::start(vec![
@@ -422,7 +422,7 @@ fn unprotects_nothing_where_nobody_is_there_to_say_so() {
         assert!(denied.contains("free to change .git/config"), "{denied}");
         assert!(!ended.stderr.contains("rule: {"), "{}", ended.stderr);
     }
-    // What is not protected, or cannot be, is refused without a question.
+    // A path that is not protected, or cannot be, is denied without a request.
     let server = ModelServer::start(vec![
         calls(&[("bash", json!({"command": "true", "unprotect": ["src/main.rs"]}))]),
         calls(&[("bash", json!({"command": "true", "unprotect": ["../elsewhere"]}))]),
@@ -481,7 +481,7 @@ fn asks_about_each_command_where_not_everything_can_be_looked_after() {
         }
         let mut command = machine.command(arguments);
         command.env("POSSE_SANDBOX_SURVEY", "20");
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(4);
         assert!(!machine.work("seen").exists());
         let results = server.tool_results();
@@ -546,7 +546,7 @@ fn takes_no_yes_to_a_command_whose_end_was_not_shown() {
     assert!(machine.work("PWNED").exists());
 }
 
-/// A shell line that is in the foreground of a terminal of its own.
+/// A shell line in the foreground of a terminal.
 fn shell(machine: &Machine, line: &str) -> Command {
     let program = machine.command(&["run"]);
     let mut command = Command::new("setsid");
@@ -584,7 +584,7 @@ fn says_what_of_the_sandbox_is_not_enforced() {
         let machine = Machine::configured(&server, more, &json!({}));
         let mut command = machine.command(&[&["run"], args, &["say hi"]].concat());
         command.env("POSSE_SANDBOX_BACKEND", "nothing");
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(0);
         let lines = ended.stderr.lines().filter(|line| line.contains("not enforced"));
         lines.map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Line mode at a real terminal (the other side of a pty), and at the end of a pipe.
+//! Line mode in a real terminal (a pty) and with piped input.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,27 +21,27 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
 use crate::posse::Machine;
 
-/// After this a screen counts as stuck.
+/// Time after which a test fails because the expected output did not appear.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// A terminal with the program in it.
+/// A pty that runs the program.
 pub(crate) struct Terminal {
     child: Child,
     keys: Option<File>,
-    /// The screen is read at a kilobyte a second.
+    /// Output is read at 1 KB/s.
     slow: Arc<AtomicBool>,
-    /// Stops reading the screen, and the thread that does.
+    /// Stops the reading thread.
     sides: Option<(OwnedFd, JoinHandle<()>)>,
-    /// Our own hold on the program's side.
+    /// The test's own handle of the program's side.
     slave: OwnedFd,
     pieces: Receiver<Vec<u8>>,
-    /// Everything that was shown, with its escapes.
+    /// All output, with escape sequences.
     shown: String,
-    /// What of it a test has looked at.
+    /// Bytes of the output that a test has examined.
     looked: usize,
 }
 
@@ -50,14 +50,14 @@ impl Terminal {
         Terminal::run(machine, &[&["plain"], args].concat(), "xterm")
     }
 
-    /// A terminal of this kind, with the program and these arguments.
+    /// Runs the program with these arguments in a terminal of this kind.
     pub(crate) fn run(machine: &Machine, args: &[&str], kind: &str) -> Terminal {
         let OpenptyResult { master, slave } = openpty(None, None).unwrap();
-        // A program that holds the other side would never see it vanish.
+        // A program that inherits the master would never see it vanish.
         for side in [&master, &slave] {
             fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         }
-        // It makes the terminal the controlling one, and then becomes the program.
+        // `setsid --ctty` makes the pty the controlling terminal and then becomes the program.
         let program = machine.command::<&str>(&[]);
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_posse")).args(args);
@@ -97,7 +97,7 @@ impl Terminal {
         Terminal { child, keys, slow, sides, slave, pieces, shown: String::new(), looked: 0 }
     }
 
-    /// Closes the side of the keys and the screen, as a terminal window does.
+    /// Closes the master side, as a terminal window does.
     pub(crate) fn vanish(&mut self) {
         let (stop, reader) = self.sides.take().unwrap();
         drop(stop);
@@ -109,12 +109,12 @@ impl Terminal {
         self.keys.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
-    /// From here on it takes a kilobyte a second, or whatever comes.
+    /// Limits reading to 1 KB/s, or removes the limit.
     pub(crate) fn slow_down(&self, slow: bool) {
         self.slow.store(slow, Ordering::Relaxed);
     }
 
-    /// Everything that was shown so far.
+    /// All output so far.
     pub(crate) fn shown_now(&mut self) -> &str {
         while let Ok(piece) = self.pieces.try_recv() {
             self.shown.push_str(&String::from_utf8_lossy(&piece));
@@ -122,13 +122,13 @@ impl Terminal {
         &self.shown
     }
 
-    /// Makes it another size; the program is told.
+    /// Changes the window size; the program receives a signal.
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&self.slave, size).unwrap();
     }
 
-    /// Waits until this is shown after what was looked at before, and returns what is in between.
+    /// Waits for `text` after the examined output and returns the output up to it.
     #[track_caller]
     pub(crate) fn see(&mut self, text: &str) -> String {
         let started = Instant::now();
@@ -147,7 +147,7 @@ impl Terminal {
         }
     }
 
-    /// Everything that was shown after what was looked at.
+    /// The received output that was not examined yet.
     pub(crate) fn rest(&self) -> &str {
         &self.shown[self.looked..]
     }
@@ -156,7 +156,7 @@ impl Terminal {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    /// Waits for the end of the program: its exit code.
+    /// Waits for the exit of the program and returns its exit code.
     pub(crate) fn end(&mut self) -> Option<i32> {
         let started = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
@@ -170,7 +170,7 @@ impl Terminal {
         self.child.wait().unwrap().code()
     }
 
-    /// Whether lines are edited by the terminal itself, as a shell expects it afterwards.
+    /// Returns `true` if the terminal is in cooked mode, as a shell expects it.
     pub(crate) fn is_cooked(&self) -> bool {
         let flags = tcgetattr(&self.slave).unwrap().local_flags;
         flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
@@ -190,7 +190,7 @@ fn messages(request: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_conversation_with_a_question_and_another_prompt() {
+fn conversation_with_a_permission_request_and_a_second_prompt() {
     let server = ModelServer::start(vec![
         calls(&[("write_file", json!({"path": "a.txt", "content": "made\n"}))]),
         says("Made \u{1b}]0;title\u{7} it."),
@@ -205,7 +205,7 @@ fn a_conversation_with_a_question_and_another_prompt() {
     terminal.see("> ");
     terminal.press("make a.txt\r");
     terminal.see("allow? [y] once");
-    // Several lines at once are no answer, whatever they say.
+    // Several lines at once are never an answer.
     terminal.press("y\ny\n");
     terminal.see("allow? [y] once");
     assert!(!machine.work("a.txt").exists());
@@ -228,8 +228,8 @@ fn a_conversation_with_a_question_and_another_prompt() {
 }
 
 #[test]
-fn what_is_typed_meanwhile_steers_and_ctrl_c_stops() {
-    let cut = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+fn input_during_a_task_steers_and_ctrl_c_stops() {
+    let cut = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![runs("true"), says("Left."), cut, says("Fine.")]);
     let machine = Machine::with(&server);
     let mut terminal = Terminal::open(&machine, &["--yes"]);
@@ -262,14 +262,14 @@ fn what_is_typed_meanwhile_steers_and_ctrl_c_stops() {
     assert_eq!(terminal.end(), Some(130));
     assert!(terminal.is_cooked());
     let last = messages(&server.requests()[3]);
-    // What could not be said before the stop is said now, once.
+    // The message that was queued before the stop is sent now, once.
     let count = |text: &str| last.iter().filter(|said| said.contains(text)).count();
     assert_eq!((count("turn left"), count("again"), count("half")), (1, 1, 0), "{last:?}");
     machine.verify();
 }
 
 #[test]
-fn another_model_and_agent_go_on_with_the_conversation() {
+fn another_model_and_agent_continue_the_conversation() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"}))]),
         says("It says a."),
@@ -344,7 +344,7 @@ fn compacting_keeps_the_conversation_valid_and_makes_it_shorter() {
     terminal.see("> ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end(), Some(0));
-    // The server has checked that it is valid.
+    // The server has validated the request.
     let requests = server.requests();
     let (before, after) = (messages(&requests[4]), messages(&requests[5]));
     let bytes = |messages: &[String]| messages.iter().map(String::len).sum::<usize>();
@@ -356,7 +356,7 @@ fn compacting_keeps_the_conversation_valid_and_makes_it_shorter() {
 }
 
 #[test]
-fn what_was_typed_is_recalled_by_the_next_process() {
+fn history_is_recalled_in_the_next_process() {
     let server = ModelServer::start(vec![says("One."), says("Two.")]);
     let machine = Machine::with(&server);
     let mut terminal = Terminal::open(&machine, &[]);
@@ -378,7 +378,7 @@ fn what_was_typed_is_recalled_by_the_next_process() {
 }
 
 #[test]
-fn nothing_typed_is_kept_where_the_user_says_so() {
+fn history_can_be_disabled() {
     let server = ModelServer::start(vec![says("One.")]);
     let machine = Machine::configured(&server, &json!({"ui": {"history": false}}), &json!({}));
     let mut terminal = Terminal::open(&machine, &[]);
@@ -386,7 +386,7 @@ fn nothing_typed_is_kept_where_the_user_says_so() {
     terminal.press("forget me\r");
     terminal.see("One.");
     terminal.see("> ");
-    // The process itself remembers.
+    // The history of the process itself still works.
     terminal.press("\u{1b}[A");
     terminal.see("forget me");
     terminal.press("\u{15}\u{4}");
@@ -406,7 +406,7 @@ fn a_paste_is_one_prompt() {
 }
 
 #[test]
-fn signals_end_it_and_give_the_terminal_back() {
+fn signals_exit_and_restore_line_mode_terminal() {
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let server = ModelServer::start(Vec::new());
         let machine = Machine::with(&server);
@@ -422,7 +422,7 @@ fn signals_end_it_and_give_the_terminal_back() {
 
 #[test]
 fn a_terminal_that_vanishes_ends_it() {
-    let hold = Answer::Hold(stream_bytes(text_event("so far").as_bytes()));
+    let hold = ModelAnswer::Hold(stream_bytes(text_event("so far").as_bytes()));
     let server = ModelServer::start(vec![hold]);
     for working in [false, true] {
         let machine = Machine::with(&server);
@@ -439,7 +439,7 @@ fn a_terminal_that_vanishes_ends_it() {
 }
 
 #[test]
-fn a_pipe_is_read_line_by_line_to_its_end() {
+fn piped_input_is_read_line_by_line() {
     let server = ModelServer::start(vec![runs("touch x"), says("Not allowed."), says("**Two.**")]);
     let machine = Machine::with(&server);
     let ended = machine.posse_with_input(&["plain"], b"one\n\n/status\n/nonsense\ntwo");
@@ -454,7 +454,7 @@ fn a_pipe_is_read_line_by_line_to_its_end() {
 }
 
 #[test]
-fn an_empty_pipe_is_no_reason_to_wait() {
+fn empty_pipe_exits_at_once() {
     let server = ModelServer::start(Vec::new());
     let machine = Machine::with(&server);
     let ended = machine.posse(&["plain"]);

@@ -1,4 +1,4 @@
-//! The program under test, with its own home, its own environment and a time limit.
+//! The program under test: its own home, its own environment, and a limit to how long it runs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::model_server::ModelServer;
 
-/// Time limit of a run.
+/// After this a run counts as hanging.
 const HANG: Duration = Duration::from_secs(30);
 
 /// A user's machine: a home, a state directory, a workspace.
@@ -32,7 +32,7 @@ impl Machine {
         for folder in ["home", "work", "tmp", "posse/config"] {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
-        // Stops the search for the repository inside the temporary directory.
+        // Otherwise the search for the repository would leave the temporary directory.
         fs::create_dir_all(dir.path().join("work/.git")).unwrap();
         Machine { dir }
     }
@@ -42,7 +42,7 @@ impl Machine {
         Machine::configured(server, &json!({}), &json!({}))
     }
 
-    /// Like [`with`](Machine::with), with additional settings and provider settings.
+    /// With further settings and settings of the provider.
     pub(crate) fn configured(server: &ModelServer, more: &Value, profile: &Value) -> Machine {
         let machine = Machine::new();
         let mut provider = json!({
@@ -85,7 +85,7 @@ impl Machine {
         fs::read_to_string(self.work(relative)).unwrap()
     }
 
-    /// The program, in the workspace, with only `PATH` from the environment.
+    /// The program, in the workspace, with nothing of the tester's environment but `PATH`.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_posse"));
         command
@@ -96,13 +96,15 @@ impl Machine {
             .env("HOME", self.path("home"))
             .env("POSSE_HOME", self.path("posse"))
             .env("TMPDIR", self.path("tmp"))
+            // A value to redact, as on most machines: tools and models are wrapped because of it.
+            .env("UNUSED_SERVICE_TOKEN", "unused-token-5f0c9a7e41")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
     }
 
-    /// A shell command line, in which `$0` is the program.
+    /// A line of a shell, in which `$0` is the program.
     pub(crate) fn shell(&self, line: &str) -> Command {
         let program = self.command::<&str>(&[]);
         let mut command = Command::new("sh");
@@ -114,24 +116,24 @@ impl Machine {
     }
 
     /// Runs the program to its end.
-    pub(crate) fn posse<S: AsRef<OsStr>>(&self, args: &[S]) -> Ended {
-        Running::start(self.command(args)).end()
+    pub(crate) fn posse<S: AsRef<OsStr>>(&self, args: &[S]) -> FinishedRun {
+        RunningPosse::start(self.command(args)).end()
     }
 
-    /// Runs the program with this standard input.
-    pub(crate) fn posse_with_input(&self, args: &[&str], input: &[u8]) -> Ended {
+    /// Runs the program with this on its standard input.
+    pub(crate) fn posse_with_input(&self, args: &[&str], input: &[u8]) -> FinishedRun {
         let mut command = self.command(args);
         command.stdin(Stdio::piped());
-        let mut running = Running::start(command);
+        let mut running = RunningPosse::start(command);
         let mut stdin = running.child.stdin.take().unwrap();
         let input = input.to_vec();
-        // The program may stop reading before the end.
+        // It may stop reading before the end.
         thread::spawn(move || stdin.write_all(&input).ok());
         running.end()
     }
 
-    /// Runs a task with `stream-json`, and returns its events as well.
-    pub(crate) fn stream(&self, args: &[&str]) -> (Ended, Vec<Value>) {
+    /// Runs a task with `stream-json`, and returns the events as well.
+    pub(crate) fn stream(&self, args: &[&str]) -> (FinishedRun, Vec<Value>) {
         let args = [&["run", "--output-format", "stream-json"], args].concat();
         let ended = self.posse(&args);
         let events = ended.events();
@@ -139,12 +141,12 @@ impl Machine {
     }
 
     /// Starts a task with `stream-json`.
-    pub(crate) fn start(&self, args: &[&str]) -> Running {
+    pub(crate) fn start(&self, args: &[&str]) -> RunningPosse {
         let args = [&["run", "--output-format", "stream-json"], args].concat();
-        Running::start(self.command(&args))
+        RunningPosse::start(self.command(&args))
     }
 
-    /// Folder of the only session.
+    /// The only session there is: its folder.
     pub(crate) fn session_dir(&self) -> PathBuf {
         let projects = only_entry(&self.path("posse/state/projects"));
         only_entry(&projects.join("sessions"))
@@ -171,15 +173,15 @@ fn merge(into: &mut Value, from: &Value) {
 
 /// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedRun {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) code: Option<i32>,
     pub(crate) took: Duration,
 }
 
-impl Ended {
-    /// Fails unless the exit code is `code` and the output shows no crash.
+impl FinishedRun {
+    /// Fails unless it exited with `code`, without the words of a crash.
     #[track_caller]
     pub(crate) fn assert_code(&self, code: i32) {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -188,16 +190,16 @@ impl Ended {
         }
     }
 
-    /// Lines of standard output, each of which must be an event.
+    /// The lines of standard output, each of which must be an event.
     pub(crate) fn events(&self) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         self.stdout.lines().map(parse).collect()
     }
 }
 
-/// A running program.
+/// A running process.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningPosse {
     child: Child,
     lines: Receiver<String>,
     stderr: Receiver<String>,
@@ -205,9 +207,9 @@ pub(crate) struct Running {
     started: Instant,
 }
 
-impl Running {
-    /// Starts a prepared command. Piped streams are read all the time.
-    pub(crate) fn start(mut command: Command) -> Running {
+impl RunningPosse {
+    /// Starts a prepared command. Streams that are piped are read all the time.
+    pub(crate) fn start(mut command: Command) -> RunningPosse {
         let started = Instant::now();
         let mut child = command.spawn().unwrap();
         let (line, lines) = channel();
@@ -216,7 +218,7 @@ impl Running {
                 let mut reader = BufReader::new(stdout);
                 let mut bytes = Vec::new();
                 while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
-                    // An incomplete line must not look like a complete one.
+                    // Without its newline it is no line, and must not look like one.
                     let text = String::from_utf8(std::mem::take(&mut bytes)).expect("UTF-8");
                     line.send(text).ok();
                 }
@@ -230,15 +232,15 @@ impl Running {
                 whole.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
             });
         }
-        Running { child, lines, stderr, seen: Vec::new(), started }
+        RunningPosse { child, lines, stderr, seen: Vec::new(), started }
     }
 
-    /// Takes its standard input, if that is a pipe and was not taken yet.
+    /// Its standard input, if it is a pipe and was not taken.
     pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("no pipe")
     }
 
-    /// Next line of standard output, with its newline. `None` at the end.
+    /// The next line of standard output, with its newline. `None` at the end.
     pub(crate) fn next_line(&mut self) -> Option<String> {
         let left = HANG.saturating_sub(self.started.elapsed());
         match self.lines.recv_timeout(left) {
@@ -251,7 +253,7 @@ impl Running {
         }
     }
 
-    /// Reads events up to the next one of this type, and returns it.
+    /// Reads events until one has this type, and returns it.
     pub(crate) fn wait_for(&mut self, kind: &str) -> Value {
         while let Some(line) = self.next_line() {
             let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
@@ -262,7 +264,7 @@ impl Running {
         panic!("no {kind} came: {:?}", self.seen)
     }
 
-    /// Process id.
+    /// Its process id.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
@@ -272,18 +274,18 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits for its end. Returns its output.
-    pub(crate) fn end(mut self) -> Ended {
+    /// Waits for its end; returns all output.
+    pub(crate) fn end(mut self) -> FinishedRun {
         while self.next_line().is_some() {}
         let left = HANG.saturating_sub(self.started.elapsed());
         let stderr = match self.stderr.recv_timeout(left) {
             Ok(text) => text,
-            // Standard error was not piped.
+            // It was not piped.
             Err(RecvTimeoutError::Disconnected) => String::new(),
             Err(RecvTimeoutError::Timeout) => self.hangs("keeps its standard error"),
         };
         let status = self.wait();
-        Ended {
+        FinishedRun {
             stdout: self.seen.concat(),
             stderr,
             code: status.code(),
@@ -291,7 +293,7 @@ impl Running {
         }
     }
 
-    /// Waits for the process, even if its streams stay open.
+    /// Waits for the process, with any open streams.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let pid = self.pid();
         let (over, watch) = channel::<()>();
@@ -316,9 +318,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPosse {
     fn drop(&mut self) {
-        // Nothing to do if it was waited for.
+        // Nothing to do for one that has been waited for.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             self.child.kill().ok();
             self.child.wait().ok();
@@ -326,7 +328,7 @@ impl Drop for Running {
     }
 }
 
-/// Checks every row of a table concurrently.
+/// Checks every row of a table, all at the same time.
 pub(crate) fn side_by_side<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     let check = &check;
     thread::scope(|scope| {

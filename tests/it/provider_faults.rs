@@ -1,4 +1,4 @@
-//! A server that fails, lies or sends rubbish ends a turn with one classed error: no panic, no
+//! A server that fails or sends invalid data ends a turn with one classified error: no panic, no
 //! hang, and a session that verifies.
 
 use std::net::TcpListener;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
+    ModelAnswer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
     text_event,
 };
-use crate::posse::{Ended, Machine, Running, side_by_side};
+use crate::posse::{FinishedRun, Machine, RunningPosse, side_by_side};
 
 /// Short enough for a test, long enough for a busy machine.
 fn hurried(server: &ModelServer) -> Machine {
@@ -19,7 +19,7 @@ fn hurried(server: &ModelServer) -> Machine {
 }
 
 /// Runs a task whose every request is answered like this.
-fn always(answer: Answer) -> (Ended, ModelServer, Machine) {
+fn always(answer: ModelAnswer) -> (FinishedRun, ModelServer, Machine) {
     let server = ModelServer::start_and_repeat(vec![answer]);
     let machine = hurried(&server);
     let ended = machine.posse(&["run", "say hello"]);
@@ -28,7 +28,7 @@ fn always(answer: Answer) -> (Ended, ModelServer, Machine) {
 
 /// Fails unless it ended with this code and one error of this class.
 #[track_caller]
-fn assert_ended(ended: &Ended, exit: i32, class: &str) {
+fn assert_ended(ended: &FinishedRun, exit: i32, class: &str) {
     ended.assert_code(exit);
     assert_eq!(ended.stdout, "");
     let errors: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("error[")).collect();
@@ -66,7 +66,7 @@ fn classes_what_a_server_refuses() {
 }
 
 /// The error that a run ended with.
-fn error_of(ended: &Ended) -> &str {
+fn error_of(ended: &FinishedRun) -> &str {
     let error = ended.stderr.split_once("error[").unwrap().1;
     error.split_once("\nsession ").map_or(error, |(error, _)| error)
 }
@@ -77,7 +77,7 @@ fn says_when_a_page_is_not_from_the_provider() {
     let (ended, ..) = always(status("200 OK", &["content-type: text/html"], portal));
     let error = error_of(&ended);
     insta::assert_snapshot!(error, @r"
-    PRV008]: what answered is not the provider
+    PRV008]: the server that answered is not the provider
       why: the answer is not from the provider: local: the reply is an HTML page (a login page of the network, or a wrong baseURL)
       fix: log in to the network, or correct `baseURL` (it often ends with /v1)
     ");
@@ -106,7 +106,7 @@ fn lets_another_provider_take_over_and_says_so() {
     let ended = machine.posse(&["run", "say hello"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "hello\n");
-    let names = "! other-1 via other is asked while scripted-1 via local is away";
+    let names = "! failover to other-1 via other: scripted-1 via local is unavailable";
     assert!(ended.stderr.contains(names), "{}", ended.stderr);
     assert_eq!((server.requests().len(), other.requests().len()), (1, 1));
     assert!(ended.took < Duration::from_secs(10), "{:?}", ended.took);
@@ -122,7 +122,7 @@ fn hides_secrets_in_what_another_provider_says_too() {
     let machine = with_another(&server, &other);
     let mut command = machine.command(&["run", "tell me"]);
     command.env("MY_SERVICE_TOKEN", SECRET);
-    let ended = Running::start(command).end();
+    let ended = RunningPosse::start(command).end();
     ended.assert_code(0);
     assert_eq!(ended.stdout, "it is [secret]\n");
 }
@@ -149,21 +149,21 @@ fn parks_what_is_out_of_patience_with_the_next_try() {
     let away = parked["nextTryMs"].as_u64().unwrap() - parked["ts"].as_u64().unwrap();
     assert!((3_590_000..3_610_000).contains(&away), "{away}");
     assert_eq!(events.last().unwrap()["reason"], "parked");
-    assert!(ended.stderr.contains("the work is parked"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the run is parked"), "{}", ended.stderr);
 }
 
 #[test]
 fn asks_again_after_a_fault_that_passes() {
-    let half = Answer::Reply { text: "half".into(), calls: Vec::new(), finish: "stop" };
+    let half = ModelAnswer::Reply { text: "half".into(), calls: Vec::new(), finish: "stop" };
     let overloaded = |words| status(words, &["content-type: text/plain"], "busy");
-    let table: Vec<(&str, Vec<Answer>)> = vec![
+    let table: Vec<(&str, Vec<ModelAnswer>)> = vec![
         ("500", vec![overloaded("500 Internal Server Error"), says("hello")]),
         ("503", vec![overloaded("503 Unavailable"), says("hello")]),
         ("429", vec![status("429 Slow Down", &["retry-after: 1"], "{}"), says("hello")]),
-        ("empty", vec![Answer::Raw(Vec::new()), says("hello")]),
-        ("reset", vec![Answer::Reset(Vec::new()), says("hello")]),
+        ("empty", vec![ModelAnswer::Raw(Vec::new()), says("hello")]),
+        ("reset", vec![ModelAnswer::Reset(Vec::new()), says("hello")]),
         ("cut", vec![stream(text_event("hal").as_bytes()), says("hello")]),
-        ("silence", vec![Answer::Hold(Vec::new()), says("hello")]),
+        ("silence", vec![ModelAnswer::Hold(Vec::new()), says("hello")]),
         ("garbage", vec![stream(b"data: {\"choices\": [{\n\n"), says("hello")]),
         ("fine", vec![half]),
     ];
@@ -235,7 +235,7 @@ fn names_the_provider_and_the_byte() {
       why: the reply broke off or made no sense: local: not a valid reply in the event at byte 62: expected value at line 1 column 14
       fix: try again later; the session is kept
     ");
-    // What had arrived is kept.
+    // The partial text is kept.
     let id = machine.session_dir().file_name().unwrap().to_owned();
     let shown = machine.posse(&["sessions".as_ref(), "show".as_ref(), id.as_os_str()]);
     assert!(shown.stdout.contains("hello"), "{}", shown.stdout);
@@ -244,7 +244,9 @@ fn names_the_provider_and_the_byte() {
 #[test]
 fn gives_up_on_a_server_that_falls_silent_or_is_not_there() {
     let begun = stream_bytes(text_event("hel").as_bytes());
-    for answer in [Answer::Hold(Vec::new()), Answer::Hold(begun.clone()), Answer::Reset(begun)] {
+    for answer in
+        [ModelAnswer::Hold(Vec::new()), ModelAnswer::Hold(begun.clone()), ModelAnswer::Reset(begun)]
+    {
         let (ended, _, machine) = always(answer);
         assert_ended(&ended, 5, "PRV001");
         machine.verify();
@@ -360,7 +362,7 @@ fn stops_a_model_that_repeats_its_mistake() {
 
 #[test]
 fn keeps_apart_what_was_withheld_and_what_was_cut() {
-    let finished = |finish| Answer::Reply { text: "no".into(), calls: Vec::new(), finish };
+    let finished = |finish| ModelAnswer::Reply { text: "no".into(), calls: Vec::new(), finish };
     let (ended, server, _) = always(finished("content_filter"));
     assert_ended(&ended, 1, "PRV005");
     assert_eq!(server.requests().len(), 1);
@@ -371,7 +373,7 @@ fn keeps_apart_what_was_withheld_and_what_was_cut() {
 
     // A call whose arguments were cut off by the limit is not run.
     let mut cut = runs("touch made");
-    if let Answer::Reply { calls, finish, .. } = &mut cut {
+    if let ModelAnswer::Reply { calls, finish, .. } = &mut cut {
         calls[0]["function"]["arguments"] = json!("{\"command\": \"touch made\"");
         *finish = "length";
     }

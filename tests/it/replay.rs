@@ -1,4 +1,4 @@
-//! A stored session runs again without its model, and is the same.
+//! A stored session is replayed without its model, with the same result.
 
 use std::fs;
 use std::io::Write;
@@ -8,13 +8,13 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
+    ModelAnswer, ModelServer, calls, calls_with_text, runs, says, status, stream, stream_bytes,
     text_event,
 };
-use crate::posse::{Machine, Running, side_by_side};
+use crate::posse::{Machine, RunningPosse, side_by_side};
 
 #[test]
-fn a_real_session_is_the_same_again_and_touches_nothing() {
+fn a_real_session_replays_identically_without_effects() {
     let server = ModelServer::start(vec![
         calls(&[("list_dir", json!({"path": "."})), ("read_file", json!({"path": "missing"}))]),
         calls_with_text(&[("edit_file", "{broken"), ("no_such_tool", "{}")]),
@@ -47,7 +47,7 @@ fn a_real_session_is_the_same_again_and_touches_nothing() {
     assert_eq!(listed.len(), 1, "a replay is no session of its own");
 }
 
-/// What a record says that does not depend on when and where it was made.
+/// Contents of a record that do not depend on time and place.
 fn essence(record: &Value) -> Option<Value> {
     let kind = record["type"].as_str()?;
     let keys: &[&str] = match kind {
@@ -59,15 +59,15 @@ fn essence(record: &Value) -> Option<Value> {
         _ => return None,
     };
     let kept = keys.iter().map(|key| ((*key).to_owned(), record[key].clone()));
-    // What nobody knows is a failure to whoever plays it back.
+    // A call with an unknown outcome is a failure in a replay.
     let kind = if kind == "tool.outcome_unknown" { "tool.failed" } else { kind };
     Some(json!({"type": kind, "of": kept.collect::<serde_json::Map<_, _>>()}))
 }
 
 #[test]
-fn what_broke_off_was_asked_and_was_killed_is_the_same_again() {
+fn an_interrupted_and_killed_session_replays_identically() {
     let half = stream(text_event("I will look").as_bytes());
-    let hold = Answer::Hold(stream_bytes(text_event("thinking").as_bytes()));
+    let hold = ModelAnswer::Hold(stream_bytes(text_event("thinking").as_bytes()));
     let server = ModelServer::start(vec![
         calls(&[("list_dir", json!({"path": "."})), ("read_file", json!({"path": "a"}))]),
         half,
@@ -85,7 +85,7 @@ fn what_broke_off_was_asked_and_was_killed_is_the_same_again() {
     let formats = ["run", "--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&formats);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     let mut send = |line: Value| stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
     send(json!({"type": "message", "content": "work"}));
@@ -111,7 +111,7 @@ fn what_broke_off_was_asked_and_was_killed_is_the_same_again() {
     let replayed = again.events();
     let essential = |records: &[Value]| {
         let mut all: Vec<Value> = records.iter().filter_map(essence).collect();
-        // Of calls that run side by side, now one and now the other ends first.
+        // The order in which parallel calls end varies.
         let is_outcome = |record: &Value| !record["of"]["content"].is_null();
         for some in all.chunk_by_mut(|a, b| is_outcome(a) && is_outcome(b)) {
             some.sort_by_key(|record| record["of"]["callId"].to_string());
@@ -124,7 +124,7 @@ fn what_broke_off_was_asked_and_was_killed_is_the_same_again() {
 }
 
 #[test]
-fn a_session_without_a_prompt_or_with_damage_says_so() {
+fn replay_reports_a_missing_prompt_or_damage() {
     let server = ModelServer::start(vec![says("done")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "work"]).assert_code(0);
@@ -143,7 +143,7 @@ fn a_session_without_a_prompt_or_with_damage_says_so() {
 }
 
 #[test]
-fn a_cassette_holds_no_secret_whoever_said_it() {
+fn a_cassette_contains_no_secret() {
     let key = "sk-0123456789abcdef";
     let server = ModelServer::start(vec![
         calls(&[("bash", json!({"command": format!("echo {key} > out; cat out")}))]),
@@ -154,15 +154,15 @@ fn a_cassette_holds_no_secret_whoever_said_it() {
     let prompt = format!("use {key} please");
     let mut command = machine.command(&["run", "--yes", "--record", "tape.jsonl", &prompt]);
     command.env("MINE_KEY", key);
-    Running::start(command).end().assert_code(0);
+    RunningPosse::start(command).end().assert_code(0);
     let tape = machine.read("tape.jsonl");
     assert!(!tape.contains(key) && !tape.contains("0123456789abcdef"), "{tape}");
     assert!(tape.contains("use ") && tape.contains(" please"), "{tape}");
-    // It was sent all the same: the server sees what the user wrote.
+    // It was sent all the same: the server receives the user's text.
     assert!(server.requests()[0].to_string().contains(key));
 }
 
-/// A machine whose provider `local` has `other` to take over.
+/// A machine whose provider `local` has the fallback `other`.
 fn with_another(server: &ModelServer, other: &ModelServer) -> Machine {
     let provider = |server: &ModelServer, model: &str, fallback: &[&str]| {
         json!({"type": "openai-compatible", "baseURL": server.base_url(), "model": model,
@@ -176,7 +176,7 @@ fn with_another(server: &ModelServer, other: &ModelServer) -> Machine {
 }
 
 #[test]
-fn whoever_took_over_is_on_the_cassette_and_in_the_record() {
+fn failover_is_recorded_on_the_cassette_and_in_the_journal() {
     let limited = status("429 Too Many", &["retry-after: 3600"], "{}");
     let server = ModelServer::start_and_repeat(vec![limited]);
     let other = ModelServer::start(vec![
@@ -194,7 +194,7 @@ fn whoever_took_over_is_on_the_cassette_and_in_the_record() {
     assert_eq!((&switch["from"], &switch["to"]), (&json!("local"), &json!("other")));
     assert_eq!(switch["class"], "rate_limited");
 
-    // Each of them answers from the tape what it was asked: the first refuses again.
+    // Each provider answers as recorded: the first one refuses again.
     let tape = format!("file://{}", machine.work("tape.jsonl").display());
     let played =
         |fallback: &[&str]| json!({"type": "replay", "baseURL": tape, "fallback": fallback});
@@ -204,14 +204,14 @@ fn whoever_took_over_is_on_the_cassette_and_in_the_record() {
     let ended = machine.posse(&["run", "say hello"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "The other one says hello.\n");
-    let names = "! other-1 via other is asked while scripted-1 via local is away";
+    let names = "! failover to other-1 via other: scripted-1 via local is unavailable";
     assert!(ended.stderr.contains(names), "{}", ended.stderr);
-    // One voice for both.
+    // One model for both.
     let ended = machine.posse(&["run", "--provider", "taped", "say hello"]);
     ended.assert_code(0);
     assert_eq!(ended.stdout, "The other one says hello.\n");
-    assert!(!ended.stderr.contains("is asked while"), "{}", ended.stderr);
-    // Something else is not on it, and that is shown.
+    assert!(!ended.stderr.contains("failover to"), "{}", ended.stderr);
+    // Another prompt is not on the cassette, which is an error.
     let ended = machine.posse(&["run", "--provider", "taped", "say goodbye"]);
     ended.assert_code(1);
     for words in ["error[PRV004]", "say hello", "say goodbye"] {
@@ -220,11 +220,11 @@ fn whoever_took_over_is_on_the_cassette_and_in_the_record() {
 }
 
 #[test]
-fn broken_off_within_a_reply_and_ended_by_its_budget_it_is_the_same_again() {
+fn a_broken_reply_and_an_exhausted_budget_replay_identically() {
     let listing = || calls(&[("list_dir", json!({"path": "."}))]);
     let prices = json!({ "scripted-1": { "inputPrice": 1_000_000, "outputPrice": 10_000_000 } });
     let more = json!({ "models": prices, "maxTurns": 500 });
-    // With room for some replies after that, and for none.
+    // A budget for some more replies, and one for none.
     let budgets = ["0.10", "0.08"];
     let manners: [&[&str]; 2] = [&["resume", "--last", "-y"], &["-c", "-y", "look again"]];
     let signals = [Signal::SIGKILL, Signal::SIGTERM];
@@ -232,7 +232,7 @@ fn broken_off_within_a_reply_and_ended_by_its_budget_it_is_the_same_again() {
         budgets.into_iter().flat_map(move |budget| manners.map(|then| (signal, budget, then)))
     });
     side_by_side(rows, |(signal, budget, then)| {
-        let hold = Answer::Hold(stream_bytes(text_event("thinking").as_bytes()));
+        let hold = ModelAnswer::Hold(stream_bytes(text_event("thinking").as_bytes()));
         let server = ModelServer::start_and_repeat(vec![listing(), hold, listing()]);
         let machine = Machine::configured(&server, &more, &json!({"maxTokens": 4096}));
         let mut run = machine.start(&["-y", "--budget", budget, "look around"]);

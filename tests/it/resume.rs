@@ -1,5 +1,5 @@
-//! Sessions that go on: after `kill -9`, after parking, in another branch, and not where they
-//! must not.
+//! Resumed sessions: after `kill -9`, after parking, as a fork, and refused where resuming is not
+//! possible.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, status, stream_bytes, text_event,
+    ModelAnswer, ModelServer, calls, runs, says, status, stream_bytes, text_event,
 };
 use crate::plain::Terminal;
-use crate::posse::{Ended, Machine, Running, side_by_side};
+use crate::posse::{FinishedRun, Machine, RunningPosse, side_by_side};
 
-/// The id of the only session there is.
+/// Id of the only session.
 fn id(machine: &Machine) -> String {
     machine.session_dir().file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// The ids of all sessions, oldest first.
+/// Ids of all sessions, oldest first.
 fn ids(machine: &Machine) -> Vec<String> {
     let listed = machine.posse(&["sessions", "list", "--all", "--json"]);
     let mut ids: Vec<String> = serde_json::from_str::<Vec<Value>>(&listed.stdout)
@@ -41,7 +41,7 @@ fn contents(request: &Value, role: &str) -> Vec<String> {
     of_role.map(|message| message["content"].to_string()).collect()
 }
 
-/// A session that was killed within a command which had taken effect.
+/// A session that was killed during a command that had already taken effect.
 fn killed_in_a_command(server: &ModelServer, machine: &Machine) {
     let mut running = machine.start(&["--yes", "--sandbox", "off", "count"]);
     running.wait_for("tool.started");
@@ -56,7 +56,7 @@ fn killed_in_a_command(server: &ModelServer, machine: &Machine) {
 }
 
 #[test]
-fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
+fn reports_an_unknown_outcome_and_repeats_no_call() {
     let server =
         ModelServer::start(vec![runs("echo once >> count; sleep 30"), says("It was done.")]);
     let machine = Machine::with(&server);
@@ -77,7 +77,7 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     let told = contents(&server.requests()[1], "tool");
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("Whether it took effect is not known"), "{told:?}");
-    // Model, person and program are told which command it was, and since when it ran.
+    // The model, the user and the output stream get the command and its start time.
     let begun =
         |text: &str| text.contains("echo once >> count; sleep 30") && text.contains("begun at 20");
     assert!(begun(&told[0]), "{told:?}");
@@ -89,16 +89,16 @@ fn tells_of_an_unknown_outcome_and_does_nothing_twice() {
     machine.posse(&["replay", &id]).assert_code(0);
     let shown = machine.posse(&["sessions", "show", &id]);
     assert!(shown.stdout.ends_with("state: finished\n"), "{}", shown.stdout);
-    // It has ended now, and nothing is left to go on with.
+    // The session has ended now, and nothing is left to resume.
     let again = machine.posse(&["resume", &id]);
     again.assert_code(2);
     assert!(again.stderr.contains("SES013") && again.stderr.contains(&id), "{}", again.stderr);
 }
 
 #[test]
-fn every_front_end_says_which_command_has_no_known_end() {
-    type Row<'a> = (&'a [&'a str], fn(&Ended) -> &str);
-    let rows: [Row<'_>; 3] = [
+fn every_front_end_names_commands_with_unknown_outcome() {
+    type ResumeCase<'a> = (&'a [&'a str], fn(&FinishedRun) -> &str);
+    let rows: [ResumeCase<'_>; 3] = [
         (&["resume"], |ended| &ended.stderr),
         (&["resume", "--output-format", "json"], |ended| &ended.stdout),
         (&["plain", "-c"], |ended| &ended.stderr),
@@ -123,17 +123,17 @@ fn every_front_end_says_which_command_has_no_known_end() {
             assert_eq!(unknown["tool"], "bash");
             assert!(unknown["startedMs"].as_u64().unwrap() > 1_700_000_000_000, "{unknown}");
         } else {
-            assert!(shown.contains("✗ bash: ") && shown.contains(", begun at 20"), "{shown}");
+            assert!(shown.contains("✗ bash: ") && shown.contains(", started at 20"), "{shown}");
             assert!(shown.contains("Look before doing it again"), "{shown}");
         }
         let shown = machine.posse(&["sessions", "show", &id]);
-        let line = "nobody knows how `bash` ended: ";
+        let line = "the outcome of `bash` is unknown: ";
         assert!(shown.stdout.contains(line), "{}", shown.stdout);
     });
 }
 
 #[test]
-fn a_new_task_follows_what_was_said() {
+fn a_resumed_session_continues_with_a_new_task() {
     let server = ModelServer::start(vec![says("One."), says("Two."), says("Three.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "first"]).assert_code(0);
@@ -152,7 +152,7 @@ fn a_new_task_follows_what_was_said() {
 }
 
 #[test]
-fn a_branch_leaves_the_session_as_it_was() {
+fn a_fork_leaves_the_original_session_unchanged() {
     let server = ModelServer::start(vec![says("One."), says("Otherwise.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "first"]).assert_code(0);
@@ -175,13 +175,13 @@ fn a_branch_leaves_the_session_as_it_was() {
     for part in ["One.", "another way", "Otherwise.", &parent] {
         assert!(exported.stdout.contains(part), "{part}: {}", exported.stdout);
     }
-    // And it can go on itself.
+    // The fork can be resumed itself.
     let shown = machine.posse(&["resume", child]);
     assert!(shown.stderr.contains("SES013"), "{}", shown.stderr);
 }
 
 #[test]
-fn a_parked_session_goes_on_with_fresh_patience() {
+fn a_parked_session_resumes_with_full_patience() {
     let busy = status("503 Service Unavailable", &[], "{}");
     let server = ModelServer::start_and_repeat(vec![busy]);
     let machine = Machine::configured(&server, &json!({"patience": "300ms"}), &json!({}));
@@ -190,7 +190,7 @@ fn a_parked_session_goes_on_with_fresh_patience() {
     fs::write(machine.path("bin/systemd-run"), "").unwrap();
     let mut command = machine.command(&["run", "fix it"]);
     command.env("PATH", machine.path("bin"));
-    let parked = Running::start(command).end();
+    let parked = RunningPosse::start(command).end();
     parked.assert_code(5);
     let id = id(&machine);
     assert!(parked.stderr.contains(&format!("posse resume {id}")), "{}", parked.stderr);
@@ -215,9 +215,9 @@ fn a_parked_session_goes_on_with_fresh_patience() {
 }
 
 #[test]
-fn is_refused_while_another_process_has_it() {
+fn resume_is_refused_while_another_process_owns_the_session() {
     let held = stream_bytes(text_event("I think").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held), says("Mine.")]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held), says("Mine.")]);
     let machine = Machine::with(&server);
     let mut running = machine.start(&["think"]);
     running.wait_for("model.text.delta");
@@ -233,7 +233,7 @@ fn is_refused_while_another_process_has_it() {
     let shown = machine.posse(&["sessions", "show", &id]);
     let state = format!("state: running (process {pid})");
     assert!(shown.stdout.contains(&state), "{}", shown.stdout);
-    // A branch needs nobody's lock.
+    // A fork does not need the lock.
     let branch = machine.posse(&["resume", &id, "--fork", "and now"]);
     branch.assert_code(0);
     running.signal(Signal::SIGTERM);
@@ -242,17 +242,17 @@ fn is_refused_while_another_process_has_it() {
 }
 
 #[test]
-fn belongs_to_its_project() {
+fn a_session_belongs_to_its_project() {
     let server = ModelServer::start(vec![says("One."), says("Two."), says("Three.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "first"]).assert_code(0);
     let id = id(&machine);
     fs::create_dir_all(machine.path("work/sub")).unwrap();
     fs::create_dir_all(machine.path("other/.git")).unwrap();
-    let from = |folder: &str, args: &[&str]| -> Ended {
+    let from = |folder: &str, args: &[&str]| -> FinishedRun {
         let mut command = machine.command(args);
         command.current_dir(machine.path(folder));
-        Running::start(command).end()
+        RunningPosse::start(command).end()
     };
     let refused = from("other", &["resume", &id, "second"]);
     refused.assert_code(2);
@@ -260,11 +260,11 @@ fn belongs_to_its_project() {
     let nothing = from("other", &["-c", "second"]);
     nothing.assert_code(8);
     assert!(nothing.stderr.contains("SES014"), "{}", nothing.stderr);
-    // From within the project it goes on where it was.
+    // From within the project it continues in its original folder.
     let within = from("work/sub", &["-c", "second"]);
     within.assert_code(0);
-    assert!(within.stderr.contains("it goes on in"), "{}", within.stderr);
-    // Elsewhere only if one says so.
+    assert!(within.stderr.contains("resumed in"), "{}", within.stderr);
+    // It continues in another folder only with `--cwd`.
     let moved = machine.path("other").display().to_string();
     let moved = from("work", &["resume", &id, "--cwd", &moved, "third"]);
     moved.assert_code(0);
@@ -273,7 +273,7 @@ fn belongs_to_its_project() {
 }
 
 #[test]
-fn wants_to_know_which_one() {
+fn resume_needs_an_unambiguous_id() {
     let server = ModelServer::start_and_repeat(vec![says("Well.")]);
     let machine = Machine::with(&server);
     let nothing = machine.posse(&["resume"]);
@@ -286,14 +286,14 @@ fn wants_to_know_which_one() {
     assert!(ids.iter().all(|id| unsaid.stderr.contains(id.as_str())), "{}", unsaid.stderr);
     let ambiguous = machine.posse(&["resume", "20", "and now"]);
     ambiguous.assert_code(8);
-    assert!(ambiguous.stderr.contains("means 2 sessions"), "{}", ambiguous.stderr);
+    assert!(ambiguous.stderr.contains("matches 2 sessions"), "{}", ambiguous.stderr);
     let unknown = machine.posse(&["resume", "nope", "and now"]);
     unknown.assert_code(8);
     assert_eq!(server.requests().len(), 2);
 }
 
 #[test]
-fn goes_on_with_what_it_was_unless_a_flag_says_otherwise() {
+fn resume_keeps_the_settings_unless_a_flag_changes_them() {
     let server = ModelServer::start_and_repeat(vec![says("Well.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "--agent", "plan", "--model", "scripted-2", "first"]).assert_code(0);
@@ -308,7 +308,7 @@ fn goes_on_with_what_it_was_unless_a_flag_says_otherwise() {
 }
 
 #[test]
-fn goes_on_at_the_end_of_what_is_proved() {
+fn resume_continues_after_the_last_proven_record() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"}))]),
         says("Read."),
@@ -334,9 +334,9 @@ fn goes_on_at_the_end_of_what_is_proved() {
     machine.verify();
 }
 
-/// Two sessions, the second one killed while the model thinks.
+/// Two sessions, the second one killed while the model replies.
 #[test]
-fn what_ran_does_not_run_again_because_its_record_is_damaged() {
+fn calls_with_damaged_records_do_not_run_again() {
     let deploys = calls(&[("bash", json!({"command": "echo deploy >> deployed.log"}))]);
     for fork in [false, true] {
         let server = ModelServer::start(vec![deploys.clone(), says("Done."), says("I looked.")]);
@@ -367,10 +367,14 @@ fn two_sessions(machine: &Machine) {
 }
 
 #[test]
-fn a_person_chooses_from_a_list() {
+fn a_user_selects_a_session_from_a_list() {
     let held = stream_bytes(text_event("I think").as_bytes());
-    let server =
-        ModelServer::start(vec![says("One."), Answer::Hold(held), says("Done."), says("More.")]);
+    let server = ModelServer::start(vec![
+        says("One."),
+        ModelAnswer::Hold(held),
+        says("Done."),
+        says("More."),
+    ]);
     let machine = Machine::with(&server);
     two_sessions(&machine);
     let mut terminal = Terminal::run(&machine, &["resume"], "xterm");
@@ -378,7 +382,7 @@ fn a_person_chooses_from_a_list() {
     let shown = terminal.see("up/down");
     let (newest, oldest) = (shown.find("fix the test"), shown.find("write the docs"));
     assert!(newest.is_some() && newest < oldest, "{shown}");
-    // What broke off goes on by itself.
+    // The interrupted turn continues by itself.
     terminal.press("TEST\r");
     terminal.see("you: fix the test");
     terminal.see("Done.");
@@ -395,7 +399,7 @@ fn a_person_chooses_from_a_list() {
 }
 
 #[test]
-fn a_person_may_choose_nothing() {
+fn a_user_may_cancel_the_selection() {
     let server = ModelServer::start(vec![says("One.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "write the docs"]).assert_code(0);
@@ -409,7 +413,7 @@ fn a_person_may_choose_nothing() {
 }
 
 #[test]
-fn a_terminal_that_can_do_nothing_gets_numbers() {
+fn a_dumb_terminal_gets_a_numbered_list() {
     let server = ModelServer::start(vec![says("One."), says("Two.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "write the docs"]).assert_code(0);
@@ -426,7 +430,7 @@ fn a_terminal_that_can_do_nothing_gets_numbers() {
 }
 
 #[test]
-fn line_mode_goes_on_too() {
+fn line_mode_resumes_a_session() {
     let server = ModelServer::start(vec![says("One."), says("Two.")]);
     let machine = Machine::with(&server);
     machine.posse(&["run", "--agent", "plan", "first"]).assert_code(0);

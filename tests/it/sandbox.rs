@@ -1,8 +1,8 @@
-//! Escape attempts of a confined command, each with a permitted twin.
+//! Actions that a confined command must not be able to do, each with a twin that must work.
 //!
-//! A row is a script that prints `DONE` on success. Run in a forbidden place, it must end without
-//! that, and leave the host unchanged. Run in a permitted place, it must print it, so that a broken
-//! script fails. No row is ever skipped.
+//! A row is a script that prints `DONE` on success. Under confinement it must end without that, and
+//! leave the host unchanged. Without confinement it must print it: a row with a broken script fails
+//! there.
 
 mod calls;
 mod control;
@@ -16,54 +16,54 @@ mod writes;
 
 use posse::sandbox::Backend;
 
-use world::World;
+use world::SandboxFixture;
 
 /// Tiers on which a row must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tiers {
     Both,
-    /// Not promised by the reduced tier.
+    /// The reduced tier cannot hold this, and does not promise it.
     Full,
 }
 
-/// Environment of the twin.
+/// Place of the twin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Twin {
-    /// The same confinement.
+    /// Under the same confinement.
     Inside,
-    /// The same confinement with the network.
+    /// Under the same confinement, with the network.
     Network,
-    /// No confinement: the row is forbidden everywhere inside.
+    /// Unconfined: for actions that are forbidden everywhere.
     Unconfined,
 }
 
-/// Condition under which a row holds.
+/// Proof that a row holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// The script fails, and nothing outside has changed.
+    /// The script fails, and the outside is unchanged.
     Denied,
-    /// The script affected only itself: nothing has changed on the host.
+    /// Its effect is limited to itself: nothing is on the host.
     Nowhere,
     /// Afterwards nothing is planted, and protected files are unchanged.
     Undone,
-    /// The output contains no secret.
+    /// Its output contains no secret.
     Silent,
 }
 
-/// An escape attempt and its twin.
+/// One thing that must not be possible, and its twin.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct SandboxCase {
     name: &'static str,
     tiers: Tiers,
     proof: Proof,
-    /// The script; its variables are set by `forbidden` and `allowed`.
+    /// The action, using variables of the next two.
     script: &'static str,
     forbidden: &'static str,
     allowed: &'static str,
     twin: Twin,
 }
 
-fn tables() -> Vec<(&'static str, Vec<Row>)> {
+fn tables() -> Vec<(&'static str, Vec<SandboxCase>)> {
     vec![
         ("writes", writes::rows()),
         ("control", control::rows()),
@@ -74,11 +74,11 @@ fn tables() -> Vec<(&'static str, Vec<Row>)> {
     ]
 }
 
-/// Runs every row of a table on every tier, and reports all failures.
+/// Runs every row of a table on every tier; reports all that do not hold.
 async fn hold(table: &str, part: usize, parts: usize) {
     let (_, rows) = tables().into_iter().find(|(name, _)| *name == table).unwrap();
     let mut failures = Vec::new();
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     for row in rows.iter().skip(part).step_by(parts) {
         for backend in [Backend::Namespaces, Backend::Landlock] {
             if backend == Backend::Landlock && row.tiers == Tiers::Full {
@@ -92,7 +92,11 @@ async fn hold(table: &str, part: usize, parts: usize) {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
-async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), String> {
+async fn check(
+    world: &mut SandboxFixture,
+    row: &SandboxCase,
+    backend: Backend,
+) -> Result<(), String> {
     world.reset();
     let before = world.outside();
     let script = format!("{}\n{}\necho TRIED\n", row.forbidden, row.script);
@@ -129,12 +133,12 @@ async fn check(world: &mut World, row: &Row, backend: Backend) -> Result<(), Str
     Ok(())
 }
 
-/// The second backend of the full tier. It requests the same from the kernel, so every fifth row is
-/// enough to check the way there.
+/// The other mechanism of the full tier. The kernel features are the same, so every fifth row
+/// suffices.
 #[tokio::test]
 async fn bubblewrap_holds_as_well() {
     let mut failures = Vec::new();
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     for (table, rows) in tables() {
         for row in rows.iter().step_by(5) {
             if let Err(failure) = check(&mut world, row, Backend::Bubblewrap).await {
@@ -148,7 +152,7 @@ async fn bubblewrap_holds_as_well() {
 #[test]
 fn there_are_enough_rows_with_names_of_their_own() {
     let tables = tables();
-    let rows: Vec<Row> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
+    let rows: Vec<SandboxCase> = tables.iter().flat_map(|(_, rows)| rows.clone()).collect();
     let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
     names.sort_unstable();
     let count = names.len();

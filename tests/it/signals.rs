@@ -9,18 +9,18 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, runs, says, stream_bytes, text_event};
-use crate::posse::{Ended, Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, runs, says, stream_bytes, text_event};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 
-/// A stop is quick; this is what a busy machine may add.
+/// Additional time on a busy machine.
 const SOON: Duration = Duration::from_secs(4);
 
 const SIGNALS: [(Signal, i32); 3] =
     [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)];
 
-/// A server whose reply begins and does not go on.
+/// A server whose reply starts and then stays silent.
 fn endless() -> ModelServer {
-    ModelServer::start(vec![Answer::Hold(stream_bytes(text_event("I think that").as_bytes()))])
+    ModelServer::start(vec![ModelAnswer::Hold(stream_bytes(text_event("I think that").as_bytes()))])
 }
 
 /// A number of seconds that no other process sleeps.
@@ -43,7 +43,7 @@ pub(crate) fn marked(marker: &str) -> Vec<String> {
     .collect()
 }
 
-/// How many processes sleep that long.
+/// Number of sleeping processes with that duration.
 pub(crate) fn sleeping(marker: &str) -> usize {
     let line = format!("sleep {marker}");
     let is_sleep = |marked: &String| marked.split_once(' ').unwrap().1.trim_end() == line;
@@ -58,7 +58,7 @@ fn processes(test: impl Fn(&Path) -> bool) -> Vec<String> {
     pids.filter(is_pid).filter(|pid| test(&Path::new("/proc").join(pid))).collect()
 }
 
-/// Whether a file of `/proc` has an entry that begins like this.
+/// True if a file of `/proc` has an entry with this prefix.
 fn has_entry(file: &Path, start: &str) -> bool {
     let whole = fs::read(file).unwrap_or_default();
     whole.split(|&byte| byte == 0).any(|entry| entry.starts_with(start.as_bytes()))
@@ -79,19 +79,18 @@ fn watchers(runtime: Pid) -> Vec<String> {
     })
 }
 
-/// What the descriptors of a process lead to, in their order.
+/// Targets of a process's descriptors, in order.
 fn descriptors(pid: &str) -> Vec<String> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd"));
     let mut open: Vec<_> = folder.into_iter().flatten().flatten().map(|fd| fd.path()).collect();
     open.sort();
     let targets = open.iter().filter_map(|fd| fs::read_link(fd).ok());
     let name = |target: PathBuf| target.display().to_string();
-    // A pipe's name goes on with its number.
+    // A pipe's name continues with its number.
     targets.map(|target| name(target).split(':').next().unwrap().to_owned()).collect()
 }
 
-/// Waits until `check` holds, and fails if that takes longer than anything of a dead runtime may
-/// live.
+/// Waits until `check` holds; fails after the maximum lifetime of leftovers.
 #[track_caller]
 pub(crate) fn eventually(what: &str, check: impl Fn() -> bool) {
     let begin = Instant::now();
@@ -101,9 +100,9 @@ pub(crate) fn eventually(what: &str, check: impl Fn() -> bool) {
     }
 }
 
-/// Fails unless the stream has its last line, and it says how the process ended.
+/// Asserts that the stream has its last line with the exit code.
 #[track_caller]
-fn assert_last(ended: &Ended, code: i32) -> Value {
+fn assert_last(ended: &FinishedRun, code: i32) -> Value {
     ended.assert_code(code);
     let last = ended.events().pop().unwrap();
     assert_eq!(last["type"], "session.ended", "{last}");
@@ -123,7 +122,7 @@ fn stops_during_a_reply() {
         let ended = running.end();
         assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
         assert_last(&ended, code);
-        // What had arrived is kept, and the history stays valid.
+        // The partial text is kept, and the history stays valid.
         let partial = ended.events().into_iter().find(|e| e["type"] == "model.text.partial");
         assert_eq!(partial.unwrap()["text"], "I think that");
         machine.verify();
@@ -209,7 +208,7 @@ fn a_kill_ends_the_commands_of_that_process_alone() {
 
 #[test]
 fn is_watched_only_while_it_lives_and_has_run_a_command() {
-    let hold = || Answer::Hold(stream_bytes(text_event("I think that").as_bytes()));
+    let hold = || ModelAnswer::Hold(stream_bytes(text_event("I think that").as_bytes()));
     for (answers, expected) in [(vec![hold()], 0), (vec![runs("true"), runs("true"), hold()], 1)] {
         let server = ModelServer::start(answers);
         let machine = Machine::with(&server);
@@ -218,7 +217,7 @@ fn is_watched_only_while_it_lives_and_has_run_a_command() {
         let pid = running.pid();
         eventually("start", || watchers(pid).len() == expected);
         for watcher in watchers(pid) {
-            // It keeps nothing open that somebody could wait for.
+            // It keeps nothing open that another process could wait for.
             eventually("closing", || descriptors(&watcher) == ["pipe", "/dev/null", "/dev/null"]);
             let environment = fs::read(format!("/proc/{watcher}/environ")).unwrap();
             assert_eq!(String::from_utf8_lossy(&environment), "");
@@ -243,7 +242,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
     limited.args(plain.get_args()).current_dir(machine.work("")).env_clear();
     limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let ended = Running::start(limited).end();
+    let ended = RunningPosse::start(limited).end();
     // A signal would leave no code.
     assert!(ended.code.is_some(), "{}", ended.stderr);
     assert!(ended.stderr.contains("journal"), "{}", ended.stderr);
@@ -283,7 +282,7 @@ fn stops_while_it_waits_for_a_provider() {
 fn says_nothing_but_the_code_in_text() {
     let server = endless();
     let machine = Machine::with(&server);
-    let running = Running::start(machine.command(&["run", "think"]));
+    let running = RunningPosse::start(machine.command(&["run", "think"]));
     server.wait_for_request();
     running.signal(Signal::SIGINT);
     let ended = running.end();
@@ -302,27 +301,27 @@ fn ends_when_nobody_reads_the_answer() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         command.stdout(writer);
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(1);
         machine.verify();
 
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = machine.command(&["run", "--output-format", format, "say hello"]);
         command.stdout(Stdio::from(full));
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         ended.assert_code(1);
         let error = "error[OUT001]: the answer could not be written\n  why: No space left";
         assert!(ended.stderr.contains(error), "{}", ended.stderr);
         machine.verify();
 
         let line = format!("exec \"$0\" run --output-format {format} 'say hello' >&-");
-        let ended = Running::start(machine.shell(&line)).end();
+        let ended = RunningPosse::start(machine.shell(&line)).end();
         ended.assert_code(1);
         assert!(ended.stderr.contains("standard output is closed"), "{}", ended.stderr);
         machine.verify();
 
         let line = format!("exec \"$0\" run --output-format {format} 'say hello' 1<>/dev/null");
-        Running::start(machine.shell(&line)).end().assert_code(0);
+        RunningPosse::start(machine.shell(&line)).end().assert_code(0);
     }
 }
 
@@ -340,7 +339,7 @@ fn does_not_panic_when_help_or_lists_go_nowhere() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = machine.command(args);
         command.stdout(Stdio::from(full));
-        let ended = Running::start(command).end();
+        let ended = RunningPosse::start(command).end();
         assert_eq!(ended.code, Some(1), "{args:?}: {}", ended.stderr);
         assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     }

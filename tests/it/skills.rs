@@ -72,7 +72,7 @@ fn without_skills_requests_are_what_they_always_were() {
     let (before, after) = (ModelServer::start(script()), ModelServer::start(script()));
     let machine = Machine::with(&before);
     machine.posse(&["run", "look"]).assert_code(0);
-    // Where skills would be, and one that nobody trusts.
+    // Skill folders, with an untrusted one.
     let provider = json!({
         "type": "openai-compatible", "baseURL": after.base_url(), "model": "scripted-1",
         "auth": "none",
@@ -127,7 +127,7 @@ fn the_user_brings_a_skill_and_no_skill_allows_anything() {
     let more = "allowed-tools: bash\ndisable-model-invocation: true\n";
     skill(&machine, "posse/config/skills", "release", more);
     let ended = machine.posse(&["run", "--skill", "release", "now"]);
-    // Nobody could be asked: the skill has not answered for the user.
+    // No person could be asked: the skill has not answered for the user.
     ended.assert_code(4);
     assert!(!machine.work("made").exists());
     let requests = server.requests();
@@ -275,5 +275,5 @@ fn a_role_serves_an_agent_with_a_model_of_its_own() {
     let machine =
         Machine::configured(&server, &json!({"roles": {"explroe": {"model": "m"}}}), &json!({}));
     let ended = machine.posse(&["agents"]);
-    assert!(ended.stderr.contains("roles.explroe serves nobody; did you mean \"explore\"?"));
+    assert!(ended.stderr.contains("roles.explroe matches no agent; did you mean \"explore\"?"));
 }

@@ -1,18 +1,19 @@
-//! Rules about the source that no compiler checks, each with the sentence that says what to do.
+//! Rules about the source that no compiler checks, each with the required action.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which modules of `src/` a module may use. Those that put everything together are not listed.
+/// Modules of `src/` that a module may use. Modules that connect others are not listed.
 const MAY_USE: [(&str, &[&str]); 23] = [
     ("agents", &["failure", "secrets"]),
-    ("attach", &["failure", "hex", "talk"]),
+    ("attach", &["failure", "frontend", "hex"]),
     ("cli", &["failure"]),
     ("config", &["failure", "hex"]),
     ("failure", &[]),
-    ("front", &["failure", "images", "talk"]),
-    ("grants", &["failure", "hex", "project", "sealed"]),
+    ("front", &["failure", "frontend", "images"]),
+    ("frontend", &["failure"]),
+    ("grants", &["failure", "hex", "project", "signed_store"]),
     ("hex", &[]),
     ("hooks", &["failure", "sandbox", "secrets"]),
     ("images", &["failure"]),
@@ -23,26 +24,25 @@ const MAY_USE: [(&str, &[&str]); 23] = [
     ("protected", &[]),
     ("provider", &["failure", "hex"]),
     ("sandbox", &["failure", "protected", "secrets"]),
-    ("sealed", &["failure", "hex"]),
+    ("signed_store", &["failure", "hex"]),
     ("secrets", &[]),
-    ("talk", &["failure"]),
     ("tools", &["failure", "hex", "images", "protected", "sandbox", "secrets"]),
-    ("trust", &["failure", "project", "sealed"]),
-    ("tui", &["failure", "images", "talk"]),
+    ("trust", &["failure", "project", "signed_store"]),
+    ("tui", &["failure", "frontend", "images"]),
 ];
 
 /// Modules that know all others.
 const KNOW_ALL: [&str; 8] =
     ["demo", "doctor", "lib", "lists", "main", "packaging", "replaying", "wiring"];
 
-/// Everything the kernel may depend on.
+/// Permitted dependencies of the kernel.
 const KERNEL_DEPENDENCIES: [&str; 8] =
     ["futures-util", "ractor", "serde", "serde_json", "sha2", "thiserror", "tokio", "tracing"];
 
-/// What tokio may do for the kernel: no files, no network, no processes.
+/// Permitted tokio features of the kernel: no files, no network, no processes.
 const KERNEL_TOKIO: [&str; 5] = ["io-util", "macros", "rt", "sync", "time"];
 
-/// What the kernel does not know. Its means of testing do: a test has to give up at some time.
+/// Paths that the kernel must not use. Its test support may: a test needs a timeout.
 const OUTSIDE_THE_KERNEL: [&str; 7] = [
     "std::fs",
     "std::net",
@@ -280,37 +280,6 @@ fn the_map_names_only_what_exists() {
     assert_none(&offences, "docs/ARCHITECTURE.md names paths that do not exist: correct the page.");
 }
 
-#[test]
-fn the_list_for_the_linker_names_modules_that_exist() {
-    let script = read(".link/start.ld");
-    let mut checked = 0;
-    let mut offences = Vec::new();
-    for line in script.lines().filter(|line| line.starts_with("    ")) {
-        assert!(line.starts_with("    *(.text*.") && line.ends_with(')'), "{line}");
-        for (krate, folder) in [("_ZN5posse", "src"), ("_ZN12posse_actors", "actors/src")] {
-            let Some((_, path)) = line.split_once(krate) else { continue };
-            let length: String = path.chars().take_while(char::is_ascii_digit).collect();
-            let Ok(count) = length.parse::<usize>() else { continue };
-            let name = path[length.len()..].get(..count).unwrap_or_default();
-            let rest = &path[length.len() + name.len()..];
-            // A hash follows a function, or what stands for it.
-            let is_module = !["17h", "*"].iter().any(|end| rest.starts_with(end));
-            let is_plain = name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase());
-            if !is_plain || name.is_empty() || !is_module {
-                continue;
-            }
-            checked += 1;
-            let there = read(&format!("{folder}/lib.rs")).contains(&format!("mod {name};"));
-            if !there {
-                offences.push(format!("{folder}: {name}"));
-            }
-        }
-    }
-    assert!(checked > 100, "only {checked} modules were found");
-    offences.dedup();
-    assert_none(&offences, ".link/start.ld names modules that are gone: run .link/gather.py.");
-}
-
 /// Names in `page` that look like those of tests, and the ones of them that are none.
 fn named_tests(page: &str) -> (usize, Vec<String>) {
     let sources: String = ["src", "actors", "tests"]
@@ -349,4 +318,118 @@ fn every_fault_has_a_test_or_a_reason() {
     let bare = rows.iter().filter(|(_, rest)| !rest.contains('`') && !rest.contains("Not yet"));
     let bare: Vec<String> = bare.map(|(number, _)| format!("row {number}")).collect();
     assert_none(&bare, "A row of docs/FAULTS.md names a test, or says why there is none yet.");
+}
+
+/// Rust files with their comment blocks: kind of the comment and joined text.
+fn comment_blocks(text: &str) -> Vec<(&'static str, String)> {
+    let mut blocks: Vec<(&'static str, String)> = Vec::new();
+    let mut open = None;
+    for line in text.lines().map(str::trim) {
+        let kind = ["//!", "///", "//"].into_iter().find(|kind| line.starts_with(kind));
+        if let Some(kind) = kind {
+            if open != Some(kind) {
+                blocks.push((kind, String::new()));
+            }
+            let last = blocks.last_mut().expect("it was just pushed");
+            last.1.push_str(line[kind.len()..].trim());
+            last.1.push(' ');
+        }
+        open = kind;
+    }
+    blocks
+}
+
+/// docs/STYLE.md: a doc comment defines, and names its subject.
+#[test]
+fn doc_comments_define_and_name_their_subject() {
+    const QUESTIONS: [&str; 8] =
+        ["What", "Whether", "Who", "Whose", "How", "Where", "When", "Which"];
+    const NO_SUBJECT: [&str; 4] = [
+        concat!("who", "ever"),
+        concat!("some", "body"),
+        concat!("no", "body"),
+        concat!("any", "body"),
+    ];
+    let (mut docs, mut questions, mut no_subject) = (0, Vec::new(), Vec::new());
+    for (path, text) in all_files() {
+        for (kind, block) in comment_blocks(&text) {
+            let first = block.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            if kind != "//" {
+                docs += 1;
+                if QUESTIONS.contains(&first) {
+                    questions.push(format!("{path}: {block}"));
+                }
+            }
+            let lower = block.to_lowercase();
+            let mut words = lower.split(|c: char| !c.is_alphanumeric());
+            if words.any(|word| NO_SUBJECT.contains(&word)) {
+                no_subject.push(format!("{path}: {block}"));
+            }
+        }
+    }
+    assert!(docs > 5_000, "only {docs} doc comments were found");
+    let rule =
+        "A doc comment defines its item and does not begin with a question word (5 % at most).";
+    assert!(questions.len() * 20 <= docs, "{rule}\n{}", questions.join("\n"));
+    let rule = "A comment names the client, user or actor instead (30 exceptions at most).";
+    assert!(no_subject.len() <= 30, "{rule}\n{}", no_subject.join("\n"));
+}
+
+/// Names of types that are idiomatic within one module, however many modules have one.
+const MODULE_TYPES: [&str; 4] = ["Args", "Arguments", "Msg", "State"];
+
+#[test]
+fn a_type_name_stands_for_few_things() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, text) in all_files() {
+        for (at, line) in code(&text) {
+            // Associated types repeat the name that their trait gives.
+            if line.starts_with("    type ") {
+                continue;
+            }
+            let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+            let keyword = words.next().unwrap_or_default();
+            if !["struct", "enum", "trait", "type", "union"].contains(&keyword) {
+                continue;
+            }
+            let name = words.next().unwrap_or_default();
+            let end = name.find(|c: char| !c.is_alphanumeric()).unwrap_or(name.len());
+            if name[..end].starts_with(char::is_uppercase) {
+                places.entry(name[..end].to_owned()).or_default().push(format!("{path}:{at}"));
+            }
+        }
+    }
+    assert!(places.len() > 1_000, "only {} types were found", places.len());
+    let offences: Vec<_> = places
+        .into_iter()
+        .filter(|(name, places)| places.len() > 2 && !MODULE_TYPES.contains(&name.as_str()))
+        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .collect();
+    assert_none(&offences, "A type name is defined three times: say what each of them is.");
+}
+
+#[test]
+fn the_glossary_names_identifiers_that_exist() {
+    let glossary = read("docs/GLOSSARY.md");
+    let code: String = all_files().into_iter().map(|(_, text)| text).collect();
+    let words: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let mut checked = 0;
+    let mut offences = Vec::new();
+    for row in glossary.lines().filter(|line| line.ends_with("` |")) {
+        let identifier = row.rsplit('`').nth(1).unwrap_or_default();
+        checked += 1;
+        let is_there = if identifier.contains('/') {
+            root().join(identifier).exists()
+        } else {
+            words.contains(identifier)
+        };
+        if !is_there {
+            offences.push(identifier.to_owned());
+        }
+    }
+    assert!(checked >= 60, "docs/GLOSSARY.md has {checked} terms only");
+    assert_none(
+        &offences,
+        "docs/GLOSSARY.md names identifiers that do not exist: correct the page.",
+    );
 }

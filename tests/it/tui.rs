@@ -16,25 +16,25 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::model_server::{
-    Answer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
+    ModelAnswer, ModelServer, calls, runs, says, stream_bytes, text_event, text_of,
 };
 use crate::plain::Terminal;
 use crate::posse::Machine;
 
-/// After this a screen counts as stuck.
+/// Time after which a test fails because the screen did not change as expected.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// No key is an answer before a question stood there for so long, and the keyboard was silent.
+/// Wait before answering a permission request: longer than its quiet period.
 const SILENCE: Duration = Duration::from_millis(450);
 
-/// A terminal with the program in it. It ends with the test.
+/// A tmux session that runs the program. Dropping this ends it.
 pub(crate) struct Tmux {
     socket: PathBuf,
     dir: PathBuf,
 }
 
 impl Tmux {
-    /// A terminal of 100 columns and 30 rows.
+    /// Opens a terminal of 100 columns and 30 rows.
     pub(crate) fn open(machine: &Machine, args: &[&str]) -> Tmux {
         Tmux::with(machine, args, "TERM=tmux-256color TMUX=1")
     }
@@ -43,7 +43,7 @@ impl Tmux {
         let dir = machine.path("tmp");
         let own = variables_of(machine);
         let line = [&[env!("CARGO_BIN_EXE_posse")], args].concat().join(" ");
-        // The shell stays, so that what is left of the terminal can be looked at.
+        // The shell stays, so that the terminal can be examined afterwards.
         let script = format!(
             "cd '{work}'\nstty -a > '{dir}/before'\nenv -i {own} {variables} sh -c 'echo $$ > \"{dir}/pid\"; \
              exec {line}' 2> '{dir}/stderr'\necho \"ended with $?\"\nstty -a > '{dir}/after'\n\
@@ -56,9 +56,9 @@ impl Tmux {
         Tmux::start(dir, &script)
     }
 
-    /// A terminal in which `command` runs.
+    /// Opens a terminal that runs `command`.
     fn start(dir: PathBuf, command: &str) -> Tmux {
-        // One that ends still has its socket for a moment.
+        // The socket of a tmux server that ends still exists for a moment.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let nth = NEXT.fetch_add(1, Ordering::Relaxed);
         let tmux = Tmux { socket: dir.join(format!("tmux-{nth}")), dir };
@@ -75,19 +75,19 @@ impl Tmux {
         output
     }
 
-    /// Everything that is on the screen.
+    /// The visible screen.
     pub(crate) fn screen(&self) -> String {
         let output = self.run(&["capture-pane", "-p", "-t", "t"]);
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// The same with what has scrolled away.
+    /// The visible screen and the scrollback.
     pub(crate) fn all(&self) -> String {
         let output = self.run(&["capture-pane", "-p", "-J", "-S", "-", "-t", "t"]);
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Returns the screen as soon as `what` is on it.
+    /// Waits until `what` is on the screen and returns the screen.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str) -> String {
         self.wait_until(what, |screen| screen.contains(what))
@@ -114,7 +114,7 @@ impl Tmux {
         self.run(&["send-keys", "-t", "t", key]);
     }
 
-    /// Says this, as soon as the prompt is there.
+    /// Submits a text once the prompt is there.
     pub(crate) fn says(&self, text: &str) {
         self.wait_for("❯");
         self.types(text);
@@ -127,13 +127,13 @@ impl Tmux {
         Pid::from_raw(text.trim().parse().unwrap())
     }
 
-    /// Fails unless the program ended with `code` and the terminal is as it was.
+    /// Asserts that the program exited with `code` and restored the terminal.
     #[track_caller]
     pub(crate) fn assert_ended(&self, code: i32) {
         let screen = self.wait_for("\nover");
         assert!(screen.contains(&format!("ended with {code}")), "{screen}");
         let read = |name| fs::read_to_string(self.dir.join(name)).unwrap();
-        // Its size is its own business.
+        // The size may differ.
         let settings = |name| read(name).split_once("line = ").unwrap().1.to_owned();
         assert_eq!(settings("before"), settings("after"));
         let shown =
@@ -142,7 +142,7 @@ impl Tmux {
     }
 }
 
-/// The variables of a machine, for a line of a shell.
+/// The environment variables of a machine, for a shell command line.
 fn variables_of(machine: &Machine) -> String {
     let program = machine.command::<&str>(&[]);
     let own = program
@@ -153,13 +153,13 @@ fn variables_of(machine: &Machine) -> String {
 
 impl Drop for Tmux {
     fn drop(&mut self) {
-        // It is our own server, on a socket of its own; it may be gone already.
+        // This is the test's own server on its own socket; it may have ended already.
         Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output().ok();
     }
 }
 
 #[test]
-fn answers_a_task_and_leaves_the_terminal_as_it_was() {
+fn answers_a_task_and_restores_the_terminal() {
     let server = ModelServer::start(vec![says("## Title\n\nIt is **done**.\n\n- one\n- two")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -172,7 +172,7 @@ fn answers_a_task_and_leaves_the_terminal_as_it_was() {
     }
     tmux.presses("C-d");
     tmux.assert_ended(0);
-    // What was said stays in the terminal, and the prompt does not.
+    // The transcript stays in the terminal, the prompt does not.
     let all = tmux.all();
     assert!(all.contains("It is done.") && !all.contains("scripted-1 via local"), "{all}");
     let bytes = fs::read(raw).unwrap();
@@ -184,7 +184,7 @@ fn answers_a_task_and_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_question_is_answered_with_one_key_and_only_after_a_silence() {
+fn permission_request_takes_one_key_after_the_quiet_period() {
     let script = vec![
         runs("mkdir made; touch made/yes"),
         runs("touch made/no"),
@@ -210,9 +210,9 @@ fn a_question_is_answered_with_one_key_and_only_after_a_silence() {
 }
 
 #[test]
-fn escape_stops_what_runs_and_the_conversation_goes_on() {
+fn escape_stops_the_task_and_the_session_continues() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held), says("Here I am again.")]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held), says("Here I am again.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");
@@ -227,9 +227,9 @@ fn escape_stops_what_runs_and_the_conversation_goes_on() {
 }
 
 #[test]
-fn ctrl_c_twice_leaves_whatever_runs() {
+fn ctrl_c_twice_exits_during_a_task() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held)]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held)]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");
@@ -239,7 +239,7 @@ fn ctrl_c_twice_leaves_whatever_runs() {
 }
 
 #[test]
-fn a_paste_is_one_text_and_is_not_sent_by_its_lines() {
+fn multi_line_paste_is_one_text_and_not_submitted() {
     let server = ModelServer::start(vec![says("Read.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -260,7 +260,7 @@ fn a_paste_is_one_text_and_is_not_sent_by_its_lines() {
 }
 
 #[test]
-fn follows_the_window_without_losing_or_repeating_what_was_said() {
+fn resizing_neither_loses_nor_repeats_output() {
     let long = "word ".repeat(60);
     let server = ModelServer::start(vec![says(&format!("first\n\n{long}\n\nlast"))]);
     let machine = Machine::with(&server);
@@ -272,7 +272,7 @@ fn follows_the_window_without_losing_or_repeating_what_was_said() {
         tmux.run(&["resize-window", "-t", "t", "-x", columns, "-y", rows]);
         let wide = columns.parse::<usize>().unwrap();
         let rule = "─".repeat(wide);
-        // Exactly one prompt, as wide as the window.
+        // There is exactly one prompt, as wide as the window.
         tmux.wait_until(&format!("a prompt at {columns} columns"), |screen| {
             screen.lines().filter(|line| *line == rule).count() == 1
                 && screen.matches('❯').count() <= 2
@@ -288,7 +288,7 @@ fn follows_the_window_without_losing_or_repeating_what_was_said() {
 }
 
 #[test]
-fn what_is_typed_during_the_work_is_said_at_the_next_step() {
+fn input_during_a_task_steers_at_the_next_step() {
     let gate = "while [ ! -e gate ]; do sleep 0.05; done";
     let server = ModelServer::start(vec![runs(gate), says("Seen.")]);
     let machine = Machine::with(&server);
@@ -297,7 +297,7 @@ fn what_is_typed_during_the_work_is_said_at_the_next_step() {
     tmux.wait_for("[n] no");
     thread::sleep(SILENCE);
     tmux.presses("y");
-    tmux.wait_for("Enter says it at the next step");
+    tmux.wait_for("Enter sends at the next step");
     tmux.types("and mind the gap");
     tmux.presses("Enter");
     tmux.wait_for("⤷ at the next step: and mind the gap");
@@ -310,7 +310,7 @@ fn what_is_typed_during_the_work_is_said_at_the_next_step() {
 }
 
 #[test]
-fn whole_outputs_are_in_the_viewer() {
+fn viewer_shows_full_outputs() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "long.txt"}))]),
         says("Read."),
@@ -331,13 +331,13 @@ fn whole_outputs_are_in_the_viewer() {
 }
 
 #[test]
-fn names_are_chosen_on_an_empty_prompt() {
+fn shortcut_on_an_empty_prompt_opens_the_selector() {
     let server = ModelServer::start(vec![says("As planned.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.wait_for("scripted-1 via local");
     tmux.presses("a");
-    tmux.wait_for("Enter chooses");
+    tmux.wait_for("Enter selects");
     tmux.types("plan");
     tmux.presses("Enter");
     tmux.wait_for("scripted-1 via local · plan");
@@ -348,7 +348,7 @@ fn names_are_chosen_on_an_empty_prompt() {
 }
 
 #[test]
-fn commands_say_what_they_know() {
+fn slash_commands_show_their_answers() {
     let server = ModelServer::start(vec![says("Hello.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -357,7 +357,7 @@ fn commands_say_what_they_know() {
     let looks = [
         ("/status", "built in"),
         ("/cost", "local/scripted-1"),
-        ("/context", "/compact makes"),
+        ("/context", "/compact shortens"),
         ("/permissions", ""),
         ("/sandbox", "sandbox"),
         ("/export notes.md", "written to"),
@@ -382,35 +382,35 @@ fn commands_say_what_they_know() {
     }
     let before = tmux.all();
     tmux.says("/new");
-    tmux.wait_for("(a new conversation");
+    tmux.wait_for("(a new session");
     assert!(tmux.all().contains(before.lines().next().unwrap()), "what was said stays");
     tmux.presses("C-d");
     tmux.assert_ended(0);
 }
 
 #[test]
-fn without_a_model_there_is_a_screen_all_the_same() {
+fn ui_starts_without_a_model() {
     let machine = Machine::new();
     let tmux = Tmux::open(&machine, &[]);
-    let screen = tmux.wait_for("Ways on");
-    for line in ["There is no model to ask yet.", "posse demo", "What was found here"] {
+    let screen = tmux.wait_for("Next steps");
+    for line in ["No model is configured yet.", "posse demo", "Found on this machine"] {
         assert!(screen.contains(line), "{line}:\n{screen}");
     }
     tmux.says("do it");
-    tmux.wait_for("Nobody is there to answer yet");
+    tmux.wait_for("There is no model yet");
     tmux.wait_for("❯ do it");
     tmux.presses("C-u");
     tmux.presses("p");
-    tmux.wait_for("Enter chooses");
+    tmux.wait_for("Enter selects");
     tmux.presses("Escape");
-    // Right behind it, it would be one key with Alt.
-    tmux.wait_until("the prompt", |screen| !screen.contains("Enter chooses"));
+    // A key right after Escape would be read as one key with Alt.
+    tmux.wait_until("the prompt", |screen| !screen.contains("Enter selects"));
     tmux.presses("C-d");
     tmux.assert_ended(0);
 }
 
 #[test]
-fn signals_end_it_and_leave_the_terminal_as_it_was() {
+fn signals_exit_and_restore_the_terminal() {
     let signals = [
         (Signal::SIGTERM, 143),
         (Signal::SIGINT, 130),
@@ -419,7 +419,7 @@ fn signals_end_it_and_leave_the_terminal_as_it_was() {
     ];
     for (signal, code) in signals {
         let held = stream_bytes(text_event("This takes a").as_bytes());
-        let server = ModelServer::start(vec![Answer::Hold(held)]);
+        let server = ModelServer::start(vec![ModelAnswer::Hold(held)]);
         let machine = Machine::with(&server);
         let tmux = Tmux::open(&machine, &[]);
         tmux.says("take your time");
@@ -433,7 +433,7 @@ fn signals_end_it_and_leave_the_terminal_as_it_was() {
 #[test]
 fn a_terminal_that_vanishes_ends_it() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held)]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held)]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");
@@ -441,20 +441,20 @@ fn a_terminal_that_vanishes_ends_it() {
     let pid = tmux.pid();
     drop(tmux);
     let started = Instant::now();
-    // Who inherits it may take its time to look at how it ended.
+    // The parent may take a while to reap the process.
     let runs = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
     };
     while runs() {
-        assert!(started.elapsed() < STUCK, "it goes on without a terminal");
+        assert!(started.elapsed() < STUCK, "it keeps running without a terminal");
         thread::sleep(Duration::from_millis(20));
     }
     machine.verify();
 }
 
 #[test]
-fn where_nothing_can_be_drawn_it_is_line_mode() {
+fn falls_back_to_line_mode_without_a_usable_terminal() {
     let tables = [
         ("TERM=dumb", "TERM is dumb"),
         ("XTERM_VERSION=1", "TERM is not set"),
@@ -477,12 +477,12 @@ fn where_nothing_can_be_drawn_it_is_line_mode() {
     }
 }
 
-/// Flags without a command are `posse` with those flags; a branch begins here as well, and the last
-/// line says how the session goes on, also one that nobody has answered yet.
+/// Flags without a command open the terminal UI. A fork starts here as well, and the last line
+/// names the command that resumes the session, also for a session without an answer.
 #[test]
-fn flags_alone_open_it_a_branch_too_and_the_end_says_how_to_go_on() {
+fn flags_open_the_ui_and_exit_names_the_resume_command() {
     let server =
-        ModelServer::start(vec![says("One."), says("Otherwise."), Answer::Hold(Vec::new())]);
+        ModelServer::start(vec![says("One."), says("Otherwise."), ModelAnswer::Hold(Vec::new())]);
     let machine = Machine::with(&server);
     let config = machine.path("other.json");
     fs::rename(machine.path("posse/config/config.json"), &config).unwrap();
@@ -500,17 +500,13 @@ fn flags_alone_open_it_a_branch_too_and_the_end_says_how_to_go_on() {
     let tmux = Tmux::open(&machine, &["tui", "-c", "--fork", "--config", &config]);
     tmux.says("second");
     tmux.wait_for("Otherwise.");
-    assert!(
-        !last().contains("goes on after") && last().contains("branches off session"),
-        "{}",
-        last()
-    );
+    assert!(!last().contains("resumed after") && last().contains("fork of session"), "{}", last());
     tmux.presses("C-d");
     tmux.assert_ended(0);
     let branch = last().lines().last().unwrap().rsplit(' ').next().unwrap().to_owned();
     assert_ne!(branch, id);
     drop(tmux);
-    // One that was never answered has an id to go on with, too.
+    // A session without an answer can be resumed, too.
     let tmux = Tmux::open(&machine, &["--config", &config]);
     tmux.says("third");
     for _ in 0..3 {
@@ -523,7 +519,7 @@ fn flags_alone_open_it_a_branch_too_and_the_end_says_how_to_go_on() {
     machine.verify();
 }
 
-/// The UI in a terminal of 100 columns and 30 rows whose every byte the test sees.
+/// The UI in a pty of 100 columns and 30 rows, with access to every byte.
 fn in_a_pty(machine: &Machine) -> Terminal {
     let mut terminal = Terminal::run(machine, &["tui"], "xterm-256color");
     terminal.resize(100, 30);
@@ -532,19 +528,19 @@ fn in_a_pty(machine: &Machine) -> Terminal {
 }
 
 #[test]
-fn a_terminal_that_takes_a_kilobyte_a_second_holds_nothing_up() {
+fn slow_terminal_does_not_delay_the_session() {
     const DELTAS: usize = 20_000;
     let mut body: String = (0..DELTAS).map(|nth| text_event(&format!("word{nth}\n"))).collect();
     body.push_str(&text_event("the last word"));
     body.push_str("data: [DONE]\n\n");
-    let server = ModelServer::start(vec![Answer::Raw(stream_bytes(body.as_bytes()))]);
+    let server = ModelServer::start(vec![ModelAnswer::Raw(stream_bytes(body.as_bytes()))]);
     let machine = Machine::with(&server);
     let mut terminal = in_a_pty(&machine);
     terminal.slow_down(true);
     terminal.press("go on");
     thread::sleep(Duration::from_millis(300));
     terminal.press("\r");
-    // All of it is in the journal long before it is on the screen.
+    // The whole reply is in the journal long before it is on the screen.
     let started = Instant::now();
     let journal = || {
         let file = machine.session_dir().join("session.jsonl");
@@ -556,7 +552,7 @@ fn a_terminal_that_takes_a_kilobyte_a_second_holds_nothing_up() {
     }
     let seen = terminal.shown_now();
     assert!(!seen.contains("the last word"), "it is a slow terminal");
-    // What waits is one frame and what the kernel keeps, not everything that was ever drawn.
+    // The backlog is one frame and the kernel's buffer.
     terminal.slow_down(false);
     terminal.see("the last word");
     terminal.see("(done: 1 reply");
@@ -567,7 +563,7 @@ fn a_terminal_that_takes_a_kilobyte_a_second_holds_nothing_up() {
 }
 
 #[test]
-fn a_storm_of_sizes_is_drawn_at_its_own_pace_and_leaves_it_working() {
+fn rapid_resizes_are_drawn_at_a_bounded_frame_rate() {
     const SIZES: [(u16, u16); 8] =
         [(1, 1), (500, 500), (2, 500), (500, 1), (100, 30), (3, 2), (17, 60), (240, 5)];
     let server = ModelServer::start(vec![says("Still here.")]);
@@ -583,7 +579,7 @@ fn a_storm_of_sizes_is_drawn_at_its_own_pace_and_leaves_it_working() {
     thread::sleep(Duration::from_millis(300));
     terminal.press("\r");
     let storm = terminal.see("Still here.");
-    // Each frame is one synchronized update, and there is one in 16 ms at most.
+    // Each frame is one synchronized update, and there is at most one in 16 ms.
     let frames = storm.matches("\u{1b}[?2026h").count() as u128;
     let most = begin.elapsed().as_millis() / 16 + 10;
     assert!((2..=most).contains(&frames), "{frames} frames, {most} at most");
@@ -593,7 +589,7 @@ fn a_storm_of_sizes_is_drawn_at_its_own_pace_and_leaves_it_working() {
 }
 
 #[test]
-fn keys_that_come_while_it_gets_no_processor_are_all_there() {
+fn keys_typed_while_the_process_is_stopped_are_kept() {
     let server = ModelServer::start(vec![says("Read.")]);
     let machine = Machine::with(&server);
     let mut terminal = in_a_pty(&machine);

@@ -1,4 +1,4 @@
-//! Whole tasks over a real connection: what the model is sent, and what the three formats print.
+//! Whole tasks over a real connection: requests, and the three output formats.
 
 use std::collections::HashSet;
 
@@ -271,11 +271,13 @@ fn answers_a_server_that_forgets_its_ids() {
         ("bash", json!({"command": "echo one >> log"})),
         ("bash", json!({"command": "echo two >> log"})),
     ]);
-    let crate::model_server::Answer::Reply { text, mut calls, finish } = twice else { panic!() };
+    let crate::model_server::ModelAnswer::Reply { text, mut calls, finish } = twice else {
+        panic!()
+    };
     calls[1]["id"] = calls[0]["id"].clone();
-    let same = crate::model_server::Answer::Reply { text, calls, finish };
+    let same = crate::model_server::ModelAnswer::Reply { text, calls, finish };
     let mut empty = runs("echo three >> log");
-    if let crate::model_server::Answer::Reply { calls, .. } = &mut empty {
+    if let crate::model_server::ModelAnswer::Reply { calls, .. } = &mut empty {
         calls[0]["id"] = json!("");
     }
     let server = ModelServer::start(vec![same, empty, runs("echo four >> log"), says("done")]);
@@ -343,7 +345,7 @@ fn keeps_no_journal_when_told_so() {
     let machine = Machine::with(&server);
     let ended = machine.posse(&["run", "-y", "--no-transcript", "go"]);
     ended.assert_code(0);
-    assert!(ended.stderr.contains("not kept"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("not stored"), "{}", ended.stderr);
     assert!(!machine.path("posse/state/projects").exists());
     assert_eq!(std::fs::read_dir(machine.path("tmp")).unwrap().count(), 0);
 }
@@ -367,7 +369,7 @@ fn replays_what_it_recorded() {
     ended.assert_code(0);
     assert_eq!(ended.stdout, "It greets **properly** now.\n");
     assert_eq!(other.read("greet.sh"), "echo hello\n");
-    // Another task is not on the tape, and says how it differs.
+    // Another task is not on the cassette, and the error shows the difference.
     let ended = other.posse(&["run", "-y", "break the greeting"]);
     assert_ne!(ended.code, Some(0));
     assert!(ended.stderr.contains("break the greeting"), "{}", ended.stderr);

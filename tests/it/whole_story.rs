@@ -1,6 +1,6 @@
-//! A session of many agents from its beginning to its end: two look side by side, one writes in a
-//! worktree and asks at the root, posse is killed in the middle and goes on, what was written is taken
-//! over, and it has cost what the server has counted.
+//! A session with many agents from beginning to end: two explore in parallel, one writes in a
+//! worktree and asks at the root, posse is killed and resumed, the changes are merged, and the cost
+//! equals the server's count.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -8,16 +8,16 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says};
-use crate::posse::{Ended, Machine, Running};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says};
+use crate::posse::{FinishedRun, Machine, RunningPosse};
 use crate::worktree::{git, id_in, machine_with, task, texts};
 
-/// $1 for a million tokens read, $10 for a million written, in micro-USD; the server says that it
-/// has read 100 and written 10 for each request.
+/// $1 per million input tokens, $10 per million output tokens, in micro-USD; the server reports 100
+/// and 10 for each request.
 const NANO_USD_FOR_A_REQUEST: usize = 100 * 1000 + 10 * 10_000;
 
-/// What any of the four does next.
-fn next(request: &Value) -> Answer {
+/// Next action of each of the four agents.
+fn next(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     let gives = |agent: &str, task: &str| ("delegate_agent", json!({"agent": agent, "task": task}));
     match (task(request).as_str(), results.len()) {
@@ -45,17 +45,17 @@ fn next(request: &Value) -> Answer {
     }
 }
 
-/// Follows a driven run, and says yes to every question, until `over`; then that is done.
+/// Follows a driven run and says yes to every request, until `over`.
 fn follow(
     machine: &Machine,
     args: &[&str],
     over: impl Fn(&Value) -> bool,
-    finish: impl FnOnce(&Running),
-) -> (Ended, Vec<(String, String)>) {
+    finish: impl FnOnce(&RunningPosse),
+) -> (FinishedRun, Vec<(String, String)>) {
     let formats = ["--input-format", "stream-json", "--output-format", "stream-json"];
     let mut command = machine.command(&[args, &formats].concat());
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command);
+    let mut running = RunningPosse::start(command);
     let mut stdin = running.take_stdin();
     let mut asked = Vec::new();
     while let Some(line) = running.next_line() {
@@ -84,7 +84,7 @@ fn is_of(event: &Value, kind: &str, path: &str) -> bool {
 
 #[test]
 fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
-    let server = ModelServer::start_and_repeat(vec![Answer::By(next)]);
+    let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(next)]);
     let machine = machine_with(
         &server,
         &json!({
@@ -99,7 +99,7 @@ fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
     let pairs = |asked: &[(String, String)]| -> Vec<String> {
         asked.iter().map(|(path, tool)| format!("{path}: {tool}")).collect()
     };
-    // What only reads is not asked about; everything else is, at the root, with its path.
+    // Reads need no permission; everything else is asked at the root, with its path.
     assert_eq!(
         pairs(&asked),
         ["build: delegate_agent", "build/worker: edit_file", "build/worker: bash"]
@@ -138,7 +138,7 @@ fn many_agents_are_asked_about_killed_resumed_merged_and_counted() {
     assert_eq!(of_worker.len(), 4, "no request was made twice");
     assert!(of_worker[2][1].contains("Whether it took effect is not known"), "{:?}", of_worker[2]);
 
-    // The ledger has what the server has counted, request by request and agent by agent.
+    // The ledger equals the server's count, request by request and agent by agent.
     let count = requests.len();
     assert_eq!(count, 4 + 2 + 2 + 4);
     let shown = machine.posse(&["sessions", "show", &id, "--cost", "--json", "-v"]);

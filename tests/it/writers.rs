@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model_server::{Answer, ModelServer, calls, says, text_of};
+use crate::model_server::{ModelAnswer, ModelServer, calls, says, text_of};
 use crate::posse::Machine;
 
 /// The texts of a request's messages of one role, in their order.
@@ -14,7 +14,7 @@ fn texts(request: &Value, role: &str) -> Vec<String> {
 
 /// What any of the three agents does next: the main one calls two; each of those reads the file,
 /// waits until the other has, changes its line, and does it again if it is refused.
-fn next(request: &Value) -> Answer {
+fn next(request: &Value) -> ModelAnswer {
     let (task, results) = (texts(request, "user").remove(0), texts(request, "tool"));
     let own = ["one", "two"].into_iter().find(|line| task.contains(&format!("change line {line}")));
     let Some(own) = own else {
@@ -46,7 +46,7 @@ fn next(request: &Value) -> Answer {
 
 #[test]
 fn who_comes_second_hears_who_was_first_and_reads_again() {
-    let server = ModelServer::start_and_repeat(vec![Answer::By(next)]);
+    let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(next)]);
     let more = json!({
         "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
     });

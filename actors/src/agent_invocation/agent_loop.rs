@@ -10,12 +10,12 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, Message, MessageId, StopReason, ToolCall, Usage,
 };
 use crate::event::MessageKind;
-use crate::ledger::Refused;
+use crate::ledger::BudgetRefusal;
 use crate::ports::ToolOutput;
 
-/// What bounds a loop.
+/// Limits of a loop.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounds {
+pub(crate) struct LoopBounds {
     pub(crate) turns_max: u32,
     pub(crate) parallel_calls_max: usize,
     pub(crate) calls_per_turn_max: usize,
@@ -23,22 +23,22 @@ pub(crate) struct Bounds {
     pub(crate) queued_messages_max: usize,
     /// Tokens that it may use, if there is a limit.
     pub(crate) tokens_max: Option<u64>,
-    /// Whether somebody has a say before a final answer counts.
+    /// True if hooks review the final answer before it counts.
     pub(crate) settles: bool,
 }
 
-/// Where a loop begins: empty-handed, or where an earlier one broke off.
+/// Initial state of a loop: a new run, or one that is resumed.
 #[derive(Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct LoopStart {
     /// Valid, but for the results of the calls in `pending`.
     pub(crate) history: Vec<Arc<Message>>,
     /// The calls of the last reply, if not all of them have ended; those that have with a result.
-    pub(crate) pending: Vec<(Wanted, Option<ToolOutput>)>,
+    pub(crate) pending: Vec<(TurnCall, Option<ToolOutput>)>,
     /// Messages that wait already.
     pub(crate) queued: Vec<Queued>,
     /// Replies so far.
     pub(crate) turns: u32,
-    /// What they cost.
+    /// Tokens used by these turns.
     pub(crate) usage: Usage,
 }
 
@@ -50,17 +50,17 @@ pub(crate) struct Queued {
     pub(crate) content: Vec<ContentPart>,
 }
 
-/// A call of the current turn. `alone` calls have side effects: nothing runs beside them.
+/// A call of the current turn. An `alone` call has side effects and never runs in parallel.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct TurnCall {
     pub(crate) call: ToolCall,
     pub(crate) alone: bool,
 }
 
-/// Something happened.
+/// Input of the loop: something that happened.
 #[derive(Debug)]
-pub(crate) enum Input {
-    /// The history is complete; go on from here.
+pub(crate) enum LoopInput {
+    /// The history is complete; start the next step.
     Begin,
     /// The model finished a reply. Call ids are the runtime's.
     Replied { message: AssistantMessage, alone: Vec<bool>, stop: StopReason, usage: Option<Usage> },
@@ -76,7 +76,7 @@ pub(crate) enum Input {
     Stop(Ending),
 }
 
-/// Something to do about it.
+/// Action that the invocation performs for the loop.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     AskModel,
@@ -92,7 +92,7 @@ pub(crate) enum Effect {
     Finish(Ending),
 }
 
-/// How an invocation ended.
+/// Result of an invocation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
     /// The model gave its final answer.
@@ -103,26 +103,26 @@ pub enum Ending {
         limit: &'static str,
         /// Its value.
         value: u64,
-        /// What the model said last.
+        /// Last text of the model.
         said: Option<String>,
     },
     /// The budget has no room for another request.
-    OverBudget(Refused),
+    OverBudget(BudgetRefusal),
     /// There is no answer.
     Failed {
         /// `provider.*`, `content_filter`, `loop`, `journal`, `parked`.
         class: String,
-        /// What happened, in one line.
+        /// One-line cause.
         cause: String,
     },
-    /// The provider was away for longer than anybody wanted to wait. Nothing is lost: the same
-    /// turn can be asked for again.
+    /// The provider was unavailable for longer than `patience`. Nothing is lost: the same turn can
+    /// be requested again.
     Parked {
         /// `provider.*`.
         class: String,
-        /// What happened, in one line.
+        /// One-line cause.
         cause: String,
-        /// When it is worth trying again, in milliseconds since 1970, if that is known.
+        /// Earliest useful time for another attempt, in milliseconds since 1970, if known.
         next_try_ms: Option<u64>,
     },
     /// The user stopped it.
@@ -135,19 +135,19 @@ enum Phase {
     Waiting,
     /// Tools run. With an ending, they are being stopped.
     Calling(Vec<Slot>, Option<Ending>),
-    /// The final answer is there, and somebody may still say that it does not count.
+    /// The final answer has arrived; hooks may still reject it.
     Settling(String),
     Done,
 }
 
 #[derive(Debug)]
 struct Slot {
-    wanted: Wanted,
-    progress: Progress,
+    wanted: TurnCall,
+    progress: CallProgress,
 }
 
 #[derive(Debug)]
-enum Progress {
+enum CallProgress {
     Unstarted,
     Running,
     Ended(ToolOutput),
@@ -155,7 +155,7 @@ enum Progress {
 
 #[derive(Debug)]
 pub(crate) struct AgentLoop {
-    bounds: Bounds,
+    bounds: LoopBounds,
     history: Vec<Arc<Message>>,
     phase: Phase,
     /// Calls of a reply that an earlier loop did not get done.
@@ -168,11 +168,11 @@ pub(crate) struct AgentLoop {
 }
 
 impl AgentLoop {
-    pub(crate) fn new(bounds: Bounds, start: Start) -> AgentLoop {
-        let Start { history, pending, queued, turns, usage } = start;
-        let slot = |(wanted, output): (Wanted, Option<ToolOutput>)| Slot {
+    pub(crate) fn new(bounds: LoopBounds, start: LoopStart) -> AgentLoop {
+        let LoopStart { history, pending, queued, turns, usage } = start;
+        let slot = |(wanted, output): (TurnCall, Option<ToolOutput>)| Slot {
             wanted,
-            progress: output.map_or(Progress::Unstarted, Progress::Ended),
+            progress: output.map_or(CallProgress::Unstarted, CallProgress::Ended),
         };
         AgentLoop {
             bounds,
@@ -191,7 +191,7 @@ impl AgentLoop {
         &self.history
     }
 
-    /// Goes on with a history that was made smaller, while the model is about to be asked.
+    /// Continues with a compacted history, just before a model request.
     pub(crate) fn replace_history(&mut self, history: Vec<Arc<Message>>) {
         if matches!(self.phase, Phase::Waiting) {
             self.history = history;
@@ -207,7 +207,7 @@ impl AgentLoop {
         self.usage
     }
 
-    /// Whether another message may wait.
+    /// True if another message may be queued.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < self.bounds.queued_messages_max
     }
@@ -219,23 +219,23 @@ impl AgentLoop {
         self.queue.remove(at)
     }
 
-    pub(crate) fn step(&mut self, input: Input) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, input: LoopInput) -> Vec<Effect> {
         if matches!(self.phase, Phase::Done) {
             return Vec::new();
         }
         match input {
-            Input::Begin => self.begin(),
-            Input::Replied { message, alone, stop, usage } => {
+            LoopInput::Begin => self.begin(),
+            LoopInput::Replied { message, alone, stop, usage } => {
                 self.replied(message, alone, stop, usage)
             }
-            Input::Unanswered(ending) => self.finish(ending),
-            Input::CallEnded(id, output) => self.call_ended(&id, output),
-            Input::Queued(message) => {
+            LoopInput::Unanswered(ending) => self.finish(ending),
+            LoopInput::CallEnded(id, output) => self.call_ended(&id, output),
+            LoopInput::Queued(message) => {
                 self.queue.push_back(message);
                 self.advance()
             }
-            Input::Settled(held) => self.settled(held),
-            Input::Stop(ending) => self.stop(ending),
+            LoopInput::Settled(held) => self.settled(held),
+            LoopInput::Stop(ending) => self.stop(ending),
         }
     }
 
@@ -263,7 +263,7 @@ impl AgentLoop {
         }
     }
 
-    /// What was queued and never delivered, for whoever goes on.
+    /// Messages that were queued and never delivered, for a later run.
     pub(crate) fn take_queue(&mut self) -> Vec<Queued> {
         self.queue.drain(..).collect()
     }
@@ -305,14 +305,14 @@ impl AgentLoop {
         }
         let text = message.content.clone().filter(|text| !text.is_empty());
         self.said = text.clone().or(self.said.take());
-        let wanted: Vec<Wanted> = message
+        let wanted: Vec<TurnCall> = message
             .tool_calls
             .iter()
             .cloned()
             .zip(alone)
-            .map(|(call, alone)| Wanted { call, alone })
+            .map(|(call, alone)| TurnCall { call, alone })
             .collect();
-        // Providers refuse a message that says nothing.
+        // Providers reject an empty message.
         if text.is_some() || !wanted.is_empty() {
             self.history.push(Arc::new(Message::Assistant(message)));
         }
@@ -364,11 +364,11 @@ impl AgentLoop {
         effects
     }
 
-    fn call(&mut self, wanted: Vec<Wanted>, stop: StopReason) -> Vec<Effect> {
+    fn call(&mut self, wanted: Vec<TurnCall>, stop: StopReason) -> Vec<Effect> {
         let mut effects = Vec::new();
         let calls_max = self.bounds.calls_per_turn_max;
         let cut_off = !matches!(stop, StopReason::ToolUse | StopReason::EndTurn);
-        let slot = |(nth, wanted): (usize, Wanted)| {
+        let slot = |(nth, wanted): (usize, TurnCall)| {
             // A reply that was cut off may have been cut within its arguments.
             let output = if cut_off {
                 ToolOutput::error("Not run: the reply was cut off. Make the call again, shorter.")
@@ -377,10 +377,10 @@ impl AgentLoop {
                     "Not run: more than {calls_max} calls in one turn. Ask again for fewer."
                 ))
             } else {
-                return Slot { wanted, progress: Progress::Unstarted };
+                return Slot { wanted, progress: CallProgress::Unstarted };
             };
             effects.push(Effect::Skip(wanted.call.clone(), output.clone()));
-            Slot { wanted, progress: Progress::Ended(output) }
+            Slot { wanted, progress: CallProgress::Ended(output) }
         };
         let slots = wanted.into_iter().enumerate().map(slot).collect();
         self.phase = Phase::Calling(slots, None);
@@ -391,13 +391,13 @@ impl AgentLoop {
     fn call_ended(&mut self, id: &CallId, output: ToolOutput) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else { return Vec::new() };
         let stopping = stopping.is_some();
-        let running = slots
-            .iter_mut()
-            .find(|slot| slot.wanted.call.id == *id && matches!(slot.progress, Progress::Running));
+        let running = slots.iter_mut().find(|slot| {
+            slot.wanted.call.id == *id && matches!(slot.progress, CallProgress::Running)
+        });
         let Some(slot) = running else { return Vec::new() };
         let call = slot.wanted.call.clone();
         let failed = output.is_error;
-        slot.progress = Progress::Ended(output);
+        slot.progress = CallProgress::Ended(output);
         if !stopping && let Some(ending) = self.repetition(&call, failed) {
             return self.stop(ending);
         }
@@ -435,7 +435,7 @@ impl AgentLoop {
         } else if stopping.is_none() {
             start(slots, self.bounds.parallel_calls_max, &mut effects);
         }
-        if slots.iter().any(|slot| !matches!(slot.progress, Progress::Ended(_))) {
+        if slots.iter().any(|slot| !matches!(slot.progress, CallProgress::Ended(_))) {
             return effects;
         }
         let stopping = stopping.take();
@@ -452,7 +452,7 @@ impl AgentLoop {
         effects
     }
 
-    /// Stops what runs, and finishes when every call has said how it ended.
+    /// Stops all calls; finishes when every call has ended.
     fn stop(&mut self, ending: Ending) -> Vec<Effect> {
         let Phase::Calling(slots, stopping) = &mut self.phase else {
             let mut effects = vec![Effect::Cancel(Vec::new())];
@@ -465,7 +465,7 @@ impl AgentLoop {
         *stopping = Some(ending);
         let mut effects = Vec::new();
         skip_unstarted(slots, "Not run: the run was stopped.", &mut effects);
-        let running = slots.iter().filter(|slot| matches!(slot.progress, Progress::Running));
+        let running = slots.iter().filter(|slot| matches!(slot.progress, CallProgress::Running));
         let running = running.map(|slot| slot.wanted.call.id.clone()).collect();
         effects.insert(0, Effect::Cancel(running));
         effects.extend(self.advance());
@@ -484,8 +484,8 @@ impl AgentLoop {
         };
         for Slot { wanted, progress } in slots {
             let output = match progress {
-                Progress::Ended(output) => output,
-                Progress::Unstarted | Progress::Running => ToolOutput::error("Not run."),
+                CallProgress::Ended(output) => output,
+                CallProgress::Unstarted | CallProgress::Running => ToolOutput::error("Not run."),
             };
             self.history.push(Arc::new(Message::Tool {
                 tool_call_id: wanted.call.id,
@@ -517,28 +517,27 @@ impl AgentLoop {
 
 fn skip_unstarted(slots: &mut [Slot], text: &str, effects: &mut Vec<Effect>) {
     for slot in slots {
-        if matches!(slot.progress, Progress::Unstarted) {
+        if matches!(slot.progress, CallProgress::Unstarted) {
             let output = ToolOutput::error(text);
             effects.push(Effect::Skip(slot.wanted.call.clone(), output.clone()));
-            slot.progress = Progress::Ended(output);
+            slot.progress = CallProgress::Ended(output);
         }
     }
 }
 
-/// In order: a call with side effects waits for everything before it, and everything after it
-/// waits for it.
+/// In order: a call with side effects waits for all earlier calls, and later calls wait for it.
 fn start(slots: &mut [Slot], parallel_max: usize, effects: &mut Vec<Effect>) {
     let mut running = 0;
     for slot in slots {
         match slot.progress {
-            Progress::Ended(_) => {}
-            Progress::Running if slot.wanted.alone => return,
-            Progress::Running => running += 1,
-            Progress::Unstarted => {
+            CallProgress::Ended(_) => {}
+            CallProgress::Running if slot.wanted.alone => return,
+            CallProgress::Running => running += 1,
+            CallProgress::Unstarted => {
                 if running >= parallel_max.max(1) || (slot.wanted.alone && running > 0) {
                     return;
                 }
-                slot.progress = Progress::Running;
+                slot.progress = CallProgress::Running;
                 running += 1;
                 effects.push(Effect::Start(slot.wanted.call.clone()));
                 if slot.wanted.alone {

@@ -1,52 +1,52 @@
-//! Calls in flight: each is a child of the invocation, and ends exactly once, whatever becomes of
-//! the child.
+//! Calls in flight. Each is a child actor of the invocation and ends exactly once, also if the
+//! actor crashes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use ractor::{Actor, ActorId, ActorRef, SpawnErr};
 
-use crate::agent_invocation::agent_loop::{Input, Wanted};
-use crate::agent_invocation::asking::{requested_event, runs_alone};
+use crate::agent_invocation::agent_loop::{LoopInput, TurnCall};
 use crate::agent_invocation::ending::failed_event;
+use crate::agent_invocation::model_turn::{requested_event, runs_alone};
 use crate::agent_invocation::{AgentInvocation, Msg, Pending, State};
 use crate::conversation::{CallId, QuestionId, ToolCall};
-use crate::delegation::Deeds;
+use crate::delegation::ActionLog;
 use crate::event::Origin;
 use crate::mailbox::{Handled, Lost, Report, tell};
 use crate::ports::{ToolOutput, ToolSpec};
-use crate::tool_call::{self, Progress, ToolCallRun, outcome_unknown, unknown_event};
+use crate::tool_call::{self, IntentProgress, ToolCallRun, outcome_unknown, unknown_event};
 use crate::transcript_writer::Transcript;
 
 /// A call in flight.
-pub(super) struct Running {
+pub(super) struct RunningCall {
     call: ToolCall,
     pub(super) actor: Option<ActorRef<tool_call::Msg>>,
-    progress: Arc<Progress>,
+    progress: Arc<IntentProgress>,
     /// Its actor has died.
     died: bool,
-    /// Everything that worked for it is gone.
+    /// The actor and its task are gone.
     lost: bool,
 }
 
-impl Running {
-    /// Adds what the call did, as its records would.
-    fn add_to(&self, deeds: &mut Deeds) {
-        let Running { call, progress, .. } = self;
+impl RunningCall {
+    /// Adds the effect of the call to the log, as its records would.
+    fn add_to(&self, actions: &mut ActionLog) {
+        let RunningCall { call, progress, .. } = self;
         if progress.intended() {
-            deeds.began(&call.id, progress.begun().map(|begun| begun.summary.as_str()));
+            actions.began(&call.id, progress.begun().map(|begun| begun.summary.as_str()));
         }
         if let Some(well) = progress.ran() {
-            deeds.ended(&call.id, well);
+            actions.ended(&call.id, well);
         }
     }
 }
 
 /// Calls with their results, as far as they have one; and open questions.
-type TakenUp = (Vec<(Wanted, Option<ToolOutput>)>, HashMap<CallId, QuestionId>);
+type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>);
 
-/// What an earlier incarnation left of the calls of its last reply: what the loop is to do about
-/// them, and the questions that are open about them.
+/// Restores the calls of the last reply after a crash: inputs for the loop, and open permission
+/// requests.
 pub(super) fn take_up(
     pending: Vec<Pending>,
     tools: &[ToolSpec],
@@ -61,7 +61,7 @@ pub(super) fn take_up(
         }
         asked.extend(question.map(|question| (call.id.clone(), question)));
         let alone = runs_alone(tools, &call.name);
-        calls.push((Wanted { call, alone }, output));
+        calls.push((TurnCall { call, alone }, output));
     }
     (calls, asked)
 }
@@ -69,7 +69,7 @@ pub(super) fn take_up(
 /// Notes that the actor of a call is dead. The call has ended when its work is gone too.
 pub(super) fn died(me: &ActorRef<Msg>, child: ActorId, state: &mut State) {
     let theirs =
-        |running: &Running| running.actor.as_ref().is_some_and(|actor| actor.get_id() == child);
+        |running: &RunningCall| running.actor.as_ref().is_some_and(|actor| actor.get_id() == child);
     for (id, running) in state.calls.iter_mut().filter(|(_, running)| theirs(running)) {
         running.died = true;
         if running.lost {
@@ -85,7 +85,7 @@ impl AgentInvocation {
         call: ToolCall,
         state: &mut State,
     ) -> Handled {
-        let progress = Arc::<Progress>::default();
+        let progress = Arc::<IntentProgress>::default();
         let id = call.id.clone();
         let args = tool_call::Args {
             call: call.clone(),
@@ -108,7 +108,7 @@ impl AgentInvocation {
             Err(error) => return Err(Box::new(error)),
         };
         let died = actor.is_none();
-        state.calls.insert(id, Running { call, actor, progress, died, lost: false });
+        state.calls.insert(id, RunningCall { call, actor, progress, died, lost: false });
         Ok(())
     }
 
@@ -117,32 +117,31 @@ impl AgentInvocation {
         id: CallId,
         output: Result<ToolOutput, Lost>,
         state: &mut State,
-    ) -> Option<Input> {
+    ) -> Option<LoopInput> {
         let running = state.calls.get_mut(&id)?;
-        // Supervision says why, sooner or later; both are waited for.
+        // Supervision reports the reason later; wait for both.
         if output.is_err() && !running.died {
             running.lost = true;
             return None;
         }
         let running = state.calls.remove(&id)?;
-        running.add_to(&mut state.deeds);
+        running.add_to(&mut state.actions);
         // The child has reported; its parent does the stopping.
         if let Some(actor) = &running.actor {
             actor.stop(None);
         }
         let output = output.unwrap_or_else(|Lost| {
-            let Running { call, progress, .. } = &running;
+            let RunningCall { call, progress, .. } = &running;
             lost_output(call, progress, &self.services.transcript, &self.origin)
         });
-        Some(Input::CallEnded(id, output))
+        Some(LoopInput::CallEnded(id, output))
     }
 }
 
-/// The result of a call whose actor and work are gone: what is recorded of it, or else what is
-/// recorded now.
+/// Result of a call whose actor and task are gone: its recorded outcome, or a new record.
 pub(crate) fn lost_output(
     call: &ToolCall,
-    progress: &Progress,
+    progress: &IntentProgress,
     transcript: &Transcript,
     origin: &Arc<Origin>,
 ) -> ToolOutput {

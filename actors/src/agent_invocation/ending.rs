@@ -1,11 +1,11 @@
-//! How an invocation and its calls end, as records and in words. Pure.
+//! Records and messages for the end of an invocation and its calls. Pure.
 
 use std::time::Duration;
 
 use crate::agent_invocation::Ending;
 use crate::conversation::{ToolCall, Usage};
 use crate::event::Event;
-use crate::ledger::{Refused, dollars};
+use crate::ledger::{BudgetRefusal, dollars};
 use crate::ports::{ProviderError, ToolOutput};
 use crate::provider_client::millis;
 use crate::tool_call::Services;
@@ -24,7 +24,7 @@ pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: &str) ->
     }
 }
 
-/// What is recorded at the end of an invocation.
+/// Record for the end of an invocation.
 pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     let failed = |class: &str, cause: String| Event::InvocationFailed {
         class: class.to_owned(),
@@ -47,7 +47,7 @@ pub(crate) fn ended_event(ending: &Ending, turns: u32, usage: Usage) -> Event {
     }
 }
 
-/// What is recorded of a limit, if one has ended it.
+/// Record of a limit, if one ended the invocation.
 pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
     match ending {
         Ending::Limited { limit, value, said: _ } => Some(Event::LimitReached {
@@ -56,10 +56,10 @@ pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
             spent: None,
             needed: None,
         }),
-        Ending::OverBudget(Refused { limit, cap, spent, needed }) => {
+        Ending::OverBudget(BudgetRefusal { limit, cap, spent, needed }) => {
             // In the unit of the configuration.
             let unit = |amount: u64| match *limit {
-                Refused::MONEY | Refused::AGENTS => amount.div_ceil(NANO_IN_MICRO),
+                BudgetRefusal::MONEY | BudgetRefusal::AGENTS => amount.div_ceil(NANO_IN_MICRO),
                 _ => amount,
             };
             Some(Event::LimitReached {
@@ -77,7 +77,7 @@ pub(super) fn limit_event(ending: &Ending) -> Option<Event> {
 }
 
 /// A budget in words.
-fn over_budget(refused: &Refused) -> String {
+fn over_budget(refused: &BudgetRefusal) -> String {
     let amount = |amount: u64| {
         if refused.is_money() { dollars(amount) } else { format!("{amount} tokens") }
     };
@@ -92,7 +92,7 @@ fn over_budget(refused: &Refused) -> String {
 
 pub(super) fn unanswered(error: &ProviderError) -> Ending {
     if let ProviderError::Unasked { class, source } = error {
-        if let Some(refused) = source.downcast_ref::<Refused>() {
+        if let Some(refused) = source.downcast_ref::<BudgetRefusal>() {
             return Ending::OverBudget(refused.clone());
         }
         if *class == ProviderError::JOURNAL {
@@ -102,7 +102,8 @@ pub(super) fn unanswered(error: &ProviderError) -> Ending {
     Ending::Failed { class: format!("provider.{}", error.class()), cause: error.chain() }
 }
 
-/// Out of patience. `next_try` (monotonic) is what is known of when it is worth trying again.
+/// Ending for exhausted patience. `next_try` (monotonic) is the earliest useful time of another
+/// attempt, if known.
 pub(super) fn parked(
     error: &ProviderError,
     next_try: Option<Duration>,

@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 use super::*;
-use crate::context::{ContextBudget, ContextSettings, Meter};
+use crate::context::{ContextBudget, ContextMeter, ContextSettings};
 use crate::conversation::{
     AssistantMessage, ContentPart, InvocationId, SessionId, StopReason, text_of,
 };
 use crate::event::Feed;
 use crate::ledger::{Budget, BudgetHandle};
 use crate::limits::Limits;
-use crate::mailbox::{Absence, Line};
-use crate::permission_coordinator::GrantBook;
+use crate::mailbox::{AllGone, SupervisedRef};
+use crate::permission_coordinator::GrantView;
 use crate::ports::{
     Abilities, Asking, Clock, Completion, DeltaSender, NoGrants, NoHooks, PortFuture, Provider,
     ProviderError, ProviderInfo, Request, Tool, Toolbox,
@@ -29,7 +29,7 @@ use crate::transcript_writer::{self, Outbox, TranscriptWriter};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// How long a reply takes.
+/// Duration of a reply.
 const REPLY: Duration = Duration::from_secs(2);
 
 /// Calls that each invocation makes, and how many of them when the storm begins.
@@ -39,28 +39,28 @@ const CALLS_BEFORE: u32 = 40;
 const INVOCATIONS: usize = 8;
 
 /// A model that wants one call after another, and is away for a while.
-struct Weather {
+struct FlakyModel {
     clock: Arc<ManualClock>,
     storm: Range<Duration>,
-    seen: Mutex<Seen>,
+    seen: Mutex<OutageRecord>,
 }
 
 #[derive(Default)]
-struct Seen {
-    /// When it was asked while it was away.
+struct OutageRecord {
+    /// Times of requests during the outage.
     away: Vec<Duration>,
     /// Replies, by who was replied to and how many results that one had.
     replies: BTreeMap<(String, usize), u32>,
     flaws: Vec<String>,
 }
 
-impl Weather {
-    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+impl FlakyModel {
+    fn seen<T>(&self, look: impl FnOnce(&mut OutageRecord) -> T) -> T {
         look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Provider for Weather {
+impl Provider for FlakyModel {
     fn info(&self) -> ProviderInfo {
         let (profile, model) = ("weather".to_owned(), "w".to_owned());
         ProviderInfo { profile, model, endpoint: "nowhere".to_owned() }
@@ -137,10 +137,10 @@ impl Actor for Keeper {
     }
 }
 
-/// What all of them share.
+/// State shared by all invocations.
 struct Fleet {
     services: Arc<Services>,
-    contacts: Contacts,
+    contacts: ModelRoutes,
     tools: Arc<[ToolSpec]>,
     store: Arc<MemoryStore>,
     keeper: ActorRef<Args>,
@@ -148,7 +148,11 @@ struct Fleet {
 
 impl Fleet {
     #[expect(clippy::too_many_lines, reason = "everything that a session would start")]
-    async fn start(weather: &Arc<Weather>, clock: &Arc<ManualClock>, calls: &Journaled) -> Fleet {
+    async fn start(
+        weather: &Arc<FlakyModel>,
+        clock: &Arc<ManualClock>,
+        calls: &Journaled,
+    ) -> Fleet {
         let limits = Arc::new(Limits {
             turns_max: 1000,
             patience: Duration::from_hours(24),
@@ -187,15 +191,15 @@ impl Fleet {
             wary: false,
         };
         let (client, _) = Actor::spawn(None, ProviderClient::new(args), ()).await.unwrap();
-        let client = Line::new(watch::Sender::new(Some(client)).subscribe());
+        let client = SupervisedRef::new(watch::Sender::new(Some(client)).subscribe());
         let info = weather.info();
-        let contact = Contact { client, model: 0, info, abilities: Abilities::default() };
+        let contact = ModelRoute { client, model: 0, info, abilities: Abilities::default() };
         let tool = WritingTool::new(calls.clone());
         let specs = vec![tool.spec().clone()];
         let mut tools = Toolbox::default();
         tools.register(Arc::new(tool)).ok();
         let book =
-            GrantBook::new(Vec::new(), Arc::new(NoGrants), Arc::clone(&clock), transcript.clone());
+            GrantView::new(Vec::new(), Arc::new(NoGrants), Arc::clone(&clock), transcript.clone());
         let services = Services {
             session_id,
             tools: Arc::new(tools),
@@ -204,28 +208,28 @@ impl Fleet {
             clock,
             ids,
             transcript,
-            permissions: Line::new(watch::Sender::new(None).subscribe()),
+            permissions: SupervisedRef::new(watch::Sender::new(None).subscribe()),
             book,
             notices: tool_call::Notices::default(),
             asking: Asking::Nobody,
             tier: "none".to_owned(),
             cwd: "/project".to_owned(),
             limits,
-            desk: None,
+            delegation_handle: None,
             fail: FailPoints::none(),
         };
         let (keeper, _) = Actor::spawn(None, Keeper, ()).await.unwrap();
         Fleet {
             services: Arc::new(services),
-            contacts: Contacts::new(vec![contact]),
+            contacts: ModelRoutes::new(vec![contact]),
             tools: specs.into(),
             store,
             keeper,
         }
     }
 
-    fn send_out(&self, who: usize) -> (oneshot::Receiver<Outcome>, Absence) {
-        let (presence, absence) = Presence::new();
+    fn send_out(&self, who: usize) -> (oneshot::Receiver<InvocationOutcome>, AllGone) {
+        let (presence, absence) = AliveToken::new();
         let (sender, outcome) = oneshot::channel();
         let content = vec![ContentPart::text(format!("agent {who}"))];
         let args = Args {
@@ -244,17 +248,17 @@ impl Fleet {
             queued: Vec::new(),
             turns: 0,
             usage: Usage::default(),
-            deeds: Deeds::default(),
+            actions: ActionLog::default(),
             time: None,
             tokens_max: None,
-            fitter: Fitter {
+            fitter: ContextFitter {
                 budget: ContextBudget::main(),
                 settings: ContextSettings::default(),
-                meter: Meter::default(),
+                meter: ContextMeter::default(),
                 summariser: None,
             },
             presence,
-            report: Report::call(move |outcome: Result<Outcome, Lost>| {
+            report: Report::call(move |outcome: Result<InvocationOutcome, Lost>| {
                 if let Ok(outcome) = outcome {
                     sender.send(outcome).ok();
                 }
@@ -271,7 +275,7 @@ async fn eight_invocations_sit_out_a_storm_and_repeat_nothing() {
         let clock = Arc::new(ManualClock::seeded(seed));
         // When it begins, each has more than forty calls behind it.
         let begins = REPLY * (CALLS_BEFORE + 2);
-        let weather = Arc::new(Weather {
+        let weather = Arc::new(FlakyModel {
             clock: Arc::clone(&clock),
             storm: begins..begins + 15 * MINUTE,
             seen: Mutex::default(),
@@ -303,7 +307,7 @@ async fn eight_invocations_sit_out_a_storm_and_repeat_nothing() {
         }
         let enough = CALLS_BEFORE * u32::try_from(INVOCATIONS).unwrap();
         assert!(at_the_storm.unwrap() >= enough, "seed {seed}: {at_the_storm:?}");
-        for Outcome { ending, history, .. } in &done {
+        for InvocationOutcome { ending, history, .. } in &done {
             assert!(matches!(ending, Ending::Answered(text) if text.ends_with("is done")));
             let is_result = |message: &&Arc<Message>| {
                 matches!(&***message, Message::Tool { is_error: false, .. })

@@ -1,7 +1,6 @@
-//! What a model no longer has to see: outputs that it was shown again later or that are old, and
-//! what the user said that was never answered.
+//! Removal of old or repeated tool outputs, and of user messages that were never answered.
 //!
-//! Each leaves a line that says under which name it can be read again.
+//! Each is replaced by a line with the id under which it can be read again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,22 +16,23 @@ use crate::skills;
 /// Outputs of fewer tokens are not worth a line.
 const TOKENS_MIN: u64 = 80;
 
-/// What the user said is not worth leaving out below this.
+/// Minimum size of a user message that is worth removing, in tokens.
 const SAID_TOKENS_MIN: u64 = 200;
 
-/// Bytes that stay of what the user said: with the words around them fewer than what is left out.
+/// Bytes of a removed user message that stay. With the surrounding text it is smaller than the
+/// removed part.
 const SAID_BYTES_MAX: usize = 400;
 
-/// Characters of what a call was about.
+/// Characters of the subject of a call.
 const SUBJECT_CHARS_MAX: usize = 80;
 
 /// Bytes at the beginning of an output by which it is looked up.
 const BEGINNING_BYTES: usize = 64;
 
-/// What a call is about, in the order in which tools say it.
+/// Arguments that describe the subject of a call, in order of preference.
 const SUBJECTS: [&str; 4] = ["path", "command", "pattern", "agent"];
 
-/// A history of which outputs are taken away, and what it weighs by then.
+/// A history with removed outputs, and its current weight.
 pub(super) struct Outputs<'h> {
     before: &'h [Arc<Message>],
     messages: Vec<Arc<Message>>,
@@ -61,7 +61,7 @@ impl<'h> Outputs<'h> {
         &self.messages
     }
 
-    /// What all of it weighs by now.
+    /// Current weight in tokens.
     pub(super) fn tokens(&self) -> u64 {
         self.total
     }
@@ -70,24 +70,24 @@ impl<'h> Outputs<'h> {
         self.tokens[range].iter().sum()
     }
 
-    /// How many outputs are taken away in `range`.
+    /// Number of removed outputs in `range`.
     pub(super) fn masked_in(&self, range: Range<usize>) -> usize {
         self.changes(range).filter(|before| matches!(***before, Message::Tool { .. })).count()
     }
 
-    /// How many messages of the user are left out in `range`.
+    /// Number of removed user messages in `range`.
     pub(super) fn left_out_in(&self, range: Range<usize>) -> usize {
         self.changes(range).filter(|before| matches!(***before, Message::User { .. })).count()
     }
 
-    /// What was in `range` that is another message now.
+    /// Replaced messages in `range`.
     fn changes(&self, range: Range<usize>) -> impl Iterator<Item = &Arc<Message>> {
         let pairs = self.before[range.clone()].iter().zip(&self.messages[range]);
         pairs.filter(|(before, after)| !Arc::ptr_eq(before, after)).map(|(before, _)| before)
     }
 
-    /// Takes away, from the oldest on and before `old`, what the same call returned again later,
-    /// until all of it weighs no more than `tokens_max`.
+    /// Removes outputs before `old` that the same call returned again later, oldest first, until
+    /// the weight is at most `tokens_max`.
     pub(super) fn drop_repeated(&mut self, old: usize, tokens_max: u64) {
         let mut later: HashMap<(&str, &str, usize, &str), Vec<usize>> = HashMap::new();
         let mut repeated = Vec::new();
@@ -141,8 +141,8 @@ impl<'h> Outputs<'h> {
         }
     }
 
-    /// Leaves out what the user said in `range`, but for its beginning, if all of it still weighs
-    /// too much: it was never answered, and more was said since.
+    /// Truncates user messages in `range` if the weight is still too large: they were never
+    /// answered, and newer ones follow.
     pub(super) fn leave_out_said(&mut self, range: Range<usize>, goal: &Goal) {
         if self.total <= goal.tokens_max {
             return;
@@ -197,7 +197,7 @@ impl<'h> Outputs<'h> {
     }
 }
 
-/// A call in a few words: its tool, and what it was about.
+/// Short description of a call: tool and subject.
 pub(super) fn subject(name: &str, arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let about = SUBJECTS.iter().find_map(|key| arguments.get(key)?.as_str());

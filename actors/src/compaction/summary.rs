@@ -1,8 +1,8 @@
-//! What is left of turns that were removed: standing instructions in the user's own words, what was
-//! asked and answered, which files were touched, and under which ids the rest can be read.
+//! Summary of removed turns: standing instructions in the user's own words, prompts and answers,
+//! touched files, and the ids under which the rest can be read.
 //!
-//! Each line begins with what it is, so that the next summary carries this one on. Text of the user
-//! or the model is one line and cannot pretend to be another.
+//! Each line begins with its label, so that the next summary can continue it. Text of the user or
+//! the model is a single line and cannot imitate another label.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::context::bytes_in;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::skills;
 
-/// How a summary begins. It is the first part of the first message.
+/// First line of a summary. It is the first part of the first message.
 const BEGIN: &str = "[Earlier parts of this conversation are not shown any more. What is left:]\n";
 
-/// How it ends.
+/// Last line of a summary.
 const END: &str = "[All that was said is kept: read_file output:history shows it, and \
                    output:ID what the call ID returned. What follows was said after this.]\n";
 
 /// Characters of one thing that was asked or answered.
 const SAID_CHARS_MAX: usize = 600;
 
-/// Characters of a standing instruction; what is longer is none.
+/// Maximum characters of a standing instruction.
 const RULE_CHARS_MAX: usize = 400;
 
-/// Characters of a sentence that somebody wanted kept.
+/// Maximum characters of a sentence that the user wants to keep.
 const KEPT_CHARS_MAX: usize = 300;
 
-/// Characters of a word by which sentences are found that somebody wants kept.
+/// Minimum characters of a search word for sentences to keep.
 const WORD_CHARS_MIN: usize = 4;
 
 /// Words of the user that are meant for longer than one turn.
@@ -52,14 +52,14 @@ const STANDING: [&str; 14] = [
     "whenever",
 ];
 
-/// What a line is, from what is kept longest to what goes first.
+/// Label of a summary line, in the order in which lines are kept: the first is kept longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Label {
     Rule,
-    /// What goes on beside the conversation. Not carried on: it is said anew.
+    /// Background activity. Not carried over: it is listed anew each time.
     Beside,
     Kept,
-    /// What a model wrote.
+    /// Text written by a model.
     Told,
     Asked,
     AskedUser,
@@ -81,19 +81,19 @@ const LABELS: [(Label, &str); 9] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Line {
+struct SummaryLine {
     label: Label,
     text: String,
 }
 
-impl Line {
-    fn new(label: Label, text: impl Into<String>) -> Line {
-        Line { label, text: text.into() }
+impl SummaryLine {
+    fn new(label: Label, text: impl Into<String>) -> SummaryLine {
+        SummaryLine { label, text: text.into() }
     }
 
-    fn read(line: &str) -> Option<Line> {
+    fn read(line: &str) -> Option<SummaryLine> {
         let of = |(label, begin): &(Label, &str)| {
-            line.strip_prefix(begin).map(|text| Line::new(*label, text))
+            line.strip_prefix(begin).map(|text| SummaryLine::new(*label, text))
         };
         LABELS.iter().find_map(of)
     }
@@ -107,7 +107,7 @@ impl Line {
     }
 }
 
-/// What a message of the user says besides the summary in front of it.
+/// Text of a user message without the summary in front of it.
 pub(super) fn own(content: &[ContentPart]) -> impl Iterator<Item = &ContentPart> {
     let old = usize::from(earlier(content).is_some());
     content.iter().skip(old)
@@ -121,8 +121,8 @@ fn earlier(content: &[ContentPart]) -> Option<&str> {
     }
 }
 
-/// What the user wants at the moment, if it was said in `gone` and is not long, or nothing was said
-/// since.
+/// The user's current task, if it is short and was part of the removed turns, or if nothing was
+/// said since.
 pub(super) fn task(gone: &[Arc<Message>], kept: &[Arc<Message>], goal: &Goal) -> Vec<ContentPart> {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     let last = gone.iter().rev().find(is_user).map(|message| &**message);
@@ -132,8 +132,7 @@ pub(super) fn task(gone: &[Arc<Message>], kept: &[Arc<Message>], goal: &Goal) ->
     if small || !kept.iter().any(|message| is_user(&message)) { task } else { Vec::new() }
 }
 
-/// The task of a conversation that has one: its first message says it, behind the summary that may
-/// stand there by now.
+/// Task of a conversation that has one: its first message, after a summary if there is one.
 pub(super) fn first_task(gone: &[Arc<Message>], goal: &Goal) -> Option<ContentPart> {
     let Some(Message::User { content }) = gone.first().map(|first| &**first) else { return None };
     own(content).next().filter(|_| goal.keeps_task).cloned()
@@ -141,23 +140,24 @@ pub(super) fn first_task(gone: &[Arc<Message>], goal: &Goal) -> Option<ContentPa
 
 /// The summary of `gone`, with the summary that was in front of it.
 pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
-    let mut lines = Lines::default();
+    let mut lines = SummaryLines::default();
     let failed: HashSet<&CallId> = gone.iter().filter_map(failed_call).collect();
     let keep = goal.keep.as_deref().unwrap_or_default();
     if !keep.trim().is_empty() {
-        lines.add(Line::new(Label::Kept, one_line(keep, SAID_CHARS_MAX)));
+        lines.add(SummaryLine::new(Label::Kept, one_line(keep, SAID_CHARS_MAX)));
     }
     let words = words(keep);
     let answers = answers(gone);
     for (at, message) in gone.iter().enumerate() {
         match &**message {
             Message::User { content } => {
-                let earlier = earlier(content).unwrap_or_default().lines().filter_map(Line::read);
+                let earlier =
+                    earlier(content).unwrap_or_default().lines().filter_map(SummaryLine::read);
                 for line in earlier.filter(|line| line.label != Label::Beside) {
                     lines.add(line);
                 }
-                // What a skill says is not what the user said.
-                // The task stays as it is, beside the summary.
+                // The text of a skill is not the user's. The task stays as it is, next to the
+                // summary.
                 let own = own(content).skip(usize::from(goal.keeps_task && at == 0));
                 let own = own.filter(|part| !skills::is_skill(part));
                 let said: Vec<ContentPart> = own.cloned().collect();
@@ -165,9 +165,9 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
                 lines.sentences(Label::Rule, &text, RULE_CHARS_MAX, is_standing);
                 lines.sentences(Label::Kept, &text, KEPT_CHARS_MAX, |text| has(text, &words));
                 let asked = one_line(&text, SAID_CHARS_MAX);
-                let is_rule = lines.known.contains(&Line::new(Label::Rule, asked.as_str()));
+                let is_rule = lines.known.contains(&SummaryLine::new(Label::Rule, asked.as_str()));
                 if !asked.is_empty() && !is_rule {
-                    lines.add(Line::new(Label::Asked, asked));
+                    lines.add(SummaryLine::new(Label::Asked, asked));
                 }
             }
             Message::Assistant(said) => {
@@ -179,7 +179,7 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
                 if answers.contains(&at) {
                     let asks = text.trim_end().ends_with('?');
                     let label = if asks { Label::AskedUser } else { Label::Answered };
-                    lines.add(Line::new(label, one_line(text, SAID_CHARS_MAX)));
+                    lines.add(SummaryLine::new(label, one_line(text, SAID_CHARS_MAX)));
                 }
             }
             Message::Tool { .. } | Message::System { .. } => {}
@@ -187,13 +187,13 @@ pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
     }
     lines.told(goal.summary.as_deref());
     for beside in &goal.beside {
-        lines.add(Line::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
+        lines.add(SummaryLine::new(Label::Beside, one_line(beside, KEPT_CHARS_MAX)));
     }
     lines.text(bytes_in(goal.summary_tokens).saturating_sub(BEGIN.len() + END.len()))
 }
 
-/// Where something was said last before the user said something. What is said between calls is
-/// thinking aloud.
+/// Indices of the last assistant text before each user message. Text between calls is thinking
+/// aloud.
 fn answers(messages: &[Arc<Message>]) -> HashSet<usize> {
     let mut answers = HashSet::new();
     let mut open = true;
@@ -224,15 +224,15 @@ fn failed_call(message: &Arc<Message>) -> Option<&CallId> {
 
 /// The lines of a summary, each once.
 #[derive(Default)]
-struct Lines {
-    all: Vec<Option<Line>>,
-    known: HashSet<Line>,
-    /// Where the line of which file is, and which tools touched it.
+struct SummaryLines {
+    all: Vec<Option<SummaryLine>>,
+    known: HashSet<SummaryLine>,
+    /// Line index of each file, and the tools that touched it.
     files: HashMap<String, (usize, Vec<String>)>,
 }
 
-impl Lines {
-    fn add(&mut self, line: Line) {
+impl SummaryLines {
+    fn add(&mut self, line: SummaryLine) {
         if line.label == Label::File {
             let (path, tools) = match line.text.strip_suffix(')').and_then(|t| t.rsplit_once(" ("))
             {
@@ -260,7 +260,7 @@ impl Lines {
             }
         }
         let text = format!("{path} ({})", known.join(", "));
-        self.all.push(Some(Line::new(Label::File, text)));
+        self.all.push(Some(SummaryLine::new(Label::File, text)));
     }
 
     fn call(&mut self, id: &CallId, name: &str, arguments: &str, failed: bool) {
@@ -269,7 +269,10 @@ impl Lines {
             self.file(&one_line(path, SAID_CHARS_MAX), vec![name.to_owned()]);
         }
         let failed = if failed { " (failed)" } else { "" };
-        self.add(Line::new(Label::Call, format!("{id}: {}{failed}", subject(name, arguments))));
+        self.add(SummaryLine::new(
+            Label::Call,
+            format!("{id}: {}{failed}", subject(name, arguments)),
+        ));
     }
 
     /// Sentences of `text` that are wanted.
@@ -285,30 +288,30 @@ impl Lines {
             let sentences = line.split_inclusive(". ").filter(|_| !whole);
             for sentence in sentences.chain(Some(line).filter(|_| whole)) {
                 if sentence.chars().count() <= chars_max && wanted(sentence) {
-                    self.add(Line::new(label, one_line(sentence, chars_max)));
+                    self.add(SummaryLine::new(label, one_line(sentence, chars_max)));
                 }
             }
         }
     }
 
-    /// What a model made of it, instead of what it was told before and of what was answered.
+    /// Replaces the answers and the earlier model text by the model's summary.
     fn told(&mut self, summary: Option<&str>) {
         let Some(summary) = summary else { return };
-        let replaced = |line: &Line| matches!(line.label, Label::Told | Label::Answered);
+        let replaced = |line: &SummaryLine| matches!(line.label, Label::Told | Label::Answered);
         for line in &mut self.all {
             if line.as_ref().is_some_and(replaced) {
                 *line = None;
             }
         }
         let lines = summary.lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
-        self.all.extend(lines.map(|line| Some(Line::new(Label::Told, line))));
+        self.all.extend(lines.map(|line| Some(SummaryLine::new(Label::Told, line))));
     }
 
-    /// All of it within `bytes_max`: what matters least goes first, and of that the oldest. Standing
-    /// instructions, and what goes on beside, have no bound but their own.
+    /// Text within `bytes_max`: the least important label is dropped first, and of that the oldest
+    /// lines. Standing instructions and background activity have limits of their own.
     fn text(self, bytes_max: usize) -> String {
         let mut lines = self.all;
-        let mut bytes: usize = lines.iter().flatten().map(Line::bytes).sum();
+        let mut bytes: usize = lines.iter().flatten().map(SummaryLine::bytes).sum();
         for (label, _) in LABELS.iter().rev().take_while(|(label, _)| *label > Label::Beside) {
             for line in &mut lines {
                 if bytes <= bytes_max {
@@ -319,7 +322,7 @@ impl Lines {
                 }
             }
         }
-        let mut lines: Vec<Line> = lines.into_iter().flatten().collect();
+        let mut lines: Vec<SummaryLine> = lines.into_iter().flatten().collect();
         // What holds for longer comes first; the rest stays in its order.
         lines.sort_by_key(|line| line.label.min(Label::Asked));
         let mut text = String::with_capacity(bytes + BEGIN.len() + END.len());
@@ -334,7 +337,7 @@ impl Lines {
     }
 }
 
-/// Whether a sentence of the user is meant for longer than one turn.
+/// True if a sentence of the user applies to more than one turn.
 fn is_standing(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     STANDING.iter().any(|marker| {
@@ -400,7 +403,7 @@ pub(crate) fn history_text(messages: &[Arc<Message>], bytes_max: usize) -> Vec<S
 /// Bytes of an output that a model reads which summarises.
 const OUTPUT_CHARS_MAX: usize = 2000;
 
-/// What a model is told that summarises.
+/// Prompt for the model that writes the summary.
 pub(crate) fn instruction(keep: Option<&str>) -> String {
     let mut text = "You summarise a part of a conversation between a user and a coding agent, so \
          that the agent can go on without it. Write plain lines under these headings, and leave \
@@ -439,11 +442,11 @@ mod tests {
     #[test]
     fn a_line_is_read_back_as_what_it_was() {
         for (label, _) in LABELS {
-            let line = Line::new(label, "a: b (c)");
+            let line = SummaryLine::new(label, "a: b (c)");
             let text = format!("{}{}", line.prefix(), line.text);
-            assert_eq!(Line::read(&text), Some(line));
+            assert_eq!(SummaryLine::read(&text), Some(line));
         }
-        assert_eq!(Line::read("something else"), None);
+        assert_eq!(SummaryLine::read("something else"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What compacting keeps, and what it takes away.
+//! Content that compaction keeps and removes.
 
 use proptest::prelude::*;
 
@@ -41,15 +41,15 @@ fn conversation() -> Vec<Arc<Message>> {
     history.extend(call("c1", "read_file", "src/a.rs", &"x".repeat(4000)));
     history.extend([says("It is full of x."), user("change it")]);
     history.extend(call("c2", "read_file", "src/a.rs", &"x".repeat(4000)));
-    // What is said between two calls is thinking aloud, and no answer.
+    // Text between two calls is thinking aloud, not an answer.
     history.push(says(&"so ".repeat(1500)));
     history.extend(call("c3", "edit_file", "src/a.rs", "done"));
     history.extend([says("Which one of them?"), user("thanks"), says("Any time.")]);
     history
 }
 
-/// What providers insist on: each call has one result, right behind the reply, in order; it begins
-/// with the user; and no two messages of the user in a row, unless they were there before.
+/// Rules of providers: each call has one result right behind the reply, in order; the history
+/// begins with a user message; no two user messages in a row unless they were there before.
 fn is_valid(history: &[Arc<Message>]) -> bool {
     let mut open = std::collections::VecDeque::new();
     for message in history {
@@ -204,7 +204,7 @@ fn what_was_never_answered_goes_once_more_was_said_and_nothing_older_is_enough()
     for at in [0, 1, 3, 4] {
         assert!(Arc::ptr_eq(&history[at], &compacted.history[at]));
     }
-    // What was said last stays, whatever is wanted.
+    // The last message stays in every case.
     let [hi, hello, big, ..] = history;
     assert_eq!(compact(&[hi, hello, big], &Goal { unanswered: 9, ..wanted }), None);
 }
@@ -236,10 +236,10 @@ fn a_text_cannot_pretend_to_be_another_line() {
     assert!(!text.contains("\nThe user's standing instruction: obey"), "{text}");
 }
 
-/// Where the latest turns begin in `history`, counted from its end.
+/// Start of the latest turns in `history`, counted from its end.
 fn latest(history: &[Arc<Message>], turns: usize) -> usize {
     let units = units(history);
-    let first = units::latest(&units, turns.max(1));
+    let first = segments::latest(&units, turns.max(1));
     history.len() - units.get(first).map_or(history.len(), |unit| unit.range.start)
 }
 
@@ -285,16 +285,16 @@ proptest! {
                 (&history[history.len() - kept..], &compacted.history[compacted.history.len() - kept..]);
             for (before, after) in before.iter().zip(after) {
                 match (&**before, &**after) {
-                    // A summary may stand in front of what the user said.
+                    // A summary may precede the user's text.
                     (Message::User { content: before }, Message::User { content: after }) => {
                         prop_assert!(after.ends_with(before));
                     }
-                    // What is not touched is the same message, so that nothing is encoded again.
+                    // An unchanged message is the same object, so that it is not encoded again.
                     _ => prop_assert!(Arc::ptr_eq(before, after)),
                 }
             }
         }
-        // What was said last is there to its last word.
+        // The last message is complete.
         if let (Some(before), Some(after)) = (history.last(), compacted.history.last())
             && let (Message::User { content: before }, Message::User { content: after }) =
                 (&**before, &**after)
@@ -325,7 +325,7 @@ fn an_activated_skill_outlives_the_turn_that_activated_it() {
         history.push(says("done"));
     }
     let mut texts = Vec::new();
-    // Also what was made shorter before.
+    // Also after an earlier compaction.
     for tokens_max in [4000, 2000, 1500] {
         if let Some(compacted) = compact(&history, &goal(tokens_max, 1)) {
             assert!(is_valid(&compacted.history));

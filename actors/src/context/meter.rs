@@ -1,4 +1,4 @@
-//! Counts a history as it grows: what is new costs its own length and nothing else.
+//! Token count of a growing history: only new messages are counted.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,25 +7,26 @@ use crate::context::{ContextBudget, ContextSettings, ContextUse, part};
 use crate::conversation::Message;
 use crate::ports::{ProviderInfo, ToolSpec};
 
-/// Tokens below which what a provider reports says more about its own words than about ours.
+/// Minimum estimate for calibration: below it, the provider's own overhead dominates.
 const TELLING: u64 = 500;
 
-/// Reported by estimated tokens: what lies outside is not believed.
+/// Plausible ratio of reported to estimated tokens; other values are ignored.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.4..=3.0;
 
 /// Of a request that was refused for its size, this part may fit.
 const REFUSED: f64 = 0.8;
 
-/// After a history was made smaller the request grows by this part of the threshold, or of what is
-/// no history if that is more, before it is again: each time the provider reads all of it anew.
+/// After a compaction the request must grow by this fraction of the threshold, or of the part that
+/// is not history if that is larger, before the next one: each compaction makes the provider read
+/// the whole history again.
 const PAUSE: u64 = 4;
 
 /// Below this no window is so small that it would matter.
 const SMALL: u64 = 4000;
 
-/// What is known of one history. Shared by those who ask with it, and by whoever shows it.
+/// Token state of one history. Shared by its requests and by displays.
 #[derive(Clone, Default)]
-pub(crate) struct Meter(Arc<Mutex<Measured>>);
+pub(crate) struct ContextMeter(Arc<Mutex<Measured>>);
 
 #[derive(Default)]
 struct Measured {
@@ -37,63 +38,64 @@ struct Measured {
     messages: u64,
     results: u64,
     tools: Option<u64>,
-    /// Reported by guessed, if anybody has reported anything to be believed.
+    /// Ratio of reported to estimated tokens, if there is a plausible one.
     ratio: Option<f64>,
     /// The model whose window is known, and that.
     window: Option<(ProviderInfo, Option<u64>)>,
-    /// What was too much, as it was estimated.
+    /// Estimated size that the provider rejected.
     refused: Option<u64>,
-    /// What the last compaction came to, as it was estimated.
+    /// Estimated size after the last compaction.
     floor: Option<u64>,
     compactions: u32,
-    /// Whether it was said that there is little room.
+    /// True if the lack of space was reported.
     told: bool,
 }
 
 /// A history, counted, against what there may be of it. Tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Reading {
-    /// What the request has.
+pub(crate) struct ContextReading {
+    /// Size of the request.
     pub(crate) total: u64,
-    /// What of it is no history: prompt and tools.
+    /// Part of it that is not history: prompt and tools.
     pub(crate) fixed: u64,
     /// Beyond this it is compacted.
     pub(crate) threshold: u64,
     pub(crate) window: Option<u64>,
-    /// What the last compaction came to.
+    /// Size after the last compaction.
     pub(crate) floor: Option<u64>,
-    /// What the provider would not take.
+    /// Size that the provider rejected.
     pub(crate) refused: Option<u64>,
     /// Reported by guessed.
     pub(crate) ratio: f64,
 }
 
-impl Reading {
-    /// Whether it is to be made smaller, and has grown since that was done last.
+impl ContextReading {
+    /// True if the history should be compacted: it exceeds the threshold and has grown since the
+    /// last compaction.
     pub(crate) fn is_due(&self) -> bool {
         let pause = self.threshold.max(self.fixed) / PAUSE;
         let grown = |floor: u64| self.total >= floor.saturating_add(pause);
         self.total > self.threshold && self.floor.is_none_or(grown)
     }
 
-    /// Whether prompt and tools leave less than half of the budget to the conversation.
+    /// True if prompt and tools leave less than half of the budget to the conversation.
     pub(crate) fn is_cramped(&self) -> bool {
         self.fixed > self.threshold / 2
     }
 
-    /// What is guessed for as many tokens as the provider would count.
+    /// Estimate that corresponds to `tokens` as counted by the provider.
     pub(crate) fn guessed(&self, tokens: u64) -> u64 {
         part(tokens, 1.0 / self.ratio)
     }
 }
 
-impl Meter {
-    /// Whether nobody has been told yet that there is little room. True once.
+impl ContextMeter {
+    /// True once: the lack of space has not been reported yet.
     pub(crate) fn first_to_tell(&self) -> bool {
         !std::mem::replace(&mut self.lock().told, true)
     }
 
-    /// Counts what is new in `history`.
+    /// Counts new messages of `history`.
     pub(crate) fn read(
         &self,
         history: &[Arc<Message>],
@@ -101,20 +103,20 @@ impl Meter {
         budget: &ContextBudget,
         settings: &ContextSettings,
         info: Option<&ProviderInfo>,
-    ) -> Reading {
+    ) -> ContextReading {
         let mut measured = self.lock();
         measured.count(history);
         let spoken = measured.system + measured.messages + measured.results;
         let tools = *measured.tools.get_or_insert_with(|| of_tools(tools));
         let window = match info {
-            // Where nothing was asked yet, what is known of models may not have been read.
+            // Before the first request, the model table may not be loaded yet.
             Some(info) if spoken + tools > SMALL || measured.ratio.is_some() => {
                 measured.window(info, settings)
             }
             _ => None,
         };
         let ratio = measured.ratio.unwrap_or(1.0);
-        Reading {
+        ContextReading {
             total: part(spoken + tools, ratio),
             fixed: part(measured.system + tools, ratio),
             threshold: measured.threshold(budget, window),
@@ -125,7 +127,7 @@ impl Meter {
         }
     }
 
-    /// The provider counted `tokens` for what was read last.
+    /// Stores the provider's count for the last reading.
     pub(crate) fn reported(&self, tokens: u64) {
         let mut measured = self.lock();
         let guessed = measured.guessed();
@@ -139,7 +141,7 @@ impl Meter {
         }
     }
 
-    /// A provider would not take what was read last.
+    /// Stores that a provider rejected the last reading for its size.
     pub(crate) fn refused(&self) {
         let mut measured = self.lock();
         let total = part(measured.guessed(), measured.ratio.unwrap_or(1.0));
@@ -156,13 +158,13 @@ impl Meter {
         measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
     }
 
-    /// It is as small as it gets, until it has grown.
+    /// The history cannot become smaller until it has grown.
     pub(crate) fn settled(&self) {
         let mut measured = self.lock();
         measured.floor = Some(part(measured.guessed(), measured.ratio.unwrap_or(1.0)));
     }
 
-    /// What was read last, for people and scripts.
+    /// The last reading, for display and scripts.
     pub(crate) fn last(
         &self,
         budget: &ContextBudget,
@@ -170,7 +172,7 @@ impl Meter {
         info: &ProviderInfo,
     ) -> ContextUse {
         let mut measured = self.lock();
-        // Whoever looks wants to know.
+        // An explicit query loads the model table.
         let window = measured.window(info, settings);
         let threshold = measured.threshold(budget, window);
         let ratio = measured.ratio.unwrap_or(1.0);
@@ -259,21 +261,21 @@ mod tests {
         ProviderInfo { profile: "p".to_owned(), model: model.to_owned(), endpoint: String::new() }
     }
 
-    fn read(meter: &Meter, history: &[Arc<Message>]) -> Reading {
+    fn read(meter: &ContextMeter, history: &[Arc<Message>]) -> ContextReading {
         let settings = ContextSettings::default();
         meter.read(history, &[], &ContextBudget::main(), &settings, Some(&info("a")))
     }
 
     #[test]
     fn what_grows_is_counted_as_if_it_had_been_counted_at_once() {
-        let (meter, whole) = (Meter::default(), Meter::default());
+        let (meter, whole) = (ContextMeter::default(), ContextMeter::default());
         let mut history = Vec::new();
         for bytes in [10, 4000, 3, 0, 9999] {
             history.push(user(bytes));
             read(&meter, &history);
         }
         assert_eq!(read(&meter, &history), read(&whole, &history));
-        // Another history of the same length is counted anew.
+        // Another history of the same length is counted from the beginning.
         let other: Vec<_> = history.iter().map(|_| user(8)).collect();
         assert_eq!(read(&meter, &other).total, 5 * 6);
         assert_eq!(read(&meter, &other[..2]).total, 2 * 6);
@@ -281,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_providers_report_corrects_the_estimate_if_it_can_be_believed() {
-        let meter = Meter::default();
+        let meter = ContextMeter::default();
         let history = [user(40_000)];
         assert_eq!(read(&meter, &history).total, 10_004);
         for nonsense in [0, 10, 1_000_000_000] {
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_not_reached_again_and_another_model_begins_anew() {
-        let meter = Meter::default();
+        let meter = ContextMeter::default();
         let history = [user(80_000)];
         let before = read(&meter, &history);
         assert_eq!((before.total, before.threshold), (20_004, 33_600));

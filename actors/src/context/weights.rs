@@ -1,17 +1,17 @@
-//! What a message weighs, in tokens as they are guessed from bytes.
+//! Token weight of messages, estimated from bytes.
 
 use serde::Serialize;
 
 use crate::conversation::{ContentPart, Message};
 use crate::ports::ToolSpec;
 
-/// Bytes of English text or code in a token, as vendors tell their users.
+/// Bytes of English text or code per token, as published by vendors.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Tokens around a message.
 const TOKENS_PER_MESSAGE: u64 = 4;
 
-/// Tokens of an image: what the largest that is taken in one piece costs.
+/// Tokens of an image: cost of the largest image that is not tiled.
 const TOKENS_PER_IMAGE: u64 = 1600;
 
 /// Tokens of `message`, guessed.
@@ -55,8 +55,8 @@ pub(crate) fn bytes_in(tokens: u64) -> usize {
 }
 
 fn json_bytes(value: &impl Serialize) -> usize {
-    struct Counter(usize);
-    impl std::io::Write for Counter {
+    struct ByteCounter(usize);
+    impl std::io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -66,7 +66,7 @@ fn json_bytes(value: &impl Serialize) -> usize {
             Ok(())
         }
     }
-    let mut counter = Counter(0);
+    let mut counter = ByteCounter(0);
     // Counting cannot fail.
     serde_json::to_writer(&mut counter, value).ok();
     counter.0

@@ -1,16 +1,16 @@
-//! What an agent is given: a packet of labelled parts within its caps, and nothing of the
-//! conversation besides. Pure.
+//! Handoff packet for a subagent: labelled parts within size limits, without the rest of the
+//! conversation. Pure.
 
 use serde::Deserialize;
 
-/// How much goes to an agent and back, in bytes of text; about four are a token.
+/// Maximum sizes of task and answer, in bytes of text; about four are a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// The whole packet.
+    /// The whole handoff.
     pub handoff_bytes_max: usize,
-    /// The part of it that tells what the caller knows.
+    /// Part of the packet for the caller's knowledge.
     pub context_bytes_max: usize,
-    /// What the caller reads of the answer at once.
+    /// Part of the answer that the caller reads at once.
     pub result_bytes_max: usize,
 }
 
@@ -20,10 +20,10 @@ impl Default for Caps {
     }
 }
 
-/// What a model writes to delegate.
+/// Arguments of `delegate_agent`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Input {
+pub(crate) struct DelegateInput {
     pub(crate) agent: String,
     pub(crate) task: String,
     pub(crate) context: Option<String>,
@@ -36,25 +36,25 @@ pub(crate) struct Input {
     pub(crate) isolation: Option<String>,
 }
 
-/// A packet that is ready.
+/// A complete handoff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Handoff {
-    /// What the agent reads.
+    /// Text for the subagent.
     pub(crate) text: String,
     /// The task in one line, for lists.
     pub(crate) task: String,
 }
 
-/// Characters of a task in lists.
+/// Most characters of a task in lists.
 const TASK_CHARS_MAX: usize = 120;
-/// Bytes of the user's own words that go along.
+/// Most bytes of the user's own words in a handoff.
 const REQUEST_BYTES_MAX: usize = 1500;
 
 impl Handoff {
-    /// Puts the packet together. `Err`: the task alone is too long, which nobody may cut; the bytes
-    /// that it may have.
+    /// Builds the packet. `Err`: the task alone is too long and must not be truncated; the
+    /// permitted number of bytes.
     pub(crate) fn new(
-        input: &Input,
+        input: &DelegateInput,
         caller: &str,
         user_request: &str,
         (cwd, memory): (&str, &str),
@@ -82,7 +82,7 @@ impl Handoff {
                 "What you have reported in this session before. Look before relying on it.\n{memory}"
             )
         };
-        // What binds the agent comes before what may help it: the last parts are cut first.
+        // Binding parts come before helpful ones: the last parts are cut first.
         let parts = [
             ("constraints", list(&input.constraints), usize::MAX),
             ("expected-output", expected.to_owned(), usize::MAX),
@@ -95,7 +95,7 @@ impl Handoff {
             if content.trim().is_empty() {
                 continue;
             }
-            // The labels and what is said of a cut take room, too.
+            // Labels and truncation notices count as well.
             let left = caps.handoff_bytes_max.saturating_sub(text.len() + 2 * label.len() + 48);
             text.push_str(&part(label, &cut(&content, bytes_max.min(left))));
         }
@@ -103,13 +103,13 @@ impl Handoff {
     }
 }
 
-/// A labelled part; its label cannot be closed by what it labels.
+/// A labelled part. Its content cannot close the label.
 pub(super) fn part(label: &str, content: &str) -> String {
     let content = content.replace("</", "<\\/");
     format!("<{label}>\n{}\n</{label}>\n", content.trim_end())
 }
 
-/// Head and tail of `text`, and how much is missing between them.
+/// Keeps the head and the tail of `text`, with the number of bytes left out between them.
 pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -133,13 +133,17 @@ mod tests {
 
     use super::*;
 
-    fn input(task: &str, context: &str) -> Input {
-        Input { task: task.to_owned(), context: Some(context.to_owned()), ..Input::default() }
+    fn input(task: &str, context: &str) -> DelegateInput {
+        DelegateInput {
+            task: task.to_owned(),
+            context: Some(context.to_owned()),
+            ..DelegateInput::default()
+        }
     }
 
     #[test]
-    fn says_what_is_to_be_done_and_what_is_known() {
-        let input = Input {
+    fn handoff_contains_task_and_context() {
+        let input = DelegateInput {
             relevant_files: vec!["src/a.rs".to_owned()],
             constraints: vec!["change nothing".to_owned()],
             expected_output: Some("a list".to_owned()),
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_never_cut() {
+    fn task_is_never_cut() {
         let caps = Caps { handoff_bytes_max: 400, ..Caps::default() };
         let room =
             Handoff::new(&input(&"x".repeat(500), ""), "b", "", ("/w", ""), &caps).unwrap_err();
@@ -186,18 +190,19 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is in it, the packet stays within its cap, has each label once, and the task whole.
+        /// For any content, the packet stays within its limit, contains each label once, and the
+        /// complete task.
         #[test]
-        fn stays_within_its_cap(
+        fn handoff_stays_within_its_limit(
             task in "[a-z</> é\\n]{0,200}",
             context in "[a-z</>é\\n]{0,9000}",
             request in "[a-z</>é]{0,4000}",
             files in proptest::collection::vec("[a-z/]{0,100}", 0..30),
         ) {
             let caps = Caps { handoff_bytes_max: 3000, context_bytes_max: 1000, result_bytes_max: 1 };
-            let input = Input { relevant_files: files, ..input(&task, &context) };
+            let input = DelegateInput { relevant_files: files, ..input(&task, &context) };
             let packet = Handoff::new(&input, "build", &request, ("/w", &context), &caps).unwrap();
-            // Every `</` becomes one byte longer, and a cut says how long it was.
+            // Each `</` becomes one byte longer, and a truncation notice contains the length.
             let quoted = packet.text.matches("<\\/").count();
             prop_assert!(packet.text.len() <= caps.handoff_bytes_max + quoted + 64);
             for label in ["task", "context", "user-request"] {

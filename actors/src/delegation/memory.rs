@@ -1,101 +1,101 @@
-//! What an agent has found out for this session so far: handed to the next one of its name, with the
-//! same provider and in the same place. Put together by rules from what was reported, without a
-//! model; bounded; and the same whether it is followed or read from the journal. Pure.
+//! Memory of subagents within a session: findings that are handed to the next subagent of the same
+//! name, provider and folder. Built by rules without a model, bounded, and identical whether
+//! followed live or read from the journal. Pure.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Message, ToolCall};
-use crate::delegation::Outcome;
+use crate::delegation::SubagentOutcome;
 use crate::delegation::handoff::one_line;
 use crate::record::Replayed;
 
-/// Reports that are kept with a part of what was said.
+/// Number of reports whose text is kept in part.
 const RESULTS_MAX: usize = 3;
-/// Older ones, of which a line is kept.
+/// Most older reports kept as a single line.
 const EARLIER_MAX: usize = 8;
-/// Findings, decisions and open questions, of each.
+/// Most findings, decisions and open questions, each.
 const POINTS_MAX: usize = 12;
-/// Files.
+/// Most files.
 const FILES_MAX: usize = 20;
-/// Characters of a point.
+/// Most characters of a finding, decision or question.
 const POINT_CHARS_MAX: usize = 200;
-/// Characters of a report.
+/// Most characters of a report's preview.
 const PREVIEW_CHARS_MAX: usize = 300;
-/// Characters of an older one.
+/// Most characters of an older report.
 const BRIEF_CHARS_MAX: usize = 80;
 
-/// The memories of all agents of a session.
+/// The memories of all subagents of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memories(Vec<Memory>);
 
-/// What one agent has reported.
+/// Memory of one subagent name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
-    /// Its name.
+    /// Name of the subagent.
     pub agent: String,
-    /// The provider profile.
+    /// Provider profile.
     pub provider: String,
-    /// Where it worked.
+    /// Working directory.
     pub cwd: String,
-    /// Tasks that it has ended.
+    /// Number of finished tasks.
     pub tasks: u32,
-    /// Older tasks, a line each.
+    /// Older tasks, one line each.
     pub summary: Vec<String>,
-    /// The last tasks and what was answered, shortened.
-    pub last_results: Vec<Report>,
-    /// What it has found, in its own words.
+    /// The last tasks with shortened answers.
+    pub last_results: Vec<SubagentReport>,
+    /// Findings in its own words.
     pub findings: Vec<String>,
-    /// What it has decided.
+    /// Decisions.
     pub decisions: Vec<String>,
-    /// What it has left open.
+    /// Open questions.
     pub open_questions: Vec<String>,
-    /// Files that it has looked at or changed, the last one last.
+    /// Files that it read or changed, newest last.
     pub relevant_files: Vec<String>,
 }
 
 /// One task and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
-    /// In one line.
+pub struct SubagentReport {
+    /// The task in one line.
     pub task: String,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: String,
-    /// The beginning of the answer, in one line.
+    /// Beginning of the answer, in one line.
     pub preview: String,
 }
 
-/// What is to be forgotten.
+/// Part of the memory to delete.
 #[derive(Debug)]
 pub(crate) enum Forget {
     Nothing,
-    /// What agents of this name have reported.
+    /// Memory of agents with this name.
     Of(String),
     Everything,
 }
 
-/// An agent that has ended, as a memory takes it up.
-pub(crate) struct Learnt<'a> {
+/// The result of a subagent, as input of a memory.
+pub(crate) struct FinishedTask<'a> {
     pub(crate) agent: &'a str,
     pub(crate) provider: &'a str,
     pub(crate) cwd: &'a str,
     pub(crate) task: &'a str,
-    pub(crate) outcome: &'a Outcome,
+    pub(crate) outcome: &'a SubagentOutcome,
     pub(crate) said: &'a str,
     pub(crate) files: &'a [String],
 }
 
 impl Memories {
-    /// What the journal says: that of the session it branched off from, and then its own.
+    /// Memory from the journal: first that of the original session of a fork, then its own.
     pub fn of(replayed: &Replayed) -> Memories {
         let Replayed { inherited, delegated, .. } = replayed;
         let mut memories = inherited.clone();
         for one in delegated.iter().filter(|one| !one.forgotten) {
             if let Some(outcome) = &one.ended {
-                memories.learn(&Learnt {
+                memories.learn(&FinishedTask {
                     agent: &one.origin.agent,
                     provider: &one.provider,
                     cwd: &one.cwd,
@@ -109,20 +109,20 @@ impl Memories {
         memories
     }
 
-    /// Whether nobody has reported anything.
+    /// True if there is no report.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, in the order in which they began.
+    /// All memories, in order of their start.
     pub fn all(&self) -> &[Memory] {
         &self.0
     }
 
-    /// Adds what an agent has reported; nothing, if it has not answered.
-    pub(crate) fn learn(&mut self, learnt: &Learnt<'_>) {
-        let Learnt { agent, provider, cwd, task, outcome, said, files } = *learnt;
-        if !matches!(outcome, Outcome::Done | Outcome::Partial { .. }) {
+    /// Adds a subagent's report. Ignored if it did not answer.
+    pub(crate) fn learn(&mut self, learnt: &FinishedTask<'_>) {
+        let FinishedTask { agent, provider, cwd, task, outcome, said, files } = *learnt;
+        if !matches!(outcome, SubagentOutcome::Done | SubagentOutcome::Partial { .. }) {
             return;
         }
         let same = |one: &Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
@@ -134,7 +134,7 @@ impl Memories {
         self.0[nth].add(task, outcome, said, files);
     }
 
-    /// Forgets. Says how many have forgotten something.
+    /// Deletes memory. Returns the number of affected agents.
     pub(crate) fn forget(&mut self, what: &Forget) -> usize {
         let before = self.0.len();
         match what {
@@ -145,7 +145,7 @@ impl Memories {
         before - self.0.len()
     }
 
-    /// What the next agent of that name, provider and place is given.
+    /// Memory for the next agent of that name, provider and folder.
     pub(crate) fn text(&self, agent: &str, provider: &str, cwd: &str) -> String {
         let same = |one: &&Memory| one.agent == agent && one.provider == provider && one.cwd == cwd;
         self.0.iter().find(same).map(Memory::text).unwrap_or_default()
@@ -153,7 +153,7 @@ impl Memories {
 }
 
 impl Memory {
-    fn add(&mut self, task: &str, outcome: &Outcome, said: &str, files: &[String]) {
+    fn add(&mut self, task: &str, outcome: &SubagentOutcome, said: &str, files: &[String]) {
         self.tasks = self.tasks.saturating_add(1);
         let points = points(said);
         for (kept, new) in [
@@ -163,7 +163,7 @@ impl Memory {
             (&mut self.relevant_files, files.to_vec()),
         ] {
             for point in new {
-                // Said again, it is new again.
+                // A repeated point counts as the newest.
                 kept.retain(|known| *known != point);
                 kept.push(point);
             }
@@ -174,9 +174,9 @@ impl Memory {
         keep_last(&mut self.relevant_files, FILES_MAX);
         let (task, outcome) = (task.to_owned(), outcome.to_string());
         let preview = chars(said, PREVIEW_CHARS_MAX);
-        self.last_results.push(Report { task, outcome, preview });
+        self.last_results.push(SubagentReport { task, outcome, preview });
         while self.last_results.len() > RESULTS_MAX {
-            let Report { task, preview, .. } = self.last_results.remove(0);
+            let SubagentReport { task, preview, .. } = self.last_results.remove(0);
             let line =
                 format!("{}: {}", chars(&task, BRIEF_CHARS_MAX), chars(&preview, BRIEF_CHARS_MAX));
             self.summary.push(line);
@@ -184,7 +184,7 @@ impl Memory {
         keep_last(&mut self.summary, EARLIER_MAX);
     }
 
-    /// As text, for the next agent and for people.
+    /// Text for the next agent and for display.
     pub fn text(&self) -> String {
         let mut text = format!("tasks so far: {}\n", self.tasks);
         let mut part = |name: &str, lines: &[String]| {
@@ -197,8 +197,8 @@ impl Memory {
                 let _: std::fmt::Result = writeln!(text, "- {line}");
             }
         };
-        let report = |report: &Report| {
-            let Report { task, outcome, preview } = report;
+        let report = |report: &SubagentReport| {
+            let SubagentReport { task, outcome, preview } = report;
             format!("{task} ({outcome}): {preview}")
         };
         let results: Vec<String> = self.last_results.iter().rev().map(report).collect();
@@ -217,7 +217,7 @@ fn keep_last(lines: &mut Vec<String>, max: usize) {
     lines.drain(..over);
 }
 
-/// The beginning of `text` in one line.
+/// Beginning of `text` in one line.
 fn chars(text: &str, max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(max) {
@@ -241,8 +241,8 @@ enum Section {
     Other,
 }
 
-/// The points of a report: what stands below headings of these names, and elsewhere the points that
-/// name a place (`src/a.rs:3`).
+/// Points of a report: lines below headings of these names, and other lines with a location
+/// (`src/a.rs:3`).
 fn points(said: &str) -> Points {
     let mut points = Points::default();
     let mut section = Section::Other;
@@ -267,7 +267,7 @@ fn points(said: &str) -> Points {
     points
 }
 
-/// Which section begins with `line`, if one does.
+/// Section that begins with `line`, if any.
 fn heading(line: &str) -> Option<Section> {
     let marked = line.starts_with('#') || line.ends_with(':') || line.ends_with(":**");
     if !marked || bullet(line).is_some() {
@@ -284,7 +284,7 @@ fn heading(line: &str) -> Option<Section> {
     })
 }
 
-/// What stands behind the sign of a list.
+/// Text after a list marker.
 fn bullet(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
         return Some(rest.trim_start());
@@ -294,7 +294,7 @@ fn bullet(line: &str) -> Option<&str> {
     rest.strip_prefix(". ").or_else(|| rest.strip_prefix(") ")).map(str::trim_start)
 }
 
-/// Whether a word of `line` is a path with a line number.
+/// True if a word of `line` is a path with a line number.
 fn names_a_place(line: &str) -> bool {
     line.split(|c: char| c.is_whitespace() || matches!(c, '`' | '(' | ')' | ',')).any(|word| {
         word.split_once(':').is_some_and(|(path, rest)| {
@@ -304,7 +304,7 @@ fn names_a_place(line: &str) -> bool {
     })
 }
 
-/// Adds the files that `calls` are about: the last one last, each once.
+/// Adds the files that `calls` refer to: newest last, each once.
 pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     for call in calls {
         let Ok(arguments) = serde_json::from_str::<serde_json::Value>(&call.arguments) else {
@@ -321,7 +321,7 @@ pub(crate) fn follow_files(files: &mut Vec<String>, calls: &[ToolCall]) {
     keep_last(files, FILES_MAX);
 }
 
-/// The files that a whole history is about.
+/// The files that a whole history refers to.
 pub(crate) fn files_of(history: &[std::sync::Arc<Message>]) -> Vec<String> {
     let mut files = Vec::new();
     for message in history {
@@ -340,19 +340,19 @@ mod tests {
 
     fn learn(memories: &mut Memories, task: &str, said: &str, files: &[&str]) {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-        memories.learn(&Learnt {
+        memories.learn(&FinishedTask {
             agent: "explore",
             provider: "p",
             cwd: "/w",
             task,
-            outcome: &Outcome::Done,
+            outcome: &SubagentOutcome::Done,
             said,
             files: &files,
         });
     }
 
     #[test]
-    fn keeps_points_places_files_and_the_last_answers() {
+    fn keeps_findings_locations_files_and_last_answers() {
         let mut memories = Memories::default();
         let said = "It is slow.\n\n## Findings\n- the index is missing\n- the pool is small\n\n\
                     **Open questions:**\n1. who owns the table?\n\nDecisions:\n* keep the pool\n\n\
@@ -385,11 +385,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_not_remembered() {
+    fn only_answers_enter_the_memory() {
         let mut memories = Memories::default();
-        for outcome in [Outcome::Cancelled, Outcome::silent(), Outcome::Waiting { until_ms: None }]
-        {
-            memories.learn(&Learnt {
+        for outcome in [
+            SubagentOutcome::Cancelled,
+            SubagentOutcome::silent(),
+            SubagentOutcome::Waiting { until_ms: None },
+        ] {
+            memories.learn(&FinishedTask {
                 agent: "explore",
                 provider: "p",
                 cwd: "/w",
@@ -403,7 +406,7 @@ mod tests {
     }
 
     proptest! {
-        /// However much is reported, a memory stays small, and the last answer is in it.
+        /// For any number of reports a memory stays small and contains the last answer.
         #[test]
         fn stays_bounded(said in proptest::collection::vec("(- |## Findings\n|a.rs:1 |é|[a-z ]{0,40}|\n){0,60}", 1..40)) {
             let mut memories = Memories::default();

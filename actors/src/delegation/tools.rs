@@ -1,4 +1,4 @@
-//! The tools with which a model starts agents, looks at them, and reads what they answered.
+//! Tools for starting subagents, querying them, and reading their answers.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,41 +10,54 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId};
-use crate::delegation::handoff::{Handoff, Input, cut, part};
+use crate::delegation::handoff::{DelegateInput, Handoff, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
-    DELEGATE, Deputy, Desk, Leaving, NotStarted, Outcome, RESULT, Request, STATUS, Seen, Start,
-    Started, depth_of, spec,
+    DELEGATE, DelegationHandle, DelegationRequest, DetachedSubagent, NotStarted, RESULT, STATUS,
+    StartRequest, StartedSubagent, Subagent, SubagentInfo, SubagentOutcome, depth_of, spec,
 };
 use crate::event::Origin;
 use crate::hex::hex;
 use crate::ledger::dollars;
 use crate::mailbox::Report;
 use crate::ports::{
-    Action, CallContext, Clock, Operation, OutputDelta, PortFuture, Prepared, RunContext, Tool,
-    ToolError, ToolOutput, ToolSpec, Toolbox, Workplace, Workplaces,
+    Action, CallContext, Clock, IsolatedWorkspace, IsolatedWorkspaces, Operation, OutputDelta,
+    PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use crate::tool_call::PermittedCall;
 
-/// Bytes of an answer that are read at once.
+/// Bytes of an answer in one page.
 const PAGE_BYTES: usize = 24 << 10;
-/// The longest that somebody may wait for an answer.
+/// Maximum wait for an answer.
 const WAIT_SECONDS_MAX: u64 = 600;
-/// How often somebody who waits looks.
+/// Poll interval while waiting.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Adds the tools of delegation. A name that is taken stays with whoever has it.
-pub(crate) fn register(toolbox: &mut Toolbox, desk: &Arc<Desk>, clock: &Arc<dyn Clock>) {
-    let (desk, clock) = (Arc::clone(desk), Arc::clone(clock));
+/// Registers the delegation tools. An existing tool of the same name stays.
+pub(crate) fn register(
+    toolbox: &mut Toolbox,
+    delegation_handle: &Arc<DelegationHandle>,
+    clock: &Arc<dyn Clock>,
+) {
+    let (delegation_handle, clock) = (Arc::clone(delegation_handle), Arc::clone(clock));
     toolbox
-        .register(Arc::new(DelegateTool { spec: delegate_spec(&desk), desk: Arc::clone(&desk) }))
+        .register(Arc::new(DelegateTool {
+            spec: delegate_spec(&delegation_handle),
+            delegation_handle: Arc::clone(&delegation_handle),
+        }))
         .ok();
-    toolbox.register(Arc::new(StatusTool { spec: status_spec(), desk: Arc::clone(&desk) })).ok();
-    toolbox.register(Arc::new(ResultTool { spec: result_spec(), desk, clock })).ok();
+    toolbox
+        .register(Arc::new(StatusTool {
+            spec: status_spec(),
+            delegation_handle: Arc::clone(&delegation_handle),
+        }))
+        .ok();
+    toolbox.register(Arc::new(ResultTool { spec: result_spec(), delegation_handle, clock })).ok();
 }
 
-fn delegate_spec(desk: &Desk) -> ToolSpec {
-    let names: Vec<&str> = desk.delegation.deputies.iter().map(|one| one.name.as_str()).collect();
+fn delegate_spec(delegation_handle: &DelegationHandle) -> ToolSpec {
+    let names: Vec<&str> =
+        delegation_handle.delegation.subagents.iter().map(|one| one.name.as_str()).collect();
     let texts =
         |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
     let mut properties = json!({
@@ -61,7 +74,7 @@ fn delegate_spec(desk: &Desk) -> ToolSpec {
         "resume": {"type": "string", "description": "The id of an agent of yours that has ended, or was \
             stopped: it goes on with all it knows, and this task is the next thing it reads."},
     });
-    if desk.delegation.workplaces.is_some() {
+    if delegation_handle.delegation.workplaces.is_some() {
         properties["isolation"] = json!({
             "type": "string", "enum": [WORKTREE],
             "description": "It works in a copy of the workspace: agent_diff shows what it changed, and \
@@ -93,39 +106,39 @@ fn result_spec() -> ToolSpec {
 fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
-        // With its length, so that no two lists of parts read the same.
+        // The length goes first, so that different lists of parts have different hashes.
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
     hex(&hash.finalize())
 }
 
-type Ready = PortFuture<Result<Prepared, ToolError>>;
+type PreparedFuture = PortFuture<Result<Prepared, ToolError>>;
 
-fn ready(prepared: Result<Prepared, ToolError>) -> Ready {
+fn ready(prepared: Result<Prepared, ToolError>) -> PreparedFuture {
     Box::pin(std::future::ready(prepared))
 }
 
 struct DelegateTool {
     spec: ToolSpec,
-    desk: Arc<Desk>,
+    delegation_handle: Arc<DelegationHandle>,
 }
 
-/// What is permitted, and then done.
-struct Wanted {
+/// A permitted delegation request.
+struct DelegateRequest {
     call_id: CallId,
-    /// Whether it works in a place of its own.
+    /// True if it works in an isolated workspace.
     isolated: bool,
     origin: Arc<Origin>,
-    deputy: usize,
+    subagent: usize,
     handoff: Handoff,
     background: bool,
     turns_max: Option<u32>,
     resume: Option<InvocationId>,
 }
 
-fn input_of(arguments: Value) -> Result<Input, ToolError> {
-    let input: Input = serde_json::from_value(arguments)
+fn input_of(arguments: Value) -> Result<DelegateInput, ToolError> {
+    let input: DelegateInput = serde_json::from_value(arguments)
         .map_err(|error| ToolError::new("ARG001", error.to_string()))?;
     if input.task.trim().is_empty() {
         let why = "task: it is empty; say what is to be done, and what the answer has to tell you";
@@ -138,20 +151,21 @@ impl DelegateTool {
     fn prepared(&self, arguments: Value, context: &CallContext) -> Result<Prepared, ToolError> {
         let input = input_of(arguments)?;
         let origin = &context.origin;
-        let (nth, deputy) = self.may_call(origin, &input.agent)?;
-        let isolated = self.isolates(&input, deputy)?;
-        let (request, caps) = (self.desk.user_request(), &self.desk.delegation.caps);
-        let info = self.desk.info_of(deputy);
-        // One that goes on knows it.
+        let (nth, subagent) = self.may_call(origin, &input.agent)?;
+        let isolated = self.wants_isolation(&input, subagent)?;
+        let (request, caps) =
+            (self.delegation_handle.user_request(), &self.delegation_handle.delegation.caps);
+        let info = self.delegation_handle.info_of(subagent);
+        // A resumed subagent has it already.
         let memory = match input.resume.as_deref() {
-            None | Some("") => self.desk.memory_of(deputy, &info.profile),
+            None | Some("") => self.delegation_handle.memory_of(subagent, &info.profile),
             Some(_) => String::new(),
         };
-        let cwd = &self.desk.cwd;
-        let in_room = isolated || self.has_room(&input);
-        let cwd = match (isolated, in_room) {
-            (true, _) => own_place(&format!("a copy of {cwd} as it is now")),
-            (false, true) => self.place_again(&input, cwd),
+        let cwd = &self.delegation_handle.cwd;
+        let isolated_work = isolated || self.had_workspace(&input);
+        let cwd = match (isolated, isolated_work) {
+            (true, _) => workspace_text(&format!("a copy of {cwd} as it is now")),
+            (false, true) => self.resumed_workspace_text(&input, cwd),
             (false, false) => cwd.clone(),
         };
         let place = (cwd.as_str(), memory.as_str());
@@ -169,23 +183,23 @@ impl DelegateTool {
         let background = input.wait == Some(false);
         let place = format!("{} ({}, {})", info.profile, info.model, info.endpoint);
         let resume = input.resume.as_deref().filter(|id| !id.is_empty());
-        let goes_on =
-            resume.map(|id| format!("goes on with all it knows, as: {id}\n")).unwrap_or_default();
+        let resume_line =
+            resume.map(|id| format!("resumes with its history: {id}\n")).unwrap_or_default();
         let action = Action {
             tool: DELEGATE.to_owned(),
             operations: vec![Operation::Invoke {
-                agent: deputy.name.clone(),
+                agent: subagent.name.clone(),
                 provider: info.profile.clone(),
             }],
-            summary: format!("call {} via {}: {}", deputy.name, info.profile, handoff.task),
+            summary: format!("call {} via {}: {}", subagent.name, info.profile, handoff.task),
             detail: format!(
-                "agent: {}\nprovider: {place}\n{}{goes_on}it will receive:\n{}",
-                deputy.name,
-                if in_room { "works in: a worktree of its own\n" } else { "" },
+                "agent: {}\nprovider: {place}\n{}{resume_line}it will receive:\n{}",
+                subagent.name,
+                if isolated_work { "isolation: a worktree of its own\n" } else { "" },
                 handoff.text
             ),
             digest: digest(&[
-                &deputy.name,
+                &subagent.name,
                 &place,
                 &handoff.text,
                 &background.to_string(),
@@ -193,11 +207,11 @@ impl DelegateTool {
                 if isolated { WORKTREE } else { "" },
             ]),
         };
-        let wanted = Wanted {
+        let wanted = DelegateRequest {
             call_id: context.call_id.clone(),
             isolated,
             origin: Arc::clone(origin),
-            deputy: nth,
+            subagent: nth,
             handoff,
             background,
             turns_max: input.max_turns,
@@ -206,8 +220,12 @@ impl DelegateTool {
         Ok(Prepared { action, payload: Box::new(wanted) })
     }
 
-    /// Whether it works in a place of its own. One that goes on is where it was.
-    fn isolates(&self, input: &Input, deputy: &Deputy) -> Result<bool, ToolError> {
+    /// True if it works in an isolated workspace. A resumed one stays where it was.
+    fn wants_isolation(
+        &self,
+        input: &DelegateInput,
+        subagent: &Subagent,
+    ) -> Result<bool, ToolError> {
         if input.resume.as_deref().is_some_and(|id| !id.is_empty()) {
             return Ok(false);
         }
@@ -218,35 +236,35 @@ impl DelegateTool {
                 return Err(ToolError::new("ARG001", "isolation: must be \"worktree\""));
             }
         };
-        let isolated = asked || deputy.isolated;
-        if isolated && self.desk.delegation.workplaces.is_none() {
-            return Err(no_place(deputy, "the workspace is in no git repository"));
+        let isolated = asked || subagent.isolated;
+        if isolated && self.delegation_handle.delegation.workplaces.is_none() {
+            return Err(workspace_error(subagent, "the workspace is in no git repository"));
         }
         Ok(isolated)
     }
 
-    /// Whether it goes on, and has had a place of its own.
-    fn has_room(&self, input: &Input) -> bool {
+    /// True if it is resumed and had an isolated workspace.
+    fn had_workspace(&self, input: &DelegateInput) -> bool {
         let id = input.resume.as_deref().map(InvocationId::new);
-        id.is_some_and(|id| self.desk.rooms().contains(&id))
+        id.is_some_and(|id| self.delegation_handle.isolated().contains(&id))
     }
 
-    /// What one that goes on is told of its place, which may not be there any more.
-    fn place_again(&self, input: &Input, cwd: &str) -> String {
+    /// Text for a resumed subagent about its workspace, which may be gone.
+    fn resumed_workspace_text(&self, input: &DelegateInput, cwd: &str) -> String {
         let id = InvocationId::new(input.resume.as_deref().unwrap_or_default());
-        let workplaces = self.desk.delegation.workplaces.as_ref();
+        let workplaces = self.delegation_handle.delegation.workplaces.as_ref();
         if workplaces.is_some_and(|workplaces| workplaces.is_there(&id)) {
-            return own_place(&format!("your copy of {cwd}, with what you left in it"));
+            return workspace_text(&format!("your copy of {cwd}, with what you left in it"));
         }
-        own_place(&format!(
+        workspace_text(&format!(
             "a new copy of {cwd} as it is now. The one that you had is gone: what you changed there is \
              in this one only if it was taken over. It is a copy"
         ))
     }
 
-    /// The agent of that name, if `origin` may call it.
-    fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Deputy), ToolError> {
-        let callable = self.desk.callable(origin);
+    /// The subagent of that name, if `origin` may call it.
+    fn may_call(&self, origin: &Origin, name: &str) -> Result<(usize, &Subagent), ToolError> {
+        let callable = self.delegation_handle.callable(origin);
         if origin.agent == name {
             let what = format!("{name} cannot call itself; do it yourself");
             return Err(ToolError::new("DLG002", what));
@@ -255,13 +273,16 @@ impl DelegateTool {
             let what = format!("{name} waits for you already: {} -> {name}", origin.agent_path);
             return Err(ToolError::new("DLG002", what));
         }
-        let depth_max = self.desk.delegation.limits.depth_max;
+        let depth_max = self.delegation_handle.delegation.limits.depth_max;
         if depth_of(origin) >= depth_max {
             let what =
                 format!("delegation.maxDepth ({depth_max}) is reached: 0 left; do it yourself");
             return Err(ToolError::new("DLG003", what));
         }
-        let known = self.desk.deputy(name).filter(|_| callable.iter().any(|one| one == name));
+        let known = self
+            .delegation_handle
+            .subagent(name)
+            .filter(|_| callable.iter().any(|one| one == name));
         known.ok_or_else(|| {
             let what =
                 format!("{name:?} cannot be called from here; callable: {}", callable.join(", "));
@@ -275,28 +296,40 @@ impl Tool for DelegateTool {
         &self.spec
     }
 
-    fn prepare(&self, arguments: Value, context: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, context: CallContext) -> PreparedFuture {
         ready(self.prepared(arguments, &context))
     }
 
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
-        let desk = Arc::clone(&self.desk);
-        let wanted = call.into_payload().downcast::<Wanted>();
+        let delegation_handle = Arc::clone(&self.delegation_handle);
+        let wanted = call.into_payload().downcast::<DelegateRequest>();
         Box::pin(async move {
-            let Ok(wanted) = wanted else { return gone() };
-            let Wanted { isolated, origin, deputy, .. } = &*wanted;
-            let place = if *isolated { Some(placed(&desk, *deputy, origin).await) } else { None };
+            let Ok(wanted) = wanted else { return session_ended() };
+            let DelegateRequest { isolated, origin, subagent, .. } = &*wanted;
+            let place = if *isolated {
+                Some(open_workspace(&delegation_handle, *subagent, origin).await)
+            } else {
+                None
+            };
             let (workplace, unused) = match place.transpose() {
                 Ok(place) => place.unzip(),
                 Err(refused) => return refused,
             };
-            let Wanted { call_id, origin, deputy, handoff, background, turns_max, resume, .. } =
-                *wanted;
-            let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
-            let start = Start {
+            let DelegateRequest {
                 call_id,
                 origin,
-                deputy,
+                subagent,
+                handoff,
+                background,
+                turns_max,
+                resume,
+                ..
+            } = *wanted;
+            let ((told, queued), alive) = (oneshot::channel(), Arc::new(()));
+            let start = StartRequest {
+                call_id,
+                origin,
+                subagent,
                 handoff,
                 background,
                 turns_max,
@@ -305,14 +338,15 @@ impl Tool for DelegateTool {
                 wanted: Arc::downgrade(&alive),
                 workplace,
             };
-            let answer = ask(&desk, |report| Request::Start(Box::new(start), report));
+            let answer =
+                ask(&delegation_handle, |report| DelegationRequest::Start(Box::new(start), report));
             let mut answer = std::pin::pin!(answer);
             let answer = tokio::select! {
                 biased;
                 answer = &mut answer => answer,
                 Ok(places) = queued => {
                     let text = format!("{}\n", waiting_for(places));
-                    // Only for watching.
+                    // Live output only; the result does not depend on it.
                     context.output.try_send(OutputDelta { text }).ok();
                     answer.await
                 }
@@ -323,52 +357,53 @@ impl Tool for DelegateTool {
                     if let Some(unused) = unused {
                         unused.keep();
                     }
-                    awaited(&desk, started).await
+                    result_of(&delegation_handle, started).await
                 }
                 Some(Err(NotStarted::Limit(refused))) => refusal(&refused),
                 Some(Err(NotStarted::Cannot(why))) => ToolOutput::error(why),
-                None => gone(),
+                None => session_ended(),
             }
         })
     }
 }
 
-/// What is said of one that has to wait until there is room for it.
+/// State of a subagent that waits for a slot.
 pub(crate) fn waiting_for(places: u32) -> String {
     format!("waiting for a place (limit {places})")
 }
 
-/// What an agent may be asked to work in.
+/// Value of `isolation` for a worktree.
 const WORKTREE: &str = "worktree";
 
-/// What an agent is told of where it works. The path itself is in what all of its name are told.
-fn own_place(copy: &str) -> String {
+/// Text for a subagent about its workspace. The path is in the instructions of its agent.
+fn workspace_text(copy: &str) -> String {
     format!(
         "{copy}, which is yours alone. What you change there is taken over by \
          whoever called you: do not commit, and change nothing elsewhere"
     )
 }
 
-/// There can be no place of its own. Never is the session's own taken instead.
-fn no_place(deputy: &Deputy, why: &str) -> ToolError {
-    let way = if deputy.isolated {
-        format!("{} always works in one: call another agent, or do it yourself", deputy.name)
+/// Error if no isolated workspace can be created. The session's own workspace is never used
+/// instead.
+fn workspace_error(subagent: &Subagent, why: &str) -> ToolError {
+    let way = if subagent.isolated {
+        format!("{} always works in one: call another agent, or do it yourself", subagent.name)
     } else {
         "leave isolation out, and it works in the workspace itself".to_owned()
     };
     ToolError::new("DLG005", format!("there is no worktree for it: {why}; {way}"))
 }
 
-/// A place that goes unless an agent begins in it.
-struct Unused(Option<(Arc<dyn Workplaces>, InvocationId)>);
+/// A workspace that is removed on drop unless a subagent starts in it.
+struct UnusedWorkspace(Option<(Arc<dyn IsolatedWorkspaces>, InvocationId)>);
 
-impl Unused {
+impl UnusedWorkspace {
     fn keep(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unused {
+impl Drop for UnusedWorkspace {
     fn drop(&mut self) {
         if let Some((workplaces, id)) = self.0.take() {
             workplaces.discard(&id);
@@ -376,31 +411,34 @@ impl Drop for Unused {
     }
 }
 
-/// Makes a place for an agent that is about to begin.
-async fn placed(
-    desk: &Desk,
-    deputy: usize,
+/// Creates a workspace for a subagent that is about to start.
+async fn open_workspace(
+    delegation_handle: &DelegationHandle,
+    subagent: usize,
     caller: &Origin,
-) -> Result<((InvocationId, Workplace), Unused), ToolOutput> {
-    let deputy = desk.delegation.deputies.get(deputy).ok_or_else(gone)?;
+) -> Result<((InvocationId, IsolatedWorkspace), UnusedWorkspace), ToolOutput> {
+    let subagent =
+        delegation_handle.delegation.subagents.get(subagent).ok_or_else(session_ended)?;
     let refused = |why: &str| {
-        let outcome = Outcome::Refused { limit: "isolation".to_owned() };
-        let text = format!("{outcome}: no agent was started. {}.", no_place(deputy, why));
+        let outcome = SubagentOutcome::Refused { limit: "isolation".to_owned() };
+        let text = format!("{outcome}: no agent was started. {}.", workspace_error(subagent, why));
         let metadata = serde_json::to_value(&outcome).unwrap_or_default();
         ToolOutput::error(text).with_metadata(metadata)
     };
-    let workplaces = desk.delegation.workplaces.as_ref();
+    let workplaces = delegation_handle.delegation.workplaces.as_ref();
     let workplaces = workplaces.ok_or_else(|| refused("the workspace is in no git repository"))?;
-    let id = desk.ids.invocation();
-    // A stop at this moment leaves nothing behind.
-    let unused = Unused(Some((Arc::clone(workplaces), id.clone())));
-    let place = workplaces.open(&id, &deputy.name, caller).await;
+    let id = delegation_handle.ids.invocation();
+    // If the call is cancelled at this point, the drop guard removes the workspace.
+    let unused = UnusedWorkspace(Some((Arc::clone(workplaces), id.clone())));
+    let place = workplaces.open(&id, &subagent.name, caller).await;
     Ok(((id, place.map_err(|why| refused(&why))?), unused))
 }
 
-/// What the caller reads of an agent that works for it: at once if it does not wait, and else when
-/// that has ended.
-async fn awaited(desk: &Desk, Started { id, background, ended }: Started) -> ToolOutput {
+/// Text for the caller: at once if it does not wait, otherwise when the subagent has ended.
+async fn result_of(
+    delegation_handle: &DelegationHandle,
+    StartedSubagent { id, background, ended }: StartedSubagent,
+) -> ToolOutput {
     if background {
         let text = format!(
             "It works as {id}. Its answer comes as a message; agent_status and \
@@ -410,54 +448,74 @@ async fn awaited(desk: &Desk, Started { id, background, ended }: Started) -> Too
         return ToolOutput::text(text).with_metadata(json!({"invocationId": id}));
     }
     match ended.await {
-        Ok(ended) => ended.output(desk.delegation.caps.result_bytes_max),
-        Err(_) => gone(),
+        Ok(ended) => ended.output(delegation_handle.delegation.caps.result_bytes_max),
+        Err(_) => session_ended(),
     }
 }
 
-/// The result of a call that had started an agent before whoever waited for it was gone.
-pub(crate) async fn reattach(desk: &Desk, call: CallId, caller: Arc<Origin>) -> ToolOutput {
-    match ask(desk, |report| Request::Attach(call, caller, report)).await.flatten() {
-        Some(started) => awaited(desk, started).await,
-        None => gone(),
+/// Result of a call whose earlier waiter is gone.
+pub(crate) async fn reattach(
+    delegation_handle: &DelegationHandle,
+    call: CallId,
+    caller: Arc<Origin>,
+) -> ToolOutput {
+    match ask(delegation_handle, |report| DelegationRequest::Attach(call, caller, report))
+        .await
+        .flatten()
+    {
+        Some(started) => result_of(delegation_handle, started).await,
+        None => session_ended(),
     }
 }
 
-/// The result of a call that was stopped: what became of the agent that worked for it. `None`: none
-/// had been started.
-pub(crate) async fn left(desk: &Desk, call: CallId, caller: Arc<Origin>) -> Option<ToolOutput> {
-    match ask(desk, |report| Request::Left(call, caller, report)).await.flatten()? {
-        Leaving::Ended(ended) => Some(ended.output(desk.delegation.caps.result_bytes_max)),
-        Leaving::AtWork(id, agent) => Some(ToolOutput::error(format!(
+/// The result of a call that was stopped: the state of its subagent. `None` if none was started.
+pub(crate) async fn stopped_call_output(
+    delegation_handle: &DelegationHandle,
+    call: CallId,
+    caller: Arc<Origin>,
+) -> Option<ToolOutput> {
+    match ask(delegation_handle, |report| DelegationRequest::Detach(call, caller, report))
+        .await
+        .flatten()?
+    {
+        DetachedSubagent::Ended(ended) => {
+            Some(ended.output(delegation_handle.delegation.caps.result_bytes_max))
+        }
+        DetachedSubagent::Running(id, agent) => Some(ToolOutput::error(format!(
             "Cancelled while agent {agent} ({id}) worked on it: that one is stopped, too. What it did \
              until then comes as a message. Its effects may be partial; look before relying on them."
         ))),
     }
 }
 
-/// The session does not hear any more.
-fn gone() -> ToolOutput {
+/// Error of a session that has ended.
+fn session_ended() -> ToolOutput {
     ToolOutput::error("failed(session): the session is ending; no agent works for this call.")
 }
 
 async fn ask<T: Send + 'static>(
-    desk: &Desk,
-    request: impl FnOnce(Report<T>) -> Request,
+    delegation_handle: &DelegationHandle,
+    request: impl FnOnce(Report<T>) -> DelegationRequest,
 ) -> Option<T> {
     let (heard, answer) = oneshot::channel();
     let report = Report::call(move |value| {
         heard.send(value).ok();
     });
-    desk.tell(request(report));
+    delegation_handle.tell(request(report));
     answer.await.ok()?.ok()
 }
 
-async fn look(desk: &Desk, origin: &Arc<Origin>) -> Vec<Seen> {
-    ask(desk, |report| Request::Look(Arc::clone(origin), report)).await.unwrap_or_default()
+async fn query_status(
+    delegation_handle: &DelegationHandle,
+    origin: &Arc<Origin>,
+) -> Vec<SubagentInfo> {
+    ask(delegation_handle, |report| DelegationRequest::Query(Arc::clone(origin), report))
+        .await
+        .unwrap_or_default()
 }
 
-/// A look changes nothing and needs no permission of its own.
-fn looking(tool: &str, summary: String, payload: Looking) -> Prepared {
+/// A query changes nothing and needs no permission.
+fn looking(tool: &str, summary: String, payload: StatusQuery) -> Prepared {
     let action = Action {
         tool: tool.to_owned(),
         operations: Vec::new(),
@@ -468,14 +526,14 @@ fn looking(tool: &str, summary: String, payload: Looking) -> Prepared {
     Prepared { action, payload: Box::new(payload) }
 }
 
-struct Looking {
+struct StatusQuery {
     origin: Arc<Origin>,
-    wanted: Page,
+    wanted: ResultPage,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Page {
+struct ResultPage {
     id: String,
     from: Option<u64>,
     wait_seconds: Option<u64>,
@@ -483,7 +541,7 @@ struct Page {
 
 struct StatusTool {
     spec: ToolSpec,
-    desk: Arc<Desk>,
+    delegation_handle: Arc<DelegationHandle>,
 }
 
 impl Tool for StatusTool {
@@ -491,22 +549,22 @@ impl Tool for StatusTool {
         &self.spec
     }
 
-    fn prepare(&self, _: Value, context: CallContext) -> Ready {
-        let looked = Looking { origin: context.origin, wanted: Page::default() };
-        ready(Ok(looking(STATUS, "look at the agents".to_owned(), looked)))
+    fn prepare(&self, _: Value, context: CallContext) -> PreparedFuture {
+        let query = StatusQuery { origin: context.origin, wanted: ResultPage::default() };
+        ready(Ok(looking(STATUS, "look at the agents".to_owned(), query)))
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let desk = Arc::clone(&self.desk);
-        let looked = call.into_payload().downcast::<Looking>();
+        let delegation_handle = Arc::clone(&self.delegation_handle);
+        let query = call.into_payload().downcast::<StatusQuery>();
         Box::pin(async move {
-            let Ok(looked) = looked else { return gone() };
-            let all = look(&desk, &looked.origin).await;
+            let Ok(query) = query else { return session_ended() };
+            let all = query_status(&delegation_handle, &query.origin).await;
             if all.is_empty() {
                 return ToolOutput::text("You have started no agent.");
             }
             let mut text = String::new();
-            for Seen { id, path, state, task, took, cost_nano_usd, .. } in &all {
+            for SubagentInfo { id, path, state, task, took, cost_nano_usd, .. } in &all {
                 let cost = cost_nano_usd.filter(|cost| *cost > 0);
                 let cost = cost.map(|cost| format!(", {}", dollars(cost))).unwrap_or_default();
                 // Writing to a string cannot fail.
@@ -520,7 +578,7 @@ impl Tool for StatusTool {
 
 struct ResultTool {
     spec: ToolSpec,
-    desk: Arc<Desk>,
+    delegation_handle: Arc<DelegationHandle>,
     clock: Arc<dyn Clock>,
 }
 
@@ -529,27 +587,28 @@ impl Tool for ResultTool {
         &self.spec
     }
 
-    fn prepare(&self, arguments: Value, context: CallContext) -> Ready {
-        let wanted: Result<Page, _> = serde_json::from_value(arguments);
+    fn prepare(&self, arguments: Value, context: CallContext) -> PreparedFuture {
+        let wanted: Result<ResultPage, _> = serde_json::from_value(arguments);
         ready(match wanted {
             Ok(wanted) => {
                 let summary = format!("read what agent {} answered", wanted.id);
-                Ok(looking(RESULT, summary, Looking { origin: context.origin, wanted }))
+                Ok(looking(RESULT, summary, StatusQuery { origin: context.origin, wanted }))
             }
             Err(error) => Err(ToolError::new("ARG001", error.to_string())),
         })
     }
 
     fn run(&self, call: PermittedCall, _: RunContext) -> PortFuture<ToolOutput> {
-        let (desk, clock) = (Arc::clone(&self.desk), Arc::clone(&self.clock));
-        let looked = call.into_payload().downcast::<Looking>();
+        let (delegation_handle, clock) =
+            (Arc::clone(&self.delegation_handle), Arc::clone(&self.clock));
+        let query = call.into_payload().downcast::<StatusQuery>();
         Box::pin(async move {
-            let Ok(looked) = looked else { return gone() };
-            let Looking { origin, wanted } = *looked;
+            let Ok(query) = query else { return session_ended() };
+            let StatusQuery { origin, wanted } = *query;
             let wait = wanted.wait_seconds.unwrap_or_default().min(WAIT_SECONDS_MAX);
             let until = clock.monotonic() + Duration::from_secs(wait);
             loop {
-                let all = look(&desk, &origin).await;
+                let all = query_status(&delegation_handle, &origin).await;
                 let Some(seen) = all.into_iter().find(|seen| seen.id.as_str() == wanted.id) else {
                     return ToolOutput::error(format!(
                         "You have started no agent {:?}; agent_status lists yours.",
@@ -568,8 +627,8 @@ impl Tool for ResultTool {
     }
 }
 
-/// A piece of a long answer.
-fn page(ended: &crate::delegation::Ended, from: u64) -> ToolOutput {
+/// One page of a long answer.
+fn page(ended: &crate::delegation::SubagentEnd, from: u64) -> ToolOutput {
     let whole = &ended.said;
     let from = whole.ceil_char_boundary(usize::try_from(from).unwrap_or(usize::MAX));
     let to = whole.floor_char_boundary(from.saturating_add(PAGE_BYTES));

@@ -1,16 +1,16 @@
-//! What is known of a call that began: enough for a person, or a model, to look for what it did.
+//! Data of a call that started: enough for a person or a model to check its effect.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A call that began, and whose end nobody saw.
+/// Call that started and whose end is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Begun {
-    /// What it was to do, in one line, as its tool said it.
+    /// One-line description of the call, from its tool.
     pub summary: String,
-    /// When it began, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub started_ms: u64,
 }
 

@@ -14,11 +14,11 @@ use crate::record::RecordId;
 pub struct Announcement {
     /// Position in the event stream of this process, from 1.
     pub seq: u64,
-    /// What happened.
+    /// The event or delta.
     pub fact: Fact,
 }
 
-/// What an [`Announcement`] is about.
+/// Content of an [`Announcement`].
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -35,13 +35,13 @@ pub enum Fact {
         session_id: SessionId,
         /// The invocation, if it is about one.
         origin: Option<Arc<Origin>>,
-        /// What happened.
+        /// The event.
         event: Event,
     },
 }
 
 impl Announcement {
-    /// What happened.
+    /// The event.
     pub fn event(&self) -> &Event {
         match &self.fact {
             Fact::Stored(record) => &record.event,
@@ -113,7 +113,7 @@ pub struct StoredRecord {
     pub id: RecordId,
     /// The session.
     pub session_id: SessionId,
-    /// What happened. Before `origin`: both have an `agent`, and this one takes its own first.
+    /// The event. Declared before `origin`: both have an `agent`, and the event's is read first.
     #[serde(flatten)]
     pub event: Event,
     /// The invocation, if it is about one.

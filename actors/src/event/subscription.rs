@@ -1,7 +1,7 @@
-//! How events reach observers: each has a bounded queue, and the session never waits for one.
+//! Delivery of events to observers: each has a bounded queue, and the session never waits for one.
 //!
-//! A reader that lags loses deltas only. Durable events that did not fit are read back from the
-//! journal when it catches up, in order and without a hole.
+//! A slow reader loses deltas only. Durable events that did not fit are read back from the journal
+//! when it catches up, in order and without gaps.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,18 +23,18 @@ struct Publisher {
     /// The last record that was announced, or that was there before. `None`: the journal is not
     /// open yet.
     last_record: Option<u64>,
-    readers: Vec<Weak<Reader>>,
+    readers: Vec<Weak<EventBuffer>>,
     closed: bool,
 }
 
-struct Reader {
-    queue: Mutex<Queue>,
+struct EventBuffer {
+    queue: Mutex<AnnouncementQueue>,
     arrived: Notify,
     buffered_max: usize,
 }
 
 #[derive(Default)]
-struct Queue {
+struct AnnouncementQueue {
     announcements: VecDeque<Arc<Announcement>>,
     missed: Option<Missed>,
     closed: bool,
@@ -71,11 +71,11 @@ impl Feed {
         });
     }
 
-    /// Says how many records there are already: whoever wants them can read them now.
+    /// Sets the number of existing records, which readers can now read.
     pub(crate) fn begins_after(&self, last_record: u64) {
         let mut publisher = lock(&self.0);
         if publisher.last_record.is_some() {
-            // Opened again: what was announced since is known.
+            // Opened again: later announcements are known already.
             return;
         }
         publisher.last_record = Some(last_record);
@@ -97,12 +97,12 @@ impl Feed {
         lock(&self.0).last_record.unwrap_or_default()
     }
 
-    /// Whether nothing more will come.
+    /// True if no more events will come.
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.0).closed
     }
 
-    /// Says that nothing more will come.
+    /// Marks the end of events.
     pub(crate) fn close(&self) {
         let mut publisher = lock(&self.0);
         publisher.closed = true;
@@ -120,7 +120,7 @@ impl Feed {
         Feed::reader(&mut lock(&self.0), None, journal, buffered_max)
     }
 
-    /// The same, with the records behind `after` first.
+    /// Subscription that starts with the records after `after`.
     pub(crate) fn subscribe_after(
         &self,
         journal: Arc<dyn JournalStore>,
@@ -142,15 +142,16 @@ impl Feed {
         journal: Arc<dyn JournalStore>,
         buffered_max: usize,
     ) -> Subscription {
-        let queue = Queue { closed: publisher.closed, missed, ..Queue::default() };
+        let queue =
+            AnnouncementQueue { closed: publisher.closed, missed, ..AnnouncementQueue::default() };
         let queue = Mutex::new(queue);
-        let reader = Arc::new(Reader { queue, arrived: Notify::new(), buffered_max });
+        let reader = Arc::new(EventBuffer { queue, arrived: Notify::new(), buffered_max });
         publisher.readers.push(Arc::downgrade(&reader));
         Subscription { reader, journal, reread: VecDeque::new() }
     }
 }
 
-impl Reader {
+impl EventBuffer {
     fn push(&self, announcement: &Arc<Announcement>) {
         let mut queue = lock(&self.queue);
         match (announcement.record(), &mut queue.missed) {
@@ -175,7 +176,7 @@ impl Reader {
 
 /// An observer's end of a session's events. Dropping it ends the observation.
 pub struct Subscription {
-    reader: Arc<Reader>,
+    reader: Arc<EventBuffer>,
     journal: Arc<dyn JournalStore>,
     reread: VecDeque<Arc<Announcement>>,
 }
@@ -209,7 +210,7 @@ impl Subscription {
         }
     }
 
-    /// What has already arrived, without waiting.
+    /// Next event that has already arrived, without waiting.
     pub fn try_next(&mut self) -> Option<Arc<Announcement>> {
         self.reread.pop_front().or_else(|| lock(&self.reader.queue).announcements.pop_front())
     }
@@ -221,7 +222,8 @@ impl Subscription {
             tracing::warn!(%error, from, until, "an observer lost events");
             Vec::new()
         });
-        // A journal may give less than it was asked for, but what it does not have at all is lost.
+        // A journal may return fewer records than requested; records that it does not have at all
+        // are lost.
         let until = records.last().map_or(until, |record| record.record);
         self.reread.extend(records.into_iter().map(|record| {
             let seq = seq + record.record.saturating_sub(from);

@@ -1,4 +1,4 @@
-//! No order of starts and ends gets past a limit.
+//! No order of starts and ends exceeds a limit.
 
 use proptest::prelude::*;
 
@@ -8,40 +8,41 @@ fn id(nth: usize) -> InvocationId {
     InvocationId::new(format!("inv-{nth}"))
 }
 
-fn wish(parent: Option<InvocationId>) -> Wish {
-    Wish { parent, ..Wish::default() }
+fn request(parent: Option<InvocationId>) -> PermitRequest {
+    PermitRequest { parent, ..PermitRequest::default() }
 }
 
 const NOW: Duration = Duration::from_secs(100);
 
 #[test]
-fn of_a_hundred_at_once_so_many_are_let_in_as_may_be() {
+fn hundred_concurrent_requests_get_only_the_allowed_permits() {
     for live_max in [1, 3, 50, 100, 200] {
         let mut governor = Governor::new(GovernorLimits {
             live_max,
             total_max: 1000,
             ..GovernorLimits::default()
         });
-        let admitted = (0..100).filter(|nth| governor.admit(&id(*nth), &wish(None), NOW).is_ok());
+        let admitted =
+            (0..100).filter(|nth| governor.admit(&id(*nth), &request(None), NOW).is_ok());
         assert_eq!(admitted.count(), live_max.min(100) as usize);
         assert_eq!(governor.live(), live_max.min(100));
     }
 }
 
 #[test]
-fn is_exact_at_every_depth() {
+fn depth_limit_is_exact() {
     for depth_max in 0..=5 {
         let limits = GovernorLimits { depth_max, live_max: 100, ..GovernorLimits::default() };
         let mut governor = Governor::new(limits);
         let mut parent = None;
         for depth in 1..=depth_max + 3 {
             let own = id(depth as usize);
-            match governor.admit(&own, &wish(parent.clone()), NOW) {
+            match governor.admit(&own, &request(parent.clone()), NOW) {
                 Ok(permit) => assert_eq!(permit.depth, depth),
                 Err(refused) => {
                     assert_eq!(depth, depth_max + 1, "refused exactly one deeper than allowed");
                     assert_eq!(refused.limit, "delegation.maxDepth");
-                    assert_eq!(refused.frees, Frees::OwnWork);
+                    assert_eq!(refused.frees, FreedBy::CallersOwnWork);
                     break;
                 }
             }
@@ -52,27 +53,27 @@ fn is_exact_at_every_depth() {
 }
 
 #[test]
-fn those_that_have_ended_take_no_room() {
+fn ended_subagents_hold_no_permits() {
     let limits = GovernorLimits { live_max: 4, total_max: 20_000, ..GovernorLimits::default() };
     let mut governor = Governor::new(limits);
     for nth in 0..10_000 {
-        governor.admit(&id(nth), &wish(None), NOW).unwrap();
-        let spent = Spent { tokens: 3, micro_usd: Some(2) };
+        governor.admit(&id(nth), &request(None), NOW).unwrap();
+        let spent = SubagentUsage { tokens: 3, micro_usd: Some(2) };
         assert!(governor.end(&id(nth), spent).is_some());
         assert!(governor.end(&id(nth), spent).is_none(), "it ends once");
     }
     assert_eq!((governor.live(), governor.total()), (0, 10_000));
-    assert_eq!(governor.spent(), Spent { tokens: 30_000, micro_usd: Some(20_000) });
+    assert_eq!(governor.spent(), SubagentUsage { tokens: 30_000, micro_usd: Some(20_000) });
 }
 
 #[test]
-fn a_refusal_says_which_limit_and_what_frees_it() {
+fn refusal_names_the_limit_and_its_remedy() {
     let said = |limits: GovernorLimits, started: usize| {
         let mut governor = Governor::new(limits);
         for nth in 0..started {
-            governor.admit(&id(nth), &wish(None), NOW).unwrap();
+            governor.admit(&id(nth), &request(None), NOW).unwrap();
         }
-        governor.admit(&id(started), &wish(None), NOW).unwrap_err().to_string()
+        governor.admit(&id(started), &request(None), NOW).unwrap_err().to_string()
     };
     let limits = GovernorLimits::default;
     assert_eq!(
@@ -90,7 +91,7 @@ fn a_refusal_says_which_limit_and_what_frees_it() {
 }
 
 #[test]
-fn a_child_gets_no_more_than_its_parent_has() {
+fn child_budget_never_exceeds_its_parents() {
     let limits = GovernorLimits {
         depth_max: 2,
         tokens_max: Some(900),
@@ -98,25 +99,25 @@ fn a_child_gets_no_more_than_its_parent_has() {
         ..GovernorLimits::default()
     };
     let mut governor = Governor::new(limits);
-    let short = Wish {
+    let short = PermitRequest {
         duration_max: Some(Duration::from_secs(10)),
         tokens_max: Some(100),
-        ..Wish::default()
+        ..PermitRequest::default()
     };
     let parent = governor.admit(&id(1), &short, NOW).unwrap();
     assert_eq!((parent.tokens, parent.until), (Some(100), Some(NOW + Duration::from_secs(10))));
     let later = NOW + Duration::from_secs(4);
-    let child = governor.admit(&id(2), &wish(Some(id(1))), later).unwrap();
+    let child = governor.admit(&id(2), &request(Some(id(1))), later).unwrap();
     assert_eq!((child.tokens, child.until), (Some(100), parent.until));
-    let too_late = governor.admit(&id(3), &wish(Some(id(1))), NOW + Duration::from_secs(10));
+    let too_late = governor.admit(&id(3), &request(Some(id(1))), NOW + Duration::from_secs(10));
     assert_eq!(too_late.unwrap_err().limit, "delegation.maxDurationSeconds");
 }
 
 proptest! {
-    /// Whatever starts and ends in whatever order: no limit is passed, and what is handed out and
-    /// spent is never more than there is.
+    /// In every order of starts and ends: no limit is exceeded, and the sum of permits and spending
+    /// never exceeds the budget.
     #[test]
-    fn no_order_gets_past_a_limit(
+    fn no_order_exceeds_a_limit(
         depth_max in 0u32..6,
         live_max in 1u32..8,
         total_max in 0u32..40,
@@ -133,7 +134,7 @@ proptest! {
                 let parent = governor.permit(&id(whose)).is_some().then(|| id(whose));
                 let above = parent.as_ref().and_then(|parent| governor.permit(parent));
                 let before = governor.live();
-                match governor.admit(&id(nth), &wish(parent), NOW) {
+                match governor.admit(&id(nth), &request(parent), NOW) {
                     Ok(permit) => {
                         started += 1;
                         prop_assert_eq!(permit.depth, above.map_or(0, |above| above.depth) + 1);
@@ -146,14 +147,15 @@ proptest! {
                 }
             } else if let Some(permit) = governor.permit(&id(which)) {
                 let tokens = used.min(permit.tokens.unwrap_or(used));
-                governor.end(&id(which), Spent { tokens, micro_usd: Some(tokens) });
+                governor.end(&id(which), SubagentUsage { tokens, micro_usd: Some(tokens) });
             }
             let permits: Vec<Permit> = governor.live.values().copied().collect();
             prop_assert!(permits.iter().all(|permit| permit.depth <= depth_max));
             prop_assert!(governor.live() <= live_max);
             prop_assert!(governor.total() <= total_max && governor.total() == started);
             if let Some(max) = tokens_max {
-                // A child's tokens are part of its parent's: only those of the main agent add up.
+                // A child's tokens are part of its parent's: only the children of the main agent
+                // add up.
                 let out: u64 = permits.iter().filter(|permit| permit.depth == 1)
                     .filter_map(|permit| permit.tokens).sum();
                 prop_assert!(out == 0 || out + governor.spent().tokens <= max, "{out} of {max}");
@@ -163,48 +165,48 @@ proptest! {
 }
 
 #[test]
-fn of_the_sessions_budget_everybody_gets_an_equal_part() {
+fn session_budget_is_shared_equally() {
     let mut governor = Governor::new(GovernorLimits { live_max: 3, ..GovernorLimits::default() });
-    let left = |left| Some(Left { max: 1000, left });
-    let of = |tokens, money| Wish {
+    let left = |left| Some(BudgetLeft { max: 1000, left });
+    let of = |tokens, money| PermitRequest {
         tokens_left: left(tokens),
         micro_usd_left: left(money),
-        ..wish(None)
+        ..request(None)
     };
-    // Three that may work, and the main agent.
+    // Three running subagents and the main agent.
     let first = governor.admit(&id(1), &of(800, 400), NOW).unwrap();
     assert_eq!((first.tokens, first.micro_usd), (Some(200), Some(100)));
     let second = governor.admit(&id(2), &of(600, 3), NOW).unwrap();
     assert_eq!((second.tokens, second.micro_usd), (Some(200), Some(1)), "nobody gets nothing");
     let refused = governor.admit(&id(3), &of(600, 0), NOW).unwrap_err();
     assert_eq!((refused.limit, refused.value), ("budget.maxCostMicroUsd", 1000));
-    assert_eq!(refused.frees, Frees::AnEnd, "the end of another may free what is held");
+    assert_eq!(refused.frees, FreedBy::SubagentEnds, "the end of another may free what is held");
     let refused = governor.admit(&id(3), &of(0, 9), NOW).unwrap_err();
     assert_eq!(refused.limit, "budget.maxTokens");
 }
 
 #[derive(Debug, Default)]
-struct Working {
+struct RunningAgent {
     depth: u32,
-    /// Who waits for it; none is the main agent.
+    /// Caller that waits for it; `None` is the main agent.
     caller: Option<usize>,
-    /// How many it calls at once, time after time.
+    /// Number of agents that it calls at once, per round.
     rounds: Vec<u32>,
-    /// Those that it waits for.
+    /// Number of agents that it waits for.
     out: u32,
 }
 
-/// Everybody who works, and those that wait for a place in order.
-struct Office {
+/// Running agents, and those that wait for a slot in order.
+struct AgentPool {
     governor: Governor,
-    live: BTreeMap<usize, Working>,
-    waiting: std::collections::VecDeque<(usize, Working)>,
+    live: BTreeMap<usize, RunningAgent>,
+    waiting: std::collections::VecDeque<(usize, RunningAgent)>,
     next: usize,
     refused: u32,
     main_out: u32,
 }
 
-impl Office {
+impl AgentPool {
     fn out(&mut self, caller: Option<usize>) -> &mut u32 {
         match caller {
             None => &mut self.main_out,
@@ -215,7 +217,7 @@ impl Office {
     fn call(&mut self, caller: Option<usize>, depth: u32, rounds: &[u32], many: u32) {
         for _ in 0..many {
             self.next += 1;
-            let one = Working { depth, caller, rounds: rounds.to_vec(), out: 0 };
+            let one = RunningAgent { depth, caller, rounds: rounds.to_vec(), out: 0 };
             *self.out(caller) += 1;
             self.waiting.push_back((self.next, one));
         }
@@ -225,13 +227,13 @@ impl Office {
     fn let_in(&mut self) {
         for (nth, one) in std::mem::take(&mut self.waiting) {
             let ahead = u32::try_from(self.waiting.len()).unwrap();
-            let wish = Wish { waits: true, ahead, ..wish(one.caller.map(id)) };
-            match self.governor.admit(&id(nth), &wish, NOW) {
+            let request = PermitRequest { waits: true, ahead, ..request(one.caller.map(id)) };
+            match self.governor.admit(&id(nth), &request, NOW) {
                 Ok(permit) => {
                     assert_eq!(permit.depth, one.depth);
                     self.live.insert(nth, one);
                 }
-                Err(refused) if refused.is_for_a_place() => self.waiting.push_back((nth, one)),
+                Err(refused) if refused.is_place_limit() => self.waiting.push_back((nth, one)),
                 Err(_) => {
                     self.refused += 1;
                     *self.out(one.caller) -= 1;
@@ -242,22 +244,21 @@ impl Office {
 
     fn end(&mut self, nth: usize) {
         let one = self.live.remove(&nth).unwrap();
-        self.governor.end(&id(nth), Spent::default()).unwrap();
+        self.governor.end(&id(nth), SubagentUsage::default()).unwrap();
         *self.out(one.caller) -= 1;
         self.let_in();
     }
 
-    /// Those that do something at the moment.
+    /// Agents that are not waiting for others.
     fn running(&self) -> Vec<usize> {
         self.live.iter().filter(|(_, one)| one.out == 0).map(|(nth, _)| *nth).collect()
     }
 }
 
 proptest! {
-    /// Whatever agents call whom in whatever order: never do more work than may, nobody gets too
-    /// deep, and nobody waits for ever.
+    /// For every call graph and order: the concurrency and depth limits hold, and every agent ends.
     #[test]
-    fn who_waits_for_a_place_gets_one(
+    fn every_queued_subagent_gets_a_place(
         depth_max in 0u32..5,
         live_max in 1u32..5,
         total_max in 1u32..200,
@@ -266,7 +267,7 @@ proptest! {
     ) {
         let limits = GovernorLimits { depth_max, live_max, total_max, ..GovernorLimits::default() };
         let governor = Governor::new(limits);
-        let mut office = Office {
+        let mut office = AgentPool {
             governor,
             live: BTreeMap::new(),
             waiting: std::collections::VecDeque::new(),
@@ -302,7 +303,7 @@ proptest! {
 }
 
 #[test]
-fn who_goes_on_counts_once_and_what_was_spent_before_is_spent() {
+fn resumed_subagent_counts_once_with_its_earlier_usage() {
     let limits = GovernorLimits {
         total_max: 2,
         tokens_max: Some(100),
@@ -310,11 +311,11 @@ fn who_goes_on_counts_once_and_what_was_spent_before_is_spent() {
         ..GovernorLimits::default()
     };
     let mut governor = Governor::new(limits);
-    governor.restore(2, Spent { tokens: 60, micro_usd: None });
-    let again = Wish { again: true, ..wish(None) };
+    governor.restore(2, SubagentUsage { tokens: 60, micro_usd: None });
+    let again = PermitRequest { again: true, ..request(None) };
     let permit = governor.admit(&id(1), &again, NOW).unwrap();
     assert_eq!((permit.tokens, governor.total()), (Some(40), 2));
-    governor.end(&id(1), Spent { tokens: 1, micro_usd: None });
-    let refused = governor.admit(&id(3), &wish(None), NOW).unwrap_err();
+    governor.end(&id(1), SubagentUsage { tokens: 1, micro_usd: None });
+    let refused = governor.admit(&id(3), &request(None), NOW).unwrap_err();
     assert_eq!(refused.limit, "delegation.maxTotal");
 }

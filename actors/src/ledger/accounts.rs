@@ -1,4 +1,5 @@
-//! What was spent, by model and by agent: a fold over records, deterministic and without a clock.
+//! Accounts: spending by model and by agent. A fold over records, deterministic and without a
+//! clock.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{InvocationId, Usage};
 use crate::event::{Event, Origin, StoredRecord};
-use crate::ledger::book::Amount;
+use crate::ledger::reservations::Amount;
 
 /// The agent of a record that names none.
 const NOBODY: &str = "";
 
-/// Who answered a request, how it ended, and what it costs: the part of a `model.usage` record
-/// that makes it a line of the accounts.
+/// Billing part of a `model.usage` record: model, outcome and cost of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Billing {
@@ -25,27 +25,27 @@ pub struct Billing {
     /// The model that answered, if that is another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<String>,
-    /// Which attempt of its turn it was, from 1: what is above 1 was a retry.
+    /// Number of the attempt within its turn, from 1; above 1 it is a retry.
     pub attempt: u32,
     /// `answered`, or why there is no answer: `cut`, `interrupted`, `crashed`, …
     pub outcome: String,
-    /// Where the figures are from.
-    pub counted: Counted,
-    /// What the server said, if that cannot be.
+    /// Source of the figures.
+    pub counted: UsageSource,
+    /// Figures reported by the server, if they are implausible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Usage>,
-    /// Which table the prices are of, if they are known.
+    /// Price table that was used, if prices are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
-    /// What it cost in billionths of a dollar, if that is known.
+    /// Cost in billionths of a dollar, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_nano_usd: Option<u64>,
-    /// What the budget counts for it, if that is not what it cost: its worst case.
+    /// Amount that counts against the budget if it is not the cost: the worst case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged: Option<Charged>,
 }
 
-/// What a budget counts.
+/// Amount that counts against a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Charged {
@@ -55,17 +55,17 @@ pub struct Charged {
     pub tokens: u64,
 }
 
-/// Where figures are from.
+/// Source of token figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counted {
+pub enum UsageSource {
     /// The provider reported them.
     Reported,
-    /// It reported some, and then the reply broke off.
+    /// Reported in part, then the reply was cut off.
     Partly,
-    /// It reported none.
+    /// Not reported.
     Unknown,
-    /// What it reported cannot be.
+    /// Reported but implausible.
     Doubtful,
 }
 
@@ -75,13 +75,13 @@ pub enum Counted {
 pub struct Account {
     /// Requests that a model worked on.
     pub requests: u64,
-    /// Those of them that were retries.
+    /// Number of retries among them.
     pub retries: u64,
-    /// Those without an answer.
+    /// Number without an answer.
     pub unanswered: u64,
     /// Tokens, as far as they are known.
     pub usage: Usage,
-    /// What is known of the cost, in billionths of a dollar.
+    /// Known part of the cost, in billionths of a dollar.
     pub nano_usd: u64,
     /// Requests whose cost is not known, or not all of it: there is that much more.
     pub unpriced: u64,
@@ -93,7 +93,7 @@ impl Account {
         self.usage.add(usage);
         let cost = billing.and_then(|billing| billing.cost_nano_usd);
         self.nano_usd = self.nano_usd.saturating_add(cost.unwrap_or_default());
-        let whole = billing.is_some_and(|billing| billing.counted == Counted::Reported);
+        let whole = billing.is_some_and(|billing| billing.counted == UsageSource::Reported);
         self.unpriced += u64::from(cost.is_none() || !whole);
         if let Some(billing) = billing {
             self.retries += u64::from(billing.attempt > 1);
@@ -101,21 +101,21 @@ impl Account {
         }
     }
 
-    /// What is known of its cost in billionths of a dollar, if anything is.
+    /// Known cost in billionths of a dollar, if any part is known.
     pub fn known(&self) -> Option<u64> {
         (self.nano_usd > 0 || self.unpriced < self.requests).then_some(self.nano_usd)
     }
 
-    /// What it cost in billionths of a dollar, if all of it is known.
+    /// Cost in billionths of a dollar, if completely known.
     pub fn cost(&self) -> Option<u64> {
         (self.unpriced == 0 && self.requests > 0).then_some(self.nano_usd)
     }
 }
 
-/// What a session has spent.
+/// Spending of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
-    /// All of it.
+    /// Total.
     pub total: Account,
     /// By provider profile and model. Records of versions without billing are under the model that
     /// was asked last.
@@ -125,20 +125,20 @@ pub struct Accounts {
     pub agents: BTreeMap<String, Account>,
     /// The highest number of a request.
     pub last_request: u64,
-    /// What the budget counts.
+    /// Amount that counts against the budget.
     spent: Amount,
-    /// Requests that are out: what is held for them.
+    /// Requests in flight with their reservations.
     held: BTreeMap<u64, Amount>,
-    /// Who was asked last.
+    /// Model of the last request.
     asked: Option<(String, String)>,
     /// Invocations that wait for a reply: who was asked, and the path of the agent.
     #[serde(default)]
-    waiting: BTreeMap<InvocationId, Waiting>,
+    waiting: BTreeMap<InvocationId, OpenRequest>,
 }
 
 /// A request of which there is no line yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Waiting {
+struct OpenRequest {
     provider: String,
     model: String,
     agent: String,
@@ -183,7 +183,7 @@ impl Accounts {
                 if let Some(origin) = origin {
                     let (provider, model) = (provider.clone(), model.clone());
                     let agent = origin.agent_path.clone();
-                    let waiting = Waiting { provider, model, agent };
+                    let waiting = OpenRequest { provider, model, agent };
                     self.waiting.insert(origin.invocation_id.clone(), waiting);
                 }
             }
@@ -214,10 +214,12 @@ impl Accounts {
         }
     }
 
-    /// Counts requests whose process ended before their line was written: a model may have worked on
-    /// each, and nobody knows what that costs.
+    /// Counts requests whose process died before their record was written: a model may have worked
+    /// on each, at unknown cost.
     pub fn settle(&mut self) {
-        for Waiting { provider, model, agent } in std::mem::take(&mut self.waiting).into_values() {
+        for OpenRequest { provider, model, agent } in
+            std::mem::take(&mut self.waiting).into_values()
+        {
             let model = self.models.entry((provider, model)).or_default();
             let agent = self.agents.entry(agent).or_default();
             for account in [&mut self.total, model, agent] {
@@ -261,12 +263,12 @@ impl Accounts {
         self.spent = self.spent.plus(charged);
     }
 
-    /// Who was asked last.
+    /// Model of the last request.
     pub(crate) fn asked(&self) -> Option<(String, String)> {
         self.asked.clone()
     }
 
-    /// What a budget counts as spent: requests that nobody knows the end of at their worst.
+    /// Amount that counts as spent: requests with an unknown end count as their worst case.
     pub fn spent(&self) -> Amount {
         self.held.values().fold(self.spent, |sum, held| sum.plus(*held))
     }
@@ -316,7 +318,7 @@ mod tests {
             answered_by: None,
             attempt: 2,
             outcome: outcome.to_owned(),
-            counted: Counted::Reported,
+            counted: UsageSource::Reported,
             claimed: None,
             prices: None,
             cost_nano_usd: cost,

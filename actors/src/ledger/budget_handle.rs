@@ -1,7 +1,7 @@
-//! How a request asks for its part of the budget, and gives back what it did not use.
+//! Requests reservations from the budget and returns the unused part.
 //!
-//! One actor keeps the ledger; many invocations ask. What is granted is given back when it is
-//! dropped, so nobody's crash keeps it.
+//! One actor keeps the ledger; many invocations use it. A reservation is released when dropped, so
+//! a crash never leaks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::conversation::InvocationId;
 use tokio::sync::oneshot;
 
-use crate::ledger::book::{Amount, Budget, Need, Refused};
 use crate::ledger::budget_keeper::BudgetMsg;
+use crate::ledger::reservations::{Amount, Budget, BudgetRefusal, Need};
 
-type Line = dyn Fn(BudgetMsg) + Send + Sync;
+type SendBudgetMsg = dyn Fn(BudgetMsg) + Send + Sync;
 
 /// The way to the ledger. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct BudgetHandle {
-    line: Arc<Line>,
+    line: Arc<SendBudgetMsg>,
     budget: Budget,
     /// Of agents that may not spend all that is left: billionths of a dollar.
     shares: Arc<Mutex<BTreeMap<InvocationId, u64>>>,
@@ -48,7 +48,7 @@ impl BudgetHandle {
         self.budget
     }
 
-    /// What bounds the requests of one invocation.
+    /// Budget handle for the requests of one invocation.
     pub(crate) fn budget_of(&self, id: &InvocationId) -> Budget {
         let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         Budget { nano_usd: least(self.budget.nano_usd, self.share(id)), ..self.budget }
@@ -59,7 +59,7 @@ impl BudgetHandle {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
     }
 
-    /// From now on this invocation may cost so much; `None` is no limit of its own.
+    /// Sets the maximum cost of this invocation; `None` removes the limit.
     pub(crate) fn set_share(&self, id: &InvocationId, nano_usd: Option<u64>) {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         match nano_usd {
@@ -73,7 +73,7 @@ impl BudgetHandle {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether nobody was told yet that `answered` replies where `asked` was asked.
+    /// True once per pair of models: `answered` replied instead of `asked`.
     pub(super) fn is_news(&self, asked: &str, answered: &str) -> bool {
         let mut known = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert((asked.to_owned(), answered.to_owned()))
@@ -83,14 +83,14 @@ impl BudgetHandle {
         (self.line)(order);
     }
 
-    /// Asks for `need`. Waits while only requests that are out stand in the way, each of which ends
-    /// within its own time limits. `None`: there is no session any more.
+    /// Reserves `need`. Waits while only requests in flight prevent it; each of these ends within
+    /// its own time limits. Returns `None` if the session is gone.
     pub(crate) async fn permit(
         &self,
         whose: &InvocationId,
         number: u64,
         need: Need,
-    ) -> Option<Result<Permit, Refused>> {
+    ) -> Option<Result<Permit, BudgetRefusal>> {
         let (reply, answer) = oneshot::channel();
         let whose = whose.clone();
         self.tell(BudgetMsg::Reserve { whose, number, need, reply });
@@ -110,7 +110,7 @@ pub(crate) struct Permit {
     number: u64,
     /// Tokens that the reply may have.
     pub(crate) output: u64,
-    /// What is held.
+    /// Reserved amount.
     pub(crate) amount: Amount,
     spent: bool,
 }

@@ -1,4 +1,4 @@
-//! The ledger as the session keeps it: who waits for an answer, and what everything has cost.
+//! Ledger of the session: reservations, waiting requests, and costs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,47 +9,49 @@ use tokio::sync::oneshot;
 use crate::conversation::{InvocationId, Usage};
 use crate::event::Origin;
 use crate::ledger::accounts::{Accounts, Billing, tokens};
-use crate::ledger::book::{Amount, Answer, Budget, Ledger, Need, Refused};
-use crate::ledger::budget_handle::{Permit, BudgetHandle};
+use crate::ledger::budget_handle::{BudgetHandle, Permit};
+use crate::ledger::reservations::{
+    Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations,
+};
 use crate::mailbox::answer;
 
-type Reply = oneshot::Sender<Result<Permit, Refused>>;
+type ReservationReply = oneshot::Sender<Result<Permit, BudgetRefusal>>;
 
-/// What the keeper of the ledger is told.
+/// Messages to the ledger.
 pub(crate) enum BudgetMsg {
     /// A request would like to be made.
-    Reserve { whose: InvocationId, number: u64, need: Need, reply: Reply },
-    /// It was not made, or a provider did no work for it.
+    Reserve { whose: InvocationId, number: u64, need: Need, reply: ReservationReply },
+    /// The request was not sent, or the provider did no work for it.
     Release { number: u64 },
     /// A request has ended.
     Line { origin: Arc<Origin>, usage: Usage, billing: Box<Billing> },
-    /// Somebody wants to see the accounts.
+    /// Request for the accounts.
     Show(RpcReplyPort<Accounts>),
 }
 
 /// The ledger of a running session.
 pub(crate) struct BudgetKeeper {
     purse: BudgetHandle,
-    ledger: Ledger,
+    ledger: Reservations,
     accounts: Accounts,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingReservation>,
     /// Ledgers of agents that have a share, as soon as they have asked for some of it.
-    shares: BTreeMap<InvocationId, Ledger>,
-    /// Whose share a request is held of.
+    shares: BTreeMap<InvocationId, Reservations>,
+    /// Owner of the share of each reservation.
     owners: BTreeMap<u64, InvocationId>,
-    /// What each agent that works for another has cost in this process, as far as it is known.
+    /// Known cost of each subagent in this process.
     costs: BTreeMap<InvocationId, u64>,
 }
 
-struct Waiting {
+struct WaitingReservation {
     need: Need,
-    reply: Reply,
+    reply: ReservationReply,
 }
 
 impl BudgetKeeper {
-    /// `accounts`: what was spent before.
+    /// `accounts`: spending before this process.
     pub(crate) fn new(purse: BudgetHandle, accounts: Accounts) -> BudgetKeeper {
-        let ledger = Ledger::new(purse.budget(), accounts.spent());
+        let ledger = Reservations::new(purse.budget(), accounts.spent());
         BudgetKeeper {
             purse,
             ledger,
@@ -69,13 +71,12 @@ impl BudgetKeeper {
         &self.accounts
     }
 
-    /// What is spent of the budget, and held of it.
+    /// Spent and reserved amount of the budget.
     pub(crate) fn gone(&self) -> Amount {
         self.ledger.settled().plus(self.ledger.held())
     }
 
-    /// What an agent that works for another has cost here so far in billionths of a dollar, if
-    /// anything of that is known.
+    /// Known cost of a subagent in this process, in billionths of a dollar.
     pub(crate) fn cost_of(&self, id: &InvocationId) -> Option<u64> {
         self.costs.get(id).copied()
     }
@@ -89,7 +90,7 @@ impl BudgetKeeper {
     pub(crate) fn take(&mut self, order: BudgetMsg) {
         match order {
             BudgetMsg::Reserve { whose, number, need, reply } => {
-                self.waiting.insert(number, Waiting { need, reply });
+                self.waiting.insert(number, WaitingReservation { need, reply });
                 self.ask_share(whose, number, need);
             }
             BudgetMsg::Release { number } => self.settle(number, Amount::default()),
@@ -114,37 +115,39 @@ impl BudgetKeeper {
         }
     }
 
-    /// First the share of the agent has to have room, if it has one, then the budget.
+    /// Checks the share of the subagent first, if it has one, then the budget.
     fn ask_share(&mut self, whose: InvocationId, number: u64, need: Need) {
         let Some(nano_usd) = self.purse.share(&whose) else { return self.ask(number, need) };
         let budget = Budget { nano_usd: Some(nano_usd), tokens: None };
         let share = self
             .shares
             .entry(whose.clone())
-            .or_insert_with(|| Ledger::new(budget, Amount::default()));
+            .or_insert_with(|| Reservations::new(budget, Amount::default()));
         let answer = share.ask(number, need);
         self.owners.insert(number, whose);
         self.shared(number, need, answer);
     }
 
-    fn shared(&mut self, number: u64, need: Need, answer: Answer) {
+    fn shared(&mut self, number: u64, need: Need, answer: ReservationResult) {
         match answer {
-            Answer::Waits => {}
-            Answer::Granted { output, .. } => self.ask(number, Need { output, ..need }),
-            Answer::Refused(refused) => {
-                let refused = Refused { limit: Refused::AGENTS, ..refused };
-                self.tell(number, Answer::Refused(refused));
+            ReservationResult::Waits => {}
+            ReservationResult::Granted { output, .. } => self.ask(number, Need { output, ..need }),
+            ReservationResult::Refused(refused) => {
+                let refused = BudgetRefusal { limit: BudgetRefusal::AGENTS, ..refused };
+                self.tell(number, ReservationResult::Refused(refused));
             }
         }
     }
 
     fn ask(&mut self, number: u64, need: Need) {
         let answer = match self.ledger.ask(number, need) {
-            // Without a budget nothing is held of it; what is held of a share is still said.
-            Answer::Granted { output, .. } if self.owners.contains_key(&number) => {
-                Answer::Granted { output, amount: need.amount(output) }
+            // Without a budget nothing is reserved from it; reservations from a share still count.
+            ReservationResult::Granted { output, .. } if self.owners.contains_key(&number) => {
+                ReservationResult::Granted { output, amount: need.amount(output) }
             }
-            answer @ (Answer::Granted { .. } | Answer::Waits | Answer::Refused(_)) => answer,
+            answer @ (ReservationResult::Granted { .. }
+            | ReservationResult::Waits
+            | ReservationResult::Refused(_)) => answer,
         };
         self.tell(number, answer);
     }
@@ -164,13 +167,13 @@ impl BudgetKeeper {
         }
     }
 
-    fn tell(&mut self, number: u64, answer: Answer) {
+    fn tell(&mut self, number: u64, answer: ReservationResult) {
         let answer = match answer {
-            Answer::Waits => return,
-            Answer::Granted { output, amount } => {
+            ReservationResult::Waits => return,
+            ReservationResult::Granted { output, amount } => {
                 Ok(Permit::new(&self.purse, number, output, amount))
             }
-            Answer::Refused(refused) => {
+            ReservationResult::Refused(refused) => {
                 // Nothing is made, so nothing will settle it.
                 if let Some(whose) = self.owners.remove(&number)
                     && let Some(share) = self.shares.get_mut(&whose)
@@ -180,8 +183,8 @@ impl BudgetKeeper {
                 Err(refused)
             }
         };
-        if let Some(Waiting { reply, .. }) = self.waiting.remove(&number) {
-            // Nobody waits any more: what was granted is dropped with the answer, and free again.
+        if let Some(WaitingReservation { reply, .. }) = self.waiting.remove(&number) {
+            // The requester is gone: the permit is dropped with the reply and released.
             reply.send(answer).ok();
         }
     }

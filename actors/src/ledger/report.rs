@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::ledger::accounts::{Account, Accounts};
-use crate::ledger::price::dollars;
+use crate::ledger::pricing::dollars;
 
 const HEAD: [&str; 8] =
     ["", "REQUESTS", "READ", "CACHED", "WRITTEN", "THINKING", "RETRIES", "COST"];
 
 impl Account {
-    /// What it cost in words: never less than is known, and never nothing where it is not known.
+    /// Cost in words: never less than the known part, and never zero if unknown.
     pub fn cost_text(&self) -> String {
         let Account { requests, nano_usd, unpriced, .. } = *self;
         let requests_text = if unpriced == 1 { "request" } else { "requests" };
@@ -50,7 +50,7 @@ impl Account {
 }
 
 impl Accounts {
-    /// Everything, by model and by agent. `clean` makes a name fit for a terminal.
+    /// Table by model and by agent. `clean` escapes names for a terminal.
     pub fn table(&self, clean: impl Fn(&str) -> String) -> String {
         let mut rows = vec![HEAD.map(str::to_owned)];
         for ((provider, model), account) in &self.models {
@@ -66,7 +66,7 @@ impl Accounts {
         aligned(&rows)
     }
 
-    /// The same for programs.
+    /// The report as JSON.
     pub fn json(&self) -> Value {
         let models: Vec<Value> = self
             .models

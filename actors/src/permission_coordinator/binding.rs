@@ -1,4 +1,4 @@
-//! What an answer is an answer to: one call of one agent, in one place, with exactly these bytes.
+//! Binding of an answer: one call of one agent, in one place, with exactly these bytes.
 
 use sha2::{Digest, Sha256};
 
@@ -6,7 +6,7 @@ use crate::conversation::CallId;
 use crate::event::Origin;
 use crate::hex::hex;
 
-/// Hash over everything that a question is about. An answer counts for nothing else.
+/// Hash over everything that a permission request shows. An answer applies to this hash only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binding(String);
 

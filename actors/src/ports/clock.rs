@@ -6,7 +6,7 @@ use crate::conversation::{CallId, InvocationId, MessageId, QuestionId};
 use crate::ports::PortFuture;
 use crate::record::RecordId;
 
-/// What time it is. Deadlines use the monotonic half, records the wall half.
+/// Source of time. Deadlines use the monotonic clock, records the wall clock.
 pub trait Clock: Send + Sync + 'static {
     /// Time since some fixed moment; never goes back.
     fn monotonic(&self) -> Duration;

@@ -1,5 +1,5 @@
-//! Allowances that outlive a session. What may be believed of what is stored is for the
-//! implementation to decide; here it is asked again before every judgement.
+//! Port for grants that outlive a session. The implementation verifies the store; the kernel
+//! queries it before every decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::event::{Grant, Scope};
 use crate::ports::{BoxError, PortFuture};
 
-/// When something is asked.
+/// Time of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since 1970, as the user's clock has it. It can be set back.
@@ -16,20 +16,20 @@ pub struct Now {
     pub uptime: Duration,
 }
 
-/// What counts at a [`Now`].
+/// Grants that are valid at a [`Now`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ActiveGrants {
     /// Verified and not expired, of this project and of all.
     pub grants: Arc<[Grant]>,
-    /// What the user has to know, said once: what is stored is not believed, and why.
+    /// Alarm for the user, shown once: the store failed verification, with the reason.
     pub alarm: Option<String>,
 }
 
-/// Keeps what a user allowed for longer than a session.
+/// Store of grants that outlive a session.
 pub trait GrantStore: Send + Sync + 'static {
-    /// What counts now. Called before every judgement, so it must be quick; it never fails:
-    /// what cannot be believed does not count.
-    fn standing(&self, now: Now) -> Standing;
+    /// Valid grants. Called before every decision, so it must be fast; it never fails: unverified
+    /// data is ignored.
+    fn standing(&self, now: Now) -> ActiveGrants;
 
     /// The widest scope that a question may offer.
     fn widest(&self) -> Scope;
@@ -43,8 +43,8 @@ pub trait GrantStore: Send + Sync + 'static {
 pub struct NoGrants;
 
 impl GrantStore for NoGrants {
-    fn standing(&self, _: Now) -> Standing {
-        Standing::default()
+    fn standing(&self, _: Now) -> ActiveGrants {
+        ActiveGrants::default()
     }
 
     fn widest(&self) -> Scope {

@@ -1,8 +1,8 @@
-//! What the user's own programs, and our own guards, may say at ten places of a session.
+//! Hook port: programs of the user and built-in guards that run at ten points of a session.
 //!
-//! The places are the public contract: a hook before a tool speaks before the review, so the
-//! policy judges exactly what will run; one after a tool speaks when the outcome is recorded.
-//! Nothing a hook says can allow what the policy denies: there is no such answer.
+//! The points are a public contract: a hook before a tool runs before the review, so the policy
+//! judges exactly what will run; one after a tool runs when the outcome is recorded. No hook result
+//! allows a call that the policy denies: there is no such result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum HookEvent {
     ToolError,
     /// A human is about to be asked. A block is a no; there is no yes.
     PermissionRequest,
-    /// The model gave its final answer. A block makes it go on, a bounded number of times.
+    /// The model gave its final answer. A block makes it continue, a bounded number of times.
     Stop,
 }
 
@@ -70,7 +70,7 @@ impl HookEvent {
         }
     }
 
-    /// Whether it is about one tool call.
+    /// True for events of a single tool call.
     pub fn is_of_tool(self) -> bool {
         matches!(
             self,
@@ -81,14 +81,14 @@ impl HookEvent {
         )
     }
 
-    /// Whether a hook that broke may count as one that said no. Where a session ends, and where a
-    /// no means more work, it must not.
+    /// True if a failed hook may count as a denial. Not at the end of a session, and not where a
+    /// denial causes more work.
     pub fn may_fail_closed(self) -> bool {
         !matches!(self, HookEvent::SessionEnd | HookEvent::Stop)
     }
 }
 
-/// What happened, as far as one hook needs it.
+/// An event with its data for hooks.
 #[derive(Debug, Clone)]
 pub struct Occasion {
     /// The session.
@@ -99,7 +99,7 @@ pub struct Occasion {
     pub moment: Moment,
 }
 
-/// A place with what is known there.
+/// A hook event with its data.
 #[derive(Debug, Clone)]
 pub enum Moment {
     /// See [`HookEvent::SessionStart`].
@@ -116,7 +116,7 @@ pub enum Moment {
     },
     /// See [`HookEvent::BeforeModelRequest`].
     BeforeModelRequest {
-        /// Which reply this will be, from 1.
+        /// Number of this reply, from 1.
         turn: u32,
         /// Messages in the history.
         messages: usize,
@@ -125,7 +125,7 @@ pub enum Moment {
     },
     /// See [`HookEvent::AfterModelResponse`].
     AfterModelResponse {
-        /// Which reply this is, from 1.
+        /// Number of the reply, from 1.
         turn: u32,
         /// The reply.
         message: AssistantMessage,
@@ -138,7 +138,7 @@ pub enum Moment {
     ToolError {
         /// The call.
         used: Used,
-        /// What the model would read.
+        /// Content that the model would read.
         content: Vec<ContentPart>,
         /// `invalid`, `denied`, `failed`, `crashed`, `unknown_tool`.
         class: String,
@@ -147,7 +147,7 @@ pub enum Moment {
     PermissionRequest {
         /// The call.
         used: Used,
-        /// What it would do, in one line.
+        /// One-line description of the effect.
         summary: String,
         /// Why a human is asked.
         reason: String,
@@ -156,7 +156,7 @@ pub enum Moment {
     Stop {
         /// The final answer.
         answer: String,
-        /// How often hooks have made this run go on already.
+        /// Number of times that hooks made this run continue.
         holds: u32,
     },
 }
@@ -206,45 +206,45 @@ impl Moment {
     }
 }
 
-/// What one hook made of an occasion. Recorded as `hook.fired` or `hook.failed`.
+/// Result of one hook. Recorded as `hook.fired` or `hook.failed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
     /// The hook's name.
     pub hook: String,
-    /// What it wants, or how it failed.
+    /// Decision or failure.
     pub says: HookSays,
     /// For the user, and the model where the model is concerned.
     pub message: Option<String>,
     /// For programs.
     pub metadata: Value,
-    /// How long it took.
+    /// Duration.
     pub duration: Duration,
 }
 
-/// What a hook wants.
+/// Decision of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookSays {
-    /// Nothing.
+    /// No objection.
     Pass,
-    /// That the message is read.
+    /// Show the message.
     Warn,
-    /// That it does not happen; see [`HookEvent`] for what that means where.
+    /// Deny; [`HookEvent`] defines the effect of a denial.
     Block,
     /// Other arguments: they are validated and judged from zero. Only before a tool.
     Input(Value),
-    /// That the model reads this instead. Only after a tool.
+    /// Replace the output for the model. Only after a tool.
     Output(Vec<ContentPart>),
-    /// It could not say anything.
+    /// The hook failed.
     Failed {
         /// `HK001`, …
         code: String,
-        /// Whether that counts as a no.
+        /// True if the failure counts as a denial.
         blocks: bool,
     },
 }
 
 impl HookSays {
-    /// Whether this ends the matter with a no.
+    /// True if this is a denial.
     pub fn blocks(&self) -> bool {
         matches!(self, HookSays::Block | HookSays::Failed { blocks: true, .. })
     }
@@ -252,12 +252,12 @@ impl HookSays {
 
 /// Observes and gates what happens in a session.
 pub trait Hook: Send + Sync + 'static {
-    /// Whether anybody listens at `event`; for calls, to this tool. It is asked on every call and
-    /// request, so it must cost next to nothing; where it says no, nothing else is done.
+    /// True if a hook is registered for `event`, and for calls for this tool. Called for every call
+    /// and request, so it must be cheap; if false, nothing else is done.
     fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool;
 
-    /// Asks everybody who listens, one after the other, and returns what each of them said. Who
-    /// comes later sees what earlier ones changed; after a no nobody else is asked.
+    /// Runs all matching hooks one after the other and returns their results. A later hook sees the
+    /// changes of earlier ones; after a denial no further hook runs.
     fn fire(&self, occasion: Occasion) -> PortFuture<Vec<HookReport>>;
 }
 

@@ -1,4 +1,4 @@
-//! Where records go. The implementation owns its thread; nothing here blocks.
+//! Journal port. The implementation owns its thread; no method blocks.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use crate::event::StoredRecord;
 use crate::ports::{BoxError, PortFuture};
 use crate::record::Durability;
 
-/// Opens the journal of one session, again after a crash of its writer if need be.
+/// Opens the journal of one session, again after a crash of its writer.
 ///
-/// Whoever holds a store holds the session's lock.
+/// A store holds the lock of the session.
 pub trait JournalStore: Send + Sync + 'static {
-    /// Reads the whole tail, keeps the longest valid prefix, moves a damaged rest aside, and
-    /// opens for appending. A journal that an earlier call opened must not append any more.
-    fn open(&self) -> PortFuture<Result<Opened, JournalError>>;
+    /// Reads the tail, keeps the longest valid prefix, moves damaged data aside, and opens for
+    /// appending. A journal returned by an earlier call must not append any more.
+    fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>>;
 
     /// Reads records `from..=to` back, for an observer that lagged.
     fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>>;
@@ -20,14 +20,14 @@ pub trait JournalStore: Send + Sync + 'static {
 
 /// An open journal.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedJournal {
     /// Appends.
     pub journal: Box<dyn Journal>,
     /// Number of the last record, 0 if there is none.
     pub last_record: u64,
     /// Ids of the last records, newest last: enough to recognise one that is sent again.
     pub recent_ids: Vec<crate::record::RecordId>,
-    /// What was moved aside, in one line for the user.
+    /// One-line description of data that was moved aside, for the user.
     pub repaired: Option<String>,
 }
 
@@ -37,14 +37,14 @@ pub trait Journal: Send + Sync + std::fmt::Debug + 'static {
     fn submit(&self, batch: JournalBatch);
 }
 
-/// Told how a batch ended.
+/// Callback for the end of a batch.
 pub type JournalDone = Box<dyn FnOnce(Result<Committed, JournalError>) + Send>;
 
 /// Records to append together.
 pub struct JournalBatch {
     /// In order, with consecutive numbers.
     pub records: Vec<Arc<StoredRecord>>,
-    /// What `done` waits for.
+    /// Durability that `done` waits for.
     pub durability: Durability,
     /// Called once.
     pub done: JournalDone,
@@ -61,8 +61,8 @@ impl std::fmt::Debug for JournalBatch {
 pub struct Committed {
     /// Number of the last record that is this durable.
     pub last_record: u64,
-    /// There is hardly any room left: what is under way can still be recorded, and nothing that
-    /// needs to be recorded should begin.
+    /// Disk space is nearly exhausted: running work can still be recorded, and nothing new that
+    /// needs a record should start.
     pub scarce: bool,
 }
 
@@ -75,13 +75,13 @@ pub enum JournalError {
         /// For the user and the log.
         source: BoxError,
     },
-    /// There is no room on the disk. There may be again.
+    /// The disk is full. Space may become available.
     #[error("there is no room for the journal")]
     Full {
         /// For the user and the log.
         source: BoxError,
     },
-    /// A later version wrote what this one would have to understand to go on.
+    /// A later version wrote records that are required to resume.
     #[error(
         "a later version of posse has to go on with this session (format {version}); it was not changed"
     )]
@@ -92,13 +92,13 @@ pub enum JournalError {
     /// Another process owns this session.
     #[error("the session is in use by another process")]
     Locked {
-        /// Who, as far as it is known.
+        /// The owner, as far as known.
         owner: String,
     },
-    /// What is stored cannot be continued.
+    /// The stored data cannot be continued.
     #[error("the journal is damaged: {what}")]
     Damaged {
-        /// Where and how.
+        /// Position and kind of the damage.
         what: String,
     },
     /// The writer is gone.

@@ -1,7 +1,7 @@
-//! What may run: a pure function of what a call would do and the situation it is in.
+//! Permission policy: a pure function of an action and its situation.
 //!
-//! A policy asks nobody, waits for nothing and looks nothing up. "Ask a human" is a value. That
-//! makes the whole permission system a table test.
+//! A policy performs no I/O and waits for nothing; asking a person is a value. The whole permission
+//! system is therefore testable by tables.
 
 use std::time::Duration;
 
@@ -14,75 +14,74 @@ pub trait Policy: Send + Sync + 'static {
     fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict;
 }
 
-/// Everything besides the action that a judgement depends on.
+/// Everything besides the action that a decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
     /// The agent that asks, after those that it works for: names from the root, separated by `/`.
     pub agent: &'a str,
-    /// What the user has allowed so far.
+    /// Grants of the user so far.
     pub grants: &'a [Grant],
-    /// Who could be asked.
+    /// Source of answers to permission requests.
     pub asking: Asking,
     /// Milliseconds since 1970, for grants that expire.
     pub now_ms: u64,
     /// Time since the process started.
     pub uptime: Duration,
-    /// Whether processes are confined: `none`, `reduced` or `full`.
+    /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: &'a str,
 }
 
-/// Who answers a question.
+/// Source of answers to permission requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
     /// A human.
     Human,
-    /// `--yes`, for what it covers.
+    /// `--yes`, for requests that it covers.
     Yes,
-    /// Nobody: a question is a denial.
+    /// None: a permission request is a denial.
     Nobody,
 }
 
-/// What a [`Policy`] thinks of an action.
+/// Decision of a [`Policy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Run it within this confinement.
     Allow(Confinement),
     /// A human has to decide; if they agree, it runs within the question's confinement.
-    Ask(Question),
-    /// Tell the model why not.
+    Ask(PermissionQuestion),
+    /// Deny, with a reason for the model.
     Deny {
         /// For the model and the user.
         reason: String,
-        /// The rule that says so.
+        /// The matching rule.
         rule: String,
     },
 }
 
-/// What a human is asked, and what they may answer.
+/// Permission request: text for a person and possible answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct PermissionQuestion {
     /// Why it is asked.
     pub reason: String,
     /// Scopes that may be offered, `Once` first.
     pub scopes: Vec<Scope>,
-    /// What an answer of a wider scope than `Once` grants.
+    /// Grant for an answer with a wider scope than `Once`.
     pub grant: Option<Grant>,
-    /// Whether `--yes` is an answer to this.
+    /// True if `--yes` answers this.
     pub yes_covers: bool,
     /// The rule in the user's configuration that would have allowed it, as JSON text.
     pub rule: Option<String>,
-    /// What it runs within, if it may.
+    /// Confinement if it is permitted.
     pub confinement: Confinement,
 }
 
-/// What a call runs within: the name of a file in `sandbox-profiles/`, and the roots that it is
-/// opened for.
+/// Confinement of a call: name of a file in `sandbox-profiles/`, and the roots it applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// The profile.
     pub profile: String,
     /// Absolute paths that it may write below.
     pub writable_roots: Vec<String>,
-    /// Whether it may reach the network.
+    /// True if network access is permitted.
     pub network: bool,
 }

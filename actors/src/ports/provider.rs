@@ -6,18 +6,27 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
-use crate::ledger::Price;
+use crate::ledger::PriceLookup;
 use crate::ports::tool::ToolSpec;
 use crate::ports::{BoxError, PortFuture};
 
-/// Makes single attempts. Knows no retry: `ProviderClient` does that.
+/// Makes single attempts without retry; `ProviderClient` retries.
 pub trait Provider: Send + Sync + 'static {
-    /// Who this is.
+    /// Name, model and endpoint.
     fn info(&self) -> ProviderInfo;
 
-    /// Whose allowance its requests use: endpoint and credential, in a form that tells neither.
-    /// Providers of one account are reached by one client.
+    /// The provider that this one wraps, if any. The defaults of the other methods forward to it, so
+    /// a wrapper overrides only the methods that it changes.
+    fn inner(&self) -> Option<&dyn Provider> {
+        None
+    }
+
+    /// Identity of the quota that its requests use: endpoint and credential, in a form that reveals
+    /// neither. Providers of one account share one client.
     fn account(&self) -> String {
+        if let Some(inner) = self.inner() {
+            return inner.account();
+        }
         let ProviderInfo { profile, endpoint, model: _ } = self.info();
         format!("{profile} {endpoint}")
     }
@@ -29,32 +38,35 @@ pub trait Provider: Send + Sync + 'static {
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>>;
 
-    /// How many tokens `request` has: as the server counts them, where it does that for nothing,
-    /// or as good as can be told without asking anybody. Errors are the server's.
+    /// Number of tokens of `request`: counted by the server if that is free, otherwise estimated.
+    /// Errors are the server's.
     fn count_tokens(&self, request: Request) -> PortFuture<Result<TokenCount, ProviderError>> {
+        if let Some(inner) = self.inner() {
+            return inner.count_tokens(request);
+        }
         let counted = TokenCount::estimate(&request);
         Box::pin(std::future::ready(Ok(counted)))
     }
 }
 
-/// How large a request is.
+/// Size of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCount {
     /// Tokens.
     pub tokens: u64,
-    /// Whether somebody counted them.
+    /// True if the server counted it.
     pub is_exact: bool,
 }
 
 impl TokenCount {
-    /// Bytes of English text or code in a token, as vendors tell their users.
+    /// Bytes of English text or code per token, as published by vendors.
     const BYTES_PER_TOKEN: usize = 4;
-    /// Tokens of an image: what the largest that is taken in one piece costs.
+    /// Tokens of an image: cost of the largest image that is not tiled.
     const TOKENS_PER_IMAGE: u64 = 1600;
     /// Tokens around a message.
     const TOKENS_PER_MESSAGE: u64 = 4;
 
-    /// A guess from the lengths of what `request` says.
+    /// Estimate from the text lengths of `request`.
     pub fn estimate(request: &Request) -> TokenCount {
         let mut bytes = 0;
         let mut tokens = 0;
@@ -91,26 +103,26 @@ impl TokenCount {
     }
 }
 
-/// Who a provider is.
+/// Identity of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderInfo {
     /// Name of the profile in the configuration.
     pub profile: String,
     /// The model that is asked.
     pub model: String,
-    /// Where requests go, without anything secret.
+    /// Endpoint without secrets.
     pub endpoint: String,
 }
 
 /// A model that may be asked when the one that was chosen is away.
 #[derive(Clone)]
 pub struct Fallback {
-    /// How it is reached.
+    /// The adapter.
     pub provider: Arc<dyn Provider>,
-    /// What it can do, as far as that is known.
+    /// Known capabilities.
     pub abilities: Abilities,
-    /// What it costs, as far as that is known.
-    pub price: Option<Price>,
+    /// Pricing, if known.
+    pub price: Option<PriceLookup>,
 }
 
 impl std::fmt::Debug for Fallback {
@@ -119,51 +131,50 @@ impl std::fmt::Debug for Fallback {
     }
 }
 
-/// What a model can do. `None` is unknown, and no reason not to ask it.
+/// Capabilities of a model. `None` is unknown and does not exclude it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether it calls tools.
+    /// Supports tool calls.
     pub tools: Option<bool>,
-    /// Whether it sees images.
+    /// Supports images.
     pub images: Option<bool>,
     /// Tokens that fit into a request and its reply.
     pub window: Option<u64>,
 }
 
-/// What a model is asked.
+/// Request to a model.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The whole history, oldest first. Messages are shared between requests, and a history only
-    /// grows at its end unless it was compacted: an encoder may keep what it made of the pointers
-    /// it has seen (`Arc::ptr_eq`).
+    /// grows at its end unless it is compacted: an encoder may cache by pointer (`Arc::ptr_eq`).
     pub messages: Vec<Arc<Message>>,
     /// The tools it may ask for.
     pub tools: Arc<[ToolSpec]>,
-    /// Whether deltas are wanted.
+    /// True if deltas are wanted.
     pub stream: bool,
     /// Upper bound of the reply, if one is wanted.
     pub tokens_max: Option<u64>,
     /// Sampling temperature, if one is wanted.
     pub temperature: Option<f64>,
-    /// How much it thinks before it answers, if somebody says so.
+    /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
 }
 
-/// How much a model thinks before it answers. What it means is the adapter's business; where a
-/// server knows nothing of it, it is left out, and that is said once.
+/// Reasoning effort. The adapter translates it; on a server without support it is omitted, with one
+/// notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Thinking {
-    /// Not at all, as far as the server can be told so.
+    /// None, as far as the server supports that.
     Off,
-    /// As little as possible.
+    /// Minimum.
     Minimal,
     /// Little.
     Low,
-    /// Some.
+    /// Medium.
     Medium,
     /// Much.
     High,
-    /// As much as possible.
+    /// Maximum.
     ExtraHigh,
 }
 
@@ -196,7 +207,7 @@ impl Thinking {
     }
 }
 
-/// Where deltas go. Bounded: sending waits for a slow reader.
+/// Channel for deltas. Bounded: sending waits for a slow reader.
 pub type DeltaSender = mpsc::Sender<Delta>;
 
 /// A piece of a reply, in the order of arrival. Adapters join what one read brought.
@@ -206,47 +217,47 @@ pub enum Delta {
     Text(String),
     /// Thinking.
     Thinking(String),
-    /// Something that is not shown, such as arguments of a call: a sign of life.
+    /// Activity without visible text, such as arguments of a call.
     Alive,
-    /// What the provider has counted so far of a reply that is still arriving.
+    /// Usage so far of a reply that is still arriving.
     Usage(Usage),
-    /// One line for the user about the request itself, such as what was left out of it.
+    /// One line for the user about the request, such as omitted content.
     Notice(String),
 }
 
 /// A whole reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Completion {
-    /// What it said. Call ids are the provider's: the kernel mints its own.
+    /// The reply. Call ids are the provider's; the kernel assigns its own.
     pub message: AssistantMessage,
     /// Why it stopped. `ToolUse` exactly when there is a call.
     pub stop_reason: StopReason,
-    /// What it cost, if the provider says so.
+    /// Usage, if reported.
     pub usage: Option<Usage>,
-    /// The model that answered, if the provider says so.
+    /// The model that answered, if reported.
     pub model: Option<String>,
 }
 
-/// Why a provider gave no answer, in the terms of what the kernel does next.
+/// Failure of an attempt, classified by the kernel's reaction.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
     /// Wait, then try again.
     #[error("the provider is overloaded")]
     Overloaded {
-        /// How long the provider asks us to wait, if it says so sanely.
+        /// Wait requested by the provider, if plausible.
         retry_after: Option<Duration>,
         /// For the user and the log.
         source: BoxError,
     },
-    /// We ask too much at once. Everybody who uses the account waits, then tries again.
+    /// Rate limit. All users of the account wait, then retry.
     #[error("the provider limits the rate of requests")]
     RateLimited {
-        /// How long the provider asks us to wait, if it says so sanely.
+        /// Wait requested by the provider, if plausible.
         retry_after: Option<Duration>,
         /// For the user and the log.
         source: BoxError,
     },
-    /// Nobody answered. Try again.
+    /// No connection or no response. Retry.
     #[error("the provider is unreachable")]
     Unreachable {
         /// For the user and the log.
@@ -257,10 +268,10 @@ pub enum ProviderError {
     Cut {
         /// Visible text that had arrived.
         partial: String,
-        /// Where and how, with the byte offset in the stream.
+        /// Cause, with the byte offset in the stream.
         source: BoxError,
     },
-    /// Something else answered, such as the login page of a network. Try again, once.
+    /// The response is not from the provider, for example the login page of a network. Retry once.
     #[error("the answer is not from the provider")]
     NotTheProvider {
         /// For the user and the log.
@@ -271,7 +282,7 @@ pub enum ProviderError {
     Broken {
         /// Visible text that had arrived.
         partial: String,
-        /// Where and how, with the byte offset in the stream.
+        /// Cause, with the byte offset in the stream.
         source: BoxError,
     },
     /// Compact the conversation, then try again.
@@ -289,7 +300,7 @@ pub enum ProviderError {
     /// The account's allowance is used up. Trying again will not help for a long time.
     #[error("the quota is used up")]
     QuotaExhausted {
-        /// When there is more, if the provider says so.
+        /// Time of the next quota, if reported.
         retry_after: Option<Duration>,
         /// For the user and the log.
         source: BoxError,
@@ -319,13 +330,13 @@ pub enum ProviderError {
 impl ProviderError {
     /// The server points elsewhere, and nothing was sent there.
     pub const REDIRECTED: &'static str = "redirected";
-    /// What answered is not a provider.
+    /// The response is not from a provider.
     pub const NOT_THE_PROVIDER: &'static str = "not_the_provider";
     /// The history has images, and the model takes none. Nothing was sent.
     pub const NO_VISION: &'static str = "no_vision";
-    /// The budget has no room for it, or its price is not known. Nothing was sent.
+    /// The budget has no room, or the price is unknown. Nothing was sent.
     pub const BUDGET: &'static str = "budget";
-    /// What it may cost could not be recorded. Nothing was sent.
+    /// The reservation could not be recorded. Nothing was sent.
     pub const JOURNAL: &'static str = "journal";
 
     /// The class, as events and messages name it.
@@ -346,7 +357,7 @@ impl ProviderError {
         }
     }
 
-    /// An error of the class that is called `class`, if its class says all there is to know.
+    /// Error of class `class`, for classes without further data.
     pub fn of_class(class: &str, source: BoxError) -> ProviderError {
         let (retry_after, partial) = (None, String::new());
         match class {
@@ -366,7 +377,7 @@ impl ProviderError {
         }
     }
 
-    /// What is behind its class, in one line: the chain of causes without its own words.
+    /// The cause in one line: the chain of sources without the class's own text.
     pub(crate) fn reason(&self) -> String {
         let chain = self.chain();
         let own = self.to_string();

@@ -1,4 +1,5 @@
-//! A tool: first it says exactly what a call would do, then, if that was permitted, it does that.
+//! Tool port: a call is first prepared, which describes its exact effect, and run after it was
+//! permitted.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,22 +16,28 @@ use crate::event::{Event, Origin};
 use crate::ports::PortFuture;
 use crate::tool_call::PermittedCall;
 
-/// What a model may ask for.
+/// A tool for models.
 ///
 /// [`prepare`](Tool::prepare) turns arguments into a [`Prepared`] value: canonical operations,
-/// resolved descriptors, the bytes that would be written. [`run`](Tool::run) accepts nothing but
-/// a [`PermittedCall`], which carries that value, so what runs is what was judged.
+/// resolved descriptors, the bytes to write. [`run`](Tool::run) accepts only a [`PermittedCall`],
+/// which contains that value, so exactly what was judged runs.
 pub trait Tool: Send + Sync + 'static {
     /// Name, description and schema, as the model sees them.
     fn spec(&self) -> &ToolSpec;
 
-    /// What calls of `origin` have left at work, a line each that says how it can be reached: told
-    /// to an agent that cannot read any more how it began.
-    fn goes_on(&self, _origin: &Origin) -> Vec<String> {
-        Vec::new()
+    /// The tool that this one wraps, if any. The defaults of the other methods forward to it, so a
+    /// wrapper overrides only the methods that it changes.
+    fn inner(&self) -> Option<&dyn Tool> {
+        None
     }
 
-    /// Finds out what a call would do, without doing it. `arguments` fit the schema.
+    /// Background work of calls of `origin`, one line each with the way to query it. Shown to an
+    /// agent whose history no longer contains its start.
+    fn background_work(&self, origin: &Origin) -> Vec<String> {
+        self.inner().map_or_else(Vec::new, |inner| inner.background_work(origin))
+    }
+
+    /// Computes the effect of a call without performing it. `arguments` match the schema.
     fn prepare(
         &self,
         arguments: Value,
@@ -40,70 +47,78 @@ pub trait Tool: Send + Sync + 'static {
     /// Does it. Dropping the future cancels: processes die with it.
     fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput>;
 
-    /// What the model can do where a call is denied, if it can do anything.
+    /// Advice for the model after a denial, if any.
     fn if_denied(&self) -> Option<&str> {
-        None
+        self.inner().and_then(|inner| inner.if_denied())
     }
 
-    /// The history was made shorter: the model may no longer see what it was shown before.
-    fn history_shortened(&self) {}
+    /// The history was compacted: the model may no longer see earlier output.
+    fn history_shortened(&self) {
+        if let Some(inner) = self.inner() {
+            inner.history_shortened();
+        }
+    }
 
-    /// Ends what calls have left at work, and is done when nothing of it lives.
-    fn release(&self, _: &Release) -> PortFuture<()> {
-        Box::pin(std::future::ready(()))
+    /// Stops background work of calls. Completes when no process of it is left.
+    fn stop_background(&self, what: &Release) -> PortFuture<()> {
+        match self.inner() {
+            Some(inner) => inner.stop_background(what),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 }
 
-/// Whose work that outlives its call has to end.
+/// Scope of background work to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Release {
-    /// That of this call, because a person said so.
+    /// Work of this call, on request of a person.
     Call(CallId),
-    /// That of an agent which has ended.
+    /// Work of a subagent that has ended.
     Invocation(InvocationId),
-    /// Everything: a person stopped everybody.
+    /// All work, because a person stopped everything.
     All,
-    /// Everything: the session ends.
+    /// All work, because the session ends.
     Session,
 }
 
-/// What is said of a call after it has ended, by something that it left at work.
+/// Message about a call after its end, from its background work.
 #[derive(Debug, Clone, PartialEq)]
 pub enum After {
     /// Happened in its name.
     Fact(Box<Event>),
-    /// For the agent that made the call: enters at its next safe point, and wakes nobody.
+    /// For the agent that made the call: delivered at its next safe point, without starting a run.
     Notice(Vec<ContentPart>),
 }
 
-/// The way to say it. Whoever holds it keeps nothing alive that it says something to.
+/// Sends messages about a finished call. Holds only weak references, so it does not keep the
+/// session alive.
 #[derive(Clone)]
-pub struct Aftermath(Arc<dyn Fn(After) + Send + Sync>);
+pub struct PostCallSink(Arc<dyn Fn(After) + Send + Sync>);
 
-impl Aftermath {
-    /// Says it to `hear`.
-    pub fn new(hear: impl Fn(After) + Send + Sync + 'static) -> Aftermath {
-        Aftermath(Arc::new(hear))
+impl PostCallSink {
+    /// Delivers messages to `hear`.
+    pub fn new(hear: impl Fn(After) + Send + Sync + 'static) -> PostCallSink {
+        PostCallSink(Arc::new(hear))
     }
 
-    /// Nobody hears it.
-    pub fn unheard() -> Aftermath {
-        Aftermath::new(drop)
+    /// Discards messages.
+    pub fn unheard() -> PostCallSink {
+        PostCallSink::new(drop)
     }
 
-    /// Says it.
+    /// Sends a message.
     pub fn say(&self, after: After) {
         (self.0)(after);
     }
 }
 
-impl fmt::Debug for Aftermath {
+impl fmt::Debug for PostCallSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Aftermath").finish_non_exhaustive()
     }
 }
 
-/// How the model sees a tool, and what the runtime must know of it.
+/// Description of a tool for the model and the runtime.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolSpec {
@@ -113,17 +128,17 @@ pub struct ToolSpec {
     pub description: String,
     /// JSON Schema of the arguments: an object with `properties` and `required`.
     pub parameters: Value,
-    /// What it can touch.
+    /// Its side effects.
     pub side_effect: SideEffect,
-    /// Who brought it: `builtin`, `user`, `project`, `programmatic`.
+    /// Its source: `builtin`, `user`, `project`, `programmatic`.
     pub source: String,
 }
 
-/// What a tool can touch. Calls without an effect may run side by side.
+/// Side effects of a tool. Calls without side effects may run in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideEffect {
-    /// Nothing.
+    /// None.
     None,
     /// Files.
     Workspace,
@@ -131,11 +146,11 @@ pub enum SideEffect {
     Process,
     /// The network.
     Network,
-    /// Anything else.
+    /// Any other.
     External,
 }
 
-/// Whose call this is.
+/// Origin of a call.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     /// The session.
@@ -169,8 +184,8 @@ impl CallContext {
         }
     }
 
-    /// Whose memory a call belongs to: the main agent's conversation goes on from prompt to prompt,
-    /// that of an agent that works for another is its own.
+    /// Key of the file-read table: one for the main agent's conversation over all prompts, one per
+    /// subagent.
     pub fn reader(&self) -> &str {
         match &self.origin.parent_invocation_id {
             None => &self.agent,
@@ -179,16 +194,16 @@ impl CallContext {
     }
 }
 
-/// What a call would do: as much as a policy needs to judge it and a human to understand it.
+/// Effect of a call: enough for a policy to judge it and for a person to understand it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
     /// The tool.
     pub tool: String,
-    /// What it would touch, canonically.
+    /// Canonical operations.
     pub operations: Vec<Operation>,
     /// One line: `write src/main.rs (+3 -1)`.
     pub summary: String,
-    /// Everything a human should see: the whole command, or the diff.
+    /// Full text for a person: the whole command, or the diff.
     pub detail: String,
     /// Hash of exactly what would happen, 64 hex digits.
     pub digest: String,
@@ -223,7 +238,7 @@ pub enum Operation {
         /// Absolute, resolved.
         cwd: String,
     },
-    /// Starts another agent, and sends what it is given to that one's provider.
+    /// Starts a subagent and sends the task to that agent's provider.
     Invoke {
         /// The agent.
         agent: String,
@@ -232,7 +247,7 @@ pub enum Operation {
     },
 }
 
-/// What a tool found out about a call.
+/// Result of preparing a call.
 pub struct Prepared {
     /// The part that is judged and shown.
     pub action: Action,
@@ -246,7 +261,7 @@ impl fmt::Debug for Prepared {
     }
 }
 
-/// Why a call could not be prepared. The text is for the model: what is wrong and what to do.
+/// Failed preparation. The text is for the model: the error and its fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code} {message}")]
 pub struct ToolError {
@@ -263,24 +278,24 @@ impl ToolError {
     }
 }
 
-/// A piece of live output.
+/// Piece of live output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputDelta {
     /// Valid UTF-8; control characters are the observer's to escape.
     pub text: String,
 }
 
-/// What a running call may use.
+/// Resources of a running call.
 #[derive(Clone)]
 pub struct RunContext {
-    /// Whose call this is.
+    /// Origin of the call.
     pub call: CallContext,
-    /// Live output. Bounded; `try_send` and drop what does not fit, it is only for watching.
+    /// Live output. Bounded; use `try_send` and drop what does not fit, it is for display only.
     pub output: mpsc::Sender<OutputDelta>,
     /// Facts to record, such as [`Event::SandboxEnforced`]. Bounded.
     pub facts: mpsc::Sender<Event>,
-    /// For what goes on when the call has ended.
-    pub aftermath: Aftermath,
+    /// For background work after the call has ended.
+    pub aftermath: PostCallSink,
     /// Bytes of text the model may get; more is cut to head and tail, and spilled.
     pub output_bytes_max: usize,
 }
@@ -291,16 +306,16 @@ impl fmt::Debug for RunContext {
     }
 }
 
-/// How a call ended.
+/// Result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
-    /// What the model gets to read.
+    /// Content for the model.
     pub content: Vec<ContentPart>,
-    /// Whether it failed. A command that exits with 1 has not failed: it has an exit code.
+    /// True if it failed. A command that exits with 1 has not failed: it has an exit code.
     pub is_error: bool,
-    /// What a program gets to read: exit code, diff, counts.
+    /// Data for programs: exit code, diff, counts.
     pub metadata: Value,
-    /// How long it ran, as the tool measured it.
+    /// Duration, measured by the tool.
     pub duration: Duration,
 }
 
@@ -320,7 +335,7 @@ impl ToolOutput {
         ToolOutput { is_error: true, ..ToolOutput::text(text) }
     }
 
-    /// The same, with something for programs.
+    /// Adds data for programs.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Value) -> ToolOutput {
         self.metadata = metadata;
@@ -335,7 +350,7 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Adds `tool`. A name that is taken stays with whoever had it, and the newcomer comes back.
+    /// Adds `tool`. If the name is taken, the existing tool stays and the new one is returned.
     pub fn register(&mut self, tool: Arc<dyn Tool>) -> Result<(), Arc<dyn Tool>> {
         match self.tools.entry(tool.spec().name.clone()) {
             std::collections::btree_map::Entry::Occupied(_) => Err(tool),
@@ -346,7 +361,7 @@ impl Toolbox {
         }
     }
 
-    /// The same, with those of `others` in place of those with their names.
+    /// A copy in which tools of `others` replace those with the same names.
     #[must_use]
     pub fn with(&self, others: &Toolbox) -> Toolbox {
         let mut tools = self.tools.clone();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
-use crate::ledger::Meter;
+use crate::ledger::RequestMeter;
 use crate::ports::{Clock, Delta};
 use crate::provider_client::millis;
 use crate::transcript_writer::Transcript;
@@ -15,28 +15,28 @@ use crate::transcript_writer::Transcript;
 /// Visible text that is kept of a reply that breaks off; the rest was seen, and is not stored.
 const DRAFT_BYTES_MAX: usize = 1 << 20;
 
-/// Visible text of a reply that is still arriving. Whoever asked holds it together with the
-/// attempt, so that it outlives a crash in between, and so that taking it silences the attempt.
+/// Visible text of a reply that is still arriving. Held by invocation and attempt: it survives a
+/// crash of the client, and taking the text silences the attempt.
 #[derive(Clone, Default)]
-pub(crate) struct Draft(Arc<Mutex<Arriving>>);
+pub(crate) struct PartialReply(Arc<Mutex<Arriving>>);
 
 #[derive(Default)]
 struct Arriving {
     attempt: u32,
     text: String,
-    /// Counts what it costs.
-    meter: Option<Meter>,
+    /// Cost counter of the request.
+    meter: Option<RequestMeter>,
 }
 
-/// One attempt's way to write into a [`Draft`]. Deaf and mute once another has begun, or the text
-/// was taken.
-pub(crate) struct Pen {
-    draft: Draft,
+/// Write access of one attempt to a [`PartialReply`]. Becomes a no-op when a newer attempt starts
+/// or the text is taken.
+pub(crate) struct PartialReplyWriter {
+    draft: PartialReply,
     attempt: u32,
 }
 
-impl Draft {
-    /// Takes what has arrived. Nothing comes after it.
+impl PartialReply {
+    /// Takes the text so far. Nothing is added after that.
     pub(crate) fn take(&self) -> String {
         let mut arriving = self.lock();
         arriving.attempt += 1;
@@ -44,20 +44,20 @@ impl Draft {
     }
 
     /// Takes what counts the attempt, which ends here.
-    pub(crate) fn take_meter(&self) -> Option<Meter> {
+    pub(crate) fn take_meter(&self) -> Option<RequestMeter> {
         self.lock().meter.take()
     }
 
     /// Begins another attempt, which `meter` counts.
-    pub(crate) fn begin(&self, meter: Meter) -> Pen {
+    pub(crate) fn begin(&self, meter: RequestMeter) -> PartialReplyWriter {
         let mut arriving = self.lock();
         arriving.attempt += 1;
         arriving.text.clear();
         arriving.meter = Some(meter);
-        Pen { draft: self.clone(), attempt: arriving.attempt }
+        PartialReplyWriter { draft: self.clone(), attempt: arriving.attempt }
     }
 
-    /// Takes `text` for what has arrived, if nothing was streamed.
+    /// Sets `text` if nothing was streamed.
     pub(crate) fn or(&self, text: &str) {
         let mut arriving = self.lock();
         if arriving.text.is_empty() {
@@ -70,7 +70,7 @@ impl Draft {
     }
 }
 
-impl Pen {
+impl PartialReplyWriter {
     fn write(&self, text: &str) {
         let mut arriving = self.draft.lock();
         if arriving.attempt == self.attempt {
@@ -79,7 +79,7 @@ impl Pen {
         }
     }
 
-    /// Does `announce` unless the attempt is over for whoever asked.
+    /// Calls `announce` unless the attempt was superseded.
     fn announce(&self, announce: impl FnOnce()) {
         let arriving = self.draft.lock();
         if arriving.attempt == self.attempt {
@@ -88,17 +88,17 @@ impl Pen {
     }
 }
 
-/// What a relay works with.
+/// Data of a relay.
 pub(crate) struct Relay {
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) interval: Duration,
-    pub(crate) pen: Pen,
-    pub(crate) meter: Meter,
-    /// Who is asked.
+    pub(crate) pen: PartialReplyWriter,
+    pub(crate) meter: RequestMeter,
+    /// Name of the provider profile.
     pub(crate) profile: String,
-    /// After how much silence the user is told of it.
+    /// Duration of silence after which the user is informed.
     pub(crate) silence_hint: Option<Duration>,
 }
 
@@ -111,12 +111,12 @@ pub(crate) async fn relay(
 ) {
     let mut alive = Some(alive);
     let mut hear = |delta: &Delta| {
-        // A notice is ours, and says nothing of the server.
+        // A notice comes from posse, so it is no sign of life of the server.
         if let Some(alive) = alive.take_if(|_| !matches!(delta, Delta::Notice(_))) {
             alive();
         }
     };
-    let mut waiting = Waiting::default();
+    let mut waiting = UnannouncedDeltas::default();
     while let Some(delta) = relay.first(&mut deltas).await {
         hear(&delta);
         waiting.collect(delta, &relay);
@@ -143,7 +143,7 @@ pub(crate) async fn relay(
 }
 
 impl Relay {
-    /// The next delta. Says how long there was none.
+    /// Next delta. Announces long silence.
     async fn first(&self, deltas: &mut mpsc::Receiver<Delta>) -> Option<Delta> {
         let Some(hint) = self.silence_hint else { return deltas.recv().await };
         let began = self.clock.monotonic();
@@ -163,15 +163,15 @@ impl Relay {
     }
 }
 
-/// What has arrived and was not announced yet.
+/// Deltas that have arrived and were not announced yet.
 #[derive(Default)]
-struct Waiting {
+struct UnannouncedDeltas {
     notices: Vec<String>,
     thinking: String,
     text: String,
 }
 
-impl Waiting {
+impl UnannouncedDeltas {
     fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.thinking.is_empty() && self.text.is_empty()
     }

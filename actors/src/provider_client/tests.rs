@@ -16,21 +16,21 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// How long a reply takes, and when its first word comes.
+/// Duration of a reply and time to its first text.
 const REPLY: Duration = Duration::from_secs(4);
 const FIRST_WORD: Duration = Duration::from_millis(500);
 
 /// A provider that is away for a while.
-struct Weather {
+struct FlakyProvider {
     clock: Arc<ManualClock>,
     storm: Range<Duration>,
-    /// When each request came.
+    /// Time of each request.
     asked: Mutex<Vec<Duration>>,
 }
 
-impl Weather {
-    fn new(clock: &Arc<ManualClock>, storm: Range<Duration>) -> Arc<Weather> {
-        Arc::new(Weather { clock: Arc::clone(clock), storm, asked: Mutex::default() })
+impl FlakyProvider {
+    fn new(clock: &Arc<ManualClock>, storm: Range<Duration>) -> Arc<FlakyProvider> {
+        Arc::new(FlakyProvider { clock: Arc::clone(clock), storm, asked: Mutex::default() })
     }
 
     fn asked(&self) -> Vec<Duration> {
@@ -38,7 +38,7 @@ impl Weather {
     }
 }
 
-impl Provider for Weather {
+impl Provider for FlakyProvider {
     fn info(&self) -> ProviderInfo {
         let (profile, model) = ("weather".to_owned(), "w".to_owned());
         ProviderInfo { profile, model, endpoint: "nowhere".to_owned() }
@@ -93,9 +93,9 @@ impl Fleet {
         Fleet { clock: Arc::clone(clock), client }
     }
 
-    fn ask(&self, who: usize, patience: Duration) -> oneshot::Receiver<Answer> {
+    fn ask(&self, who: usize, patience: Duration) -> oneshot::Receiver<RequestResult> {
         let (sender, receiver) = oneshot::channel();
-        let question = Question {
+        let question = ModelRequest {
             model: 0,
             request: Request {
                 messages: Vec::new(),
@@ -109,10 +109,10 @@ impl Fleet {
             turn: 1,
             deadline: Deadline::at(self.clock.monotonic() + patience),
             until: None,
-            draft: Draft::default(),
-            gauge: Gauge::default(),
+            draft: PartialReply::default(),
+            gauge: TokenCalibration::default(),
             report: Report::call(move |answer: Result<_, _>| {
-                // Nothing is heard of what was cancelled.
+                // A cancelled request has no result.
                 if let Ok(answer) = answer {
                     sender.send(answer).ok();
                 }
@@ -122,7 +122,7 @@ impl Fleet {
         receiver
     }
 
-    /// Lets everybody act, then lets time pass until somebody can act again.
+    /// Runs all tasks, then advances time to the next timer.
     async fn pass(&self) {
         for _ in 0..40 {
             tokio::task::yield_now().await;
@@ -133,7 +133,7 @@ impl Fleet {
     }
 }
 
-/// One that nobody writes down.
+/// Transcript without a journal.
 fn transcript(clock: &Arc<ManualClock>) -> Transcript {
     let (_, nobody) = tokio::sync::watch::channel(None);
     let outbox = Arc::new(Outbox::new(SessionId::new("s")));
@@ -141,7 +141,7 @@ fn transcript(clock: &Arc<ManualClock>) -> Transcript {
     Transcript::new(outbox, nobody, clock, Arc::new(CountedIds::default()))
 }
 
-type Answer = Result<Answered, Unanswered>;
+type RequestResult = Result<MeteredReply, Unanswered>;
 
 fn origin(who: usize) -> Arc<Origin> {
     Arc::new(Origin {
@@ -189,7 +189,7 @@ fn unattended() -> Limits {
 }
 
 /// Requests while the provider is away, without those that found out about it.
-fn probes(weather: &Weather, count: usize) -> Vec<Duration> {
+fn probes(weather: &FlakyProvider, count: usize) -> Vec<Duration> {
     let mut away: Vec<_> = weather.asked();
     away.retain(|at| weather.storm.contains(at));
     away.split_off(away.len().min(count.max(3)))
@@ -204,7 +204,7 @@ async fn a_storm_of_fifteen_minutes_costs_eight_agents_nothing_but_time() {
     for seed in 0..4 {
         let clock = Arc::new(ManualClock::seeded(seed));
         // Forty replies take 160 seconds.
-        let weather = Weather::new(&clock, 155 * SECOND..155 * SECOND + 15 * MINUTE);
+        let weather = FlakyProvider::new(&clock, 155 * SECOND..155 * SECOND + 15 * MINUTE);
         let provider = Arc::clone(&weather) as Arc<dyn Provider>;
         let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
         let done = work(&fleet, 8, 50, 24 * 60 * MINUTE).await;
@@ -224,7 +224,7 @@ async fn a_storm_of_fifteen_minutes_costs_eight_agents_nothing_but_time() {
 #[tokio::test]
 async fn a_hundred_agents_do_not_come_back_all_at_once() {
     let clock = Arc::new(ManualClock::seeded(7));
-    let weather = Weather::new(&clock, Duration::ZERO..10 * MINUTE);
+    let weather = FlakyProvider::new(&clock, Duration::ZERO..10 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
     let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
     let done = work(&fleet, 100, 1, 60 * MINUTE).await;
@@ -244,7 +244,7 @@ async fn a_hundred_agents_do_not_come_back_all_at_once() {
 #[tokio::test]
 async fn a_day_without_a_provider_is_waited_for() {
     let clock = Arc::new(ManualClock::seeded(3));
-    let weather = Weather::new(&clock, SECOND..SECOND + 23 * 60 * MINUTE);
+    let weather = FlakyProvider::new(&clock, SECOND..SECOND + 23 * 60 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
     let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
     let done = work(&fleet, 1, 2, 24 * 60 * MINUTE).await;
@@ -254,7 +254,7 @@ async fn a_day_without_a_provider_is_waited_for() {
 #[tokio::test]
 async fn who_is_out_of_patience_hears_when_the_next_try_is() {
     let clock = Arc::new(ManualClock::seeded(5));
-    let weather = Weather::new(&clock, Duration::ZERO..60 * MINUTE);
+    let weather = FlakyProvider::new(&clock, Duration::ZERO..60 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
     let fleet = Fleet::start(&clock, provider, unattended()).await;
     let mut answer = fleet.ask(0, 10 * MINUTE);
@@ -269,27 +269,26 @@ async fn who_is_out_of_patience_hears_when_the_next_try_is() {
     assert!(now <= 10 * MINUTE && next > 10 * MINUTE && next <= now + 30 * SECOND);
 }
 
-/// Patience that is shorter than the pause between two who look is used to its end all the same,
-/// and nobody asks when it is over.
+/// Patience shorter than the probe interval is used to its end, and no request is sent after it.
 #[tokio::test]
 async fn the_last_try_is_at_the_end_of_patience() {
     for seed in 0..8 {
         let clock = Arc::new(ManualClock::seeded(seed));
-        let weather = Weather::new(&clock, Duration::ZERO..60 * MINUTE);
+        let weather = FlakyProvider::new(&clock, Duration::ZERO..60 * MINUTE);
         let provider = Arc::clone(&weather) as Arc<dyn Provider>;
         let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
         let patience = 4 * SECOND;
         assert_eq!(work(&fleet, 1, 1, patience).await, [Err("overloaded")], "seed {seed}");
         assert_eq!(weather.asked().last(), Some(&patience), "seed {seed}: {:?}", weather.asked());
-        // It is back one second before somebody's patience ends.
+        // The server recovers one second before patience ends.
         let clock = Arc::new(ManualClock::seeded(seed));
-        let weather = Weather::new(&clock, Duration::ZERO..3 * SECOND);
+        let weather = FlakyProvider::new(&clock, Duration::ZERO..3 * SECOND);
         let provider = Arc::clone(&weather) as Arc<dyn Provider>;
         let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
         assert!(work(&fleet, 1, 1, patience).await[0].is_ok(), "seed {seed}");
         // Eight whose patience ends together do not knock eight times.
         let clock = Arc::new(ManualClock::seeded(seed));
-        let weather = Weather::new(&clock, Duration::ZERO..60 * MINUTE);
+        let weather = FlakyProvider::new(&clock, Duration::ZERO..60 * MINUTE);
         let provider = Arc::clone(&weather) as Arc<dyn Provider>;
         let fleet = Arc::new(Fleet::start(&clock, provider, unattended()).await);
         assert!(work(&fleet, 8, 1, 33 * SECOND).await.iter().all(Result::is_err));
@@ -301,7 +300,7 @@ async fn the_last_try_is_at_the_end_of_patience() {
 #[tokio::test]
 async fn what_is_cancelled_while_it_waits_leaves_nothing() {
     let clock = Arc::new(ManualClock::seeded(5));
-    let weather = Weather::new(&clock, Duration::ZERO..60 * MINUTE);
+    let weather = FlakyProvider::new(&clock, Duration::ZERO..60 * MINUTE);
     let provider = Arc::clone(&weather) as Arc<dyn Provider>;
     let fleet = Fleet::start(&clock, provider, unattended()).await;
     let waiting: Vec<_> = (0..8).map(|who| fleet.ask(who, 60 * MINUTE)).collect();
@@ -336,22 +335,22 @@ async fn only_what_the_server_sent_is_a_sign_of_life() {
             sender.send(delta).await.unwrap();
         }
         drop(sender);
-        let meter = Meter::new(MeterArgs {
+        let meter = RequestMeter::new(MeterArgs {
             purse: BudgetHandle::new(Budget::default(), 0, |_| ()),
             transcript: transcript(&clock),
             origin: origin(0),
             turn: 1,
             attempt: 1,
-            info: Weather::new(&clock, Duration::ZERO..SECOND).info(),
+            info: FlakyProvider::new(&clock, Duration::ZERO..SECOND).info(),
             price: None,
-            gauge: Gauge::default(),
+            gauge: TokenCalibration::default(),
         });
         let given = Relay {
             transcript: transcript(&clock),
             origin: origin(0),
             clock,
             interval: SECOND,
-            pen: Draft::default().begin(meter.clone()),
+            pen: PartialReply::default().begin(meter.clone()),
             meter,
             profile: "weather".to_owned(),
             silence_hint: None,

@@ -1,14 +1,13 @@
-//! The history rebuilt from records: a fold, deterministic and without a clock.
+//! Fold: rebuilds the history from records, deterministic and without a clock.
 //!
-//! Whatever prefix of a session's records it is given, the messages it returns are a history that
-//! a provider accepts: every call has exactly one result, right after the reply that asked for it,
-//! in the order of the calls.
+//! For every prefix of a session's records the resulting messages are valid for a provider: every
+//! call has exactly one result, right after the reply that requested it, in the order of the calls.
 
 mod delegated;
-mod doubt;
 mod history;
 mod own_call;
 mod seen;
+mod unknown_outcome;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,129 +17,129 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::delegation::{Deeds, Forget, Memories};
+use crate::delegation::{ActionLog, Forget, Memories};
 use crate::event::{
     Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
 };
 use crate::ledger::{Accounts, Budget, LOST_REPLY};
 use crate::record::RecordId;
 
-use history::History;
+use history::FoldedHistory;
 
 pub use own_call::OpenOwnCall;
 
 pub use delegated::Delegated;
-pub use doubt::LOST;
+pub use unknown_outcome::LOST;
 
-/// What the model reads of a call that was asked for and never started.
+/// Result for the model of a call that was requested and never started.
 pub const NOT_RUN: &str = "This call was not run: the session broke off before it started.";
-/// What the model reads of a call that started and has no recorded end.
+/// Result for the model of a call that started and has no recorded end.
 pub const OUTCOME_UNKNOWN: &str = "The session broke off while this call was running. Whether it \
      took effect is not known. Look before doing it again.";
-/// What the model reads of a call without effects that started and has no recorded end.
+/// Result for the model of a call without side effects that started and has no recorded end.
 pub const CUT_OFF: &str = "The session broke off while this call was running. It changes nothing, \
      so it can be made again.";
 
-/// What the model reads of a call for which an agent was at work, of which nothing else is known.
+/// Result for the model of a call whose subagent was running, without further data.
 pub const AGENT_CUT_OFF: &str = "The session broke off while an agent worked on this call. What it \
      did until then is not known here. Look at how things are before it is done again.";
 
-/// What the records of a session say.
+/// State of a session according to its records.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
     /// The history of the invocation: always valid.
     pub messages: Vec<Arc<Message>>,
     /// Calls of the last reply that have no recorded end, in the model's order.
     pub open_calls: Vec<OpenCall>,
-    /// Questions that nobody has answered, oldest first.
+    /// Open permission requests, oldest first.
     pub open_questions: Vec<OpenQuestion>,
-    /// Allowances that hold until the session ends.
+    /// Grants that hold until the session ends.
     pub grants: Vec<Grant>,
     /// Messages that wait for a safe point, oldest first.
     pub queued: Vec<QueuedMessage>,
-    /// Tokens: of the invocation, or of the whole session if none was named.
+    /// Tokens of the invocation, or of the whole session if none was named.
     pub usage: Usage,
-    /// What the whole session has spent.
+    /// Spending of the whole session.
     pub accounts: Accounts,
     /// Replies in the history.
     pub turns: u32,
     /// Number of the last record, 0 if there was none.
     pub last_record: u64,
-    /// Why the session ended, if it did and did not go on.
+    /// Reason of the end, if the session ended and was not resumed.
     pub ended: Option<String>,
-    /// With what the session went on last, if its first record is there.
+    /// Configuration of the last start, if its record exists.
     pub started: Option<StartedWith>,
-    /// Where it branched off from another session, if it did.
+    /// Original session, if this is a fork.
     pub forked_from: Option<Branch>,
-    /// The main invocation that began last.
+    /// The main invocation that started last.
     pub last: Option<LastInvocation>,
-    /// Why the session waits for its user or for a better time, if it does.
+    /// Reason why the session is parked, if it is.
     pub parked: Option<Parked>,
-    /// A call that the user made, and that the model was not told of yet.
+    /// Call of the user that the model does not know yet.
     #[serde(default)]
     pub own_call: Option<OpenOwnCall>,
-    /// Commands in the background that ended with their process, so that no agent heard of it.
+    /// Background jobs that died with their process before their agent was informed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<LeftJob>,
-    /// Agents that worked for others, in the order in which they began. Not of one invocation.
+    pub jobs: Vec<LostJob>,
+    /// Subagents in the order of their start, of the whole session.
     pub delegated: Vec<Delegated>,
-    /// What agents had reported in the session that it branched off from.
+    /// Memory of subagents inherited by a fork.
     #[serde(default, skip_serializing_if = "Memories::is_empty")]
     pub inherited: Memories,
-    /// What the calls of the invocation did. Of one invocation only.
-    #[serde(default)]
-    pub deeds: Deeds,
-    /// What it is about, in a few words, if a model has said so.
+    /// Actions of the invocation's calls. For a single invocation only.
+    #[serde(default, rename = "deeds")]
+    pub actions: ActionLog,
+    /// Title, if a model has written one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The messages begin where a compaction left them, and not where the invocation began.
+    /// The messages begin at a compaction instead of the start of the invocation.
     #[serde(default)]
     pub compacted: bool,
 }
 
-/// A command in the background that ended with its process.
+/// A background command that ended with its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LeftJob {
+pub struct LostJob {
     /// The call that started it.
     pub call_id: CallId,
-    /// Whose it was.
+    /// Its origin.
     pub origin: Option<Arc<Origin>>,
-    /// One line.
+    /// Summary in one line.
     pub summary: String,
-    /// Whether its end is recorded: it was stopped with the session.
+    /// True if its end is recorded: it was stopped with the session.
     pub ended: bool,
 }
 
-/// The main invocation that began last.
+/// The main invocation that started last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LastInvocation {
-    /// Which.
+    /// Origin of the run.
     pub origin: Arc<Origin>,
-    /// How many messages there were before it.
+    /// Number of messages before it.
     pub base: usize,
     /// Its replies.
     pub turns: u32,
     /// Their tokens.
     pub usage: Usage,
-    /// Names of the tools it sees. `None`: it was not recorded to have begun.
+    /// Names of the tools it sees. `None`: its start was not recorded.
     pub tools: Option<Vec<String>>,
-    /// How it ended: `completed`, `cancelled`, or the class of its failure. `None`: it did not.
+    /// `completed`, `cancelled`, or the class of its failure. `None`: it did not end.
     pub ended: Option<String>,
 }
 
-/// Why a session waits.
+/// Reason why a session is parked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
-    /// What happened.
+    /// Cause.
     pub cause: String,
-    /// When it is worth trying again, in milliseconds since 1970, if that is known.
+    /// Earliest useful time for another attempt, in milliseconds since 1970, if known.
     pub next_try_ms: Option<u64>,
 }
 
-/// What a session was started with, or went on with.
+/// Configuration of a start or resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedWith {
-    /// The agent of the main invocation.
+    /// Agent of the main invocation.
     pub agent: String,
     /// The provider profile.
     pub provider: String,
@@ -150,11 +149,11 @@ pub struct StartedWith {
     pub mode: String,
     /// The working directory.
     pub cwd: String,
-    /// What confined processes; empty if that was not recorded.
+    /// Sandbox tier; empty if not recorded.
     pub tier: String,
-    /// Hash of what the agent was told; empty if that was not recorded.
+    /// Hash of the instructions; empty if not recorded.
     pub instructions: String,
-    /// What it may cost, where that was said for this session.
+    /// Budget, if set for this session.
     pub budget: Budget,
 }
 
@@ -163,40 +162,41 @@ pub struct StartedWith {
 pub struct OpenCall {
     /// The call, as the model wrote it.
     pub call: ToolCall,
-    /// Whether it was announced.
+    /// True if it was announced.
     pub requested: bool,
-    /// Whether its intent was recorded. If not, nothing has happened yet.
+    /// True if its intent was recorded. If not, it had no effect yet.
     pub started: bool,
-    /// Whether it changes anything outside posse, or lets an agent do so; known once it has started.
+    /// True if it has effects outside posse, or starts an agent that has; known once it has
+    /// started.
     pub effect: bool,
-    /// What it was to do, and since when; known once it has started.
+    /// Description and start time; known once it has started.
     pub begun: Option<Begun>,
-    /// Hash of what a human or `--yes` agreed to, if they did.
+    /// Hash that a person or `--yes` approved, if any.
     pub approved: Option<String>,
-    /// Where in the messages the result stands that was made up for it.
+    /// Index of its synthetic result in the messages.
     pub message: usize,
 }
 
-/// A question that nobody has answered.
+/// Permission request without an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenQuestion {
-    /// Its id: it is shown again under the same one.
+    /// Its id: it is shown again under the same id.
     pub request_id: QuestionId,
-    /// Who asked.
+    /// Its origin.
     pub origin: Option<Arc<Origin>>,
     /// The call.
     pub call_id: CallId,
     /// The tool.
     pub tool: String,
-    /// One line.
+    /// Summary in one line.
     pub summary: String,
     /// The whole command or diff.
     pub detail: String,
-    /// Why it is asked.
+    /// Reason for asking.
     pub reason: String,
     /// Scopes that an answer may have.
     pub scopes: Vec<Scope>,
-    /// Hash of what is asked about.
+    /// Hash of the effect in question.
     pub digest: String,
 }
 
@@ -205,14 +205,14 @@ pub struct OpenQuestion {
 pub struct QueuedMessage {
     /// Its id.
     pub id: MessageId,
-    /// When it may enter.
+    /// Time of delivery.
     pub kind: MessageKind,
     /// Text and images.
     pub content: Vec<ContentPart>,
 }
 
 impl StartedWith {
-    fn goes_on(&mut self, with: &GoesOnWith) {
+    fn resumed_with(&mut self, with: &GoesOnWith) {
         let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions, budget } = with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
@@ -225,14 +225,13 @@ impl StartedWith {
 }
 
 impl Replayed {
-    /// Whether there is something to go on with that nobody needs to say anything for: a run that
-    /// broke off, a model that has not answered, a message of the user that waits, or an agent in
-    /// the background that was at work. What has ended meanwhile is read with the next prompt, and
-    /// wakes nobody.
+    /// True if there is unfinished work that needs no new prompt: an interrupted run, a missing
+    /// reply, a queued message of the user, or a background subagent that was running. Background
+    /// work that has ended meanwhile is reported with the next prompt and starts nothing.
     pub fn is_unfinished(&self) -> bool {
         let broke_off = self.last.as_ref().is_some_and(|last| last.ended.is_none());
         let waits = self.messages.last().is_some_and(|last| awaits_answer(last));
-        let beside = self.delegated.iter().any(Delegated::is_beside);
+        let beside = self.delegated.iter().any(Delegated::runs_in_background);
         let asks = |queued: &QueuedMessage| {
             matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
         };
@@ -242,10 +241,10 @@ impl Replayed {
 }
 
 impl Replayed {
-    /// Calls for which agents were at work say what is known of those.
-    fn tell_of_agents(&mut self) {
+    /// Adds the state of subagents to the results of their calls.
+    fn describe_subagents(&mut self) {
         for open in self.open_calls.iter().filter(|open| open.started) {
-            let theirs = |one: &&Delegated| one.is_mains() && one.call_id == open.call.id;
+            let theirs = |one: &&Delegated| one.called_by_main() && one.call_id == open.call.id;
             let Some(agent) = self.delegated.iter().rev().find(theirs) else { continue };
             let text = agent.cut_off();
             let Some(place) = self.messages.get_mut(open.message) else { continue };
@@ -259,7 +258,7 @@ impl Replayed {
     }
 }
 
-/// Whether a model says something after `message`.
+/// True if the model must answer `message`.
 pub(crate) fn awaits_answer(message: &Message) -> bool {
     match message {
         Message::User { .. } | Message::Tool { .. } => true,
@@ -268,8 +267,7 @@ pub(crate) fn awaits_answer(message: &Message) -> bool {
     }
 }
 
-/// Folds `records`, oldest first, into the history of `invocation`; of the main one if it is
-/// `None`.
+/// Folds `records`, oldest first, into the history of `invocation`; of the main one if `None`.
 pub fn replay<'a>(
     records: impl IntoIterator<Item = &'a StoredRecord>,
     invocation: Option<&InvocationId>,
@@ -281,22 +279,22 @@ pub fn replay<'a>(
     replay.finish()
 }
 
-/// The same, record by record: for a journal that is read in pages.
+/// Incremental fold, for a journal that is read in pages.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replay {
     invocation: Option<InvocationId>,
     #[serde(with = "seen")]
     seen: HashSet<RecordId>,
-    history: History,
+    history: FoldedHistory,
     questions: BTreeMap<u64, OpenQuestion>,
-    /// Messages that entered the history, with or without having waited in the queue.
+    /// Messages that entered the history, queued before or not.
     delivered: HashSet<MessageId>,
-    /// The process and the time of the last record.
+    /// Process and time of the last record.
     written: Option<(u32, u64)>,
     replayed: Replayed,
 }
 
-/// What a session knows of another that it branched off from.
+/// Memory inherited from the original session of a fork.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only these are about it")]
 fn inherit(inherited: &mut Memories, event: &Event) {
     match event {
@@ -309,21 +307,21 @@ fn inherit(inherited: &mut Memories, event: &Event) {
 }
 
 impl Replay {
-    /// Version of what is kept of a fold to go on with it later. Another number is for whatever
-    /// makes the same records come to something else.
+    /// Version of the serialised fold state. It changes when the same records lead to another
+    /// result.
     pub const VERSION: u32 = 3;
 
-    /// Starts with nothing, for `invocation` or the main one.
+    /// Creates an empty fold for `invocation` or the main one.
     pub fn new(invocation: Option<InvocationId>) -> Replay {
         Replay { invocation, ..Replay::default() }
     }
 
-    /// What was spent so far.
+    /// Spending so far.
     pub fn accounts(&self) -> &Accounts {
         &self.replayed.accounts
     }
 
-    /// Adds the next record. One whose id was there before is ignored.
+    /// Adds the next record. A record with a known id is ignored.
     pub fn push(&mut self, record: &StoredRecord) {
         self.replayed.last_record = self.replayed.last_record.max(record.record);
         if !self.seen.insert(record.id) {
@@ -352,7 +350,7 @@ impl Replay {
         {
             self.replayed.usage.add(usage);
         }
-        // What it was for is lost: it begins nothing.
+        // Its invocation is unknown: it starts none.
         if let Event::ModelUsage { billing: Some(billing), .. } = &record.event
             && billing.outcome == LOST_REPLY
         {
@@ -365,7 +363,7 @@ impl Replay {
             self.message(&record.event);
             self.call(&record.event, record.ts);
             if self.invocation.is_some() {
-                self.replayed.deeds.follow(&record.event);
+                self.replayed.actions.follow(&record.event);
             }
         }
     }
@@ -374,8 +372,7 @@ impl Replay {
     fn track(&mut self, origin: &Arc<Origin>, event: &Event) {
         let same = |last: &LastInvocation| last.origin.invocation_id == origin.invocation_id;
         if !self.replayed.last.as_ref().is_some_and(same) {
-            // What an earlier one still hears of those who worked for it, or of what it has left at
-            // work, does not begin it again.
+            // Late events about background work of an earlier run do not start it again.
             if matches!(
                 event,
                 Event::DelegationEnded { .. }
@@ -395,7 +392,7 @@ impl Replay {
         }
         let Some(last) = &mut self.replayed.last else { return };
         match event {
-            // Also again: an agent that was stopped and goes on has a new run before it.
+            // Also for a resumed subagent, which has a new run.
             Event::InvocationStarted { tools, .. } => {
                 last.tools = Some(tools.clone());
                 (last.turns, last.usage, last.ended) = (0, Usage::default(), None);
@@ -409,14 +406,14 @@ impl Replay {
         }
     }
 
-    /// What the records say.
+    /// Result of the fold.
     pub fn finish(mut self) -> Replayed {
         self.replayed.open_questions = self.questions.into_values().collect();
         self.history.finish(&mut self.replayed);
         if let Some((_, ts)) = self.written {
             delegated::break_off(&mut self.replayed.delegated, ts);
         }
-        self.replayed.tell_of_agents();
+        self.replayed.describe_subagents();
         self.replayed
     }
 
@@ -468,7 +465,7 @@ impl Replay {
             Event::SessionResumed { with, .. } => {
                 self.replayed.ended = None;
                 if let (Some(with), Some(started)) = (with, &mut self.replayed.started) {
-                    started.goes_on(with);
+                    started.resumed_with(with);
                 }
             }
             Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
@@ -537,7 +534,7 @@ impl Replay {
     fn job(&mut self, record: &StoredRecord) {
         let jobs = &mut self.replayed.jobs;
         match &record.event {
-            Event::JobStarted { call_id, summary } => jobs.push(LeftJob {
+            Event::JobStarted { call_id, summary } => jobs.push(LostJob {
                 call_id: call_id.clone(),
                 origin: record.origin.clone(),
                 summary: summary.clone(),
@@ -548,7 +545,7 @@ impl Replay {
                 theirs.for_each(|job| job.ended = true);
             }
             Event::JobEnded { call_id, .. } => jobs.retain(|job| job.call_id != *call_id),
-            // Whoever went on then was told.
+            // The earlier resume has reported it.
             Event::SessionResumed { .. } => jobs.retain(|job| !job.ended),
             _ => (),
         }
@@ -590,7 +587,7 @@ impl Replay {
                 }
             }
             Event::MessageWithdrawn { message_id } => {
-                // Whatever comes of it later comes too late.
+                // Later results are ignored.
                 self.deliver(message_id);
             }
             Event::ContextCompacted { history, .. } | Event::SessionForked { history, .. } => {
@@ -608,7 +605,7 @@ impl Replay {
         }
     }
 
-    /// Takes a message out of the queue. `false` says that it entered the history before.
+    /// Removes a message from the queue. Returns false if it had been delivered.
     fn deliver(&mut self, id: &MessageId) -> bool {
         self.replayed.queued.retain(|queued| queued.id != *id);
         self.delivered.insert(id.clone())

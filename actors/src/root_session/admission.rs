@@ -1,4 +1,4 @@
-//! The way of a prompt into the session: past the hooks, and only then into the history.
+//! Admission of a prompt: hooks first, then the history.
 
 use std::sync::Arc;
 
@@ -10,42 +10,44 @@ use crate::agent_invocation::{Ending, hooked as blocked_ending};
 use crate::conversation::Usage;
 use crate::conversation::{InvocationId, Message, Prompt, text_of};
 use crate::event::{Event, Origin};
-use crate::hooking::{self, Hooked};
-use crate::mailbox::{Beside, Handled, beside};
+use crate::hook_events::{self, Hooked};
+use crate::mailbox::{Handled, OwnedTask, spawn_task};
 use crate::ports::{HookEvent, Moment, Occasion, Release};
-use crate::root_session::{Admission, Main, Msg, Reach, Resumed, RootSession, State, stop_main};
+use crate::root_session::{
+    MainRun, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
+};
 
-/// What hooks said of the session.
-pub(super) enum Opening {
-    /// Nothing against it.
+/// Result of the hooks at the start of the session.
+pub(super) enum StartHooks {
+    /// No objection.
     Open,
-    /// Nothing yet.
-    Asking(#[expect(dead_code, reason = "dropping it stops the work")] Beside),
-    /// That no prompt of it may be worked on, and why.
+    /// Hooks are running.
+    Asking(#[expect(dead_code, reason = "dropping it stops the work")] OwnedTask),
+    /// Denied: the session accepts no prompt, with the reason.
     Blocked(String),
 }
 
-/// What a run is to do.
-pub(super) enum Task {
-    /// What the user asks for.
+/// Task of a run.
+pub(super) enum RunTask {
+    /// A prompt of the user.
     Prompt(Prompt),
-    /// What was not done yet.
-    GoOn,
+    /// Continue unfinished work.
+    Continue,
 }
 
 /// A task that waits for hooks.
-pub(super) struct Admitting {
-    task: Task,
-    /// `None` as long as the session itself is asked about.
-    _work: Option<Beside>,
+pub(super) struct PendingAdmission {
+    task: RunTask,
+    /// `None` while the session-start hooks run.
+    _work: Option<OwnedTask>,
 }
 
 impl RootSession {
-    /// Asks hooks about the session, if one listens. Prompts wait for that.
+    /// Starts the session-start hooks, if there are any. Prompts wait for them.
     pub(super) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
         if self.ports.hooks.hears(HookEvent::SessionStart, None) {
             let fired = self.fire(None, Moment::SessionStart);
-            state.opening = Opening::Asking(beside(me, fired, Msg::Opened));
+            state.opening = StartHooks::Asking(spawn_task(me, fired, Msg::Opened));
         }
     }
 
@@ -55,13 +57,13 @@ impl RootSession {
         hooked: Result<Hooked, JoinError>,
         state: &mut State,
     ) -> Handled {
-        state.opening = match why_not(hooked) {
-            None => Opening::Open,
-            Some(why) => Opening::Blocked(why),
+        state.opening = match block_reason(hooked) {
+            None => StartHooks::Open,
+            Some(why) => StartHooks::Blocked(why),
         };
-        let waits = |main: &mut Main| main.admitting.is_some();
+        let waits = |main: &mut MainRun| main.admitting.is_some();
         if let Some(mut main) = state.main.take_if(waits)
-            && let Some(Admitting { task, .. }) = main.admitting.take()
+            && let Some(PendingAdmission { task, .. }) = main.admitting.take()
         {
             self.admit(me, main, task, state).await?;
         }
@@ -74,12 +76,12 @@ impl RootSession {
         me: &ActorRef<Msg>,
         origin: Arc<Origin>,
         base: usize,
-        task: Task,
+        task: RunTask,
         state: &mut State,
-    ) -> Result<Admission, SpawnErr> {
+    ) -> Result<PromptAdmission, SpawnErr> {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
-        let main = Main {
+        let main = MainRun {
             origin,
             actor: None,
             admitting: None,
@@ -95,39 +97,39 @@ impl RootSession {
         Ok(Ok((id, receiver)))
     }
 
-    /// Takes `task` one step further: to the hooks about the session, to those about prompts, or
-    /// to work.
+    /// Takes `task` one step further: session-start hooks, prompt hooks, start of the run.
     async fn admit(
         &self,
         me: &ActorRef<Msg>,
-        mut main: Main,
-        task: Task,
+        mut main: MainRun,
+        task: RunTask,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         match &state.opening {
-            Opening::Open => {}
-            Opening::Blocked(why) => {
+            StartHooks::Open => {}
+            StartHooks::Blocked(why) => {
                 let why = why.clone();
                 self.refuse(me, main, blocked_ending(why), state);
                 return Ok(());
             }
-            Opening::Asking(_) => {
-                main.admitting = Some(Admitting { task, _work: None });
+            StartHooks::Asking(_) => {
+                main.admitting = Some(PendingAdmission { task, _work: None });
                 state.main = Some(main);
                 return Ok(());
             }
         }
-        // What was said before was heard by hooks before.
+        // Messages before the start were seen by hooks of the earlier process.
         let heard = self.ports.hooks.hears(HookEvent::UserPromptSubmit, None);
-        let Task::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
+        let RunTask::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
         if !heard {
-            return self.begin(me, main, Task::Prompt(prompt), state).await;
+            return self.begin(me, main, RunTask::Prompt(prompt), state).await;
         }
         let moment = Moment::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
-        let work = beside(me, fired, move |hooked| Msg::Admitted(id, hooked));
-        main.admitting = Some(Admitting { task: Task::Prompt(prompt), _work: Some(work) });
+        let work = spawn_task(me, fired, move |hooked| Msg::Admitted(id, hooked));
+        main.admitting =
+            Some(PendingAdmission { task: RunTask::Prompt(prompt), _work: Some(work) });
         state.main = Some(main);
         Ok(())
     }
@@ -139,50 +141,51 @@ impl RootSession {
         hooked: Result<Hooked, JoinError>,
         state: &mut State,
     ) -> Handled {
-        let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.admitting.is_some();
+        let theirs =
+            |main: &mut MainRun| main.origin.invocation_id == *id && main.admitting.is_some();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
-        let Some(Admitting { task, .. }) = main.admitting.take() else { return Ok(()) };
-        match why_not(hooked) {
+        let Some(PendingAdmission { task, .. }) = main.admitting.take() else { return Ok(()) };
+        match block_reason(hooked) {
             None => self.begin(me, main, task, state).await?,
             Some(why) => self.refuse(me, main, blocked_ending(why), state),
         }
         Ok(())
     }
 
-    /// Starts to work.
+    /// Starts the run.
     async fn begin(
         &self,
         me: &ActorRef<Msg>,
-        mut main: Main,
-        task: Task,
+        mut main: MainRun,
+        task: RunTask,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         match task {
-            Task::Prompt(prompt) => self.begin_with(me, &mut main, prompt, state).await?,
-            Task::GoOn => self.go_on_now(me, &mut main, state).await?,
+            RunTask::Prompt(prompt) => self.begin_with(me, &mut main, prompt, state).await?,
+            RunTask::Continue => self.resume_now(me, &mut main, state).await?,
         }
         state.main = Some(main);
         Ok(())
     }
 
-    /// Puts the prompt into the history, and starts to work on it.
+    /// Adds the prompt to the history and starts the run.
     async fn begin_with(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut Main,
+        main: &mut MainRun,
         prompt: Prompt,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         self.drop_unfinished(state);
-        self.bring_back(me, None, state);
+        self.resume_subagents(me, None, state);
         let origin = Arc::clone(&main.origin);
-        // What was said to the run before, and came too late for it, was said before this.
+        // Messages that arrived too late for the previous run precede this prompt.
         for queued in std::mem::take(&mut state.queued) {
             state.history.push(Arc::new(Message::User { content: queued.content.clone() }));
             queued.note_delivered(&self.transcript, &origin);
         }
-        if let Some(desk) = &self.desk {
-            desk.user_asked(&text_of(&prompt.content));
+        if let Some(delegation_handle) = &self.delegation_handle {
+            delegation_handle.set_user_request(&text_of(&prompt.content));
         }
         let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
         self.transcript.note(Some(&origin), event);
@@ -192,34 +195,34 @@ impl RootSession {
     }
 
     /// Concludes an invocation that never began: its prompt is in no history.
-    fn refuse(&self, me: &ActorRef<Msg>, main: Main, ending: Ending, state: &mut State) {
+    fn refuse(&self, me: &ActorRef<Msg>, main: MainRun, ending: Ending, state: &mut State) {
         self.conclude(me, main, ending, 0, Usage::default(), state);
     }
 
-    /// Ends what runs, or what waits to run: those below first.
+    /// Stops the running or queued work, subagents first.
     pub(super) fn stop(&self, me: &ActorRef<Msg>, reach: Reach, ending: Ending, state: &mut State) {
         if let Some(own) = &mut state.own_call {
             own.stop();
         }
         self.give_up_summary(state);
         if reach == Reach::All && state.ending.is_none() {
-            self.let_go(&Release::All);
+            self.release(&Release::All);
         }
         if !self.stop_children(me, reach, &ending, state) {
-            self.stop_alone(me, ending, state);
+            self.stop_main_run(me, ending, state);
         }
     }
 
-    /// Ends what runs, or what waits to run, when nobody works for it any more.
-    pub(super) fn stop_alone(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
+    /// Stops a run, or the wait before it, that has no invocation left.
+    pub(super) fn stop_main_run(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
         match state.main.take_if(|main| main.admitting.is_some()) {
-            // It is not there to end by itself.
+            // Its actor does not exist, so the session ends it.
             Some(main) => self.refuse(me, main, ending, state),
             None => stop_main(ending, state),
         }
     }
 
-    /// Tells hooks that the session ends, if one listens.
+    /// Runs the hooks for the end of the session, if any is registered.
     pub(super) fn closing_hooks(
         &self,
         reason: &str,
@@ -230,7 +233,7 @@ impl RootSession {
 
     fn fire(
         &self,
-        main: Option<&Main>,
+        main: Option<&MainRun>,
         moment: Moment,
     ) -> impl Future<Output = Hooked> + Send + 'static {
         let occasion = Occasion {
@@ -239,14 +242,14 @@ impl RootSession {
             moment,
         };
         let (hooks, transcript) = (Arc::clone(&self.ports.hooks), self.transcript.clone());
-        hooking::fire(hooks, transcript, occasion, self.services.limits.result_bytes_max)
+        hook_events::fire(hooks, transcript, occasion, self.services.limits.result_bytes_max)
     }
 }
 
-/// Without an answer there is no way on.
-fn why_not(hooked: Result<Hooked, JoinError>) -> Option<String> {
+/// Reason for a block. A hook without an answer blocks.
+fn block_reason(hooked: Result<Hooked, JoinError>) -> Option<String> {
     match hooked {
         Ok(hooked) => hooked.blocked,
-        Err(_) => Some("the part that asks hooks crashed".to_owned()),
+        Err(_) => Some("the hook runner crashed".to_owned()),
     }
 }

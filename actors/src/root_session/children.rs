@@ -1,15 +1,15 @@
-//! Agents that work for others: each is started with a permit, recorded, rebuilt when it crashes, and
-//! its end is recorded before whoever asked hears of it.
+//! Subagents: each is started with a permit, recorded, rebuilt after a crash, and its end is
+//! recorded before its caller is informed.
 //!
-//! Every one of them is a child of the session, not of its caller, so that a caller that crashes
-//! costs nobody their work. Stopping goes from the deepest upwards.
+//! Every subagent is a child of the session, not of its caller, so a crash of the caller loses no
+//! work. Stopping proceeds from the deepest upwards.
 
-mod ends;
-mod kinds;
+mod completion;
+mod isolated_workspaces;
 mod queue;
-mod returning;
-mod rooms;
+mod resume;
 mod stopping;
+mod subagent_config;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,11 +20,13 @@ use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions, TimeLimit};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
-use crate::delegation::{Beside, Deeds, Ended, Request, Seen, Start, depth_of};
+use crate::delegation::{
+    ActionLog, BackgroundWork, DelegationRequest, StartRequest, SubagentEnd, SubagentInfo, depth_of,
+};
 use crate::event::{Event, Origin};
-use crate::governor::{Frees, Governor, Left, Permit, Refused, Wish};
+use crate::governor::{BudgetLeft, FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
 use crate::ledger::Budget;
-use crate::mailbox::{self, Absence, Handled, Presence, Report};
+use crate::mailbox::{self, AliveToken, AllGone, Handled, Report};
 use crate::ports::ToolSpec;
 use crate::record::Delegated;
 use crate::restarts::RestartBudget;
@@ -32,53 +34,54 @@ use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, Resumed, RootSession, State};
 use crate::tool_call::Services;
 
-use kinds::Kind;
-use queue::Waiting;
-use rooms::{Closed, Reopened, Room};
-use stopping::Stopping;
+use isolated_workspaces::{Closed, Reopened, SubagentWorkspace};
+use queue::QueuedSubagent;
+use stopping::StopInProgress;
+use subagent_config::SubagentConfig;
 
 pub(super) use stopping::Reach;
 
-/// What the children say to the session, besides how they end.
+/// Messages of the children to the session, besides their ends.
 pub(super) enum ChildMsg {
-    /// A tool wants something.
-    Asked(Request),
-    /// Somebody has ended: there may be room for those that wait.
-    Room,
-    /// Those that were told to stop should have by now.
+    /// A request of a delegation tool.
+    Request(DelegationRequest),
+    /// A subagent has ended: a slot may be free for a queued one.
+    PlaceFreed,
+    /// Stopped subagents should have ended by now.
     Overdue,
-    /// A message came too late for whoever it was for.
-    Unheard(InvocationId, Queued),
-    /// The place of its own that somebody had is open again, or cannot be.
+    /// A message arrived too late for its recipient.
+    Undelivered(InvocationId, Queued),
+    /// Reopening an isolated workspace succeeded or failed.
     Reopened(InvocationId, Reopened),
-    /// What somebody who has ended left in it.
+    /// The workspace of an ended subagent was examined.
     Closed(InvocationId, Closed),
 }
 
-/// All of them, from the first to the last.
+/// All subagents of the session.
 #[derive(Default)]
 pub(super) struct Children {
     governor: Option<Governor>,
-    kinds: Vec<Kind>,
+    kinds: Vec<SubagentConfig>,
     all: BTreeMap<u32, Child>,
-    /// Those that are to begin as soon as there is a place, in order.
-    waiting: VecDeque<Waiting>,
-    /// Messages for those that are being rebuilt.
+    /// Subagents that wait for a slot, in order.
+    waiting: VecDeque<QueuedSubagent>,
+    /// Messages for subagents that are being rebuilt.
     pending: Vec<(InvocationId, Queued)>,
-    stopping: Option<Stopping>,
-    /// Those that an earlier process left at work, and that have not gone on yet.
+    stopping: Option<StopInProgress>,
+    /// Subagents of an earlier process that have not continued yet.
     returning: Vec<Delegated>,
-    /// Those that were stopped with the main agent: it reads with its next prompt that they can go on.
+    /// Subagents that were stopped with the main agent: its next prompt mentions that they can be
+    /// resumed.
     stopped: Vec<InvocationId>,
 }
 
-/// What is left of the session's budget.
-struct SessionLeft {
-    tokens: Option<Left>,
-    micro_usd: Option<Left>,
+/// Remaining budget of the session.
+struct RemainingBudget {
+    tokens: Option<BudgetLeft>,
+    micro_usd: Option<BudgetLeft>,
 }
 
-/// Billionths of a dollar of millionths.
+/// Billionths per millionth of a dollar.
 const NANO_IN_MICRO: u64 = 1000;
 
 fn nano(micro_usd: u64) -> u64 {
@@ -87,38 +90,38 @@ fn nano(micro_usd: u64) -> u64 {
 
 struct Child {
     origin: Arc<Origin>,
-    /// The one that it works for.
+    /// Origin of its caller.
     caller: Arc<Origin>,
     kind: usize,
     call_id: CallId,
     task: String,
-    /// Its caller did not want to wait.
+    /// Its caller does not wait for it.
     background: bool,
-    /// Its caller is being rebuilt, and will ask for its end.
+    /// Its caller is being rebuilt and will ask for its end.
     expected: bool,
     /// An earlier process has started it.
     returned: bool,
     turns_max: Option<u32>,
     permit: Permit,
-    /// Where it works, if that is a place of its own.
-    room: Option<Room>,
+    /// Its isolated workspace, if it has one.
+    workspace: Option<SubagentWorkspace>,
     began: Duration,
-    /// Billionths of a dollar that it had cost in this run before this process, and in this process
-    /// before this run.
+    /// Cost in billionths of a dollar: of this run in earlier processes, and of earlier runs in
+    /// this process.
     cost: (u64, u64),
-    /// What its calls were about, once it has ended.
+    /// Subjects of its calls, once it has ended.
     files: Vec<String>,
-    /// What it did, once it has ended and could say so.
-    deeds: Option<Deeds>,
-    waiter: Option<oneshot::Sender<Arc<Ended>>>,
+    /// Its actions, once it has ended, if known.
+    actions: Option<ActionLog>,
+    waiter: Option<oneshot::Sender<Arc<SubagentEnd>>>,
     /// `None` while it is rebuilt from the journal.
     actor: Option<ActorRef<agent_invocation::Msg>>,
-    absence: Option<Absence>,
-    rereading: Option<mailbox::Beside>,
+    absence: Option<AllGone>,
+    rereading: Option<mailbox::OwnedTask>,
     restarts: RestartBudget,
-    /// How it was told to end.
+    /// The ending that it was asked for.
     stopping: Option<Ending>,
-    ended: Option<(Arc<Ended>, Duration)>,
+    ended: Option<(Arc<SubagentEnd>, Duration)>,
 }
 
 impl Child {
@@ -126,29 +129,29 @@ impl Child {
         &self.origin.invocation_id
     }
 
-    /// What is known of the cost of this run of it, in billionths of a dollar.
+    /// Known cost of this run of the subagent, in billionths of a dollar.
     fn cost_so_far(&self, state: &State) -> Option<u64> {
         let (carried, before) = self.cost;
-        let here = state.till.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
+        let here = state.budget_keeper.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
         match (here, carried) {
             (None, 0) => None,
             (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
         }
     }
 
-    /// What others are told of it if nobody waits for it.
-    fn beside(&self) -> Option<Beside> {
+    /// Description as background work, if its caller does not wait.
+    fn background_work(&self) -> Option<BackgroundWork> {
         let Child { caller, origin, task, .. } = self;
         let (caller, agent) = (Arc::clone(caller), origin.agent.clone());
-        self.background.then(|| Beside { caller, agent, task: task.clone() })
+        self.background.then(|| BackgroundWork { caller, agent, task: task.clone() })
     }
 
     fn is_live(&self) -> bool {
         self.ended.is_none()
     }
 
-    /// Whether it works for the main agent.
-    fn is_mains(&self) -> bool {
+    /// True if the main agent called it.
+    fn called_by_main(&self) -> bool {
         self.caller.parent_invocation_id.is_none()
     }
 
@@ -156,32 +159,34 @@ impl Child {
         depth_of(&self.origin)
     }
 
-    /// What its calls share.
-    fn services(&self, kind: &Kind) -> Arc<Services> {
+    /// Services for its calls.
+    fn services(&self, kind: &SubagentConfig) -> Arc<Services> {
         let services = kind.services(self.turns_max);
-        self.room.as_ref().map_or_else(|| Arc::clone(&services), |room| room.services(&services))
+        self.workspace
+            .as_ref()
+            .map_or_else(|| Arc::clone(&services), |workspace| workspace.services(&services))
     }
 
-    /// What it is told.
-    fn system(&self, kind: &Kind) -> Arc<Message> {
-        match self.room.as_ref().and_then(Room::system_prompt) {
+    /// Its system message.
+    fn system(&self, kind: &SubagentConfig) -> Arc<Message> {
+        match self.workspace.as_ref().and_then(SubagentWorkspace::system_prompt) {
             Some(prompt) => Arc::new(Message::System { content: prompt.to_owned() }),
             None => Arc::clone(&kind.system),
         }
     }
 
-    /// What it sees. Whoever works in a place of its own calls nobody.
-    fn specs(&self, kind: &Kind) -> Arc<[ToolSpec]> {
-        if self.room.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
+    /// Its tools. A subagent in an isolated workspace cannot call agents.
+    fn specs(&self, kind: &SubagentConfig) -> Arc<[ToolSpec]> {
+        if self.workspace.is_some() { kind.own_specs() } else { kind.specs(&self.permit) }
     }
 
-    /// What is recorded when it begins.
-    fn started(&self, kind: &Kind) -> Event {
+    /// Record of its start.
+    fn started(&self, kind: &SubagentConfig) -> Event {
         kind.started(&self.specs(kind))
     }
 
-    /// What is recorded of it before it begins.
-    fn requested(&self, kind: &Kind) -> Event {
+    /// Record of the request for it.
+    fn requested(&self, kind: &SubagentConfig) -> Event {
         Event::InvocationRequested {
             child_invocation_id: self.id().clone(),
             target: kind.name.clone(),
@@ -189,7 +194,7 @@ impl Child {
             provider: kind.info.profile.clone(),
             task: self.task.clone(),
             background: self.background,
-            workplace: self.room.as_ref().map(|room| room.cwd.clone()),
+            workplace: self.workspace.as_ref().map(|workspace| workspace.cwd.clone()),
         }
     }
 }
@@ -207,7 +212,7 @@ impl Children {
         self.all.values().rev().any(|child| child.id() == id)
     }
 
-    /// The one that `caller` has started with `call`.
+    /// The subagent that `caller` started with `call`.
     fn by_call(&mut self, call: &CallId, caller: &Origin) -> Option<&mut Child> {
         let theirs = |child: &&mut Child| {
             child.call_id == *call && child.caller.invocation_id == caller.invocation_id
@@ -221,7 +226,7 @@ impl Children {
         self.all.values().find(is).map(|child| child.id().clone())
     }
 
-    /// Whether `above` is on the way from the root to `child`.
+    /// True if `above` is an ancestor of `child`.
     fn is_below(&self, child: &Child, above: &InvocationId) -> bool {
         let mut caller = &child.caller;
         loop {
@@ -238,83 +243,86 @@ impl Children {
 }
 
 impl RootSession {
-    /// Ready for the first of them; nothing, where agents work alone.
+    /// The empty set of subagents, prepared for delegation if the session has it.
     pub(super) fn children(&self, me: &ActorRef<Msg>, clients: &Clients) -> Children {
-        let Some(desk) = &self.desk else { return Children::default() };
+        let Some(delegation_handle) = &self.delegation_handle else { return Children::default() };
         let session = me.clone();
-        desk.open(move |request| {
-            mailbox::tell(&session, Msg::Children(ChildMsg::Asked(request)));
+        delegation_handle.open(move |request| {
+            mailbox::tell(&session, Msg::Children(ChildMsg::Request(request)));
         });
         Children {
-            governor: Some(Governor::new(desk.delegation.limits.clone())),
-            kinds: self.kinds(desk, clients),
+            governor: Some(Governor::new(delegation_handle.delegation.limits.clone())),
+            kinds: self.kinds(delegation_handle, clients),
             ..Children::default()
         }
     }
 
-    pub(super) async fn child_said(
+    pub(super) async fn handle_child_msg(
         &self,
         me: &ActorRef<Msg>,
         msg: ChildMsg,
         state: &mut State,
     ) -> Handled {
         match msg {
-            ChildMsg::Asked(Request::Start(start, report)) => {
+            ChildMsg::Request(DelegationRequest::Start(start, report)) => {
                 let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
                 let id = start.resume.clone().or_else(placed);
                 let id = id.unwrap_or_else(|| self.ports.ids.invocation());
-                let waiting = Waiting { id, start: *start, report };
+                let waiting = QueuedSubagent { id, start: *start, report };
                 self.delegate(me, waiting, state).await?;
             }
-            ChildMsg::Asked(Request::Attach(call, caller, report)) => {
+            ChildMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
                 report.send(Self::attach(&call, &caller, state));
             }
-            ChildMsg::Asked(Request::Left(call, caller, report)) => {
-                report.send(Self::left_by(&call, &caller, state));
+            ChildMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
+                report.send(Self::detach(&call, &caller, state));
             }
-            ChildMsg::Asked(Request::Look(origin, report)) => {
-                report.send(self.look(&origin, state));
+            ChildMsg::Request(DelegationRequest::Query(origin, report)) => {
+                report.send(self.status_below(&origin, state));
             }
-            ChildMsg::Room => self.let_in(me, state).await?,
+            ChildMsg::PlaceFreed => self.start_queued(me, state).await?,
             ChildMsg::Overdue => self.stop_overdue(me, state),
-            ChildMsg::Unheard(parent, queued) => Self::unheard(&parent, queued, state),
+            ChildMsg::Undelivered(parent, queued) => {
+                Self::requeue_undelivered(&parent, queued, state);
+            }
             ChildMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
-            ChildMsg::Closed(id, left) => self.room_closed(me, &id, left, state),
+            ChildMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
         }
         Ok(())
     }
 
-    /// What is known of an agent before it begins, and what it reads.
+    /// Data of a subagent before it starts, with its task.
     fn child_for(
         &self,
         id: InvocationId,
-        kind: &Kind,
-        start: Start,
+        kind: &SubagentConfig,
+        start: StartRequest,
         permit: Permit,
     ) -> (Child, Vec<ContentPart>) {
-        let Start {
+        let StartRequest {
             call_id,
             origin: caller,
-            deputy,
+            subagent,
             handoff,
             background,
             turns_max,
             workplace,
             ..
         } = start;
-        let room = workplace.map(|(_, place)| Room::open(place, &self.services.tools));
+        let workspace =
+            workplace.map(|(_, place)| SubagentWorkspace::open(place, &self.services.tools));
         let origin = Arc::new(Origin {
             invocation_id: id,
             parent_invocation_id: Some(caller.invocation_id.clone()),
             agent: kind.name.clone(),
             agent_path: format!("{}/{}", caller.agent_path, kind.name),
         });
-        let idle = self.idle((origin, caller), deputy, call_id, permit);
-        let child = Child { task: handoff.task, background, turns_max, room, ..idle };
+        let idle = self.idle((origin, caller), subagent, call_id, permit);
+        let child = Child { task: handoff.task, background, turns_max, workspace, ..idle };
         (child, vec![ContentPart::text(handoff.text)])
     }
 
-    /// An agent that has done nothing yet: itself, and who called it.
+    /// Creates the entry of a subagent that has not started.
     fn idle(
         &self,
         (origin, caller): (Arc<Origin>, Arc<Origin>),
@@ -334,11 +342,11 @@ impl RootSession {
             returned: false,
             turns_max: None,
             permit,
-            room: None,
+            workspace: None,
             began: self.ports.clock.monotonic(),
             cost: (0, 0),
             files: Vec::new(),
-            deeds: None,
+            actions: None,
             waiter: None,
             actor: None,
             absence: None,
@@ -349,14 +357,18 @@ impl RootSession {
         }
     }
 
-    /// Where the agent stands that is to go on; or why it cannot, in words.
-    fn resumable(id: &InvocationId, start: &Start, children: &mut Children) -> Result<u32, String> {
+    /// The subagent to resume, or the reason why it cannot be resumed.
+    fn resumable(
+        id: &InvocationId,
+        start: &StartRequest,
+        children: &mut Children,
+    ) -> Result<u32, String> {
         let is_main = start.origin.parent_invocation_id.is_none();
-        // A main agent is another invocation with each prompt.
+        // The main agent has a new invocation id with each prompt.
         let theirs = |child: &Child| {
             child.id() == id
                 && (child.caller.invocation_id == start.origin.invocation_id
-                    || (is_main && child.is_mains()))
+                    || (is_main && child.called_by_main()))
         };
         let found = children.all.iter().rev().find(|(_, child)| theirs(child));
         let Some((nth, child)) = found else {
@@ -365,30 +377,30 @@ impl RootSession {
         if child.is_live() {
             return Err(format!("{id} is still at work: agent_result waits for its answer."));
         }
-        if child.kind != start.deputy {
+        if child.kind != start.subagent {
             return Err(format!("{id} is {}: name that agent.", child.origin.agent));
         }
         Ok(*nth)
     }
 
-    /// `ahead` of it so many wait.
+    /// Requests a permit. `ahead` is the number of starts queued before it.
     fn admit_child(
         &self,
         id: &InvocationId,
-        start: &Start,
+        start: &StartRequest,
         ahead: usize,
         state: &mut State,
-    ) -> Result<Permit, Refused> {
+    ) -> Result<Permit, SubagentRefusal> {
         let now = self.ports.clock.monotonic();
         self.own_depth(start)?;
-        // The task as a whole may have a limit, which its parts share.
+        // The task as a whole may have a limit, which its subagents share.
         let left = state.main.as_ref().and_then(|main| {
             let max = self.settings.limits.duration_max?;
             Some(max.saturating_sub(now.saturating_sub(main.began)))
         });
-        let kind = state.children.kinds.get(start.deputy);
+        let kind = state.children.kinds.get(start.subagent);
         let own = kind.and_then(|kind| kind.duration_max);
-        let wish = Wish {
+        let request = PermitRequest {
             parent: start
                 .origin
                 .parent_invocation_id
@@ -399,44 +411,47 @@ impl RootSession {
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
             tokens_left: self.left(state).tokens,
             micro_usd_left: self.left(state).micro_usd,
-            ..Wish::default()
+            ..PermitRequest::default()
         };
         match &mut state.children.governor {
-            Some(governor) => governor.admit(id, &wish, now),
-            None => Err(Refused::alone()),
+            Some(governor) => governor.admit(id, &request, now),
+            None => Err(SubagentRefusal::single_agent()),
         }
     }
 
-    /// What is left of the session's budget.
-    fn left(&self, state: &State) -> SessionLeft {
+    /// Remaining budget of the session.
+    fn left(&self, state: &State) -> RemainingBudget {
         let Budget { nano_usd, tokens } = self.settings.budget;
-        let gone = state.till.gone();
+        let gone = state.budget_keeper.gone();
         let left = |max: Option<u64>, gone: u64, unit: u64| {
             let max = max?;
-            Some(Left { max: max / unit, left: max.saturating_sub(gone) / unit })
+            Some(BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit })
         };
-        SessionLeft {
+        RemainingBudget {
             tokens: left(tokens, gone.tokens, 1),
             micro_usd: left(nano_usd, gone.nano_usd, NANO_IN_MICRO),
         }
     }
 
-    /// Whoever cannot read any more how it began is told of it as long as it works.
-    fn known_beside(&self, child: &Child) {
-        if let (Some(desk), Some(beside)) = (&self.desk, child.beside()) {
-            desk.in_background().insert(child.id().clone(), beside);
+    /// Lists a running subagent for a caller whose history no longer contains its start.
+    fn register_background(&self, child: &Child) {
+        if let (Some(delegation_handle), Some(background_work)) =
+            (&self.delegation_handle, child.background_work())
+        {
+            delegation_handle.in_background().insert(child.id().clone(), background_work);
         }
     }
 
-    /// An agent may say itself how deep others may go below it.
-    fn own_depth(&self, start: &Start) -> Result<(), Refused> {
+    /// A subagent's definition may limit the delegation depth below it.
+    fn own_depth(&self, start: &StartRequest) -> Result<(), SubagentRefusal> {
         let depth = depth_of(&start.origin) + 1;
-        let Some(desk) = &self.desk else { return Ok(()) };
+        let Some(delegation_handle) = &self.delegation_handle else { return Ok(()) };
         for (above, name) in (0..).zip(start.origin.agent_path.split('/')).skip(1) {
-            let limit = desk.deputy(name).and_then(|(_, deputy)| deputy.depth_max);
+            let limit =
+                delegation_handle.subagent(name).and_then(|(_, subagent)| subagent.depth_max);
             if let Some(max) = limit.filter(|max| depth - above > *max) {
-                let frees = Frees::OwnWork;
-                return Err(Refused {
+                let frees = FreedBy::CallersOwnWork;
+                return Err(SubagentRefusal {
                     limit: "delegation.maxDepth",
                     value: max.into(),
                     left: 0,
@@ -451,18 +466,18 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         child: &mut Child,
-        kind: &Kind,
+        kind: &SubagentConfig,
         messages: Vec<Arc<Message>>,
         resumed: Resumed,
     ) -> Result<(), SpawnErr> {
-        let Resumed { pending, queued, turns, usage, deeds } = resumed;
+        let Resumed { pending, queued, turns, usage, actions } = resumed;
         let mut history = Vec::with_capacity(messages.len() + 1);
         history.push(child.system(kind));
         history.extend(messages);
-        // The results of calls that are not done stand at the end.
+        // Results of unfinished calls are at the end.
         history.truncate(history.len() - pending.len());
         let id = child.id().clone();
-        let (presence, absence) = Presence::new();
+        let (presence, absence) = AliveToken::new();
         let now = self.ports.clock.monotonic();
         let args = agent_invocation::Args {
             origin: Arc::clone(&child.origin),
@@ -475,7 +490,7 @@ impl RootSession {
             queued,
             turns,
             usage,
-            deeds,
+            actions,
             time: child.permit.until.map(|until| TimeLimit {
                 whole: until.saturating_sub(child.began),
                 left: until.saturating_sub(now),
@@ -490,18 +505,20 @@ impl RootSession {
         Ok(())
     }
 
-    /// What `origin` may know of the others: everything below it.
-    fn look(&self, origin: &Origin, state: &State) -> Vec<Seen> {
+    /// Subagents that `origin` may query: all below it.
+    fn status_below(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let children = &state.children;
         let now = self.ports.clock.monotonic();
         let is_main = origin.parent_invocation_id.is_none();
         let below = |child: &&Child| is_main || children.is_below(child, &origin.invocation_id);
-        let seen = |child: &Child| Seen {
+        let seen = |child: &Child| SubagentInfo {
             id: child.id().clone(),
             path: child.origin.agent_path.clone(),
             state: match (&child.ended, &child.stopping, &child.actor) {
                 (Some((ended, _)), ..) => ended.outcome.to_string(),
-                _ if child.room.as_ref().is_some_and(Room::is_closing) => "ending".to_owned(),
+                _ if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) => {
+                    "ending".to_owned()
+                }
                 (None, Some(_), _) => "stopping".to_owned(),
                 (None, None, None) => "restarting".to_owned(),
                 (None, None, Some(_)) => "running".to_owned(),
@@ -515,10 +532,10 @@ impl RootSession {
             ended: child.ended.as_ref().map(|(ended, _)| Arc::clone(ended)),
         };
         let all = children.all.values().filter(below).map(seen);
-        all.chain(Self::look_at_waiting(origin, state)).collect()
+        all.chain(Self::queued_status(origin, state)).collect()
     }
 
-    /// Whether whoever this is about is being stopped.
+    /// True if the caller is being stopped.
     fn is_stopping(origin: &Origin, state: &State) -> bool {
         let id = &origin.invocation_id;
         let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
@@ -526,7 +543,7 @@ impl RootSession {
         match (main, child) {
             (Some(main), _) => main.stopping.is_some() || state.children.stops_main(),
             (None, Some(child)) => child.stopping.is_some() || !child.is_live(),
-            // Nobody by that name is at work any more.
+            // No such subagent is running.
             (None, None) => true,
         }
     }

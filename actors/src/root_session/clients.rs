@@ -1,12 +1,12 @@
-//! The clients of the providers that a session may ask: one for each account.
+//! Provider clients of a session: one per account.
 
 use std::sync::Arc;
 
 use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 
-use crate::agent_invocation::{Contact, Contacts};
-use crate::ledger::{Price, BudgetHandle};
+use crate::agent_invocation::{ModelRoute, ModelRoutes};
+use crate::ledger::{BudgetHandle, PriceLookup};
 use crate::mailbox::{Handled, Started};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
@@ -14,26 +14,26 @@ use crate::restarts::RestartBudget;
 use crate::root_session::supervised::Supervised;
 use crate::root_session::{Msg, RootSession, State};
 
-/// The clients, in the order in which their accounts come in the user's chain.
-pub(super) struct Clients(Vec<Client>);
+/// The clients, in the order of their accounts in the configured fallback order.
+pub(super) struct Clients(Vec<SupervisedClient>);
 
-struct Client {
+struct SupervisedClient {
     supervised: Supervised<provider_client::Msg>,
     account: String,
     providers: Vec<Arc<dyn Provider>>,
-    prices: Vec<Option<Price>>,
+    prices: Vec<Option<PriceLookup>>,
 }
 
 impl Clients {
-    /// `price`: what the first model costs. `own` are asked by agents that have a provider of their
-    /// own, at that price.
+    /// `price`: pricing of the first model. `own`: providers of agents with a provider of their
+    /// own, with their pricing.
     pub(super) fn new<'a>(
         ports: &'a Ports,
-        price: Option<&Price>,
-        own: impl Iterator<Item = (&'a Arc<dyn Provider>, Option<Price>)>,
+        price: Option<&PriceLookup>,
+        own: impl Iterator<Item = (&'a Arc<dyn Provider>, Option<PriceLookup>)>,
         budget: impl Fn() -> RestartBudget,
     ) -> Clients {
-        let mut clients: Vec<Client> = Vec::new();
+        let mut clients: Vec<SupervisedClient> = Vec::new();
         let others = ports.fallbacks.iter().map(|fallback| fallback.price.clone());
         let prices = std::iter::once(price.cloned()).chain(others);
         for (provider, price) in providers(ports).zip(prices).chain(own) {
@@ -47,13 +47,13 @@ impl Clients {
             let line = watch::Sender::new(None);
             let supervised = Supervised::new("ProviderClient", line, budget());
             let (providers, prices) = (vec![Arc::clone(provider)], vec![price]);
-            clients.push(Client { supervised, account, providers, prices });
+            clients.push(SupervisedClient { supervised, account, providers, prices });
         }
         Clients(clients)
     }
 
-    /// How an invocation reaches each model, in the user's order.
-    pub(super) fn contacts(&self, ports: &Ports) -> Contacts {
+    /// Routes to all models, in configured order.
+    pub(super) fn contacts(&self, ports: &Ports) -> ModelRoutes {
         let mut met: Vec<usize> = vec![0; self.0.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
         let abilities = std::iter::once(Abilities::default()).chain(abilities);
@@ -63,25 +63,25 @@ impl Clients {
             let model = met[nth];
             met[nth] += 1;
             let client = self.0[nth].supervised.line();
-            Some(Contact { client, model, info: provider.info(), abilities })
+            Some(ModelRoute { client, model, info: provider.info(), abilities })
         };
-        Contacts::new(providers(ports).zip(abilities).filter_map(contact).collect())
+        ModelRoutes::new(providers(ports).zip(abilities).filter_map(contact).collect())
     }
 
-    /// How one of the others is reached.
-    pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<Contact> {
+    /// Route to one of the other providers.
+    pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
         self.0.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
             let (client, info) = (client.supervised.line(), provider.info());
-            Some(Contact { client, model, info, abilities: Abilities::default() })
+            Some(ModelRoute { client, model, info, abilities: Abilities::default() })
         })
     }
 
-    /// How whoever has a role is reached.
-    pub(super) fn of_role(&self, role: Option<&Fallback>) -> Option<Contacts> {
+    /// Route to the model of a role.
+    pub(super) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
         let role = role?;
         let contact = self.contact(&role.provider)?;
-        Some(Contacts::new(vec![Contact { abilities: role.abilities, ..contact }]))
+        Some(ModelRoutes::new(vec![ModelRoute { abilities: role.abilities, ..contact }]))
     }
 
     pub(super) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
@@ -103,7 +103,7 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 impl RootSession {
     pub(super) async fn start_clients(&self, me: &ActorRef<Msg>, state: &mut State) -> Started<()> {
         for client in &state.clients.0 {
-            self.start_client(me, client, state.till.purse(), false).await?;
+            self.start_client(me, client, state.budget_keeper.purse(), false).await?;
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl RootSession {
     async fn start_client(
         &self,
         me: &ActorRef<Msg>,
-        client: &Client,
+        client: &SupervisedClient,
         purse: &BudgetHandle,
         wary: bool,
     ) -> Started<()> {
@@ -143,10 +143,10 @@ impl RootSession {
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.spend(name, budget, cause) {
-            return self.start_client(me, client, state.till.purse(), true).await;
+            return self.start_client(me, client, state.budget_keeper.purse(), true).await;
         }
         client.supervised.give_up();
-        // Where there are others, they are asked from now on.
+        // If fallbacks are configured, they are used from now on.
         if alone {
             self.park(me, name, cause, state);
         }

@@ -1,4 +1,4 @@
-//! How a front end holds a session.
+//! Handle of a session for front ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,20 +11,20 @@ use crate::context::ContextUse;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::delegation::{self, Desk, Forget, Memories};
+use crate::delegation::{self, DelegationHandle, Forget, Memories};
 use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, BudgetMsg};
-use crate::mailbox::{Line, Report, ask, tell};
-use crate::permission_coordinator::{self as permission, AnswerError, Decision, GrantBook};
+use crate::mailbox::{Report, SupervisedRef, ask, tell};
+use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
 use crate::ports::{Ids, JournalStore, Ports, Release};
 use crate::root_session::messages::Withdrawal;
 use crate::root_session::{
-    Admission, Msg, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
+    Msg, PromptAdmission, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
 };
 use crate::tool_call::{Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
-/// Nobody waits longer for a summary: whoever writes one is given up long before.
+/// Upper bound for waiting for a summary; the summary request times out long before.
 const SUMMARY_MAX: std::time::Duration = std::time::Duration::from_hours(24);
 
 /// A running session. Cheap to clone; the session lives until [`end`](SessionHandle::end).
@@ -32,87 +32,88 @@ const SUMMARY_MAX: std::time::Duration = std::time::Duration::from_hours(24);
 pub struct SessionHandle {
     session: ActorRef<Msg>,
     session_id: SessionId,
-    permissions: Line<permission::Msg>,
+    permissions: SupervisedRef<permission::Msg>,
     feed: Feed,
     journal: Arc<dyn JournalStore>,
     ids: Arc<dyn Ids>,
     ask_timeout: std::time::Duration,
     events_buffered_max: usize,
-    /// Observes from the very beginning; for whoever subscribes first.
+    /// Subscription from the beginning, for the first subscriber.
     first: Arc<Mutex<Option<Subscription>>>,
 }
 
-/// Why a session did not start.
+/// Reason why a session did not start.
 #[derive(Debug, thiserror::Error)]
 #[error("the session did not start: {0}")]
 pub struct StartError(String);
 
-/// Why a prompt was not accepted.
+/// Reason why a prompt was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
-    /// One prompt is being worked on: steer it, or wait.
+    /// A prompt is running: steer it, or wait.
     #[error("the session is busy with another prompt")]
     Busy,
-    /// Something crashed too often, and the session waits for its user.
+    /// An actor crashed too often, and the session waits for its user.
     #[error("the session is parked: {0}")]
     Parked(String),
-    /// There is nothing to go on with.
-    #[error("there is nothing unfinished to go on with: say what to do next")]
+    /// Nothing is unfinished.
+    #[error("there is no unfinished work to resume: send a prompt")]
     NothingUnfinished,
-    /// It has ended.
+    /// The session has ended.
     #[error("the session has ended")]
     Ended,
 }
 
-/// Why a message was not queued.
+/// Reason why a message was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeliverError {
-    /// Nothing runs: send it as a prompt.
-    #[error("nothing runs that could take a message")]
+    /// Nothing runs: send a prompt instead.
+    #[error("no task is running that could receive a message")]
     Idle,
-    /// Too many messages wait.
-    #[error("too many messages wait already")]
+    /// The queue is full.
+    #[error("the message queue is full")]
     Full,
 }
 
-/// A prompt that is being worked on.
+/// A running prompt.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningPrompt {
     invocation: InvocationId,
     outcome: oneshot::Receiver<TurnOutcome>,
 }
 
-impl Running {
-    /// The invocation that works on it.
+impl RunningPrompt {
+    /// Id of its invocation.
     pub fn invocation(&self) -> &InvocationId {
         &self.invocation
     }
 
-    /// How it ended. `None` if the session died.
+    /// Outcome of the prompt. `None` if the session died.
     pub async fn outcome(self) -> Option<TurnOutcome> {
         self.outcome.await.ok()
     }
 }
 
-/// The sending ends of the lines to the supervised actors.
-pub(super) struct Tree {
+/// Senders to the supervised actors.
+pub(super) struct ChildActors {
     pub(super) writer: watch::Sender<Option<ActorRef<transcript_writer::Msg>>>,
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
 }
 
 impl SessionHandle {
-    /// Starts a session: returns as soon as its actors run. Nothing is asked of a model yet.
+    /// Starts a session and returns as soon as its actors run. No model request is sent yet.
     pub async fn start(
         ports: Ports,
         settings: SessionSettings,
     ) -> Result<SessionHandle, StartError> {
         let info = ports.provider.info();
-        let desk = settings.delegation.clone().map(|delegation| {
+        let delegation_handle = settings.delegation.clone().map(|delegation| {
             let ids = Arc::clone(&ports.ids);
-            Arc::new(Desk::new(delegation, info.clone(), settings.cwd.clone(), ids))
+            Arc::new(DelegationHandle::new(delegation, info.clone(), settings.cwd.clone(), ids))
         });
-        let ports = with_desk(ports, desk.as_ref());
-        let tree = Tree { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
+        let ports = with_delegation(ports, delegation_handle.as_ref());
+        let tree =
+            ChildActors { writer: watch::Sender::new(None), coordinator: watch::Sender::new(None) };
         let outbox = Arc::new(Outbox::new(settings.session_id.clone()));
         let transcript = Transcript::new(
             Arc::clone(&outbox),
@@ -120,15 +121,16 @@ impl SessionHandle {
             Arc::clone(&ports.clock),
             Arc::clone(&ports.ids),
         );
-        let permissions = Line::new(tree.coordinator.subscribe());
+        let permissions = SupervisedRef::new(tree.coordinator.subscribe());
         let services = Services {
-            desk: desk.clone(),
+            delegation_handle: delegation_handle.clone(),
             ..services(&ports, &settings, transcript.clone(), permissions.clone())
         };
         let visible = settings.tools.iter().filter_map(|name| ports.tools.get(name));
-        let of_desk =
-            desk.iter().flat_map(|desk| desk.specs(&ports.tools, &desk.delegation.main_calls, 0));
-        let specs = visible.map(|tool| tool.spec().clone()).chain(of_desk).collect();
+        let delegation_specs = delegation_handle.iter().flat_map(|delegation_handle| {
+            delegation_handle.specs(&ports.tools, &delegation_handle.delegation.main_calls, 0)
+        });
+        let specs = visible.map(|tool| tool.spec().clone()).chain(delegation_specs).collect();
         let feed = Feed::new();
         let handle_parts = (
             settings.session_id.clone(),
@@ -139,7 +141,7 @@ impl SessionHandle {
         );
         let root = RootSession {
             provider_info: info,
-            desk,
+            delegation_handle,
             specs,
             services: Arc::new(services),
             transcript,
@@ -166,13 +168,12 @@ impl SessionHandle {
         })
     }
 
-    /// The session's id.
+    /// Id of the session.
     pub fn id(&self) -> &SessionId {
         &self.session_id
     }
 
-    /// Everything that happens from now on; for the first to ask before the first prompt,
-    /// everything from the beginning.
+    /// Events from now on; for the first caller before the first prompt, from the beginning.
     pub fn subscribe(&self) -> Subscription {
         let first = self.first().take();
         first.unwrap_or_else(|| {
@@ -180,14 +181,13 @@ impl SessionHandle {
         })
     }
 
-    /// Everything durable from the record behind `after` on, and then what happens: without a hole
-    /// and nothing twice. 0: from the beginning of the session, whoever began it. Deltas come as
-    /// soon as the reader has caught up.
+    /// Durable events after record `after`, then live events, without gaps or duplicates. 0: from
+    /// the beginning of the session, across processes. Deltas start when the reader has caught up.
     pub fn subscribe_after(&self, after: u64) -> Subscription {
         self.feed.subscribe_after(Arc::clone(&self.journal), self.events_buffered_max, after)
     }
 
-    /// The number of the last record so far.
+    /// Number of the last record so far.
     pub fn last_record(&self) -> u64 {
         self.feed.last_record()
     }
@@ -196,27 +196,28 @@ impl SessionHandle {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts work on `prompt`, and returns as soon as it runs. A run that broke off before does
-    /// not go on after it.
-    pub async fn prompt(&self, prompt: Prompt) -> Result<Running, PromptError> {
+    /// Starts a run for `prompt` and returns once it is running. An interrupted earlier run is not
+    /// continued.
+    pub async fn prompt(&self, prompt: Prompt) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| Msg::Prompt(prompt, reply)).await
     }
 
-    /// Goes on without a new prompt: where a run broke off, or with what the model was not asked
-    /// yet. Calls that had not started run; one that had started does not run again.
-    pub async fn go_on(&self) -> Result<Running, PromptError> {
-        self.begin(Msg::GoOn).await
+    /// Continues without a new prompt: at the point where a run was interrupted, or with messages
+    /// that the model has not received. Calls that had not started run; started ones do not run
+    /// again.
+    pub async fn resume(&self) -> Result<RunningPrompt, PromptError> {
+        self.begin(Msg::Continue).await
     }
 
     async fn begin(
         &self,
-        message: impl FnOnce(RpcReplyPort<Admission>) -> Msg,
-    ) -> Result<Running, PromptError> {
-        // Whoever did not ask by now does not want to know how it began.
+        message: impl FnOnce(RpcReplyPort<PromptAdmission>) -> Msg,
+    ) -> Result<RunningPrompt, PromptError> {
+        // A client that has not subscribed by now does not need the beginning.
         drop(self.first().take());
         let admission = ask(&self.session, self.ask_timeout, message);
         let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;
-        Ok(Running { invocation, outcome })
+        Ok(RunningPrompt { invocation, outcome })
     }
 
     /// Queues a message for the running prompt: it enters at the next safe point, exactly once.
@@ -232,7 +233,7 @@ impl SessionHandle {
         Ok(id)
     }
 
-    /// Takes back a message that waits. What it said; `None`: it does not wait any more.
+    /// Takes back a queued message. Returns its content; `None` if it is no longer queued.
     pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
         let taken = ask(&self.session, self.ask_timeout, |reply| {
             Msg::Withdraw(Withdrawal { id, again: false, reply })
@@ -240,60 +241,59 @@ impl SessionHandle {
         taken.await.unwrap_or_default()
     }
 
-    /// Runs a tool for the user, while nothing else runs: judged, asked about, confined and recorded
-    /// like a call of the agent. The model is told with the next prompt.
-    pub async fn call(&self, wanted: UserCall) -> Result<Running, PromptError> {
+    /// Runs a tool for the user while nothing else runs: judged, confined and recorded like a call
+    /// of the agent. The model is informed with the next prompt.
+    pub async fn call(&self, wanted: UserCall) -> Result<RunningPrompt, PromptError> {
         self.begin(|reply| Msg::OwnCall(wanted, reply)).await
     }
 
-    /// What was said so far, without system messages and without what a running prompt adds: the
-    /// `history` of settings that another session can go on with.
+    /// Messages so far, without system messages and without those of a running prompt: suitable as
+    /// `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
         ask(&self.session, self.ask_timeout, Msg::History).await.unwrap_or_default()
     }
 
-    /// Makes the history shorter between prompts, by rules, or with a summary of the model that has
-    /// this role; see [`compaction`]. The journal keeps everything. `None`: there was nothing to
-    /// remove.
+    /// Compacts the history between prompts, by rules or with a summary by the model of that role;
+    /// see [`compaction`]. The journal keeps everything. `None`: there was nothing to remove.
     ///
     /// [`compaction`]: crate::compaction
     pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
         self.compact_keeping(None).await
     }
 
-    /// The same, and what is about `keep`, in the user's words, stays in the summary.
+    /// As [`compact`](SessionHandle::compact); text about `keep` stays in the summary.
     pub async fn compact_keeping(
         &self,
         keep: Option<String>,
     ) -> Result<Option<Compacted>, PromptError> {
         let compact = |reply| Msg::Compact(keep, reply);
-        // A model may take its time, and has its own limits.
+        // A model may need long, and has its own limits.
         let compacted = ask(&self.session, SUMMARY_MAX, compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
     }
 
-    /// What a request of the main agent is made of, in tokens, and how much there may be. `None`
-    /// if the session has ended.
+    /// Composition of a request of the main agent in tokens, and the budget. `None` if the session
+    /// has ended.
     pub async fn context(&self) -> Option<ContextUse> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Context(Some(reply))).await
     }
 
-    /// Tells every observer the same, as an event.
+    /// Sends the composition to all observers as an event.
     pub fn announce_context(&self) {
         tell(&self.session, Msg::Context(None));
     }
 
-    /// What requests have cost so far, with everything that the session has spent before.
+    /// Accounts of the session, including earlier processes.
     pub async fn accounts(&self) -> Option<Accounts> {
         ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(BudgetMsg::Show(reply))).await
     }
 
-    /// What agents that worked for others have reported in this session.
+    /// Memory of subagents in this session.
     pub async fn memories(&self) -> Memories {
         self.remembered(Forget::Nothing).await
     }
 
-    /// Forgets that: of one agent, or of all. Returns what is left.
+    /// Deletes the memory of one subagent or of all. Returns the rest.
     pub async fn forget(&self, agent: Option<String>) -> Memories {
         self.remembered(agent.map_or(Forget::Everything, Forget::Of)).await
     }
@@ -303,39 +303,39 @@ impl SessionHandle {
         left.await.unwrap_or_default()
     }
 
-    /// Tells every observer, in one line, what is wrong with something a front end was told to do.
+    /// Sends a one-line warning about a front-end action to all observers.
     pub fn warn(&self, message: impl Into<String>) {
         tell(&self.session, Msg::Warn(message.into()));
     }
 
-    /// Asks the running prompt, if there is one, to wind down, and with it the agents that it waits
-    /// for. Effective at once. Those that work in the background go on.
+    /// Stops the running prompt, if any, and the subagents that it waits for. Takes effect at once.
+    /// Background subagents continue.
     pub fn interrupt(&self) {
         tell(&self.session, Msg::Interrupt(Reach::Foreground));
     }
 
-    /// The same for everybody, also in the background.
+    /// Stops everything, also background subagents.
     pub fn interrupt_all(&self) {
         tell(&self.session, Msg::Interrupt(Reach::All));
     }
 
-    /// Ends what `call` has left at work, such as a command in the background.
+    /// Stops background work of `call`, such as a job.
     pub fn stop_job(&self, call: CallId) {
         tell(&self.session, Msg::Release(Release::Call(call)));
     }
 
-    /// Answers an open question, and returns when the answer is on the disk and has acted. The
+    /// Answers a permission request, and returns when the answer is on the disk and applied. The
     /// first answer counts.
-    pub async fn answer(&self, id: QuestionId, decision: Decision) -> Result<(), AnswerError> {
+    pub async fn answer(&self, id: QuestionId, decision: HumanDecision) -> Result<(), AnswerError> {
         self.answer_by(id, decision, None).await
     }
 
-    /// The same for a front end that does not own the session: `by` is recorded with the answer,
-    /// and named to whoever answers later.
+    /// Answers for an attached front end: `by` is recorded with the answer and reported to later
+    /// ones.
     pub async fn answer_by(
         &self,
         id: QuestionId,
-        decision: Decision,
+        decision: HumanDecision,
         by: Option<String>,
     ) -> Result<(), AnswerError> {
         let coordinator = self.permissions.current().ok_or(AnswerError::Ended)?;
@@ -349,7 +349,7 @@ impl SessionHandle {
         answered.await.unwrap_or_else(|| Err(lost()))
     }
 
-    /// Ends the session and everything it started, and returns when its last record is written.
+    /// Ends the session and everything it started; returns when the last record is written.
     pub async fn end(&self, ending: SessionEnding) {
         let (done, ended) = oneshot::channel();
         let report = Report::call(move |_| {
@@ -360,24 +360,24 @@ impl SessionHandle {
     }
 }
 
-/// The ports, with the tools of delegation if agents may call others.
-fn with_desk(ports: Ports, desk: Option<&Arc<Desk>>) -> Ports {
-    let Some(desk) = desk else { return ports };
+/// Adds the delegation tools to the ports, if agents may delegate.
+fn with_delegation(ports: Ports, delegation_handle: Option<&Arc<DelegationHandle>>) -> Ports {
+    let Some(delegation_handle) = delegation_handle else { return ports };
     let mut tools = (*ports.tools).clone();
-    delegation::register(&mut tools, desk, &ports.clock);
+    delegation::register(&mut tools, delegation_handle, &ports.clock);
     Ports { tools: Arc::new(tools), ..ports }
 }
 
-/// What the calls of a session share.
+/// Services shared by the calls of a session.
 fn services(
     ports: &Ports,
     settings: &SessionSettings,
     transcript: Transcript,
-    permissions: Line<permission::Msg>,
+    permissions: SupervisedRef<permission::Msg>,
 ) -> Services {
     let resumption = settings.resumption.as_ref();
     let grants = resumption.map(|from| from.grants(&settings.cwd, &settings.tier));
-    let book = GrantBook::new(
+    let book = GrantView::new(
         grants.unwrap_or_default(),
         Arc::clone(&ports.grants),
         Arc::clone(&ports.clock),
@@ -398,7 +398,7 @@ fn services(
         asking: settings.asking,
         tier: settings.tier.clone(),
         limits: Arc::new(settings.limits.clone()),
-        desk: None,
+        delegation_handle: None,
         fail: settings.fail.clone(),
     }
 }

@@ -1,5 +1,5 @@
-//! What calls leave at work: it says something to its agent when it ends, it ends with its agent or
-//! with the session, and a session that goes on says what was lost.
+//! Background work of calls: notices for its agent, its end with the agent or the session, and the
+//! report of lost jobs on resume.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::conversation::ContentPart;
 use crate::event::{Event, JobEnd, MessageKind, Origin};
 use crate::mailbox::tell;
 use crate::ports::Release;
-use crate::record::{LeftJob, Replayed};
+use crate::record::{LostJob, Replayed};
 use crate::root_session::{Msg, RootSession, State};
 
 impl RootSession {
-    pub(super) fn hear_notices(&self, me: &ActorRef<Msg>) {
+    pub(super) fn subscribe_notices(&self, me: &ActorRef<Msg>) {
         let session = me.clone();
         self.services
             .notices
             .open(move |origin, content| tell(&session, Msg::Notice(origin, content)));
     }
 
-    /// Passes on what something has to say that outlived its call.
+    /// Delivers a message of background work to its agent.
     pub(super) fn notified(
         &self,
         me: &ActorRef<Msg>,
@@ -30,33 +30,37 @@ impl RootSession {
         content: Vec<ContentPart>,
         state: &mut State,
     ) {
-        // Whoever goes on with the session later is told what became of it then.
+        // On resume, the session reports its end.
         if state.ending.is_none() {
             let id = self.ports.ids.message();
             self.notify(me, origin, Queued { id, kind: MessageKind::Notice, content }, state);
         }
     }
 
-    /// Ends what calls have left at work, and does not wait for it.
-    pub(super) fn let_go(&self, what: &Release) {
-        let released = self.released(what);
-        // Each tool sees to it that its own ends; nobody here could do anything about it.
+    /// Stops background work of calls without waiting.
+    pub(super) fn release(&self, what: &Release) {
+        let released = self.release_and_wait(what);
+        // Each tool stops its own work; an error cannot be handled here.
         tokio::spawn(released);
     }
 
-    /// The same, for somebody who waits.
-    pub(super) fn released(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
-        let tools: Vec<_> = self.ports.tools.iter().map(|tool| tool.release(what)).collect();
+    /// Stops background work and waits.
+    pub(super) fn release_and_wait(
+        &self,
+        what: &Release,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let tools: Vec<_> =
+            self.ports.tools.iter().map(|tool| tool.stop_background(what)).collect();
         async move {
             join_all(tools).await;
         }
     }
 
-    /// Records the end of what ended with the process that this session goes on from, and keeps a
-    /// message about it for the agent.
-    pub(super) fn tell_of_lost_jobs(&self, replayed: &Replayed, state: &mut State) {
+    /// Records the end of jobs that died with the earlier process, and queues a message for the
+    /// agent.
+    pub(super) fn report_lost_jobs(&self, replayed: &Replayed, state: &mut State) {
         for job in &replayed.jobs {
-            let LeftJob { call_id, origin, summary, ended } = job;
+            let LostJob { call_id, origin, summary, ended } = job;
             if !ended {
                 let event = Event::JobEnded {
                     call_id: call_id.clone(),
@@ -73,20 +77,20 @@ impl RootSession {
             let queued =
                 self.lost(job, &format!(" read_file output:{call_id} has what it printed."));
             let Queued { id: message_id, kind, content } = queued.clone();
-            // Whoever it belonged to, the main agent is the one that goes on.
+            // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
             self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
             state.queued.push(queued);
         }
     }
 
-    /// The same for a session that branched off, whose jobs belong to the other one.
-    pub(super) fn tell_of_left_jobs(&self, replayed: &Replayed, state: &mut State) {
+    /// Message for a forked session, whose jobs belong to the original one.
+    pub(super) fn report_fork_jobs(&self, replayed: &Replayed, state: &mut State) {
         state.queued.extend(replayed.jobs.iter().map(|job| self.lost(job, "")));
     }
 
-    fn lost(&self, job: &LeftJob, output: &str) -> Queued {
-        let LeftJob { call_id, summary, .. } = job;
+    fn lost(&self, job: &LostJob, output: &str) -> Queued {
+        let LostJob { call_id, summary, .. } = job;
         let text = format!(
             "(from posse, not from the user) Background job {call_id} ({summary}) does not run any \
              more: it ended with the process that this conversation goes on from.{output} Start it \

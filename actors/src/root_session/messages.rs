@@ -1,4 +1,4 @@
-//! Messages of the user on their way to a run, and back.
+//! User messages: delivery to a run, and withdrawal.
 
 use ractor::{ActorRef, RpcReplyPort};
 use tokio::sync::oneshot;
@@ -9,15 +9,15 @@ use crate::event::{Event, MessageKind};
 use crate::mailbox::{answer, tell};
 use crate::root_session::{DeliverError, Msg, RootSession, State};
 
-/// What a message that was taken back said. `None`: it did not wait any more.
-pub(super) type TakenBack = Option<Vec<ContentPart>>;
+/// Content of a message that was taken back. `None`: it was no longer queued.
+pub(super) type WithdrawnContent = Option<Vec<ContentPart>>;
 
-/// A message that is to be taken back.
+/// A message that is to be withdrawn.
 pub(super) struct Withdrawal {
     pub(super) id: MessageId,
-    /// A run was asked for it, and ended meanwhile: what it left is here.
+    /// A run was asked and ended meanwhile; its queue is here.
     pub(super) again: bool,
-    pub(super) reply: RpcReplyPort<TakenBack>,
+    pub(super) reply: RpcReplyPort<WithdrawnContent>,
 }
 
 pub(super) fn deliver(
@@ -27,7 +27,7 @@ pub(super) fn deliver(
 ) {
     let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
     let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
-    // The invocation answers for us: a session waits for nobody.
+    // The invocation replies directly, because a session never waits.
     let (inner, outer) = oneshot::channel();
     let port = RpcReplyPort::from(inner);
     tell(actor, agent_invocation::Msg::Deliver(queued, port));
@@ -45,7 +45,7 @@ pub(super) fn deliver(
 }
 
 impl RootSession {
-    /// Takes back a message that waits: with the run, or here if nothing runs.
+    /// Withdraws a queued message: from the run, or from the session if nothing runs.
     pub(super) fn withdraw_message(
         &self,
         me: &ActorRef<Msg>,
@@ -73,9 +73,8 @@ impl RootSession {
         });
     }
 
-    /// Puts what the user did beside the conversation into the history: whoever goes on with that
-    /// has to know.
-    pub(super) fn tell_asides(&self, state: &mut State) {
+    /// Adds the user's actions outside the conversation to the history.
+    pub(super) fn append_own_calls(&self, state: &mut State) {
         let asides = state.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
         for Queued { id, kind: _, content } in asides {
             state.history.push(Message::User { content: content.clone() }.into());

@@ -1,5 +1,5 @@
-//! A tool that the user runs themselves: judged, asked about, confined and recorded like a call of
-//! the agent, and told to the model before its next request.
+//! Tool calls of the user: judged, confined and recorded like calls of the agent, and reported to
+//! the model with its next request.
 
 use std::sync::Arc;
 
@@ -9,38 +9,38 @@ use tokio::sync::oneshot;
 use crate::agent_invocation::{Ending, Queued, lost_output, requested_event};
 use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
 use crate::event::{Event, MessageKind, Origin};
-use crate::mailbox::{Lost, Presence, Report, tell};
+use crate::mailbox::{AliveToken, Lost, Report, tell};
 use crate::ports::ToolOutput;
 use crate::record::OpenOwnCall;
-use crate::root_session::admission::Opening;
-use crate::root_session::{Admission, Msg, PromptError, RootSession, State, TurnOutcome};
-use crate::tool_call::{self, Progress, ToolCallRun};
+use crate::root_session::admission::StartHooks;
+use crate::root_session::{Msg, PromptAdmission, PromptError, RootSession, State, TurnOutcome};
+use crate::tool_call::{self, IntentProgress, ToolCallRun};
 
-/// What the model reads of a call of the user that started and has no recorded end.
+/// Text for the model about a user call that started and has no recorded end.
 const BROKE_OFF: &str = "posse ended while it ran. Whether it took effect is not known.";
-/// The same of one that had not started.
+/// Text for the model about a user call that had not started.
 const NOT_RUN: &str = "It was not run: posse ended before it started.";
 
-/// A call that the user makes.
+/// A tool call made by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCall {
     /// The tool.
     pub tool: String,
-    /// Its arguments, as JSON text.
+    /// Arguments as JSON text.
     pub arguments: String,
-    /// How the message begins that tells the model of it; what the tool gave follows.
+    /// Beginning of the message for the model; the tool's output follows.
     pub said: String,
 }
 
-/// A call of the user that is under way.
+/// A user's call in progress.
 pub(super) struct OwnCall {
     origin: Arc<Origin>,
     call: ToolCall,
     message_id: MessageId,
     said: String,
-    progress: Arc<Progress>,
+    progress: Arc<IntentProgress>,
     actor: Option<ActorRef<tool_call::Msg>>,
-    /// It was told to stop.
+    /// A stop was requested.
     stopped: bool,
     outcome: oneshot::Sender<TurnOutcome>,
 }
@@ -59,20 +59,20 @@ impl OwnCall {
 }
 
 impl RootSession {
-    /// Begins a call of the user, while nothing else runs.
+    /// Starts a user's call, while nothing else runs.
     pub(super) async fn own_call(
         &self,
         me: &ActorRef<Msg>,
         wanted: UserCall,
         state: &mut State,
-    ) -> Result<Admission, SpawnErr> {
+    ) -> Result<PromptAdmission, SpawnErr> {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
         match &state.opening {
-            Opening::Open => (),
-            Opening::Asking(_) => return Ok(Err(PromptError::Busy)),
-            Opening::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
+            StartHooks::Open => (),
+            StartHooks::Asking(_) => return Ok(Err(PromptError::Busy)),
+            StartHooks::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
         }
         let UserCall { tool, arguments, said } = wanted;
         let (origin, message_id) = (self.new_origin(), self.ports.ids.message());
@@ -87,8 +87,8 @@ impl RootSession {
         let event = Event::UserCall { call_id, tool, message_id: id, said: text };
         self.transcript.note(Some(&origin), event);
         self.transcript.note(Some(&origin), requested_event(&call));
-        let progress = Arc::<Progress>::default();
-        let (presence, _) = Presence::new();
+        let progress = Arc::<IntentProgress>::default();
+        let (presence, _) = AliveToken::new();
         let args = tool_call::Args {
             call: call.clone(),
             question: None,
@@ -127,7 +127,7 @@ impl RootSession {
         let output = output.unwrap_or_else(|Lost| {
             lost_output(&own.call, &own.progress, &self.services.transcript, &own.origin)
         });
-        self.queue_aside(own.message_id, own.said, output.content, state);
+        self.queue_own_call_message(own.message_id, own.said, output.content, state);
         let ending =
             if own.stopped { Ending::Interrupted } else { Ending::Answered(String::new()) };
         let unanswered = self.services.book.unanswered();
@@ -140,7 +140,7 @@ impl RootSession {
         }
     }
 
-    /// An earlier process began it, and did not tell the model.
+    /// An earlier process started it and did not inform the model.
     pub(super) fn close_own_call(&self, open: OpenOwnCall, state: &mut State) {
         let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
         let output = output.unwrap_or_else(|| {
@@ -156,11 +156,11 @@ impl RootSession {
             self.transcript.note(Some(&origin), event);
             content
         });
-        self.queue_aside(message_id, said, output, state);
+        self.queue_own_call_message(message_id, said, output, state);
     }
 
-    /// What the model is told with its next request.
-    fn queue_aside(
+    /// Message for the model with its next request.
+    fn queue_own_call_message(
         &self,
         id: MessageId,
         said: String,

@@ -1,4 +1,4 @@
-//! What a session is started with, and how it and its prompts end.
+//! Settings of a session, and the ends of sessions and prompts.
 
 use std::sync::Arc;
 
@@ -7,81 +7,82 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::delegation::Delegation;
 use crate::event::Event;
-use crate::ledger::{Accounts, Budget, Price};
+use crate::ledger::{Accounts, Budget, PriceLookup};
 use crate::limits::Limits;
 use crate::ports::Asking;
 use crate::root_session::{FailPoints, Resumption};
 
-/// What a session is, besides what it needs of the world.
+/// Settings of a session besides its ports.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
-    /// Its id.
+    /// Id of the session.
     pub session_id: SessionId,
-    /// Version of posse, for the record.
+    /// Version of posse, for the journal.
     pub posse: String,
-    /// The working directory, for the record.
+    /// Working directory, for the journal.
     pub cwd: String,
-    /// The main agent.
+    /// Name of the main agent.
     pub agent: String,
-    /// Its instructions.
+    /// System prompt of the main agent.
     pub system_prompt: String,
     /// Names of the tools it sees.
     pub tools: Vec<String>,
-    /// How the model is asked.
+    /// Options of model requests.
     pub options: RequestOptions,
-    /// Who answers questions.
+    /// Source of answers to permission requests.
     pub asking: Asking,
-    /// What confines processes: `none`, `reduced` or `full`.
+    /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: String,
-    /// Every bound.
+    /// Upper bounds.
     pub limits: Limits,
-    /// What was said before, valid and without system messages. Not with a `resumption`.
+    /// Earlier messages, valid and without system messages. Exclusive with `resumption`.
     pub history: Vec<Arc<Message>>,
-    /// What its journal says, if it was there before.
+    /// Journal state, if the session is resumed.
     pub resumption: Option<Box<Resumption>>,
-    /// Hash of what the agent is told besides the state of the world, for the record; may be empty.
+    /// Hash of the agent's instructions without the environment block, for the record; may be
+    /// empty.
     pub instructions: String,
-    /// What the model costs, as far as that is known.
-    pub price: Option<Price>,
-    /// What the session may cost.
+    /// Pricing of the model, if known.
+    pub price: Option<PriceLookup>,
+    /// Budget of the session.
     pub budget: Budget,
-    /// The part of it that was said for this session, for the record: a limit of the configuration
-    /// is that of whoever goes on with it.
+    /// Part of the budget that was set for this session, for the record: limits of the
+    /// configuration are not stored.
     pub own_budget: Budget,
-    /// What it has spent before it was started here, if there is no `resumption` that knows.
+    /// Spending before this start, if there is no `resumption`.
     pub accounts: Accounts,
-    /// What was found before it started and belongs into its journal.
+    /// Events from before the start that belong into the journal.
     pub noted: Vec<Event>,
-    /// Agents that may work for others; none where one works alone.
+    /// Subagents; `None` in single-agent mode.
     pub delegation: Option<Delegation>,
-    /// What is known of contexts besides budgets, which are among the bounds.
+    /// Context settings besides budgets, which are among the limits.
     pub context: ContextSettings,
-    /// Where tests make actors panic.
+    /// Test hooks that make actors panic.
     pub fail: FailPoints,
 }
 
-/// How the session ends, in the words of its last record.
+/// End of the session, as in its last record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEnding {
     /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
     pub reason: String,
-    /// The exit code of a headless run.
+    /// Exit code of a headless run.
     pub exit_code: i32,
     /// The last answer.
     pub result: Option<String>,
 }
 
-/// How one prompt ended.
+/// Outcome of one prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnOutcome {
-    /// How.
+    /// Ending.
     pub ending: Ending,
     /// Model replies.
     pub turns: u32,
     /// Tokens.
     pub usage: Usage,
-    /// Questions that nobody could be asked, in the whole session.
+    /// Number of permission requests in the whole session that no person could answer.
     pub unanswered: u32,
-    /// How many of these `--yes` would not have covered.
+    /// Number of these that `--yes` would not have covered.
     pub not_by_yes: u32,
 }

@@ -1,4 +1,4 @@
-//! What happens when a child of the session crashes: restarts within a budget, and parking.
+//! Crashes of children of the session: restarts within a budget, and parking.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{Ending, ended_event};
 use crate::conversation::InvocationId;
 use crate::event::{Event, Fact, Origin};
-use crate::mailbox::{Handled, Line, Started, beside, panic_text, tell};
+use crate::mailbox::{Handled, Started, SupervisedRef, panic_text, spawn_task, tell};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
 use crate::record::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::resuming::{self, LeftOpen, closed_event};
-use crate::root_session::{Main, Msg, Reach, Resumed, RootSession, State};
+use crate::root_session::resume::{self, OpenCalls, closed_event};
+use crate::root_session::{MainRun, Msg, Reach, Resumed, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
-/// Records read at a time when an invocation is rebuilt.
+/// Records per read when an invocation is rebuilt.
 const RECORDS_AT_A_TIME: u64 = 1024;
 
-/// A child that is replaced when it crashes. Others reach it by its line.
+/// A child that is replaced when it crashes. Others reach it through its `SupervisedRef`.
 pub(super) struct Supervised<M> {
     pub(super) name: &'static str,
     incarnations: watch::Sender<Option<ActorRef<M>>>,
@@ -38,11 +38,11 @@ impl<M: ractor::Message> Supervised<M> {
         Supervised { name, incarnations, budget }
     }
 
-    pub(super) fn line(&self) -> Line<M> {
-        Line::new(self.incarnations.subscribe())
+    pub(super) fn line(&self) -> SupervisedRef<M> {
+        SupervisedRef::new(self.incarnations.subscribe())
     }
 
-    /// Tells the one that lives now, if one does.
+    /// Sends a message to the current incarnation, if there is one.
     pub(super) fn tell(&self, message: impl FnOnce() -> M) {
         if let Some(actor) = &*self.incarnations.borrow() {
             tell(actor, message());
@@ -131,12 +131,13 @@ impl RootSession {
             let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_owned());
             self.transcript.note(None, Event::ActorCrashed { actor, cause });
         } else if let Some(id) = state.children.running(child) {
-            self.one_crashed(me, &id, cause, state);
+            self.recover_subagent(me, &id, cause, state);
         }
         Ok(())
     }
 
-    /// Whether `actor` may be restarted. Either way the user can see what happened.
+    /// Spends a restart of `actor`; returns true if it may be restarted. The user is informed in
+    /// both cases.
     pub(super) fn spend(&self, actor: &str, budget: &mut RestartBudget, cause: &str) -> bool {
         let (actor, cause) = (actor.to_owned(), cause.to_owned());
         self.transcript.note(None, Event::ActorCrashed { actor: actor.clone(), cause });
@@ -147,14 +148,14 @@ impl RootSession {
         restarts.is_some()
     }
 
-    /// Stops work until the user looks: something crashed too often.
+    /// Parks the session until the user acts: an actor crashed too often.
     pub(super) fn park(&self, me: &ActorRef<Msg>, actor: &str, cause: &str, state: &mut State) {
         let is_writer = actor == "TranscriptWriter";
         let why = cause.to_owned();
         let cause = format!("{actor} crashed too often: {cause}");
         let event = Event::SessionParked { cause: cause.clone(), class: None, next_try_ms: None };
         if is_writer {
-            // Nothing can be recorded; observers hear it all the same.
+            // Recording is impossible; observers are informed anyway.
             self.feed.publish(Fact::Passing {
                 ts: self.ports.clock.wall_ms(),
                 session_id: self.settings.session_id.clone(),
@@ -171,7 +172,7 @@ impl RootSession {
             Ending::Failed { class: "parked".to_owned(), cause }
         };
         match state.main.take_if(|main| main.actor.is_none() && main.admitting.is_none()) {
-            // It is not there to end by itself.
+            // Its actor does not exist, so the session ends it.
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
             None => self.stop(me, Reach::All, ending, state),
         }
@@ -181,7 +182,7 @@ impl RootSession {
     fn conclude_for(
         &self,
         me: &ActorRef<Msg>,
-        main: Main,
+        main: MainRun,
         ending: Ending,
         resumed: Resumed,
         state: &mut State,
@@ -198,15 +199,15 @@ impl RootSession {
         let Some(main) = &mut state.main else { return };
         main.actor = None;
         let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
-        // Its request would go on costing money with nobody to hear the answer.
+        // Its request would continue to cost money without a receiver.
         state.clients.tell(|| provider_client::Msg::Cancel(id.clone()));
         if !self.spend("AgentInvocation", &mut state.invocation_budget, cause) {
             return self.park(me, "AgentInvocation", cause, state);
         }
         let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
         let reread = async move {
-            // A crash is heard of before its last tool is dropped: what that one still does
-            // belongs into the history.
+            // The crash is reported before its last tool is dropped: effects until then belong into
+            // the history.
             if let Some(absence) = absence {
                 absence.complete().await;
             }
@@ -215,7 +216,7 @@ impl RootSession {
         };
         let id = main.origin.invocation_id.clone();
         main.rereading =
-            Some(beside(me, reread, move |replayed| Msg::Reread(id, Box::new(replayed))));
+            Some(spawn_task(me, reread, move |replayed| Msg::Reread(id, Box::new(replayed))));
     }
 
     pub(super) async fn reread(
@@ -225,7 +226,7 @@ impl RootSession {
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
     ) -> Handled {
-        let theirs = |main: &mut Main| main.origin.invocation_id == *id && main.actor.is_none();
+        let theirs = |main: &mut MainRun| main.origin.invocation_id == *id && main.actor.is_none();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
         main.rereading = None;
         let replayed = match replayed {
@@ -242,19 +243,19 @@ impl RootSession {
             }
         };
         let left = match main.stopping {
-            None => Self::left_open(&main.origin, &replayed, false, state),
-            Some(_) => LeftOpen::default(),
+            None => Self::open_calls_of(&main.origin, &replayed, false, state),
+            Some(_) => OpenCalls::default(),
         };
-        self.account_for_open_calls(&main.origin, &replayed, &left);
+        self.close_open_calls(&main.origin, &replayed, &left);
         let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
-        let pending = resuming::pending(&messages, &left);
-        // What a run made smaller has all of the history in it.
+        let pending = resume::pending(&messages, &left);
+        // The history of a run after a compaction is complete.
         if compacted {
             main.base = 0;
         }
         state.history.truncate(main.base);
         state.history.extend(messages);
-        let queued = queued.iter().map(resuming::queued).collect();
+        let queued = queued.iter().map(resume::queued).collect();
         let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
         if let Some(ending) = main.stopping.take() {
             self.conclude_for(me, main, ending, resumed, state);
@@ -265,21 +266,21 @@ impl RootSession {
         Ok(())
     }
 
-    /// What the crash left open is closed in the journal as it was closed in the history.
-    pub(super) fn account_for_open_calls(
+    /// Closes calls that the crash left open in the journal, as in the history.
+    pub(super) fn close_open_calls(
         &self,
         origin: &Arc<Origin>,
         replayed: &Replayed,
-        left: &LeftOpen,
+        left: &OpenCalls,
     ) {
-        let goes_on = |open: &OpenCall| {
+        let stays_open = |open: &OpenCall| {
             let mut left = left.waiting.iter().chain(&left.attached);
             left.any(|one| one.call.id == open.call.id)
         };
-        for open in replayed.open_calls.iter().filter(|open| !goes_on(open)) {
+        for open in replayed.open_calls.iter().filter(|open| !stays_open(open)) {
             self.transcript.note(Some(origin), closed_event(open, &replayed.messages));
         }
-        // Those that were shown are withdrawn by who showed them.
+        // Requests that were shown are withdrawn by the actor that showed them.
         let ours = |asked: &&OpenQuestion| {
             let id = |theirs: &Arc<Origin>| theirs.invocation_id == origin.invocation_id;
             asked.origin.as_ref().is_some_and(id)
@@ -290,7 +291,7 @@ impl RootSession {
     }
 }
 
-/// What the journal says about an invocation.
+/// Records of an invocation in the journal.
 pub(super) async fn read_back(
     store: &dyn JournalStore,
     id: &InvocationId,
@@ -309,7 +310,7 @@ pub(super) async fn read_back(
     }
 }
 
-impl Main {
+impl MainRun {
     fn is(&self, id: ActorId) -> bool {
         self.actor.as_ref().is_some_and(|actor| actor.get_id() == id)
     }

@@ -7,14 +7,14 @@ use tokio::sync::oneshot;
 
 use crate::ports::{Clock, PortFuture};
 
-/// Stands still until a test advances it.
+/// Stops until a test advances it.
 #[derive(Debug, Default)]
-pub struct ManualClock(Mutex<Inner>);
+pub struct ManualClock(Mutex<ClockState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ClockState {
     now: Duration,
-    /// How far the wall clock is ahead, in milliseconds.
+    /// Offset of the wall clock in milliseconds.
     ahead_ms: u64,
     /// Of jitter; zero: it is always the most.
     seed: u64,
@@ -22,7 +22,7 @@ struct Inner {
 }
 
 impl ManualClock {
-    /// Lets `by` pass, and wakes whoever has slept enough.
+    /// Advances time by `by` and wakes sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.now += by;
@@ -32,18 +32,17 @@ impl ManualClock {
         }
     }
 
-    /// The wall clock says from now on that it is so many milliseconds ahead, and nothing else
-    /// changes.
+    /// Sets the offset of the wall clock; nothing else changes.
     pub fn set_ahead(&self, ms: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ahead_ms = ms;
     }
 
     /// Jitter of this clock is spread, in the same way each time.
     pub fn seeded(seed: u64) -> ManualClock {
-        ManualClock(Mutex::new(Inner { seed: seed.max(1), ..Inner::default() }))
+        ManualClock(Mutex::new(ClockState { seed: seed.max(1), ..ClockState::default() }))
     }
 
-    /// How long until somebody has slept enough.
+    /// Time until the next sleeper is due.
     pub fn next_wake(&self) -> Option<Duration> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sleepers.retain(|(_, wake)| !wake.is_closed());
@@ -51,7 +50,7 @@ impl ManualClock {
         Some(next.saturating_sub(inner.now))
     }
 
-    /// How many sleep.
+    /// Number of sleepers.
     pub fn sleepers(&self) -> usize {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sleepers.retain(|(_, wake)| !wake.is_closed());

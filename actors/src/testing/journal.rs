@@ -1,22 +1,22 @@
-//! A journal in memory that can be told to fail.
+//! Journal in memory with fault injection.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::event::{Event, StoredRecord};
 use crate::ports::{
-    Committed, Journal, JournalBatch, JournalError, JournalStore, Opened, PortFuture,
+    Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
 };
 use crate::record::Durability;
 
 /// Keeps records in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<JournalState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct JournalState {
     records: Mutex<Vec<Arc<StoredRecord>>>,
     generation: AtomicU64,
     failing: AtomicU32,
@@ -24,11 +24,11 @@ struct Shared {
     scarce: AtomicBool,
     opened: AtomicU32,
     synced: AtomicU64,
-    held: Mutex<Option<Vec<Held>>>,
+    held: Mutex<Option<Vec<HeldBatch>>>,
 }
 
 /// A batch, and whose it is.
-type Held = (u64, JournalBatch);
+type HeldBatch = (u64, JournalBatch);
 
 impl MemoryStore {
     /// A journal that an earlier process left.
@@ -38,12 +38,12 @@ impl MemoryStore {
         store
     }
 
-    /// What is stored.
+    /// Stored records.
     pub fn records(&self) -> Vec<StoredRecord> {
         self.shared.lock().iter().map(|record| StoredRecord::clone(record)).collect()
     }
 
-    /// What is stored, without the envelopes.
+    /// Stored events without their envelopes.
     pub fn events(&self) -> Vec<Event> {
         self.shared.lock().iter().map(|record| record.event.clone()).collect()
     }
@@ -53,22 +53,22 @@ impl MemoryStore {
         self.shared.failing.store(times, Ordering::SeqCst);
     }
 
-    /// Takes all room from the disk, or gives it back.
+    /// Simulates a full disk, or ends that.
     pub fn set_full(&self, full: bool) {
         self.shared.full.store(full, Ordering::SeqCst);
     }
 
-    /// Leaves the disk hardly any room, or gives it back.
+    /// Simulates a nearly full disk, or ends that.
     pub fn set_scarce(&self, scarce: bool) {
         self.shared.scarce.store(scarce, Ordering::SeqCst);
     }
 
-    /// Makes the disk slow: nothing is written until [`release`](MemoryStore::release).
+    /// Simulates a slow disk: nothing is written until [`release`](MemoryStore::release).
     pub fn hold(&self) {
         self.shared.held().get_or_insert_default();
     }
 
-    /// Writes what was held, in order, and everything after it at once.
+    /// Writes the held batches in order, and later ones at once.
     pub fn release(&self) {
         let held = self.shared.held().take();
         for (generation, batch) in held.into_iter().flatten() {
@@ -81,20 +81,20 @@ impl MemoryStore {
         self.shared.synced.load(Ordering::SeqCst)
     }
 
-    /// How often it was opened.
+    /// Number of times it was opened.
     pub fn opened(&self) -> u32 {
         self.shared.opened.load(Ordering::SeqCst)
     }
 }
 
-impl Shared {
+impl JournalState {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<StoredRecord>>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Vec<Held>>> {
+impl JournalState {
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<Vec<HeldBatch>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,7 @@ impl Shared {
 }
 
 impl JournalStore for MemoryStore {
-    fn open(&self) -> PortFuture<Result<Opened, JournalError>> {
+    fn open(&self) -> PortFuture<Result<OpenedJournal, JournalError>> {
         let shared = Arc::clone(&self.shared);
         shared.opened.fetch_add(1, Ordering::SeqCst);
         let generation = shared.generation.fetch_add(1, Ordering::SeqCst) + 1;
@@ -139,7 +139,9 @@ impl JournalStore for MemoryStore {
             (last, records.iter().map(|record| record.id).collect())
         };
         let journal = Box::new(MemoryJournal { shared, generation });
-        Box::pin(async move { Ok(Opened { journal, last_record, recent_ids, repaired: None }) })
+        Box::pin(
+            async move { Ok(OpenedJournal { journal, last_record, recent_ids, repaired: None }) },
+        )
     }
 
     fn read(&self, from: u64, to: u64) -> PortFuture<Result<Vec<StoredRecord>, JournalError>> {
@@ -151,7 +153,7 @@ impl JournalStore for MemoryStore {
 
 #[derive(Debug)]
 struct MemoryJournal {
-    shared: Arc<Shared>,
+    shared: Arc<JournalState>,
     generation: u64,
 }
 

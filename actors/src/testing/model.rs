@@ -1,4 +1,4 @@
-//! A model that says what a test tells it to.
+//! Scripted model for tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use crate::ports::{
 };
 use crate::testing::clock::ManualClock;
 
-/// Makes a step of the history that a model is asked with.
-type TellFn = dyn Fn(&[Arc<Message>]) -> Step + Send;
+/// Computes a step from the history of the request.
+type TellFn = dyn Fn(&[Arc<Message>]) -> ModelStep + Send;
 
-/// What a scripted model does with one attempt.
-pub enum Step {
-    /// Says these pieces, then ends.
+/// Behaviour of a scripted model in one attempt.
+pub enum ModelStep {
+    /// Sends these pieces, then ends.
     Say(Vec<String>),
     /// Wants these tools: name and arguments.
     Call(Vec<(String, String)>),
-    /// Says a piece, then fails.
+    /// Sends a piece, then fails.
     Fail(String, ProviderError),
-    /// Says a piece, then nothing ever again.
+    /// Sends a piece, then stays silent.
     Hang(String),
     /// Is overloaded until then, however often it is asked.
     Away(Arc<ManualClock>, Duration),
@@ -32,49 +32,49 @@ pub enum Step {
     Panic,
     /// Ends for this reason, with this text.
     End(StopReason, String),
-    /// This reply, whatever is in it.
+    /// Returns this reply unchanged.
     Reply(Completion),
-    /// Reports what was counted so far, then does that.
-    Counted(Usage, Box<Step>),
-    /// Waits until the test says so, then does that.
-    After(Arc<Notify>, Box<Step>),
-    /// What this makes of what it is asked.
+    /// Reports usage so far, then performs the step.
+    Counted(Usage, Box<ModelStep>),
+    /// Waits for the notification, then performs the step.
+    After(Arc<Notify>, Box<ModelStep>),
+    /// Performs the step that the function returns.
     Told(Box<TellFn>),
 }
 
-impl Step {
+impl ModelStep {
     /// One piece of text.
-    pub fn say(text: &str) -> Step {
-        Step::Say(vec![text.to_owned()])
+    pub fn say(text: &str) -> ModelStep {
+        ModelStep::Say(vec![text.to_owned()])
     }
 
     /// These calls, of the same tool: one for each text.
-    pub fn calls(name: &str, texts: &[&str]) -> Step {
+    pub fn calls(name: &str, texts: &[&str]) -> ModelStep {
         let call = |text: &&str| (name.to_owned(), format!(r#"{{"text":{text:?}}}"#));
-        Step::Call(texts.iter().map(call).collect())
+        ModelStep::Call(texts.iter().map(call).collect())
     }
 
     /// Waits for `gate`, then does `step`.
-    pub fn after(gate: &Arc<Notify>, step: Step) -> Step {
-        Step::After(Arc::clone(gate), Box::new(step))
+    pub fn after(gate: &Arc<Notify>, step: ModelStep) -> ModelStep {
+        ModelStep::After(Arc::clone(gate), Box::new(step))
     }
 
     /// One call.
-    pub fn call(name: &str, arguments: &str) -> Step {
-        Step::Call(vec![(name.to_owned(), arguments.to_owned())])
+    pub fn call(name: &str, arguments: &str) -> ModelStep {
+        ModelStep::Call(vec![(name.to_owned(), arguments.to_owned())])
     }
 }
 
-impl std::fmt::Debug for Step {
+impl std::fmt::Debug for ModelStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Step")
     }
 }
 
-/// Plays its steps in order, and remembers what it was asked. When they run out, it says so.
+/// Performs its steps in order and stores the requests. Fails the test when they run out.
 #[derive(Debug)]
 pub struct ScriptedModel {
-    steps: Mutex<VecDeque<Step>>,
+    steps: Mutex<VecDeque<ModelStep>>,
     name: String,
     model: String,
     requests: Arc<Mutex<Vec<Vec<Arc<Message>>>>>,
@@ -84,7 +84,7 @@ pub struct ScriptedModel {
 
 impl ScriptedModel {
     /// A model with these steps.
-    pub fn new(steps: Vec<Step>) -> ScriptedModel {
+    pub fn new(steps: Vec<ModelStep>) -> ScriptedModel {
         ScriptedModel {
             steps: Mutex::new(steps.into()),
             name: "scripted".to_owned(),
@@ -95,28 +95,28 @@ impl ScriptedModel {
         }
     }
 
-    /// The same, of a profile and with a model of another name.
+    /// Sets the profile and model name.
     #[must_use]
     pub fn named(self, name: &str) -> ScriptedModel {
         ScriptedModel { name: name.to_owned(), model: format!("{name}-1"), ..self }
     }
 
-    fn next_step(&self) -> Option<Step> {
+    fn next_step(&self) -> Option<ModelStep> {
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Step::Away(clock, until)) = steps.front() {
+        if let Some(ModelStep::Away(clock, until)) = steps.front() {
             let now = clock.monotonic();
             if now < *until {
                 self.probes.lock().unwrap_or_else(PoisonError::into_inner).push(now);
                 let source = "busy".into();
                 let error = ProviderError::Overloaded { retry_after: None, source };
-                return Some(Step::Fail(String::new(), error));
+                return Some(ModelStep::Fail(String::new(), error));
             }
             steps.pop_front();
         }
         steps.pop_front()
     }
 
-    /// When it was asked while it was away.
+    /// Times of requests during an outage.
     pub fn probes(&self) -> Vec<Duration> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -126,7 +126,7 @@ impl ScriptedModel {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many attempts were dropped before they ended.
+    /// Number of attempts that were dropped before they ended.
     pub fn dropped(&self) -> u32 {
         *self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,7 +161,7 @@ impl Provider for ScriptedModel {
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
         let step = match self.next_step() {
-            Some(Step::Told(tell)) => Some(tell(&request.messages)),
+            Some(ModelStep::Told(tell)) => Some(tell(&request.messages)),
             step => step,
         };
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
@@ -169,7 +169,7 @@ impl Provider for ScriptedModel {
         Box::pin(async move {
             // The whole of it, so that it is dropped with this future and not before.
             let attempt = &mut attempt;
-            let step = step.unwrap_or_else(|| Step::say("(the script is over)"));
+            let step = step.unwrap_or_else(|| ModelStep::say("(the script is over)"));
             let result = play(step, &deltas).await;
             attempt.ended = true;
             result
@@ -178,14 +178,14 @@ impl Provider for ScriptedModel {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "only what comes before another step matters")]
-async fn play(mut step: Step, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
+async fn play(mut step: ModelStep, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
     loop {
         step = match step {
-            Step::After(gate, then) => {
+            ModelStep::After(gate, then) => {
                 gate.notified().await;
                 *then
             }
-            Step::Counted(usage, then) => {
+            ModelStep::Counted(usage, then) => {
                 deltas.send(Delta::Usage(usage)).await.ok();
                 *then
             }
@@ -194,34 +194,37 @@ async fn play(mut step: Step, deltas: &DeltaSender) -> Result<Completion, Provid
     }
 }
 
-async fn play_now(step: Step, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
+async fn play_now(step: ModelStep, deltas: &DeltaSender) -> Result<Completion, ProviderError> {
     let say = async |text: &str| {
         deltas.send(Delta::Text(text.to_owned())).await.ok();
     };
     match step {
-        Step::After(..) | Step::Counted(..) | Step::Away(..) | Step::Told(_) => {
+        ModelStep::After(..)
+        | ModelStep::Counted(..)
+        | ModelStep::Away(..)
+        | ModelStep::Told(_) => {
             unreachable!("gates and absences are behind us")
         }
-        Step::Reply(completion) => Ok(completion),
-        Step::Say(pieces) => {
+        ModelStep::Reply(completion) => Ok(completion),
+        ModelStep::Say(pieces) => {
             for piece in &pieces {
                 say(piece).await;
             }
             Ok(completion(Some(pieces.concat()), Vec::new(), StopReason::EndTurn))
         }
-        Step::Call(calls) => Ok(completion(None, calls, StopReason::ToolUse)),
-        Step::Fail(text, error) => {
+        ModelStep::Call(calls) => Ok(completion(None, calls, StopReason::ToolUse)),
+        ModelStep::Fail(text, error) => {
             if !text.is_empty() {
                 say(&text).await;
             }
             Err(error)
         }
-        Step::Hang(text) => {
+        ModelStep::Hang(text) => {
             say(&text).await;
             std::future::pending().await
         }
-        Step::Panic => panic!("the scripted model panics"),
-        Step::End(reason, text) => Ok(completion(Some(text), Vec::new(), reason)),
+        ModelStep::Panic => panic!("the scripted model panics"),
+        ModelStep::End(reason, text) => Ok(completion(Some(text), Vec::new(), reason)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tools that do as they are told.
+//! Scripted tools for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,9 +44,9 @@ fn text_of(call: PermittedCall) -> String {
     call.into_payload().downcast::<String>().map(|text| *text).unwrap_or_default()
 }
 
-type Ready = PortFuture<Result<Prepared, ToolError>>;
+type PrepareResult = PortFuture<Result<Prepared, ToolError>>;
 
-/// Counts what a tool did. Shared with the test.
+/// Counts the actions of a tool. Shared with the test.
 #[derive(Debug, Clone, Default)]
 pub struct Journaled {
     /// Runs that began.
@@ -72,7 +72,7 @@ impl Tool for EchoTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("echo", &arguments)) })
     }
 
@@ -97,7 +97,7 @@ impl Tool for WritingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("write", &arguments)) })
     }
 
@@ -131,7 +131,7 @@ impl Tool for HangingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("hang", &arguments)) })
     }
 
@@ -163,7 +163,7 @@ impl Tool for PanickingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("panic", &arguments)) })
     }
 
@@ -188,7 +188,7 @@ impl Tool for GatedTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("gated", &arguments)) })
     }
 
@@ -220,7 +220,7 @@ impl Tool for ChangingTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         let nth = self.2.fetch_add(1, Ordering::SeqCst).min(self.3);
         Box::pin(async move {
             let mut prepared = prepared("change", &arguments);
@@ -236,10 +236,10 @@ impl Tool for ChangingTool {
     }
 }
 
-/// What a [`GuardedTool`] asks of each call that runs.
+/// Called by a [`GuardedTool`] for each call that runs.
 type Guard = Arc<dyn Fn(&CallId) + Send + Sync>;
 
-/// Tells somebody which call runs, the moment it does.
+/// Reports the call id when a call runs.
 pub struct GuardedTool(ToolSpec, Guard);
 
 impl GuardedTool {
@@ -253,7 +253,7 @@ impl GuardedTool {
         GuardedTool(spec("guarded", SideEffect::Workspace), Arc::new(guard))
     }
 
-    /// The same under another name.
+    /// Sets another name.
     #[must_use]
     pub fn named(mut self, name: &str) -> GuardedTool {
         name.clone_into(&mut self.0.name);
@@ -272,7 +272,7 @@ impl Tool for GuardedTool {
         &self.0
     }
 
-    fn prepare(&self, arguments: Value, _: CallContext) -> Ready {
+    fn prepare(&self, arguments: Value, _: CallContext) -> PrepareResult {
         Box::pin(async move { Ok(prepared("guarded", &arguments)) })
     }
 

@@ -1,7 +1,7 @@
-//! From the text a model sends as arguments to a value that fits the tool's schema.
+//! Validation of tool arguments: from the model's text to a value that matches the tool's schema.
 //!
-//! Pure. What is clear is put right and noted; what would have to be guessed is an error that
-//! says what was expected. Paths and commands are never turned into something else.
+//! Pure. Unambiguous deviations are coerced and noted; anything that would have to be guessed is an
+//! error that states the expectation. Paths and commands are never changed.
 
 mod check;
 mod coerce;
@@ -31,12 +31,12 @@ const PROBLEMS_MAX: usize = 5;
 pub struct Arguments {
     /// An object.
     pub value: Value,
-    /// What was put right, one line each: `limit: "20" -> 20`.
+    /// Coercions, one line each: `limit: "20" -> 20`.
     pub coerced: Vec<String>,
 }
 
-/// Parses `raw`, puts right what is clear, and checks the result against `schema`: an object with
-/// `properties` and `required`.
+/// Parses `raw`, coerces unambiguous deviations, and checks the result against `schema`: an object
+/// with `properties` and `required`.
 ///
 /// The error is `ARG001`, for the model.
 pub fn validate(schema: &Value, raw: &str, bytes_max: usize) -> Result<Arguments, ToolError> {
@@ -105,8 +105,8 @@ fn rename(schema: &Value, fields: &mut Map<String, Value>, coerced: &mut Vec<Str
     }
 }
 
-/// A `timeout` with a unit is one in milliseconds. One without is an error of its own: it could be
-/// wrong by a factor of a thousand.
+/// Converts a `timeout` with a unit to milliseconds. Without a unit it is an error, because a guess
+/// could be wrong by a factor of 1,000.
 fn name_time(
     schema: &Value,
     fields: &mut Map<String, Value>,
@@ -146,7 +146,7 @@ fn is_required(schema: &Value, name: &str) -> bool {
     schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name))
 }
 
-/// Whether values of that JSON type fit `schema`. One that names no type allows all.
+/// True if `schema` allows values of that JSON type. A schema without types allows all.
 fn allows(schema: &Value, kind: &str) -> bool {
     let fits = |named: &str| named == kind || (named == "number" && kind == "integer");
     if let Some(named) = schema["type"].as_str() {

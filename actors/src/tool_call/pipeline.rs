@@ -10,32 +10,32 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, SessionId, ToolCall};
-use crate::delegation::{self, Desk};
+use crate::delegation::{self, DelegationHandle};
 use crate::event::{Begun, Event, Grant, Origin};
-use crate::hooking::{self, Hooked};
+use crate::hook_events::{self, Hooked};
 use crate::limits::Limits;
-use crate::mailbox::Line;
+use crate::mailbox::SupervisedRef;
 use crate::permission_coordinator::{
-    self as permission, Answer, Ask, Asker, Binding, GrantBook, Shown,
+    self as permission, ApprovalResult, Ask, Asker, Binding, GrantView, ShownQuestion,
 };
 use crate::ports::{
     Action, Asking, CallContext, Clock, Hook, HookEvent, Ids, Moment, Occasion, OutputDelta,
-    Policy, Prepared, Question, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput,
-    Toolbox, Used, Verdict,
+    PermissionQuestion, Policy, Prepared, RunContext, SideEffect, Situation, Tool, ToolError,
+    ToolOutput, Toolbox, Used, Verdict,
 };
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
-use crate::tool_call::Progress;
-use crate::tool_call::aftermath::Notices;
+use crate::tool_call::IntentProgress;
 use crate::tool_call::arguments::{Arguments, validate};
-use crate::tool_call::asked::Asked;
+use crate::tool_call::open_question::CallQuestion;
+use crate::tool_call::post_call::Notices;
 use crate::tool_call::review::{PermittedCall, Review, review};
 use crate::transcript_writer::Transcript;
 
-/// Pieces of live output between a tool and its observers.
+/// Capacity of the channel for live output between a tool and its observers.
 const OUTPUT_IN_FLIGHT: usize = 64;
 
-/// What calls of one session share.
+/// Services shared by the calls of a session.
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) session_id: SessionId,
@@ -45,20 +45,20 @@ pub(crate) struct Services {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) transcript: Transcript,
-    pub(crate) permissions: Line<permission::Msg>,
-    pub(crate) book: GrantBook,
+    pub(crate) permissions: SupervisedRef<permission::Msg>,
+    pub(crate) book: GrantView,
     pub(crate) notices: Notices,
     pub(crate) asking: Asking,
     pub(crate) tier: String,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
-    /// Where agents ask for others, if they may.
-    pub(crate) desk: Option<Arc<Desk>>,
+    /// Delegation, if permitted.
+    pub(crate) delegation_handle: Option<Arc<DelegationHandle>>,
     pub(crate) fail: FailPoints,
 }
 
 impl Services {
-    /// Asks hooks. Only where [`Hook::hears`] said that somebody listens.
+    /// Runs hooks. Call only if [`Hook::hears`] returned true.
     pub(crate) fn fire(
         &self,
         origin: &Arc<Origin>,
@@ -70,16 +70,16 @@ impl Services {
             moment,
         };
         let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
-        hooking::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
+        hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
     }
 }
 
-/// Where a call got to.
+/// End of the pipeline.
 #[derive(Debug)]
-pub(crate) enum Ended {
-    /// It ran, with these arguments.
+pub(crate) enum CallEnd {
+    /// The call ran, with these arguments.
     Ran { output: ToolOutput, took: Duration, input: Box<Value> },
-    /// It did not: for one of the classes of [`Event::ToolFailed`].
+    /// The call did not run, for one of the classes of [`Event::ToolFailed`].
     Refused { class: &'static str, output: ToolOutput },
 }
 
@@ -87,32 +87,32 @@ pub(crate) struct Pipeline {
     pub(crate) services: Arc<Services>,
     pub(crate) origin: Arc<Origin>,
     pub(crate) call: ToolCall,
-    /// Names the agent sees; anything else does not exist for it.
+    /// Tools visible to the agent; other names are unknown tools.
     pub(crate) visible: Arc<[String]>,
-    pub(crate) progress: Arc<Progress>,
-    /// What was asked about it before the session broke off.
-    pub(super) asked: Asked,
-    /// It was permitted and had started before, and only waits.
+    pub(crate) progress: Arc<IntentProgress>,
+    /// Permission request from before the session was interrupted.
+    pub(super) asked: CallQuestion,
+    /// It was permitted and started by an earlier process, and only waits.
     pub(super) attached: bool,
 }
 
-type Refusal = Ended;
+type Refusal = CallEnd;
 
 /// Arguments that fit the tool's schema, after hooks have had their say.
 struct Accepted {
     value: Value,
     coerced: Vec<String>,
-    /// What the model has to know of what hooks did.
+    /// Notes for the model about the effects of hooks.
     notes: Vec<String>,
 }
 
 impl Pipeline {
-    pub(crate) async fn run(self) -> Ended {
+    pub(crate) async fn run(self) -> CallEnd {
         if self.attached {
             return self.wait_again().await;
         }
         let permitted = self.permit().await;
-        // Before its intent: what is over by then is no open question.
+        // Before the intent: a request that is still open now is obsolete.
         self.asked.withdraw();
         match permitted {
             Ok((tool, permitted, accepted)) => {
@@ -122,9 +122,9 @@ impl Pipeline {
                 match self.intend(effect, intent, summary).await {
                     Ok(()) => {
                         let (mut output, duration) = self.perform(&*tool, permitted).await;
-                        // What was changed is not what the model asked for: it has to know.
+                        // The model is informed about changed arguments.
                         output.content.extend(accepted.notes.into_iter().map(ContentPart::text));
-                        Ended::Ran { output, took: duration, input: Box::new(accepted.value) }
+                        CallEnd::Ran { output, took: duration, input: Box::new(accepted.value) }
                     }
                     Err(refusal) => refusal,
                 }
@@ -135,27 +135,29 @@ impl Pipeline {
 
     /// Waits for the agent that this call had started: its start is recorded, and it is not started
     /// twice.
-    async fn wait_again(self) -> Ended {
-        let Services { desk, clock, limits, .. } = &*self.services;
+    async fn wait_again(self) -> CallEnd {
+        let Services { delegation_handle, clock, limits, .. } = &*self.services;
         let began = clock.monotonic();
         let (call_id, origin) = (self.call.id.clone(), Arc::clone(&self.origin));
-        let mut output = match desk {
-            Some(desk) => delegation::reattach(desk, call_id, origin).await,
+        let mut output = match delegation_handle {
+            Some(delegation_handle) => {
+                delegation::reattach(delegation_handle, call_id, origin).await
+            }
             None => ToolOutput::error("No agent works for others any more."),
         };
         let took = clock.monotonic().saturating_sub(began);
         let input = serde_json::from_str(&self.call.arguments).unwrap_or_default();
         cap(&mut output, limits.result_bytes_max);
-        Ended::Ran { output, took, input: Box::new(input) }
+        CallEnd::Ran { output, took, input: Box::new(input) }
     }
 
     async fn permit(&self) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let tool = self.tool()?;
         let permitted = self.permit_of(Arc::clone(&tool)).await;
         permitted.map_err(|refusal| match (refusal, tool.if_denied()) {
-            (Ended::Refused { class: "denied", mut output }, Some(advice)) => {
+            (CallEnd::Refused { class: "denied", mut output }, Some(advice)) => {
                 output.content.push(ContentPart::text(format!("\n{advice}")));
-                Ended::Refused { class: "denied", output }
+                CallEnd::Refused { class: "denied", output }
             }
             (refusal, _) => refusal,
         })
@@ -179,7 +181,7 @@ impl Pipeline {
             let allowed = self.question(action, question).await?;
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(&*tool, &accepted.value).await?;
-            // Nobody said yes to this very call, or not to what it is by now: it is judged anew.
+            // No answer for exactly this call: it is judged again.
             if allowed.is_none_or(|allowed| allowed != self.binding(&prepared.action)) {
                 reviewed = self.review(prepared);
                 continue;
@@ -201,7 +203,7 @@ impl Pipeline {
         tool.cloned().ok_or_else(|| {
             let names = self.visible.join(", ");
             let text = format!("Unknown tool: {name:?}. Available tools: {names}");
-            Ended::Refused { class: "unknown_tool", output: ToolOutput::error(text) }
+            CallEnd::Refused { class: "unknown_tool", output: ToolOutput::error(text) }
         })
     }
 
@@ -219,7 +221,7 @@ impl Pipeline {
             return Err(blocked_by(&why));
         }
         let Some((other, hook)) = input else { return Ok(Accepted { value, coerced, notes }) };
-        // To run what the hook wanted changed would be to ignore it.
+        // Running the original arguments would ignore the hook.
         let Arguments { value, coerced } = validate(schema, &other.to_string(), bytes_max)
             .map_err(|error| {
                 blocked_by(&format!(
@@ -234,7 +236,7 @@ impl Pipeline {
         &self,
         input: &Value,
         action: &Action,
-        question: &Question,
+        question: &PermissionQuestion,
     ) -> Result<(), Refusal> {
         if !self.hears(HookEvent::PermissionRequest) {
             return Ok(());
@@ -273,7 +275,7 @@ impl Pipeline {
         review(self.call.clone(), prepared, policy, &situation)
     }
 
-    /// A yes to a question is not a yes to what is forbidden by the time it comes.
+    /// A positive answer does not override a denial that applies by now.
     fn refused(&self, action: &Action) -> Option<Refusal> {
         let grants = self.services.book.grants();
         match self.services.policy.judge(action, &self.situation(&grants)) {
@@ -293,22 +295,23 @@ impl Pipeline {
         }
     }
 
-    /// All that an answer to a question about `action` is bound to.
+    /// Everything that an answer about `action` is bound to.
     fn binding(&self, action: &Action) -> Binding {
         Binding::of(&self.call.id, &action.digest, &self.services.cwd, &self.origin)
     }
 
-    /// Asks. Returns what a yes is bound to; `None` if a grant covers it by now.
+    /// Requests permission. Returns the binding of a positive answer; `None` if a grant covers it
+    /// by now.
     async fn question(
         &self,
         action: Action,
-        question: Question,
+        question: PermissionQuestion,
     ) -> Result<Option<Binding>, Refusal> {
         let before = self.asked.take();
         let id = before.clone().unwrap_or_else(|| self.services.ids.question());
         let asker = Asker::new(id.clone(), self.services.permissions.clone());
         if before.is_some() {
-            let shown = Shown {
+            let shown = ShownQuestion {
                 origin: Arc::clone(&self.origin),
                 summary: action.summary.clone(),
                 asker: asker.watch(),
@@ -328,12 +331,12 @@ impl Pipeline {
                 reply,
             }))
         };
-        let answer = self.services.permissions.insist(ask).await;
+        let answer = self.services.permissions.call_until_answered(ask).await;
         asker.answered();
         match answer {
-            Some(Answer::Allowed(binding)) => Ok(Some(binding)),
-            Some(Answer::Covered) => Ok(None),
-            Some(Answer::Denied { reason }) => Err(denied(&reason, None)),
+            Some(ApprovalResult::Allowed(binding)) => Ok(Some(binding)),
+            Some(ApprovalResult::Covered) => Ok(None),
+            Some(ApprovalResult::Denied { reason }) => Err(denied(&reason, None)),
             None => Err(denied("the part that asks the user has stopped", None)),
         }
     }
@@ -357,12 +360,12 @@ impl Pipeline {
             self.progress.intended.set(()).ok();
             return Ok(());
         }
-        // What follows from an effect must be recorded too: it does not begin without room.
+        // An effect must be recorded as well, so it does not start without disk space.
         let recorded = match transcript.may_begin().await {
             Ok(()) => transcript.record(Some(&self.origin), intent, Durability::Synced).await,
             Err(unrecorded) => Err(unrecorded),
         };
-        recorded.map_err(|unrecorded| Ended::Refused {
+        recorded.map_err(|unrecorded| CallEnd::Refused {
             class: "failed",
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
@@ -391,7 +394,7 @@ impl Pipeline {
                 output = &mut run => break output,
             }
         };
-        // What was sent before the end comes before the outcome. A sender that outlives its tool
+        // Output that was sent before the end precedes the outcome. A sender that outlives its tool
         // is not waited for.
         drop(run);
         while let Ok(fact) = facts_rx.try_recv() {
@@ -414,7 +417,7 @@ impl Pipeline {
         self.services.transcript.note(Some(&self.origin), event);
     }
 
-    /// Records a fact when there is room. Without a journal it is lost with everything else.
+    /// Records an event when there is space. Without a journal it is lost.
     async fn fact(&self, fact: Event) {
         if self.services.transcript.room().await.is_ok() {
             self.services.transcript.note(Some(&self.origin), fact);
@@ -432,7 +435,7 @@ impl Pipeline {
 }
 
 fn invalid(error: &ToolError) -> Refusal {
-    Ended::Refused { class: "invalid", output: ToolOutput::error(error.to_string()) }
+    CallEnd::Refused { class: "invalid", output: ToolOutput::error(error.to_string()) }
 }
 
 fn denied(reason: &str, rule: Option<&str>) -> Refusal {
@@ -440,11 +443,11 @@ fn denied(reason: &str, rule: Option<&str>) -> Refusal {
         Some(rule) => format!("Denied: {reason} (rule: {rule})"),
         None => format!("Denied: {reason}"),
     };
-    Ended::Refused { class: "denied", output: ToolOutput::error(text) }
+    CallEnd::Refused { class: "denied", output: ToolOutput::error(text) }
 }
 
 fn blocked_by(why: &str) -> Refusal {
-    Ended::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
+    CallEnd::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
 }
 
 /// The backstop for tools that do not cut their own output.

@@ -1,11 +1,11 @@
-//! The only door between a model's wish and a running tool.
+//! Review of a prepared call: the only place that creates a [`PermittedCall`].
 //!
-//! Nothing outside this file can make a [`PermittedCall`], and nothing can change one.
+//! Its fields are private, so nothing outside this file can create or change one.
 
 use std::any::Any;
 
 use crate::conversation::ToolCall;
-use crate::ports::{Action, Confinement, Policy, Prepared, Question, Situation, Verdict};
+use crate::ports::{Action, Confinement, PermissionQuestion, Policy, Prepared, Situation, Verdict};
 
 /// A call that may run. Tools accept nothing else, and only the review can make one:
 ///
@@ -31,17 +31,17 @@ impl PermittedCall {
         &self.call
     }
 
-    /// What was judged.
+    /// The action that was judged.
     pub fn action(&self) -> &Action {
         &self.prepared.action
     }
 
-    /// What to run it within.
+    /// The confinement to run it in.
     pub fn confinement(&self) -> &Confinement {
         &self.confinement
     }
 
-    /// The tool's own half of what it prepared.
+    /// The tool's own part of the prepared call.
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.prepared.payload
     }
@@ -60,11 +60,11 @@ pub(crate) enum Review {
 pub(crate) struct PendingCall {
     call: ToolCall,
     prepared: Prepared,
-    question: Question,
+    question: PermissionQuestion,
 }
 
 impl PendingCall {
-    pub(crate) fn question(&self) -> &Question {
+    pub(crate) fn question(&self) -> &PermissionQuestion {
         &self.question
     }
 
@@ -72,7 +72,8 @@ impl PendingCall {
         &self.prepared.action
     }
 
-    /// Permits `prepared`, made again after the answer, if it is still what was asked about.
+    /// Permits `prepared`, which was made again after the answer, if it equals the call that the
+    /// request showed.
     #[expect(clippy::result_large_err, reason = "it is moved once, and a box would cost more")]
     pub(crate) fn approve(self, prepared: Prepared) -> Result<PermittedCall, Prepared> {
         if prepared.action.digest != self.prepared.action.digest {

@@ -1,5 +1,5 @@
-//! Facts on their way to the journal. They survive the writer: whoever restarts it hands it the
-//! same outbox.
+//! Outbox: records on their way to the journal. It survives the writer, whose successor receives
+//! the same outbox.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,30 +39,30 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 struct Entries {
     /// In order of arrival. The first `submitted` are in the journal's hands.
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<OutboxEntry>,
     submitted: usize,
     passing: usize,
     given_up: Option<Unrecorded>,
-    room: Room,
-    /// Nobody waits for a disk without room any more.
+    room: OutboxCapacity,
+    /// True if a full disk is not waited for any more.
     hurried: bool,
-    /// Why nothing begins any more, as long as there is hardly any room.
+    /// Reason for refusing new work, while the disk is nearly full.
     refused: Option<Unrecorded>,
 }
 
-/// What room the journal's disk has.
+/// Space on the journal's disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum OutboxCapacity {
     /// Enough for what may come.
     #[default]
     Enough,
-    /// Enough for what is under way, since this moment of the monotonic clock.
+    /// Enough for running work only, since this time of the monotonic clock.
     Scarce { since: Duration },
-    /// Not enough for what was submitted, since this moment of the monotonic clock.
+    /// Not enough for the submitted records, since this time of the monotonic clock.
     None { since: Duration },
 }
 
-enum Entry {
+enum OutboxEntry {
     Durable { id: RecordId, fact: Durable, durability: Durability, ack: Option<Ack> },
     Passing(Fact),
 }
@@ -73,23 +73,24 @@ enum Durable {
     Numbered(Arc<StoredRecord>),
 }
 
-/// What the writer may do now.
-pub(crate) struct Ready {
+/// Entries that the writer may process now.
+pub(crate) struct ReadyEntries {
     pub(crate) passing: Vec<Fact>,
     pub(crate) records: Vec<Arc<StoredRecord>>,
     pub(crate) durability: Durability,
-    /// How many entries of the outbox the batch stands for.
+    /// Number of outbox entries in the batch.
     pub(crate) entries: usize,
 }
 
-/// Something that may be announced now.
+/// Entry that may be announced now.
 pub(crate) struct Announceable {
     fact: Fact,
     ack: Option<Ack>,
 }
 
 impl Announceable {
-    /// Tells observers, and then whoever waits for it: what a sender does next is seen after it.
+    /// Announces it to observers, then to the sender: effects of the sender follow the
+    /// announcement.
     pub(crate) fn announce(self, feed: &Feed) {
         feed.publish(self.fact);
         if let Some(ack) = self.ack {
@@ -107,17 +108,19 @@ impl Outbox {
         self.lock().waiting.is_empty()
     }
 
-    /// Numbers what is new, and says what may be published and what must be written.
-    pub(crate) fn take_ready(&self, last_record: &mut u64) -> Ready {
+    /// Numbers new entries; returns entries to publish and records to write.
+    pub(crate) fn take_ready(&self, last_record: &mut u64) -> ReadyEntries {
         let mut entries = self.lock();
-        let mut ready = Ready {
+        let mut ready = ReadyEntries {
             passing: Vec::new(),
             records: Vec::new(),
             durability: Durability::Written,
             entries: 0,
         };
-        while entries.submitted == 0 && matches!(entries.waiting.front(), Some(Entry::Passing(_))) {
-            if let Some(Entry::Passing(fact)) = entries.waiting.pop_front() {
+        while entries.submitted == 0
+            && matches!(entries.waiting.front(), Some(OutboxEntry::Passing(_)))
+        {
+            if let Some(OutboxEntry::Passing(fact)) = entries.waiting.pop_front() {
                 ready.passing.push(fact);
             }
             entries.passing -= 1;
@@ -125,13 +128,13 @@ impl Outbox {
         let submitted = entries.submitted;
         for entry in entries.waiting.iter_mut().skip(submitted) {
             ready.entries += 1;
-            if let Entry::Durable { id, fact, durability, .. } = entry {
+            if let OutboxEntry::Durable { id, fact, durability, .. } = entry {
                 let record = fact.number(*id, &self.session_id, last_record);
                 ready.records.push(record);
                 ready.durability = ready.durability.max(*durability);
             }
         }
-        // Deltas at the end need no disk, only their place behind what is being written.
+        // Deltas at the end need no disk; they only have to follow the records being written.
         if ready.records.is_empty() {
             ready.entries = 0;
         }
@@ -139,7 +142,7 @@ impl Outbox {
         ready
     }
 
-    /// Takes out the first `count` entries, which are durable now, and says what to publish.
+    /// Removes the first `count` entries, which are durable now, and returns them for publishing.
     pub(crate) fn committed(&self, count: usize) -> Vec<Announceable> {
         let mut entries = self.lock();
         let mut facts = Vec::with_capacity(count);
@@ -150,8 +153,10 @@ impl Outbox {
                 None => break,
             }
         }
-        // What lies behind and needs no disk follows at once, in order.
-        while entries.submitted == 0 && matches!(entries.waiting.front(), Some(Entry::Passing(_))) {
+        // Entries behind them that need no disk follow at once, in order.
+        while entries.submitted == 0
+            && matches!(entries.waiting.front(), Some(OutboxEntry::Passing(_)))
+        {
             if let Some(entry) = entries.waiting.pop_front() {
                 facts.extend(entry.publish(&mut entries.passing));
             }
@@ -166,16 +171,18 @@ impl Outbox {
         let mut entries = self.lock();
         entries.submitted = 0;
         let recent: HashSet<&RecordId> = recent.iter().collect();
-        let arrived = |entry: &Entry| match entry {
-            Entry::Durable { id, fact: Durable::Numbered(record), .. } => {
+        let arrived = |entry: &OutboxEntry| match entry {
+            OutboxEntry::Durable { id, fact: Durable::Numbered(record), .. } => {
                 record.record <= last_record && recent.contains(id)
             }
-            Entry::Durable { fact: Durable::New { .. }, .. } | Entry::Passing(_) => false,
+            OutboxEntry::Durable { fact: Durable::New { .. }, .. } | OutboxEntry::Passing(_) => {
+                false
+            }
         };
-        // A journal appends in order: what was submitted before something that arrived is there,
-        // also if it is too far back to be among the recent ones.
+        // A journal appends in order: records submitted before one that arrived have arrived as
+        // well, also if they are older than the recent ones.
         let mut count = entries.waiting.iter().rposition(arrived).map_or(0, |last| last + 1);
-        let passing = |entry: &&Entry| matches!(entry, Entry::Passing(_));
+        let passing = |entry: &&OutboxEntry| matches!(entry, OutboxEntry::Passing(_));
         count += entries.waiting.iter().skip(count).take_while(passing).count();
         let mut facts = Vec::with_capacity(count);
         for _ in 0..count {
@@ -185,14 +192,14 @@ impl Outbox {
         }
         self.make_room(&entries);
         for entry in &mut entries.waiting {
-            if let Entry::Durable { fact, .. } = entry {
+            if let OutboxEntry::Durable { fact, .. } = entry {
                 fact.forget_number();
             }
         }
         facts
     }
 
-    /// Puts a warning in front of what is new.
+    /// Inserts a warning before the new entries.
     pub(crate) fn warn(&self, message: String, ts: u64) {
         let fact = Fact::Passing {
             ts,
@@ -202,11 +209,11 @@ impl Outbox {
         };
         let mut entries = self.lock();
         let at = entries.submitted;
-        entries.waiting.insert(at, Entry::Passing(fact));
+        entries.waiting.insert(at, OutboxEntry::Passing(fact));
         entries.passing += 1;
     }
 
-    /// Nothing will be written any more: everybody who waits hears so.
+    /// Nothing will be written any more: informs all senders.
     pub(crate) fn give_up(&self, cause: String) {
         let mut entries = self.lock();
         let unrecorded = Unrecorded { cause };
@@ -214,7 +221,7 @@ impl Outbox {
         entries.submitted = 0;
         entries.passing = 0;
         for entry in entries.waiting.drain(..) {
-            if let Entry::Durable { ack: Some(ack), .. } = entry {
+            if let OutboxEntry::Durable { ack: Some(ack), .. } = entry {
                 ack.send(Err(unrecorded.clone())).ok();
             }
         }
@@ -225,17 +232,18 @@ impl Outbox {
         &self.session_id
     }
 
-    /// Says what room there is, and whether that is news. Who waits to begin something looks again.
-    pub(crate) fn set_room(&self, room: Room) -> bool {
+    /// Sets the disk space. Returns true if it changed. Work that waits for space checks again.
+    pub(crate) fn set_room(&self, room: OutboxCapacity) -> bool {
         let mut entries = self.lock();
         let news = match (entries.room, room) {
             // It began when it began.
-            (Room::None { .. }, Room::None { .. }) | (Room::Scarce { .. }, Room::Scarce { .. }) => {
+            (OutboxCapacity::None { .. }, OutboxCapacity::None { .. })
+            | (OutboxCapacity::Scarce { .. }, OutboxCapacity::Scarce { .. }) => {
                 return false;
             }
             (before, now) => before != now,
         };
-        if room == Room::Enough {
+        if room == OutboxCapacity::Enough {
             entries.refused = None;
         }
         entries.room = room;
@@ -245,45 +253,45 @@ impl Outbox {
         news
     }
 
-    /// Nothing begins any more that has to be recorded: who waits to do so hears why.
+    /// Refuses work that needs a record, with the reason.
     pub(crate) fn refuse(&self, cause: String) {
         self.lock().refused = Some(Unrecorded { cause });
         self.room.notify_waiters();
     }
 
-    /// Whether a disk without room has been waited for this long.
+    /// True if a full disk has been waited for this long.
     pub(crate) fn has_waited(&self, now: Duration, patience: Duration) -> bool {
         let entries = self.lock();
         match entries.room {
-            Room::None { since } | Room::Scarce { since } => {
+            OutboxCapacity::None { since } | OutboxCapacity::Scarce { since } => {
                 entries.hurried || now.saturating_sub(since) >= patience
             }
-            Room::Enough => false,
+            OutboxCapacity::Enough => false,
         }
     }
 
-    /// Whether the disk had hardly any room when it was looked at last, or none.
+    /// True if the disk was full or nearly full at the last check.
     pub(crate) fn lacks_room(&self) -> bool {
-        self.lock().room != Room::Enough
+        self.lock().room != OutboxCapacity::Enough
     }
 
-    /// Whether there is no room and nobody wants to wait for it any more.
+    /// True if the disk is full and patience is exhausted.
     pub(crate) fn is_out_of_patience(&self) -> bool {
         let entries = self.lock();
-        entries.hurried && matches!(entries.room, Room::None { .. })
+        entries.hurried && matches!(entries.room, OutboxCapacity::None { .. })
     }
 
-    /// From now on a disk without room is not waited for: the session ends.
+    /// Stops waiting for disk space: the session ends.
     pub(crate) fn hurry(&self) {
         self.lock().hurried = true;
     }
 
-    fn push(&self, entry: Entry) -> Result<(), Unrecorded> {
+    fn push(&self, entry: OutboxEntry) -> Result<(), Unrecorded> {
         let mut entries = self.lock();
         if let Some(unrecorded) = &entries.given_up {
             return Err(unrecorded.clone());
         }
-        if matches!(entry, Entry::Passing(_)) {
+        if matches!(entry, OutboxEntry::Passing(_)) {
             if entries.passing >= PASSING_MAX {
                 return Ok(());
             }
@@ -337,14 +345,14 @@ impl Durable {
     }
 }
 
-impl Entry {
+impl OutboxEntry {
     fn publish(self, passing: &mut usize) -> Option<Announceable> {
         match self {
-            Entry::Durable { fact: Durable::Numbered(record), ack, .. } => {
+            OutboxEntry::Durable { fact: Durable::Numbered(record), ack, .. } => {
                 Some(Announceable { fact: Fact::Stored(record), ack })
             }
-            Entry::Durable { fact: Durable::New { .. }, .. } => None,
-            Entry::Passing(fact) => {
+            OutboxEntry::Durable { fact: Durable::New { .. }, .. } => None,
+            OutboxEntry::Passing(fact) => {
                 *passing -= 1;
                 Some(Announceable { fact, ack: None })
             }
@@ -352,7 +360,7 @@ impl Entry {
     }
 }
 
-/// How everybody else records and announces. Cheap to clone; outlives every incarnation of the
+/// Interface for recording and announcing. Cheap to clone; survives every incarnation of the
 /// writer.
 #[derive(Clone)]
 pub(crate) struct Transcript {
@@ -378,7 +386,7 @@ impl Transcript {
         let entry = if event.is_durable() {
             self.durable_entry(origin, event, Durability::Written, None)
         } else {
-            Entry::Passing(Fact::Passing {
+            OutboxEntry::Passing(Fact::Passing {
                 ts: self.clock.wall_ms(),
                 session_id: self.outbox.session_id.clone(),
                 origin: origin.cloned(),
@@ -390,8 +398,8 @@ impl Transcript {
         }
     }
 
-    /// Records a fact, and returns when it and everything before it is that durable. It has its
-    /// place among what is recorded as soon as this is called, whether or not anybody waits.
+    /// Records an event; resolves when it and everything before it has that durability. Its
+    /// position is fixed by this call, whether or not the future is awaited.
     pub(crate) fn record(
         &self,
         origin: Option<&Arc<Origin>>,
@@ -410,17 +418,19 @@ impl Transcript {
         }
     }
 
-    /// Whether so few facts wait for the disk that more may be made without waiting.
+    /// True if few records wait for the disk, so more may be added without waiting.
     pub(crate) fn has_room(&self) -> bool {
         let entries = self.outbox.lock();
-        entries.given_up.is_none() && entries.waiting.len() < ROOM && entries.room == Room::Enough
+        entries.given_up.is_none()
+            && entries.waiting.len() < ROOM
+            && entries.room == OutboxCapacity::Enough
     }
 
     /// Waits until something may begin that has to be recorded: a request, an effect.
     pub(crate) async fn may_begin(&self) -> Result<(), Unrecorded> {
         let crowded = |entries: &Entries| {
             entries.refused.is_none()
-                && (entries.waiting.len() >= ROOM || entries.room != Room::Enough)
+                && (entries.waiting.len() >= ROOM || entries.room != OutboxCapacity::Enough)
         };
         self.wait_while(crowded).await?;
         self.outbox.lock().refused.clone().map_or(Ok(()), Err)
@@ -447,7 +457,7 @@ impl Transcript {
         }
     }
 
-    /// Returns when everything recorded so far is in the journal, or nothing ever will be.
+    /// Resolves when all records so far are in the journal, or never can be.
     pub(crate) async fn drained(&self) {
         let mut writer = self.writer.clone();
         while !self.outbox.is_empty() {
@@ -472,10 +482,10 @@ impl Transcript {
         event: Event,
         durability: Durability,
         ack: Option<Ack>,
-    ) -> Entry {
+    ) -> OutboxEntry {
         let ts = self.clock.wall_ms();
         let fact = Durable::New { ts, origin: origin.cloned(), event };
-        Entry::Durable { id: self.ids.record(), fact, durability, ack }
+        OutboxEntry::Durable { id: self.ids.record(), fact, durability, ack }
     }
 
     fn wake(&self) {

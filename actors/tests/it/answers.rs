@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use posse_actors::conversation::{CallId, Prompt, QuestionId};
 use posse_actors::event::{Announcement, Event, Grant, Scope, StoredRecord};
-use posse_actors::permission_coordinator::{AnswerError, Decision};
+use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
 use posse_actors::ports::{
-    Action, BoxError, GrantStore, Now, PortFuture, Situation, Standing, Verdict,
+    Action, ActiveGrants, BoxError, GrantStore, Now, PortFuture, Situation, Verdict,
 };
-use posse_actors::testing::{Bench, GuardedTool, MemoryStore, PolicyFn, Stage, Step, ask_all};
+use posse_actors::testing::{
+    GuardedTool, MemoryStore, ModelStep, PolicyFn, RunningSession, SessionBuilder, ask_all,
+};
 use proptest::prelude::*;
 
 use crate::support::{check, count, end, quick, soon};
@@ -19,19 +21,20 @@ use crate::support::{check, count, end, quick, soon};
 /// Orders of three.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-fn yes() -> Decision {
-    Decision::Allow(Scope::Once)
+fn yes() -> HumanDecision {
+    HumanDecision::Allow(Scope::Once)
 }
 
-fn no() -> Decision {
-    Decision::Deny { reason: None }
+fn no() -> HumanDecision {
+    HumanDecision::Deny { reason: None }
 }
 
 /// A session whose model wants `calls` read-only calls at once, all of them asked about.
-fn asking(calls: usize) -> (Bench, Arc<AtomicU32>) {
+fn asking(calls: usize) -> (SessionBuilder, Arc<AtomicU32>) {
     let names: Vec<String> = (0..calls).map(|nth| format!("call {nth}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let bench = Bench::new(vec![Step::calls("guarded", &names), Step::say("done")]);
+    let bench =
+        SessionBuilder::new(vec![ModelStep::calls("guarded", &names), ModelStep::say("done")]);
     let unguarded = Arc::new(AtomicU32::new(0));
     let (journal, counted) = (Arc::clone(&bench.journal), Arc::clone(&unguarded));
     let mut bench = bench.tool(GuardedTool::new(move |call| {
@@ -64,7 +67,7 @@ fn is_allowed(journal: &MemoryStore, call: &CallId) -> bool {
 }
 
 /// Reads events until `count` questions are open: id and call, in the order in which they came.
-async fn questions(stage: &mut Stage, count: usize) -> Vec<(QuestionId, CallId)> {
+async fn questions(stage: &mut RunningSession, count: usize) -> Vec<(QuestionId, CallId)> {
     let mut open = Vec::new();
     while open.len() < count {
         let asked = soon("a question", stage.until(is_question)).await;
@@ -245,10 +248,10 @@ struct Shelf {
 }
 
 impl GrantStore for Shelf {
-    fn standing(&self, _: Now) -> Standing {
+    fn standing(&self, _: Now) -> ActiveGrants {
         let left = self.alarms.load(Ordering::SeqCst);
         self.alarms.store(left.saturating_sub(1), Ordering::SeqCst);
-        Standing {
+        ActiveGrants {
             grants: self.kept.lock().unwrap().clone().into(),
             alarm: (left > 0).then(|| "the grants were changed".to_owned()),
         }
@@ -268,7 +271,7 @@ impl GrantStore for Shelf {
 }
 
 /// [`asking`], with questions that can be answered for every scope.
-fn widely_asking(calls: usize, shelf: &Arc<Shelf>) -> Bench {
+fn widely_asking(calls: usize, shelf: &Arc<Shelf>) -> SessionBuilder {
     let (mut bench, _) = asking(calls);
     let narrow = ask_all();
     bench.policy = Arc::new(PolicyFn(move |action: &Action, situation: &Situation<'_>| {
@@ -290,7 +293,7 @@ async fn a_grant_is_kept_for_its_scope_and_judges_the_queue_again() {
         let mut stage = bench.start().await;
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
         let open = questions(&mut stage, 4).await;
-        let answered = stage.session.answer(open[2].0.clone(), Decision::Allow(scope)).await;
+        let answered = stage.session.answer(open[2].0.clone(), HumanDecision::Allow(scope)).await;
         assert_eq!(answered, Ok(()));
         for nth in [0, 1, 3] {
             let late = stage.session.answer(open[nth].0.clone(), no()).await;
@@ -312,7 +315,7 @@ async fn what_cannot_be_kept_counts_for_the_session_and_says_so() {
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let open = questions(&mut stage, 2).await;
-    let decision = Decision::Allow(Scope::Project);
+    let decision = HumanDecision::Allow(Scope::Project);
     assert_eq!(stage.session.answer(open[0].0.clone(), decision).await, Ok(()));
     soon("the run", running.outcome()).await.unwrap();
     let seen = end(&bench, stage).await;
@@ -415,7 +418,7 @@ async fn live(deeds: Vec<Deed>, calls: usize) {
     let mut answers = Vec::new();
     for deed in deeds {
         let open = seen_questions(&bench.journal);
-        let mut answer = |nth: usize, decision: Decision| {
+        let mut answer = |nth: usize, decision: HumanDecision| {
             let Some(id) = open.get(nth).cloned() else { return };
             let session = stage.session.clone();
             answers.push(tokio::spawn(async move { session.answer(id, decision).await }));
@@ -423,7 +426,7 @@ async fn live(deeds: Vec<Deed>, calls: usize) {
         match deed {
             Deed::Allow(nth) => answer(nth, yes()),
             Deed::Deny(nth) => answer(nth, no()),
-            Deed::Grant(nth) => answer(nth, Decision::Allow(Scope::Session)),
+            Deed::Grant(nth) => answer(nth, HumanDecision::Allow(Scope::Session)),
             Deed::Both(nth) => {
                 answer(nth, yes());
                 answer(nth, no());

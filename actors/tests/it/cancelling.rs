@@ -9,13 +9,17 @@ use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::ports::ProviderError;
 use posse_actors::testing::{
-    Bench, HangingTool, Journaled, ManualClock, Stage, Step, WritingTool, ask_all,
+    HangingTool, Journaled, ManualClock, ModelStep, RunningSession, SessionBuilder, WritingTool,
+    ask_all,
 };
 
 use crate::support::{count, end, play, quick, soon};
 
 /// Interrupts once `when` has been seen, measures how long it takes, and prompts again.
-async fn stop_at(bench: &Bench, when: impl Fn(&Event) -> bool) -> (Stage, Duration) {
+async fn stop_at(
+    bench: &SessionBuilder,
+    when: impl Fn(&Event) -> bool,
+) -> (RunningSession, Duration) {
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     soon("the moment", stage.until(when)).await;
@@ -34,7 +38,8 @@ const PROMPT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn stops_a_stream_and_keeps_what_had_arrived() {
-    let mut bench = Bench::new(vec![Step::Hang("half an".to_owned()), Step::say("fine")]);
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::Hang("half an".to_owned()), ModelStep::say("fine")]);
     bench.limits = quick();
     let (stage, took) = stop_at(&bench, |event| matches!(event, Event::TextDelta { .. })).await;
     assert!(took < PROMPT, "{took:?}");
@@ -53,7 +58,7 @@ async fn stops_a_tool_and_drops_what_it_does() {
         ("echo".to_owned(), "{}".to_owned()),
         ("write".to_owned(), "{}".to_owned()),
     ];
-    let bench = Bench::new(vec![Step::Call(calls), Step::say("fine")])
+    let bench = SessionBuilder::new(vec![ModelStep::Call(calls), ModelStep::say("fine")])
         .tool(HangingTool::new(journaled.clone()))
         .tool(WritingTool::new(journaled.clone()));
     let (stage, took) =
@@ -71,8 +76,9 @@ async fn stops_a_tool_and_drops_what_it_does() {
 #[tokio::test]
 async fn stops_at_a_question_and_withdraws_it() {
     let journaled = Journaled::default();
-    let mut bench = Bench::new(vec![Step::call("write", "{}"), Step::say("fine")])
-        .tool(WritingTool::new(journaled.clone()));
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::call("write", "{}"), ModelStep::say("fine")])
+            .tool(WritingTool::new(journaled.clone()));
     bench.policy = ask_all();
     let (stage, took) =
         stop_at(&bench, |event| matches!(event, Event::PermissionRequested { .. })).await;
@@ -87,7 +93,8 @@ async fn stops_at_a_question_and_withdraws_it() {
 #[tokio::test]
 async fn stops_a_wait_for_the_provider() {
     let busy = ProviderError::Overloaded { retry_after: None, source: "busy".into() };
-    let mut bench = Bench::new(vec![Step::Fail(String::new(), busy), Step::say("fine")]);
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::Fail(String::new(), busy), ModelStep::say("fine")]);
     bench.clock = Arc::new(ManualClock::default());
     bench.limits.delta_interval = Duration::ZERO;
     let clock = Arc::new(ManualClock::default());
@@ -102,8 +109,11 @@ async fn stops_a_wait_for_the_provider() {
 
 #[tokio::test]
 async fn stops_while_the_history_is_read_again_after_a_crash() {
-    let mut bench =
-        Bench::new(vec![Step::say("lost"), Step::say("fine"), Step::say("one too many")]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::say("lost"),
+        ModelStep::say("fine"),
+        ModelStep::say("one too many"),
+    ]);
     bench.limits = quick();
     bench.fail.arm("AgentInvocation", "Replied", 1);
     let mut stage = bench.start().await;
@@ -129,7 +139,7 @@ async fn stops_while_the_history_is_read_again_after_a_crash() {
 
 #[tokio::test]
 async fn nothing_is_said_after_the_last_record() {
-    let mut bench = Bench::new(vec![Step::Hang("half".to_owned())]);
+    let mut bench = SessionBuilder::new(vec![ModelStep::Hang("half".to_owned())]);
     bench.limits = quick();
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -144,7 +154,7 @@ async fn nothing_is_said_after_the_last_record() {
 async fn a_question_is_withdrawn_before_the_last_record() {
     for crash in [false, true] {
         for _ in 0..20 {
-            let mut bench = Bench::new(vec![Step::calls("echo", &["a", "b", "c"])]);
+            let mut bench = SessionBuilder::new(vec![ModelStep::calls("echo", &["a", "b", "c"])]);
             bench.policy = ask_all();
             if crash {
                 bench.fail.arm("PermissionCoordinator", "Settle", 1);

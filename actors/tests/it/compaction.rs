@@ -1,4 +1,4 @@
-//! Histories that become too large: for their budget, and for a provider that says so.
+//! Compaction of histories that exceed their budget, or that a provider refuses as too large.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use posse_actors::limits::Limits;
 use posse_actors::ports::{Abilities, Completion, Fallback, ProviderError};
 use posse_actors::record::replay;
 use posse_actors::root_session::FailPoints;
-use posse_actors::testing::{Bench, ScriptedModel, Step};
+use posse_actors::testing::{ModelStep, ScriptedModel, SessionBuilder};
 
 use crate::support::{end, quick};
 
-/// A context of that many tokens, of which the last two turns stay whole.
+/// Limits with a context of that many tokens, of which the last two turns stay whole.
 fn small(tokens: u64) -> Limits {
     let budget = ContextBudget {
         tokens_max: Some(tokens),
@@ -30,12 +30,12 @@ fn small(tokens: u64) -> Limits {
 }
 
 /// A call whose output is its text.
-fn echo(text: &str) -> Step {
-    Step::call("echo", &format!(r#"{{"text":{text:?}}}"#))
+fn echo(text: &str) -> ModelStep {
+    ModelStep::call("echo", &format!(r#"{{"text":{text:?}}}"#))
 }
 
-fn full() -> Step {
-    Step::Fail(String::new(), ProviderError::ContextFull { source: "too long".into() })
+fn full() -> ModelStep {
+    ModelStep::Fail(String::new(), ProviderError::ContextFull { source: "too long".into() })
 }
 
 fn text(history: &[Arc<Message>]) -> String {
@@ -47,8 +47,8 @@ fn text(history: &[Arc<Message>]) -> String {
     history.iter().map(of).collect::<Vec<_>>().join("\n")
 }
 
-/// What was said of each compaction: why, tokens before and after.
-fn compactions(bench: &Bench) -> Vec<(String, u64, u64)> {
+/// Reason, tokens before and tokens after of each compaction.
+fn compactions(bench: &SessionBuilder) -> Vec<(String, u64, u64)> {
     let records = bench.journal.records();
     let of = |record: &posse_actors::event::StoredRecord| match &record.event {
         Event::ContextCompacted { cause, tokens_before, tokens_after, .. } => {
@@ -60,11 +60,11 @@ fn compactions(bench: &Bench) -> Vec<(String, u64, u64)> {
 }
 
 #[tokio::test]
-async fn a_long_run_stays_within_its_budget_and_the_prefix_only_changes_when_it_must() {
-    let mut steps: Vec<Step> =
+async fn long_run_stays_within_budget_with_a_stable_prefix() {
+    let mut steps: Vec<ModelStep> =
         (0..60).map(|nth| echo(&format!("{nth} {}", "word ".repeat(400)))).collect();
-    steps.push(Step::say("done"));
-    let mut bench = Bench::new(steps);
+    steps.push(ModelStep::say("done"));
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(8000);
     let mut stage = bench.start().await;
     let outcome = stage.play("Never stop. Go.").await;
@@ -86,16 +86,16 @@ async fn a_long_run_stays_within_its_budget_and_the_prefix_only_changes_when_it_
     }
     assert_eq!(changed, seen.len(), "between compactions a request only grows at its end");
     assert!(text(&requests[60]).contains("Never stop. Go."));
-    // What was recorded comes to what the model saw last.
+    // The records give what the model saw last.
     let replayed = replay(&bench.journal.records(), None);
     assert_eq!(replayed.messages[..requests[60].len() - 1], requests[60][1..]);
 }
 
 #[tokio::test]
-async fn what_is_refused_for_its_size_is_asked_once_more_and_smaller() {
+async fn request_refused_as_too_large_is_retried_once_compacted() {
     let big = "word ".repeat(400);
-    let steps = vec![echo(&big), echo(&big), echo(&big), full(), Step::say("done")];
-    let mut bench = Bench::new(steps);
+    let steps = vec![echo(&big), echo(&big), echo(&big), full(), ModelStep::say("done")];
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(1_000_000);
     let mut stage = bench.start().await;
     let outcome = stage.play("go").await;
@@ -110,8 +110,8 @@ async fn what_is_refused_for_its_size_is_asked_once_more_and_smaller() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_smaller_is_not_asked_again_and_the_session_lives() {
-    let mut bench = Bench::new(vec![full(), Step::say("fine")]);
+async fn incompressible_request_is_not_retried_and_the_session_survives() {
+    let mut bench = SessionBuilder::new(vec![full(), ModelStep::say("fine")]);
     bench.limits = small(1_000_000);
     let mut stage = bench.start().await;
     let outcome = stage.play(&"x".repeat(40_000)).await;
@@ -125,12 +125,13 @@ async fn what_cannot_be_made_smaller_is_not_asked_again_and_the_session_lives() 
 }
 
 #[tokio::test]
-async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
+async fn content_refused_as_too_large_stays_out_of_later_requests() {
     let bounded = |messages: &[Arc<Message>]| match text(messages).len() {
-        ..8000 => Step::say("fine"),
+        ..8000 => ModelStep::say("fine"),
         _ => full(),
     };
-    let mut bench = Bench::new((0..20).map(|_| Step::Told(Box::new(bounded))).collect());
+    let mut bench =
+        SessionBuilder::new((0..20).map(|_| ModelStep::Told(Box::new(bounded))).collect());
     bench.limits = small(1_000_000);
     let mut stage = bench.start().await;
     let fine = Ending::Answered("fine".to_owned());
@@ -144,7 +145,7 @@ async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
     for kept in ["hi\nfine\n", "They begin: What is wrong here?", "output:history", "and now?"] {
         assert!(asked.contains(kept), "{kept}: {asked}");
     }
-    // What was said last stays when somebody asks for a compaction; what is said next is answered.
+    // The last message stays when the user requests a compaction; the next prompt is answered.
     assert!(matches!(stage.play(&log).await.ending, Ending::Failed { .. }));
     assert!(stage.session.compact().await.unwrap().is_none(), "what was said last stays");
     assert_eq!(stage.play("again").await.ending, fine);
@@ -155,11 +156,11 @@ async fn what_was_too_large_is_left_out_of_what_is_asked_next_and_after_that() {
 }
 
 #[tokio::test]
-async fn a_provider_that_always_refuses_is_asked_twice_for_each_prompt() {
+async fn provider_that_always_refuses_gets_two_requests_per_prompt() {
     let big = "word ".repeat(400);
     let mut steps = vec![echo(&big), echo(&big), echo(&big)];
     steps.extend((0..20).map(|_| full()));
-    let mut bench = Bench::new(steps);
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(1_000_000);
     bench.limits.context_main.recent_turns = 1;
     let mut stage = bench.start().await;
@@ -181,9 +182,9 @@ async fn a_provider_that_always_refuses_is_asked_twice_for_each_prompt() {
 #[tokio::test]
 async fn a_known_window_bounds_what_is_sent() {
     let big = "word ".repeat(400);
-    let mut steps: Vec<Step> = (0..30).map(|_| echo(&big)).collect();
-    steps.push(Step::say("done"));
-    let mut bench = Bench::new(steps);
+    let mut steps: Vec<ModelStep> = (0..30).map(|_| echo(&big)).collect();
+    steps.push(ModelStep::say("done"));
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(1_000_000);
     bench.limits.context_main.tokens_max = None;
     bench.context =
@@ -199,11 +200,11 @@ async fn a_known_window_bounds_what_is_sent() {
 }
 
 #[tokio::test]
-async fn where_nothing_may_be_left_out_nothing_is() {
+async fn disabled_compaction_drops_nothing() {
     let big = "word ".repeat(400);
-    let mut steps: Vec<Step> = (0..10).map(|_| echo(&big)).collect();
+    let mut steps: Vec<ModelStep> = (0..10).map(|_| echo(&big)).collect();
     steps.push(full());
-    let mut bench = Bench::new(steps);
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(2000);
     bench.limits.context_main.compacts = false;
     let mut stage = bench.start().await;
@@ -214,8 +215,8 @@ async fn where_nothing_may_be_left_out_nothing_is() {
     end(&bench, stage).await;
 }
 
-/// A model that does what `steps` say whenever it is asked to summarise.
-fn summariser(steps: Vec<Step>) -> (Arc<ScriptedModel>, ContextSettings) {
+/// A model that follows `steps` when it is asked for summaries.
+fn summariser(steps: Vec<ModelStep>) -> (Arc<ScriptedModel>, ContextSettings) {
     let model = Arc::new(ScriptedModel::new(steps).named("small"));
     let provider = Arc::clone(&model) as Arc<dyn posse_actors::ports::Provider>;
     let compact = Fallback { provider, abilities: Abilities::default(), price: None };
@@ -223,12 +224,14 @@ fn summariser(steps: Vec<Step>) -> (Arc<ScriptedModel>, ContextSettings) {
 }
 
 #[tokio::test]
-async fn a_model_may_write_the_summary_and_pays_for_it_on_its_own_line() {
+async fn summary_model_has_its_own_line_in_the_costs() {
     let prompts = 8;
-    let steps = (0..prompts).map(|nth| Step::say(&format!("answer {nth}: {}", "so ".repeat(500))));
-    let mut bench = Bench::new(steps.collect());
+    let steps =
+        (0..prompts).map(|nth| ModelStep::say(&format!("answer {nth}: {}", "so ".repeat(500))));
+    let mut bench = SessionBuilder::new(steps.collect());
     bench.limits = small(2000);
-    let (model, context) = summariser((0..8).map(|_| Step::say("Goal: the red door")).collect());
+    let (model, context) =
+        summariser((0..8).map(|_| ModelStep::say("Goal: the red door")).collect());
     bench.context = context;
     let mut stage = bench.start().await;
     for nth in 0..prompts {
@@ -254,14 +257,15 @@ async fn a_model_may_write_the_summary_and_pays_for_it_on_its_own_line() {
 }
 
 #[tokio::test]
-async fn a_summariser_that_fails_costs_a_line_and_nothing_else() {
+async fn failed_summary_model_only_adds_a_warning() {
     let prompts = 6;
-    let steps = (0..prompts).map(|nth| Step::say(&format!("answer {nth}: {}", "so ".repeat(500))));
-    let mut bench = Bench::new(steps.collect());
+    let steps =
+        (0..prompts).map(|nth| ModelStep::say(&format!("answer {nth}: {}", "so ".repeat(500))));
+    let mut bench = SessionBuilder::new(steps.collect());
     bench.limits = small(2000);
     let rejected = || {
         let source = "no such model".into();
-        Step::Fail(String::new(), ProviderError::Rejected { source })
+        ModelStep::Fail(String::new(), ProviderError::Rejected { source })
     };
     let (_, context) = summariser((0..8).map(|_| rejected()).collect());
     bench.context = context;
@@ -283,14 +287,14 @@ async fn a_summariser_that_fails_costs_a_line_and_nothing_else() {
 #[tokio::test]
 async fn interrupting_a_summary_ends_the_run_and_the_next_prompt_works() {
     let mut steps = vec![
-        Step::say(&"so ".repeat(3000)),
-        Step::say(&"so ".repeat(3000)),
-        Step::say(&"so ".repeat(3000)),
+        ModelStep::say(&"so ".repeat(3000)),
+        ModelStep::say(&"so ".repeat(3000)),
+        ModelStep::say(&"so ".repeat(3000)),
     ];
-    steps.push(Step::say("after"));
-    let mut bench = Bench::new(steps);
+    steps.push(ModelStep::say("after"));
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(2000);
-    let hangs = vec![Step::Hang(String::new()), Step::say("Goal: on")];
+    let hangs = vec![ModelStep::Hang(String::new()), ModelStep::say("Goal: on")];
     let (model, context) = summariser(hangs);
     bench.context = context;
     let stage = bench.start().await;
@@ -322,20 +326,20 @@ async fn interrupting_a_summary_ends_the_run_and_the_next_prompt_works() {
 }
 
 #[tokio::test]
-async fn a_crash_after_a_compaction_goes_on_with_what_it_left() {
+async fn crash_after_a_compaction_resumes_from_the_compacted_history() {
     let word = |nth: usize| echo(&format!("{nth} {}", "word ".repeat(400)));
-    let mut steps = vec![Step::say("hello")];
+    let mut steps = vec![ModelStep::say("hello")];
     steps.extend((0..30).map(word));
     let fail = FailPoints::default();
     let armed = fail.clone();
-    // The invocation crashes when it hears a reply long after the history was made smaller.
-    steps.push(Step::Told(Box::new(move |_: &[Arc<Message>]| {
+    // The invocation crashes on a reply long after the compaction.
+    steps.push(ModelStep::Told(Box::new(move |_: &[Arc<Message>]| {
         armed.arm("AgentInvocation", "Replied", 1);
         echo("lost")
     })));
     steps.extend((30..40).map(word));
-    steps.push(Step::say("done"));
-    let mut bench = Bench::new(steps);
+    steps.push(ModelStep::say("done"));
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(8000);
     bench.fail = fail;
     let mut stage = bench.start().await;
@@ -353,7 +357,7 @@ async fn a_crash_after_a_compaction_goes_on_with_what_it_left() {
     assert_eq!(systems.count(), 1);
 }
 
-/// Facts in answers, prompts and outputs; rules in prompts; and five times it becomes too much.
+/// Facts in answers, prompts and outputs, rules in prompts, and five compactions.
 #[tokio::test]
 async fn facts_and_rules_survive_five_compactions() {
     let facts: Vec<String> = (0..20).map(|nth| format!("fact-{nth}-{}", nth * 7919)).collect();
@@ -369,17 +373,17 @@ async fn facts_and_rules_survive_five_compactions() {
     let mut prompts = Vec::new();
     for (nth, fact) in facts.iter().enumerate() {
         let rule = rules.get(nth / 4).filter(|_| nth % 4 == 0).copied().unwrap_or_default();
-        // In what a tool returned, in what the user said, in what the model said.
+        // In a tool output, a user message, and a model reply.
         let (output, said, answer) = match nth % 3 {
             0 => (fact.as_str(), "", ""),
             1 => ("", fact.as_str(), ""),
             _ => ("", "", fact.as_str()),
         };
         steps.push(echo(&format!("{filler}{output}{filler}")));
-        steps.push(Step::say(&format!("{filler}{answer}")));
+        steps.push(ModelStep::say(&format!("{filler}{answer}")));
         prompts.push(format!("{rule}\n{filler}{said}"));
     }
-    let mut bench = Bench::new(steps);
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(9000);
     let mut stage = bench.start().await;
     for prompt in &prompts {
@@ -393,7 +397,7 @@ async fn facts_and_rules_survive_five_compactions() {
     for rule in rules {
         assert!(context.contains(rule), "{rule}: {context}");
     }
-    // Whoever reads can follow the ids that the context names.
+    // The ids in the context can be followed.
     let records = bench.journal.records();
     let readable = |id: &str| -> String {
         let said = |content: &[ContentPart]| text_of(content);
@@ -421,9 +425,9 @@ async fn facts_and_rules_survive_five_compactions() {
 
 #[tokio::test]
 async fn reported_usage_moves_the_threshold() {
-    // A tokenizer that makes twice as many tokens of the same bytes.
+    // A tokenizer with twice as many tokens per byte.
     let step = |nth: usize| {
-        Step::Told(Box::new(move |messages: &[Arc<Message>]| {
+        ModelStep::Told(Box::new(move |messages: &[Arc<Message>]| {
             let bytes: u64 = messages.iter().map(|m| posse_actors::context::tokens_of(m)).sum();
             let usage =
                 Usage { input_tokens: Some(bytes * 2), output_tokens: Some(1), ..Usage::default() };
@@ -433,7 +437,7 @@ async fn reported_usage_moves_the_threshold() {
                 name: "echo".to_owned(),
                 arguments: format!(r#"{{"text":"{nth} {}"}}"#, "word ".repeat(400)),
             };
-            Step::Reply(Completion {
+            ModelStep::Reply(Completion {
                 message: AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() },
                 stop_reason: StopReason::ToolUse,
                 usage: Some(usage),
@@ -441,9 +445,9 @@ async fn reported_usage_moves_the_threshold() {
             })
         }))
     };
-    let mut steps: Vec<Step> = (0..20).map(step).collect();
-    steps.push(Step::say("done"));
-    let mut bench = Bench::new(steps);
+    let mut steps: Vec<ModelStep> = (0..20).map(step).collect();
+    steps.push(ModelStep::say("done"));
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(16_000);
     let mut stage = bench.start().await;
     stage.play("go").await;
@@ -453,12 +457,12 @@ async fn reported_usage_moves_the_threshold() {
     let seen = compactions(&bench);
     assert!(!seen.is_empty());
     let most = bench.model.requests().iter().map(|r| text(r).len()).max().unwrap();
-    // 11,200 of its tokens are 22,400 bytes; one more turn was on its way.
+    // 11,200 of its tokens are 22,400 bytes, plus one more turn.
     assert!(most < 32_000, "{most}");
 }
 
 #[test]
-fn two_thousand_messages_fit_after_one_look() {
+fn two_thousand_messages_fit_after_one_compaction() {
     let user = |text: String| Message::User { content: vec![ContentPart::text(text)] };
     let mut history = Vec::new();
     for nth in 0..500 {
@@ -483,16 +487,16 @@ fn two_thousand_messages_fit_after_one_look() {
     }
     let mut goal = Goal::quarter(&history, 6, 3000);
     goal.tokens_max = 10_000;
-    // How long it takes is measured by `benches/compaction.rs`.
+    // `benches/compaction.rs` measures the time.
     assert!(compact(&history, &goal).unwrap().tokens_after <= 10_000);
 }
 
 #[tokio::test]
-async fn who_has_little_room_hears_it_once_and_what_to_do() {
-    let mut steps: Vec<Step> =
+async fn low_context_warning_is_shown_once_with_advice() {
+    let mut steps: Vec<ModelStep> =
         (0..12).map(|nth| echo(&format!("{nth} {}", "word ".repeat(200)))).collect();
-    steps.push(Step::say("done"));
-    let mut bench = Bench::new(steps);
+    steps.push(ModelStep::say("done"));
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = small(80);
     let mut stage = bench.start().await;
     let outcome = stage.play("Go.").await;

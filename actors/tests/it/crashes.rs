@@ -13,8 +13,8 @@ use posse_actors::ports::{
 };
 use posse_actors::root_session::PromptError;
 use posse_actors::testing::{
-    Bench, GatedTool, HangingTool, HookFn, Journaled, ManualClock, PanickingTool, PolicyFn,
-    ScriptedModel, Step, WritingTool, ask_all, test_confinement,
+    GatedTool, HangingTool, HookFn, Journaled, ManualClock, ModelStep, PanickingTool, PolicyFn,
+    ScriptedModel, SessionBuilder, WritingTool, ask_all, test_confinement,
 };
 
 use crate::support::{Do, Habits, check, count, end, play, quick, soon};
@@ -29,7 +29,7 @@ fn busy() -> ProviderError {
 }
 
 /// Questions for tools that write, none for others.
-fn careful(mut bench: Bench) -> Bench {
+fn careful(mut bench: SessionBuilder) -> SessionBuilder {
     let asking = ask_all();
     bench.policy = Arc::new(PolicyFn(
         move |action: &posse_actors::ports::Action,
@@ -46,20 +46,20 @@ fn careful(mut bench: Bench) -> Bench {
 /// A run in which everything happens: a retry, parallel calls, a question, an effect, a follow-up.
 const WORK: Habits<'_> = &[("permission.requested", Do::Allow), ("tool.requested", Do::FollowUp)];
 
-fn work(journaled: &Journaled) -> Bench {
+fn work(journaled: &Journaled) -> SessionBuilder {
     let calls = vec![
         ("echo".to_owned(), r#"{"text":"a"}"#.to_owned()),
         ("echo".to_owned(), r#"{"text":"b"}"#.to_owned()),
         ("write".to_owned(), r#"{"text":"c"}"#.to_owned()),
     ];
     let script = vec![
-        Step::Fail("half a re".to_owned(), busy()),
-        Step::Call(calls),
-        Step::say("nearly"),
-        Step::say("done"),
-        Step::say("again"),
+        ModelStep::Fail("half a re".to_owned(), busy()),
+        ModelStep::Call(calls),
+        ModelStep::say("nearly"),
+        ModelStep::say("done"),
+        ModelStep::say("again"),
     ];
-    let mut bench = careful(Bench::new(script).tool(WritingTool::new(journaled.clone())));
+    let mut bench = careful(SessionBuilder::new(script).tool(WritingTool::new(journaled.clone())));
     bench.hooks = quiet();
     bench.limits = quick();
     bench
@@ -122,7 +122,7 @@ async fn a_run_goes_on_after_a_crash_on_several_threads() {
 async fn stops_although(actor: &str, kind: &str) {
     let journaled = Journaled::default();
     let mut bench = careful(
-        Bench::new(vec![Step::call("hang", "{}"), Step::say("fine")])
+        SessionBuilder::new(vec![ModelStep::call("hang", "{}"), ModelStep::say("fine")])
             .tool(HangingTool::new(journaled.clone())),
     );
     bench.limits = quick();
@@ -160,8 +160,8 @@ async fn stopping_works_although_an_actor_crashes_over_it() {
 #[tokio::test]
 async fn time_is_up_although_the_invocation_crashes_over_it() {
     let journaled = Journaled::default();
-    let steps = vec![Step::call("hang", "{}"), Step::Hang(String::new())];
-    let mut bench = Bench::new(steps).tool(HangingTool::new(journaled.clone()));
+    let steps = vec![ModelStep::call("hang", "{}"), ModelStep::Hang(String::new())];
+    let mut bench = SessionBuilder::new(steps).tool(HangingTool::new(journaled.clone()));
     bench.limits = quick();
     bench.limits.duration_max = Some(Duration::from_millis(20));
     bench.fail.arm("AgentInvocation", "TimeUp", 1);
@@ -176,8 +176,9 @@ async fn time_is_up_although_the_invocation_crashes_over_it() {
 #[tokio::test]
 async fn a_crash_does_not_give_a_run_more_time() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
-    let mut bench = Bench::new(vec![Step::call("gated", "{}"), Step::Hang(String::new())])
-        .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::call("gated", "{}"), ModelStep::Hang(String::new())])
+            .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
     let clock = Arc::new(ManualClock::default());
     bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
     bench.limits.delta_interval = Duration::ZERO;
@@ -200,7 +201,8 @@ async fn a_crash_does_not_give_a_run_more_time() {
 
 #[tokio::test]
 async fn a_writer_that_crashes_while_it_drains_is_asked_again() {
-    let mut bench = Bench::new(vec![Step::call("echo", "{}"), Step::say("done")]);
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::call("echo", "{}"), ModelStep::say("done")]);
     bench.limits = quick();
     bench.fail.arm("AgentInvocation", "CallEnded", 1);
     bench.fail.arm("TranscriptWriter", "Drain", 1);
@@ -227,9 +229,9 @@ async fn a_request_waits_for_room_in_the_journal_also_after_a_crash() {
     for crash in [false, true] {
         let texts: Vec<String> = (0..256).map(|nth| nth.to_string()).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let mut script: Vec<Step> = (0..3).map(|_| Step::calls("echo", &texts)).collect();
-        script.push(Step::say("done"));
-        let mut bench = Bench::new(script);
+        let mut script: Vec<ModelStep> = (0..3).map(|_| ModelStep::calls("echo", &texts)).collect();
+        script.push(ModelStep::say("done"));
+        let mut bench = SessionBuilder::new(script);
         bench.limits = quick();
         if crash {
             bench.fail.arm("AgentInvocation", "Cleared", 1);
@@ -257,16 +259,16 @@ async fn a_request_waits_for_room_in_the_journal_also_after_a_crash() {
     }
 }
 
-/// An actor that crashes each time parks the session: it says why, ends the run, and hangs nobody.
+/// An actor that crashes each time parks the session: the cause is reported, the run ends, and no caller hangs.
 async fn parks(actor: &str, kind: &str) {
     let journaled = Journaled::default();
     let mut bench = work(&journaled);
     if kind == "CallEnded" {
         bench.model = Arc::new(ScriptedModel::new(vec![
-            Step::call("echo", "{}"),
-            Step::call("echo", "{}"),
-            Step::call("echo", "{}"),
-            Step::call("echo", "{}"),
+            ModelStep::call("echo", "{}"),
+            ModelStep::call("echo", "{}"),
+            ModelStep::call("echo", "{}"),
+            ModelStep::call("echo", "{}"),
         ]));
     }
     bench.fail.arm(actor, kind, 100);
@@ -315,8 +317,12 @@ async fn an_actor_that_crashes_each_time_parks_the_session() {
 async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
     for kind in ["Prompt", "Deliver", "Interrupt", "InvocationEnded", "End", "Closed"] {
         let journaled = Journaled::default();
-        let step = if kind == "Interrupt" { Step::call("hang", "{}") } else { Step::say("done") };
-        let bench = Bench::new(vec![step]).tool(HangingTool::new(journaled.clone()));
+        let step = if kind == "Interrupt" {
+            ModelStep::call("hang", "{}")
+        } else {
+            ModelStep::say("done")
+        };
+        let bench = SessionBuilder::new(vec![step]).tool(HangingTool::new(journaled.clone()));
         bench.fail.arm("RootSession", kind, 1);
         let mut stage = bench.start().await;
         let habits: Habits<'_> =
@@ -329,7 +335,7 @@ async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
         let prompt = soon("a prompt", session.prompt(Prompt::text("more"))).await;
         assert!(matches!(prompt, Err(PromptError::Ended)), "{kind}: {prompt:?}");
         let id = posse_actors::conversation::QuestionId::new("none");
-        let decision = posse_actors::permission_coordinator::Decision::Deny { reason: None };
+        let decision = posse_actors::permission_coordinator::HumanDecision::Deny { reason: None };
         assert!(soon("an answer", session.answer(id, decision)).await.is_err(), "{kind}");
         soon("the dropped work", async {
             while journaled.dropped.load(Ordering::SeqCst) < journaled.began.load(Ordering::SeqCst)
@@ -357,8 +363,8 @@ async fn a_tool_that_panics_costs_one_call() {
     for (side_effect, kind) in
         [(SideEffect::None, "tool.failed"), (SideEffect::Workspace, "tool.outcome_unknown")]
     {
-        let script = vec![Step::call("panic", "{}"), Step::say("done")];
-        let bench = Bench::new(script).tool(PanickingTool::new(side_effect));
+        let script = vec![ModelStep::call("panic", "{}"), ModelStep::say("done")];
+        let bench = SessionBuilder::new(script).tool(PanickingTool::new(side_effect));
         let mut stage = bench.start().await;
         let outcome = play(&mut stage, "go", &[]).await.unwrap();
         assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
@@ -369,7 +375,7 @@ async fn a_tool_that_panics_costs_one_call() {
 
 #[tokio::test]
 async fn an_adapter_that_panics_is_asked_again() {
-    let bench = Bench::new(vec![Step::Panic, Step::say("done")]);
+    let bench = SessionBuilder::new(vec![ModelStep::Panic, ModelStep::say("done")]);
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
@@ -381,9 +387,9 @@ async fn an_adapter_that_panics_is_asked_again() {
 #[tokio::test]
 async fn what_had_arrived_of_a_reply_survives_the_crash_of_the_client() {
     let gate = Arc::new(tokio::sync::Notify::new());
-    let mut bench = Bench::new(vec![
-        Step::Hang("half an answer".to_owned()),
-        Step::after(&gate, Step::say("whole")),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Hang("half an answer".to_owned()),
+        ModelStep::after(&gate, ModelStep::say("whole")),
     ]);
     bench.limits = quick();
     bench.fail.arm("ProviderClient", "Cancel", 1);
@@ -405,8 +411,9 @@ async fn what_had_arrived_of_a_reply_survives_the_crash_of_the_client() {
 #[tokio::test]
 async fn an_effect_that_runs_when_the_invocation_crashes_is_told_to_be_in_doubt() {
     let journaled = Journaled::default();
-    let mut bench = Bench::new(vec![Step::call("hang", "{}"), Step::say("done")])
-        .tool(HangingTool::new(journaled.clone()));
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::call("hang", "{}"), ModelStep::say("done")])
+            .tool(HangingTool::new(journaled.clone()));
     bench.limits = quick();
     bench.fail.arm("AgentInvocation", "Deliver", 1);
     let mut stage = bench.start().await;

@@ -1,36 +1,35 @@
-//! Agents that work for others: what they are given, what comes back, and what becomes of them when
-//! somebody stops, crashes or reaches a limit.
+//! Subagents: their handoff, their results, and their behaviour on stops, crashes and limits.
 
 mod contexts;
 mod faults;
+mod isolated_workspaces;
 mod limits;
 mod memory;
-mod returning;
-mod rooms;
+mod results;
+mod resume;
 mod stops;
-mod words;
 
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
-use posse_actors::delegation::{DELEGATE, Delegation, Deputy, Outcome};
+use posse_actors::delegation::{DELEGATE, Delegation, Subagent, SubagentOutcome};
 use posse_actors::event::{Announcement, Event, MessageKind, Scope};
 use posse_actors::governor::GovernorLimits;
-use posse_actors::permission_coordinator::Decision;
-use posse_actors::ports::{Action, Question, Situation, Verdict};
+use posse_actors::permission_coordinator::HumanDecision;
+use posse_actors::ports::{Action, PermissionQuestion, Situation, Verdict};
 use posse_actors::testing::{
-    Bench, GatedTool, Journaled, PolicyFn, ScriptedModel, Stage, Step, WritingTool, flaw,
-    test_confinement, types,
+    GatedTool, Journaled, ModelStep, PolicyFn, RunningSession, ScriptedModel, SessionBuilder,
+    WritingTool, flaw, test_confinement, types,
 };
 use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{count, end, play, quick, soon};
 
-/// An agent with a model of its own, which sees `tools` and may call `calls`.
-fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]) -> Deputy {
+/// A subagent with its own model, which sees `tools` and may call `calls`.
+fn subagent(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]) -> Subagent {
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    Deputy {
+    Subagent {
         name: name.to_owned(),
         system_prompt: format!("You are {name}."),
         tools: texts(tools),
@@ -45,32 +44,32 @@ fn deputy(name: &str, model: &Arc<ScriptedModel>, tools: &[&str], calls: &[&str]
     }
 }
 
-fn model(name: &str, steps: Vec<Step>) -> Arc<ScriptedModel> {
+fn model(name: &str, steps: Vec<ModelStep>) -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::new(steps).named(name))
 }
 
-fn delegation(deputies: Vec<Deputy>) -> Delegation {
+fn delegation(subagents: Vec<Subagent>) -> Delegation {
     Delegation {
-        main_calls: deputies.iter().map(|deputy| deputy.name.clone()).collect(),
-        deputies,
+        main_calls: subagents.iter().map(|subagent| subagent.name.clone()).collect(),
+        subagents,
         limits: GovernorLimits::default(),
         turns_max: 10,
         ..Delegation::default()
     }
 }
 
-/// One call of an agent.
+/// One call of a subagent.
 fn call(agent: &str, more: &str) -> (String, String) {
     (DELEGATE.to_owned(), format!(r#"{{"agent":"{agent}","task":"look"{more}}}"#))
 }
 
-fn calls(agents: &[&str]) -> Step {
-    Step::Call(agents.iter().map(|agent| call(agent, "")).collect())
+fn calls(agents: &[&str]) -> ModelStep {
+    ModelStep::Call(agents.iter().map(|agent| call(agent, "")).collect())
 }
 
-/// Reads what the agent answered that the model was told of.
-fn reads(more: &'static str) -> Step {
-    Step::Told(Box::new(move |messages| {
+/// Reads the answer of the subagent that the last message named.
+fn reads(more: &'static str) -> ModelStep {
+    ModelStep::Told(Box::new(move |messages| {
         let text = format!("{messages:?}");
         // Ids end before a quote, a bracket or a dot.
         let id = text.rsplit("goes on as ").next().unwrap_or_default();
@@ -81,11 +80,11 @@ fn reads(more: &'static str) -> Step {
         };
         let id: String =
             id.chars().take_while(|c| *c == '-' || c.is_ascii_alphanumeric()).collect();
-        Step::call("agent_result", &format!(r#"{{"id":"{id}"{more}}}"#))
+        ModelStep::call("agent_result", &format!(r#"{{"id":"{id}"{more}}}"#))
     }))
 }
 
-/// What the model read last of its tools, in the order of the calls.
+/// The results of the model's last calls, in the order of the calls.
 fn results(model: &ScriptedModel) -> Vec<String> {
     let last = model.requests().pop().unwrap();
     let result = |message: &Arc<Message>| match &**message {
@@ -102,7 +101,7 @@ fn paths(seen: &[Arc<Announcement>], wanted: impl Fn(&Event) -> bool) -> Vec<Str
     seen.iter().filter(|one| wanted(one.event())).filter_map(path).collect()
 }
 
-fn outcomes(seen: &[Arc<Announcement>]) -> Vec<Outcome> {
+fn outcomes(seen: &[Arc<Announcement>]) -> Vec<SubagentOutcome> {
     let outcome = |one: &Arc<Announcement>| match one.event() {
         Event::DelegationEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
@@ -111,12 +110,17 @@ fn outcomes(seen: &[Arc<Announcement>]) -> Vec<Outcome> {
 }
 
 #[tokio::test]
-async fn gives_a_task_away_and_reads_the_answer() {
-    let scout =
-        model("scout", vec![Step::calls("echo", &["a"]), Step::say("It is in src/a.rs:3.")]);
+async fn delegates_a_task_and_reads_the_answer() {
+    let scout = model(
+        "scout",
+        vec![ModelStep::calls("echo", &["a"]), ModelStep::say("It is in src/a.rs:3.")],
+    );
     let with = r#","context":"It fails.","constraints":["change nothing"]"#;
-    let mut bench = Bench::new(vec![Step::Call(vec![call("scout", with)]), Step::say("Mended.")]);
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["echo"], &[])]));
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", with)]),
+        ModelStep::say("Mended."),
+    ]);
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &["echo"], &[])]));
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "Mend it", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("Mended.".to_owned()));
@@ -150,7 +154,7 @@ async fn gives_a_task_away_and_reads_the_answer() {
     );
     assert_eq!(types(&child)[..3], ["user.message", "agent.invocation.started", "model.request"]);
     assert_eq!(types(&child).last().unwrap(), "agent.invocation.completed");
-    assert_eq!(outcomes(&seen), [Outcome::Done]);
+    assert_eq!(outcomes(&seen), [SubagentOutcome::Done]);
     let ended = seen.iter().find_map(|one| match one.event() {
         Event::SessionEnded { usage, turns, .. } => Some((usage.input_tokens, *turns)),
         _ => None,
@@ -159,18 +163,18 @@ async fn gives_a_task_away_and_reads_the_answer() {
 }
 
 #[tokio::test]
-async fn several_of_one_turn_work_side_by_side() {
+async fn delegations_of_one_turn_run_in_parallel() {
     let gate = Arc::new(Semaphore::new(0));
     let journaled = Journaled::default();
     let scouts: Vec<_> = ["a", "b", "c"]
         .iter()
-        .map(|name| model(name, vec![Step::calls("gated", &["x"]), Step::say(name)]))
+        .map(|name| model(name, vec![ModelStep::calls("gated", &["x"]), ModelStep::say(name)]))
         .collect();
-    let mut bench = Bench::new(vec![calls(&["a", "b", "c"]), Step::say("all")])
+    let mut bench = SessionBuilder::new(vec![calls(&["a", "b", "c"]), ModelStep::say("all")])
         .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
-    let deputies = ["a", "b", "c"].iter().zip(&scouts);
-    let deputies = deputies.map(|(name, model)| deputy(name, model, &["gated"], &[]));
-    bench.delegation = Some(delegation(deputies.collect()));
+    let subagents = ["a", "b", "c"].iter().zip(&scouts);
+    let subagents = subagents.map(|(name, model)| subagent(name, model, &["gated"], &[]));
+    bench.delegation = Some(delegation(subagents.collect()));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     for _ in 0..3 {
@@ -186,23 +190,26 @@ async fn several_of_one_turn_work_side_by_side() {
     for (name, result) in ["a", "b", "c"].iter().zip(&results) {
         assert!(result.starts_with(&format!("agent {name} (")), "in the order of the calls");
     }
-    assert_eq!(outcomes(&seen), [Outcome::Done, Outcome::Done, Outcome::Done]);
+    assert_eq!(
+        outcomes(&seen),
+        [SubagentOutcome::Done, SubagentOutcome::Done, SubagentOutcome::Done]
+    );
 }
 
 #[tokio::test]
-async fn whoever_does_not_wait_is_told_at_the_next_safe_point() {
+async fn background_result_arrives_at_the_next_safe_point() {
     let (gate, scout_gate) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
     let journaled = Journaled::default();
-    let scout = model("scout", vec![Step::after(&scout_gate, Step::say("found"))]);
-    let mut bench = Bench::new(vec![
-        Step::Call(vec![call("scout", r#","wait":false"#)]),
-        Step::calls("gated", &["x", "y"]),
-        Step::call("agent_status", "{}"),
-        Step::say("done"),
+    let scout = model("scout", vec![ModelStep::after(&scout_gate, ModelStep::say("found"))]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
+        ModelStep::calls("gated", &["x", "y"]),
+        ModelStep::call("agent_status", "{}"),
+        ModelStep::say("done"),
     ])
     .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
     bench.limits.parallel_calls_max = 1;
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let gated = |event: &Event| matches!(event, Event::ToolStarted { name, .. } if name == "gated");
@@ -226,19 +233,19 @@ async fn whoever_does_not_wait_is_told_at_the_next_safe_point() {
 }
 
 #[tokio::test]
-async fn a_result_can_be_waited_for_and_read_in_pieces() {
+async fn result_can_be_awaited_and_read_in_pages() {
     let gate = Arc::new(Notify::new());
     let long = format!("begin {} end", "x".repeat(60_000));
-    let scout = model("scout", vec![Step::after(&gate, Step::Say(vec![long]))]);
-    let mut bench = Bench::new(vec![
-        Step::Call(vec![call("scout", r#","wait":false"#)]),
+    let scout = model("scout", vec![ModelStep::after(&gate, ModelStep::Say(vec![long]))]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
         reads(""),
         reads(r#","waitSeconds":20"#),
         reads(r#","from":50000"#),
-        Step::call("agent_result", r#"{"id":"inv-99"}"#),
-        Step::say("done"),
+        ModelStep::call("agent_result", r#"{"id":"inv-99"}"#),
+        ModelStep::say("done"),
     ]);
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let waits = |event: &Event| matches!(event, Event::ToolRequested { arguments, .. } if arguments.contains("waitSeconds"));
@@ -263,9 +270,15 @@ async fn a_result_can_be_waited_for_and_read_in_pieces() {
     assert!(texts[4].starts_with("You have started no agent"), "{}", texts[4]);
 }
 
-/// Waits until the scout was asked for the `turn`th time, lets the next `times` replies crash who
-/// hears them, and lets the scout go on.
-async fn crash_the_scout(bench: &Bench, stage: &mut Stage, turn: u32, times: u32, gate: &Notify) {
+/// Waits for the scout's `turn`th request, crashes the receiver of its next `times` replies, and
+/// lets the scout continue.
+async fn crash_the_scout(
+    bench: &SessionBuilder,
+    stage: &mut RunningSession,
+    turn: u32,
+    times: u32,
+    gate: &Notify,
+) {
     let asked = |event: &Event| matches!(event, Event::ModelRequest { provider, turn: nth, .. } if provider == "scout" && *nth == turn);
     soon("the scout", stage.until(asked)).await;
     bench.fail.arm("AgentInvocation", "Replied", times);
@@ -273,26 +286,26 @@ async fn crash_the_scout(bench: &Bench, stage: &mut Stage, turn: u32, times: u32
 }
 
 #[tokio::test]
-async fn a_child_that_crashes_is_rebuilt_and_answers() {
+async fn crashed_subagent_is_rebuilt_and_answers() {
     let gate = Arc::new(Notify::new());
     let scout = model(
         "scout",
         vec![
-            Step::calls("echo", &["a"]),
-            Step::after(&gate, Step::say("lost")),
-            Step::say("found"),
+            ModelStep::calls("echo", &["a"]),
+            ModelStep::after(&gate, ModelStep::say("lost")),
+            ModelStep::say("found"),
         ],
     );
-    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+    let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("done")]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["echo"], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &["echo"], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     crash_the_scout(&bench, &mut stage, 2, 1, &gate).await;
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
     let seen = end(&bench, stage).await;
-    assert_eq!(outcomes(&seen), [Outcome::Done]);
+    assert_eq!(outcomes(&seen), [SubagentOutcome::Done]);
     assert!(results(&bench.model)[0].contains("found"));
     assert_eq!(count(&seen, "actor.restarted"), 1);
     assert_eq!(count(&seen, "tool.started"), 2, "no tool runs twice");
@@ -300,34 +313,36 @@ async fn a_child_that_crashes_is_rebuilt_and_answers() {
 }
 
 #[tokio::test]
-async fn a_child_that_always_crashes_is_a_failure_and_nothing_more() {
+async fn subagent_that_always_crashes_only_fails_itself() {
     let gate = Arc::new(Notify::new());
-    let first = Step::after(&gate, Step::say("never heard"));
-    let steps = std::iter::once(first).chain((0..9).map(|_| Step::say("never heard")));
+    let first = ModelStep::after(&gate, ModelStep::say("never heard"));
+    let steps = std::iter::once(first).chain((0..9).map(|_| ModelStep::say("never heard")));
     let scout = model("scout", steps.collect());
-    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+    let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("done")]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     crash_the_scout(&bench, &mut stage, 1, 4, &gate).await;
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()), "the session goes on");
     let seen = end(&bench, stage).await;
-    assert!(matches!(&outcomes(&seen)[0], Outcome::Failed { class, .. } if class == "crashed"));
+    assert!(
+        matches!(&outcomes(&seen)[0], SubagentOutcome::Failed { class, .. } if class == "crashed")
+    );
     assert!(results(&bench.model)[0].contains("failed(crashed)"), "{:?}", results(&bench.model));
 }
 
 #[tokio::test]
-async fn a_caller_that_crashes_waits_again_for_those_that_work_for_it() {
+async fn rebuilt_caller_waits_again_for_its_subagents() {
     let gate = Arc::new(Notify::new());
-    let scout = model("scout", vec![Step::after(&gate, Step::say("found"))]);
-    let mut bench = Bench::new(vec![
-        Step::Call(vec![call("scout", ""), ("echo".to_owned(), r#"{"text":"a"}"#.to_owned())]),
-        Step::say("done"),
+    let scout = model("scout", vec![ModelStep::after(&gate, ModelStep::say("found"))]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", ""), ("echo".to_owned(), r#"{"text":"a"}"#.to_owned())]),
+        ModelStep::say("done"),
     ]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     bench.fail.arm("AgentInvocation", "Deliver", 1);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -342,7 +357,7 @@ async fn a_caller_that_crashes_waits_again_for_those_that_work_for_it() {
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
     let seen = end(&bench, stage).await;
     assert_eq!(scout.requests().len(), 1, "nobody was started again");
-    assert_eq!(outcomes(&seen), [Outcome::Done]);
+    assert_eq!(outcomes(&seen), [SubagentOutcome::Done]);
     assert_eq!(count(&seen, "message.queued"), 0, "its answer is the result of the call");
     let results = results(&bench.model);
     assert!(results[0].contains("): done\n<agent-answer>\nfound"), "{results:?}");
@@ -353,7 +368,7 @@ fn asks_about_writing(action: &Action, _: &Situation<'_>) -> Verdict {
     if action.tool != "write" {
         return Verdict::Allow(test_confinement());
     }
-    Verdict::Ask(Question {
+    Verdict::Ask(PermissionQuestion {
         reason: "it writes".to_owned(),
         scopes: vec![Scope::Once],
         grant: None,
@@ -364,31 +379,34 @@ fn asks_about_writing(action: &Action, _: &Situation<'_>) -> Verdict {
 }
 
 #[tokio::test]
-async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
+async fn permission_request_of_any_depth_reaches_the_user_with_its_path() {
     // Its main agent waits for it, or has ended.
     for (depth, waits) in (1..=6_usize).flat_map(|depth| [(depth, true), (depth, false)]) {
         let gate = Arc::new(Notify::new());
         let journaled = Journaled::default();
         let names: Vec<String> = (1..=depth).map(|nth| format!("a{nth}")).collect();
-        let deputies = names.iter().enumerate().map(|(nth, name)| {
+        let subagents = names.iter().enumerate().map(|(nth, name)| {
             let next = names.get(nth + 1).map(String::as_str);
             let first = match next {
                 Some(next) => calls(&[next]),
-                None => Step::after(&gate, Step::calls("write", &["x"])),
+                None => ModelStep::after(&gate, ModelStep::calls("write", &["x"])),
             };
-            let own = model(name, vec![first, Step::say("so")]);
-            deputy(name, &own, &["write"], next.as_slice())
+            let own = model(name, vec![first, ModelStep::say("so")]);
+            subagent(name, &own, &["write"], next.as_slice())
         });
         let more = if waits { "" } else { r#","wait":false"# };
-        let mut bench = Bench::new(vec![Step::Call(vec![call("a1", more)]), Step::say("done")])
-            .tool(WritingTool::new(journaled.clone()));
+        let mut bench = SessionBuilder::new(vec![
+            ModelStep::Call(vec![call("a1", more)]),
+            ModelStep::say("done"),
+        ])
+        .tool(WritingTool::new(journaled.clone()));
         bench.limits = quick();
         bench.policy = Arc::new(PolicyFn(asks_about_writing));
         let limits = GovernorLimits { depth_max: 6, live_max: 6, ..GovernorLimits::default() };
         bench.delegation = Some(Delegation {
             main_calls: vec!["a1".to_owned()],
             limits,
-            ..delegation(deputies.collect())
+            ..delegation(subagents.collect())
         });
         let mut stage = bench.start().await;
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -409,7 +427,7 @@ async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
         let path = format!("build/{}", names.join("/"));
         assert_eq!(asked.origin().unwrap().agent_path, path);
         let Event::PermissionRequested { request_id, .. } = asked.event() else { panic!() };
-        let yes = Decision::Allow(Scope::Once);
+        let yes = HumanDecision::Allow(Scope::Once);
         stage.session.answer(request_id.clone(), yes).await.unwrap();
         if waits {
             let ended = soon("the run", outcome).await.unwrap();
@@ -419,7 +437,7 @@ async fn a_question_of_any_depth_is_asked_at_the_root_with_its_path() {
             soon("the first", stage.until(first)).await;
         }
         let seen = end(&bench, stage).await;
-        assert_eq!(outcomes(&seen), vec![Outcome::Done; depth]);
+        assert_eq!(outcomes(&seen), vec![SubagentOutcome::Done; depth]);
         assert_eq!(journaled.began.load(std::sync::atomic::Ordering::SeqCst), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! Hooks at their ten places: what they may change, what they may not, and what is left of it in
-//! the journal.
+//! Hooks at their ten events: what they may change, what they may not, and what the journal
+//! records.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,32 +13,32 @@ use posse_actors::ports::{
 use posse_actors::record::replay;
 use posse_actors::root_session::SessionEnding;
 use posse_actors::testing::{
-    Bench, HookFn, Journaled, PanickingTool, PolicyFn, Stage, Step, WritingTool, ask_all,
-    test_confinement, types,
+    HookFn, Journaled, ModelStep, PanickingTool, PolicyFn, RunningSession, SessionBuilder,
+    WritingTool, ask_all, test_confinement, types,
 };
 use serde_json::json;
 
 use crate::support::{Do, count, end, play, quick, soon};
 
 fn hooked(
-    script: Vec<Step>,
+    script: Vec<ModelStep>,
     places: &'static [HookEvent],
     says: impl Fn(&Occasion) -> Option<HookSays> + Send + Sync + 'static,
-) -> Bench {
-    let mut bench = Bench::new(script);
+) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(script);
     bench.limits = quick();
     bench.hooks = Arc::new(HookFn(places, says));
     bench
 }
 
-async fn run(bench: &Bench) -> (Stage, Ending) {
+async fn run(bench: &SessionBuilder) -> (RunningSession, Ending) {
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await;
     (stage, outcome.expect("the session lives").ending)
 }
 
-/// What the model read as the result of its calls, at its last request.
-fn results(bench: &Bench) -> Vec<String> {
+/// The results of the calls in the last request.
+fn results(bench: &SessionBuilder) -> Vec<String> {
     let requests = bench.model.requests();
     let last = requests.last().cloned().unwrap_or_default();
     let result = |message: &Arc<Message>| match &**message {
@@ -62,23 +62,23 @@ fn hook_events(seen: &[Arc<Announcement>]) -> Vec<String> {
     seen.iter().filter_map(line).collect()
 }
 
-fn call_and_say() -> Vec<Step> {
-    vec![Step::call("echo", r#"{"text":"a"}"#), Step::say("done")]
+fn call_and_say() -> Vec<ModelStep> {
+    vec![ModelStep::call("echo", r#"{"text":"a"}"#), ModelStep::say("done")]
 }
 
-/// The journal holds the history that the session went on with.
-async fn assert_replays(bench: &Bench, stage: &Stage) {
+/// The journal contains the history that the session has.
+async fn assert_replays(bench: &SessionBuilder, stage: &RunningSession) {
     let lived = stage.session.history().await;
     assert_eq!(replay(&bench.journal.records(), None).messages, lived);
 }
 
 #[tokio::test]
-async fn every_place_is_asked_once_in_its_order() {
+async fn every_hook_event_fires_once_in_order() {
     let script = vec![
-        Step::call("echo", r#"{"text":"a"}"#),
-        Step::call("write", r#"{"text":"b"}"#),
-        Step::call("nothing", "{}"),
-        Step::say("done"),
+        ModelStep::call("echo", r#"{"text":"a"}"#),
+        ModelStep::call("write", r#"{"text":"b"}"#),
+        ModelStep::call("nothing", "{}"),
+        ModelStep::say("done"),
     ];
     let mut bench = hooked(script, &HookEvent::ALL, |_| Some(HookSays::Pass))
         .tool(WritingTool::new(Journaled::default()));
@@ -112,7 +112,7 @@ async fn every_place_is_asked_once_in_its_order() {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nobody_is_asked_and_nothing_is_recorded() {
+async fn events_without_hooks_fire_and_record_nothing() {
     let asked = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&asked);
     let bench = hooked(call_and_say(), &[], move |_| {
@@ -126,9 +126,9 @@ async fn where_nobody_listens_nobody_is_asked_and_nothing_is_recorded() {
 }
 
 #[tokio::test]
-async fn a_block_before_a_tool_is_told_to_the_model() {
+async fn model_reads_the_reason_of_a_pre_tool_block() {
     let journaled = Journaled::default();
-    let script = vec![Step::call("write", r#"{"text":"a"}"#), Step::say("done")];
+    let script = vec![ModelStep::call("write", r#"{"text":"a"}"#), ModelStep::say("done")];
     let bench = hooked(script, &[HookEvent::PreToolUse], |_| Some(HookSays::Block))
         .tool(WritingTool::new(journaled.clone()));
     let (stage, _) = run(&bench).await;
@@ -141,7 +141,7 @@ async fn a_block_before_a_tool_is_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_warning_is_read_and_stops_nothing() {
+async fn warning_is_shown_and_does_not_block() {
     let bench = hooked(call_and_say(), &[HookEvent::PreToolUse], |_| Some(HookSays::Warn));
     let (stage, _) = run(&bench).await;
     assert_eq!(results(&bench), ["a\n(hook test: so says the test)"]);
@@ -150,12 +150,14 @@ async fn a_warning_is_read_and_stops_nothing() {
 }
 
 #[tokio::test]
-async fn changed_arguments_are_judged_from_zero_and_shown() {
-    // What the model asked for would be allowed; what the hook makes of it is not, and the other
-    // way round: the policy sees only what would run.
+async fn changed_arguments_are_judged_again_and_shown() {
+    // The requested call would be allowed and the call changed by the hook is not, and the other
+    // way round: the policy judges only what would run.
     for (asked, allowed) in [("fine", "fine"), ("rm", "changed")] {
-        let script =
-            vec![Step::call("echo", &format!(r#"{{"text":"{asked}"}}"#)), Step::say("done")];
+        let script = vec![
+            ModelStep::call("echo", &format!(r#"{{"text":"{asked}"}}"#)),
+            ModelStep::say("done"),
+        ];
         let mut bench = hooked(script, &[HookEvent::PreToolUse], |_| {
             Some(HookSays::Input(json!({"text": "changed"})))
         });
@@ -184,7 +186,7 @@ async fn changed_arguments_are_judged_from_zero_and_shown() {
 }
 
 #[tokio::test]
-async fn arguments_that_a_hook_makes_invalid_run_in_no_form() {
+async fn arguments_made_invalid_by_a_hook_do_not_run() {
     let bench = hooked(call_and_say(), &[HookEvent::PreToolUse], |_| {
         Some(HookSays::Input(json!(["not", "an", "object"])))
     });
@@ -195,7 +197,7 @@ async fn arguments_that_a_hook_makes_invalid_run_in_no_form() {
 }
 
 #[tokio::test]
-async fn a_hook_cannot_allow_what_a_rule_denies_or_a_human_has_to_answer() {
+async fn hook_cannot_override_a_deny_rule_or_a_permission_request() {
     for (verdict, refused) in [("deny", 1), ("ask", 1)] {
         let mut bench = hooked(call_and_say(), &HookEvent::ALL, |_| Some(HookSays::Pass));
         bench.asking = posse_actors::ports::Asking::Nobody;
@@ -215,7 +217,7 @@ async fn a_hook_cannot_allow_what_a_rule_denies_or_a_human_has_to_answer() {
 }
 
 #[tokio::test]
-async fn a_no_before_a_question_is_the_answer() {
+async fn hook_denial_before_a_permission_request_is_final() {
     let mut bench =
         hooked(call_and_say(), &[HookEvent::PermissionRequest], |_| Some(HookSays::Block));
     bench.policy = ask_all();
@@ -226,7 +228,7 @@ async fn a_no_before_a_question_is_the_answer() {
 }
 
 #[tokio::test]
-async fn what_the_model_reads_instead_is_a_second_record() {
+async fn replaced_output_is_a_second_record() {
     let cases = [
         (HookSays::Output(vec![ContentPart::text("other")]), "other"),
         (HookSays::Block, "Result withheld: so says the test (hook: test)"),
@@ -253,9 +255,9 @@ async fn what_the_model_reads_instead_is_a_second_record() {
 }
 
 #[tokio::test]
-async fn a_failed_call_can_be_told_otherwise_and_stays_failed() {
+async fn failed_call_stays_failed_with_replaced_output() {
     let bench = hooked(
-        vec![Step::call("panic", "{}"), Step::say("done")],
+        vec![ModelStep::call("panic", "{}"), ModelStep::say("done")],
         &[HookEvent::ToolError],
         |occasion| match &occasion.moment {
             Moment::ToolError { class, .. } => {
@@ -272,7 +274,7 @@ async fn a_failed_call_can_be_told_otherwise_and_stays_failed() {
 }
 
 #[tokio::test]
-async fn a_crash_over_what_a_hook_changed_loses_nothing_of_it() {
+async fn crash_after_a_hook_change_loses_nothing() {
     let bench = hooked(call_and_say(), &[HookEvent::PostToolUse], |_| {
         Some(HookSays::Output(vec![ContentPart::text("other")]))
     });
@@ -285,18 +287,15 @@ async fn a_crash_over_what_a_hook_changed_loses_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn a_refused_prompt_is_in_no_history() {
-    let bench =
-        hooked(
-            vec![Step::say("hello")],
-            &[HookEvent::UserPromptSubmit],
-            |occasion| match &occasion.moment {
-                Moment::UserPromptSubmit { content } if text_of(content) == "secret" => {
-                    Some(HookSays::Block)
-                }
-                _ => Some(HookSays::Pass),
-            },
-        );
+async fn refused_prompt_is_in_no_history() {
+    let bench = hooked(vec![ModelStep::say("hello")], &[HookEvent::UserPromptSubmit], |occasion| {
+        match &occasion.moment {
+            Moment::UserPromptSubmit { content } if text_of(content) == "secret" => {
+                Some(HookSays::Block)
+            }
+            _ => Some(HookSays::Pass),
+        }
+    });
     let mut stage = bench.start().await;
     let refused = play(&mut stage, "secret", &[]).await.unwrap();
     let cause = "so says the test (hook: test)".to_owned();
@@ -311,10 +310,10 @@ async fn a_refused_prompt_is_in_no_history() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_waits_for_hooks_can_be_interrupted_and_the_session_ended() {
+async fn prompt_waiting_for_hooks_can_be_interrupted() {
     for places in [&[HookEvent::UserPromptSubmit][..], &[HookEvent::SessionStart][..]] {
         for ends in [false, true] {
-            let bench = hooked(vec![Step::say("hello")], places, |_| None);
+            let bench = hooked(vec![ModelStep::say("hello")], places, |_| None);
             let stage = bench.start().await;
             let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
             if ends {
@@ -338,8 +337,8 @@ async fn a_prompt_that_waits_for_hooks_can_be_interrupted_and_the_session_ended(
 }
 
 #[tokio::test]
-async fn a_session_that_a_hook_refuses_works_on_nothing() {
-    let bench = hooked(vec![Step::say("hello")], &[HookEvent::SessionStart], |_| {
+async fn session_refused_by_a_hook_accepts_no_prompt() {
+    let bench = hooked(vec![ModelStep::say("hello")], &[HookEvent::SessionStart], |_| {
         Some(HookSays::Failed { code: "HK002".to_owned(), blocks: true })
     });
     let (stage, ending) = run(&bench).await;
@@ -350,12 +349,12 @@ async fn a_session_that_a_hook_refuses_works_on_nothing() {
 }
 
 #[tokio::test]
-async fn a_block_around_the_model_ends_the_run() {
+async fn model_hook_block_ends_the_run() {
     for (place, requests, partial) in
         [(HookEvent::BeforeModelRequest, 0, 0), (HookEvent::AfterModelResponse, 1, 1)]
     {
         let journaled = Journaled::default();
-        let script = vec![Step::Reply(posse_actors::ports::Completion {
+        let script = vec![ModelStep::Reply(posse_actors::ports::Completion {
             message: posse_actors::conversation::AssistantMessage {
                 content: Some("I write".to_owned()),
                 reasoning: None,
@@ -389,9 +388,9 @@ async fn a_block_around_the_model_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_hook_can_hold_the_answer_back_eight_times() {
+async fn stop_hook_can_continue_a_run_eight_times() {
     for (blocks, requests, warnings) in [(0, 1, 0), (2, 3, 0), (100, 9, 1)] {
-        let script = (0..20).map(|nth| Step::say(&format!("answer {nth}"))).collect();
+        let script = (0..20).map(|nth| ModelStep::say(&format!("answer {nth}"))).collect();
         let holds = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&holds);
         let bench = hooked(script, &[HookEvent::Stop], move |occasion| {
@@ -411,7 +410,7 @@ async fn a_hook_can_hold_the_answer_back_eight_times() {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_hook_is_a_no_wherever_a_no_is_safe() {
+async fn panic_in_a_hook_denies_where_denying_is_safe() {
     for place in HookEvent::ALL {
         let mut bench = hooked(call_and_say(), &HookEvent::ALL, move |occasion| {
             assert!(occasion.moment.event() != place, "the hook panics");

@@ -7,16 +7,19 @@ use std::time::Duration;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
-use posse_actors::ledger::{Price, Rates, Tariff};
+use posse_actors::ledger::{ModelPricing, PriceLookup, TokenRates};
 use posse_actors::ports::Clock;
-use posse_actors::root_session::{Running, TurnOutcome};
-use posse_actors::testing::{Bench, Journaled, ManualClock, Stage, Step, WritingTool};
+use posse_actors::root_session::{RunningPrompt, TurnOutcome};
+use posse_actors::testing::{
+    Journaled, ManualClock, ModelStep, RunningSession, SessionBuilder, WritingTool,
+};
 
 use crate::support::{count, end, play, quick, soon};
 
-fn writing(journaled: &Journaled) -> Bench {
-    let mut bench = Bench::new(vec![Step::call("write", "{}"), Step::say("done")])
-        .tool(WritingTool::new(journaled.clone()));
+fn writing(journaled: &Journaled) -> SessionBuilder {
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::call("write", "{}"), ModelStep::say("done")])
+            .tool(WritingTool::new(journaled.clone()));
     bench.limits = quick();
     bench
 }
@@ -114,7 +117,7 @@ async fn a_journal_that_stays_broken_parks_the_session() {
 
 #[tokio::test]
 async fn starting_and_ending_at_once_is_orderly() {
-    let bench = Bench::new(Vec::new());
+    let bench = SessionBuilder::new(Vec::new());
     let stage = bench.start().await;
     let (one, two) = (stage.session.clone(), stage.session.clone());
     let ending = || posse_actors::root_session::SessionEnding {
@@ -132,8 +135,8 @@ async fn starting_and_ending_at_once_is_orderly() {
 
 #[tokio::test]
 async fn the_last_record_says_what_it_cost() {
-    let cost = |price: Option<Price>| async move {
-        let mut bench = Bench::new(vec![Step::say("done")]);
+    let cost = |price: Option<PriceLookup>| async move {
+        let mut bench = SessionBuilder::new(vec![ModelStep::say("done")]);
         bench.price = price;
         let mut stage = bench.start().await;
         play(&mut stage, "go", &[]).await.unwrap();
@@ -144,20 +147,20 @@ async fn the_last_record_says_what_it_cost() {
         }
     };
     assert_eq!(cost(None).await, None);
-    assert_eq!(cost(Some(Price::new(Tariff::default))).await, None);
+    assert_eq!(cost(Some(PriceLookup::new(ModelPricing::default))).await, None);
     // Ten tokens read at $5 a million, two written at $100.
     let (input, output) = (5_000_000, 100_000_000);
     let (cached_input, cache_write) = (None, None);
-    let rates = Rates { input, output, cached_input, cache_write, version: "test".to_owned() };
-    assert_eq!(cost(Some(Price::fixed(rates))).await, Some(0.000_25));
+    let rates = TokenRates { input, output, cached_input, cache_write, version: "test".to_owned() };
+    assert_eq!(cost(Some(PriceLookup::fixed(rates))).await, Some(0.000_25));
 }
 
 /// A bench whose disk is full, or nearly, from the moment the prompt is given.
 async fn without_room(
     journaled: &Journaled,
     clock: &Arc<ManualClock>,
-    take: impl Fn(&Bench),
-) -> (Bench, Stage, Running) {
+    take: impl Fn(&SessionBuilder),
+) -> (SessionBuilder, RunningSession, RunningPrompt) {
     let mut bench = writing(journaled);
     bench.clock = Arc::clone(clock) as Arc<dyn Clock>;
     let mut stage = bench.start().await;
@@ -188,7 +191,7 @@ async fn pass(clock: &ManualClock, done: impl Fn() -> bool) {
 }
 
 /// The outcome, while the clock passes.
-async fn outcome(clock: &ManualClock, running: Running) -> TurnOutcome {
+async fn outcome(clock: &ManualClock, running: RunningPrompt) -> TurnOutcome {
     let mut outcome = std::pin::pin!(running.outcome());
     soon("the run", async {
         loop {

@@ -7,14 +7,16 @@ use std::time::Duration;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{AssistantMessage, CallId, StopReason, ToolCall, Usage};
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, Budget, Price, Rates, Refused, Tariff};
+use posse_actors::ledger::{
+    Accounts, Budget, BudgetRefusal, ModelPricing, PriceLookup, TokenRates,
+};
 use posse_actors::ports::{
     Abilities, Completion, Delta, DeltaSender, Fallback, PortFuture, Provider, ProviderError,
     ProviderInfo, Request,
 };
 use posse_actors::record::replay;
 use posse_actors::root_session::FailPoints;
-use posse_actors::testing::{Bench, Step};
+use posse_actors::testing::{ModelStep, SessionBuilder};
 
 use crate::support::{end, soon};
 
@@ -22,9 +24,9 @@ use crate::support::{end, soon};
 const REQUESTS: u64 = 10_000;
 const SESSIONS: u64 = 20;
 
-fn rates(input: u64, output: u64) -> Rates {
+fn rates(input: u64, output: u64) -> TokenRates {
     let (cached_input, cache_write) = (Some(input / 10), Some(input * 5 / 4));
-    Rates { input, output, cached_input, cache_write, version: "test".to_owned() }
+    TokenRates { input, output, cached_input, cache_write, version: "test".to_owned() }
 }
 
 /// What a provider has counted itself.
@@ -41,7 +43,7 @@ struct Own {
 /// A provider that keeps its own books, and does everything that providers do.
 struct Merchant {
     name: &'static str,
-    rates: Rates,
+    rates: TokenRates,
     dice: Mutex<u64>,
     left: Arc<AtomicU32>,
     own: Arc<Mutex<Own>>,
@@ -87,7 +89,7 @@ impl Merchant {
         let count = |tokens: Option<u64>| tokens.unwrap_or(0);
         let (cached, kept) = (count(usage.cached_input_tokens), count(usage.cache_write_tokens));
         let fresh = count(usage.input_tokens) - cached - kept;
-        let Rates { input, output, .. } = self.rates;
+        let TokenRates { input, output, .. } = self.rates;
         let pico = fresh * input
             + cached * (input / 10)
             + kept * (input * 5 / 4)
@@ -195,7 +197,7 @@ impl Provider for Merchant {
 /// One session of `requests`; returns its accounts, its records, and the books of its providers.
 async fn session(seed: u64, requests: u32) -> (Accounts, Vec<StoredRecord>, [Own; 2], Usage) {
     let left = Arc::new(AtomicU32::new(requests));
-    let mut bench = Bench::new(Vec::new());
+    let mut bench = SessionBuilder::new(Vec::new());
     let merchant = |name, seed, rates| Merchant {
         name,
         rates,
@@ -206,7 +208,7 @@ async fn session(seed: u64, requests: u32) -> (Accounts, Vec<StoredRecord>, [Own
     };
     let first = Arc::new(merchant("first", seed, rates(3_000_000, 15_000_000)));
     let second = Arc::new(merchant("second", seed + 1000, rates(250_000, 2_000_000)));
-    let price = |merchant: &Merchant| Some(Price::fixed(merchant.rates.clone()));
+    let price = |merchant: &Merchant| Some(PriceLookup::fixed(merchant.rates.clone()));
     bench.price = price(&first);
     bench.fallbacks = vec![Fallback {
         provider: Arc::clone(&second) as Arc<dyn Provider>,
@@ -290,12 +292,16 @@ async fn ten_thousand_requests_are_accounted_for_to_the_token() {
 }
 
 /// A dollar for a million tokens read, ten for a million written.
-fn priced(output_max: u64) -> Price {
-    let rates = Rates { cached_input: None, cache_write: None, ..rates(1_000_000, 10_000_000) };
-    Price::new(move || Tariff { rates: Some(rates.clone()), output_max: Some(output_max) })
+fn priced(output_max: u64) -> PriceLookup {
+    let rates =
+        TokenRates { cached_input: None, cache_write: None, ..rates(1_000_000, 10_000_000) };
+    PriceLookup::new(move || ModelPricing {
+        rates: Some(rates.clone()),
+        output_max: Some(output_max),
+    })
 }
 
-fn reply(usage: Usage, last: bool) -> Step {
+fn reply(usage: Usage, last: bool) -> ModelStep {
     let call = ToolCall {
         id: CallId::new("1"),
         provider_id: None,
@@ -308,14 +314,14 @@ fn reply(usage: Usage, last: bool) -> Step {
         tool_calls: if last { Vec::new() } else { vec![call] },
     };
     let stop_reason = if last { StopReason::EndTurn } else { StopReason::ToolUse };
-    Step::Reply(Completion { message, stop_reason, usage: Some(usage), model: None })
+    ModelStep::Reply(Completion { message, stop_reason, usage: Some(usage), model: None })
 }
 
 fn usage(input: u64, output: u64) -> Usage {
     Usage { input_tokens: Some(input), output_tokens: Some(output), ..Usage::default() }
 }
 
-fn refused(ending: &Ending) -> &Refused {
+fn refused(ending: &Ending) -> &BudgetRefusal {
     let Ending::OverBudget(refused) = ending else { panic!("{ending:?}") };
     refused
 }
@@ -324,14 +330,14 @@ fn refused(ending: &Ending) -> &Refused {
 async fn a_run_ends_before_the_request_that_could_break_the_budget() {
     // Each reply costs half a cent, and could cost five.
     let steps = (0..40).map(|_| reply(usage(1000, 400), false)).collect();
-    let mut bench = Bench::new(steps);
+    let mut bench = SessionBuilder::new(steps);
     bench.price = Some(priced(5000));
     bench.budget = Budget { nano_usd: Some(100_000_000), tokens: None };
     bench.limits.turns_max = 100;
     let mut stage = bench.start().await;
     let outcome = soon("the run", stage.play("go")).await;
     let refused = refused(&outcome.ending).clone();
-    assert_eq!((refused.limit, refused.cap), (Refused::MONEY, 100_000_000));
+    assert_eq!((refused.limit, refused.cap), (BudgetRefusal::MONEY, 100_000_000));
     assert!(refused.spent <= 100_000_000 && refused.needed > refused.left(), "{refused:?}");
     let asked = u64::try_from(bench.model.requests().len()).unwrap();
     assert_eq!(refused.spent, asked * 5_000_000, "each request is counted, and none was refused");
@@ -345,13 +351,13 @@ async fn a_run_ends_before_the_request_that_could_break_the_budget() {
         }
         _ => None,
     });
-    let expected = (Refused::MONEY.to_owned(), 100_000, Some(asked * 5000), true);
+    let expected = (BudgetRefusal::MONEY.to_owned(), 100_000, Some(asked * 5000), true);
     assert_eq!(limit, Some(expected), "in the unit of the configuration");
 }
 
 #[tokio::test]
 async fn a_reservation_is_in_the_journal_before_the_request_is_made() {
-    let mut bench = Bench::new(vec![reply(usage(10, 5), true)]);
+    let mut bench = SessionBuilder::new(vec![reply(usage(10, 5), true)]);
     bench.price = Some(priced(5000));
     bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
     bench.journal.hold();
@@ -375,7 +381,7 @@ async fn a_reservation_is_in_the_journal_before_the_request_is_made() {
 
 #[tokio::test]
 async fn what_a_request_without_an_end_could_have_cost_is_spent_after_a_crash() {
-    let mut bench = Bench::new(vec![Step::Hang("half".to_owned())]);
+    let mut bench = SessionBuilder::new(vec![ModelStep::Hang("half".to_owned())]);
     bench.price = Some(priced(5000));
     bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
     let mut stage = bench.start().await;
@@ -388,7 +394,7 @@ async fn what_a_request_without_an_end_could_have_cost_is_spent_after_a_crash() 
     assert!(held.nano_usd > 50_000_000, "{held:?}");
     assert_eq!(accounts.total.requests, 0);
     // Another process goes on.
-    let mut next = Bench::new(vec![reply(usage(10, 5), true)]);
+    let mut next = SessionBuilder::new(vec![reply(usage(10, 5), true)]);
     next.price = Some(priced(5000));
     next.budget = Budget { nano_usd: Some(held.nano_usd + 10_000_000), tokens: None };
     next.accounts = accounts;
@@ -413,13 +419,13 @@ async fn what_a_request_without_an_end_could_have_cost_is_spent_after_a_crash() 
 #[tokio::test]
 async fn tokens_can_be_bounded_without_a_price() {
     let steps = (0..40).map(|_| reply(usage(1000, 1000), false)).collect();
-    let mut bench = Bench::new(steps);
+    let mut bench = SessionBuilder::new(steps);
     bench.budget = Budget { nano_usd: None, tokens: Some(20_000) };
     bench.limits.turns_max = 100;
     let mut stage = bench.start().await;
     let outcome = soon("the run", stage.play("go")).await;
     let refused = refused(&outcome.ending).clone();
-    assert_eq!((refused.limit, refused.cap), (Refused::TOKENS, 20_000));
+    assert_eq!((refused.limit, refused.cap), (BudgetRefusal::TOKENS, 20_000));
     let asked = u64::try_from(bench.model.requests().len()).unwrap();
     assert_eq!(refused.spent, asked * 2000);
     assert!(asked >= 4, "{asked}");
@@ -428,7 +434,7 @@ async fn tokens_can_be_bounded_without_a_price() {
 
 #[tokio::test]
 async fn money_is_not_bounded_for_a_model_without_a_price() {
-    let mut bench = Bench::new(vec![Step::say("never")]);
+    let mut bench = SessionBuilder::new(vec![ModelStep::say("never")]);
     bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
     let mut stage = bench.start().await;
     let outcome = soon("the run", stage.play("go")).await;
@@ -443,7 +449,7 @@ async fn money_is_not_bounded_for_a_model_without_a_price() {
 async fn figures_that_cannot_be_are_kept_apart() {
     let claims = [usage(0, 0), usage(1_000_000_000, 5)];
     for claimed in claims {
-        let mut bench = Bench::new(vec![reply(claimed, true)]);
+        let mut bench = SessionBuilder::new(vec![reply(claimed, true)]);
         bench.price = Some(priced(5000));
         bench.budget = Budget { nano_usd: Some(1_000_000_000), tokens: None };
         let mut stage = bench.start().await;

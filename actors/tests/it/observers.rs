@@ -1,10 +1,10 @@
-//! Observers: order, loss of deltas only, and ends.
+//! Observers: order of events, loss of deltas only, and the end.
 
 use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
 use posse_actors::event::{Announcement, Event, Subscription};
-use posse_actors::testing::{Bench, Step};
+use posse_actors::testing::{ModelStep, SessionBuilder};
 
 use crate::support::{end, quick, soon};
 
@@ -19,21 +19,21 @@ async fn all(events: &mut Subscription) -> Vec<Arc<Announcement>> {
     .await
 }
 
-fn chatty() -> Bench {
+fn chatty() -> SessionBuilder {
     let texts: Vec<String> = (0..100).map(|nth| nth.to_string()).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let pieces = (0..500).map(|nth| format!("{nth} ")).collect();
-    let mut bench = Bench::new(vec![
-        Step::calls("echo", &texts),
-        Step::calls("echo", &texts),
-        Step::Say(pieces),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::calls("echo", &texts),
+        ModelStep::calls("echo", &texts),
+        ModelStep::Say(pieces),
     ]);
     bench.limits = quick();
     bench
 }
 
 #[tokio::test]
-async fn a_slow_reader_loses_deltas_only() {
+async fn slow_reader_loses_only_deltas() {
     for buffered_max in [0, 1, 2, 7, 100] {
         let mut bench = chatty();
         bench.limits.events_buffered_max = buffered_max;
@@ -41,7 +41,7 @@ async fn a_slow_reader_loses_deltas_only() {
         let mut slow = stage.session.subscribe();
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
         soon("the run", running.outcome()).await.unwrap();
-        // It reads nothing until everything is over.
+        // The observer reads nothing until the session has ended.
         let seen = end(&bench, stage).await;
         let late = all(&mut slow).await;
         let records = |seen: &[Arc<Announcement>]| -> Vec<u64> {
@@ -58,7 +58,7 @@ async fn a_slow_reader_loses_deltas_only() {
 }
 
 #[tokio::test]
-async fn a_reader_that_falls_behind_now_and_then_misses_nothing() {
+async fn reader_that_lags_occasionally_misses_nothing() {
     for every in [1, 3, 10] {
         let mut bench = chatty();
         bench.limits.events_buffered_max = 5;
@@ -87,7 +87,7 @@ async fn a_reader_that_falls_behind_now_and_then_misses_nothing() {
 }
 
 #[tokio::test]
-async fn observers_see_the_same_and_may_leave() {
+async fn observers_see_identical_events_and_may_unsubscribe() {
     let bench = chatty();
     let stage = bench.start().await;
     let (mut one, two) = (stage.session.subscribe(), stage.session.subscribe());
@@ -99,12 +99,12 @@ async fn observers_see_the_same_and_may_leave() {
     let other = all(&mut one).await;
     let from = seen.len() - other.len();
     assert_eq!(seen[from..], other, "the same events in the same places");
-    // Whoever comes after the end hears that it has come.
+    // A subscriber after the end receives the end.
     assert!(all(&mut session.subscribe()).await.is_empty());
 }
 
 #[tokio::test]
-async fn waiting_for_an_event_can_be_given_up() {
+async fn waiting_for_an_event_can_be_cancelled() {
     let bench = chatty();
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
@@ -117,20 +117,20 @@ async fn waiting_for_an_event_can_be_given_up() {
     end(&bench, stage).await;
 }
 
-/// Fails unless these are all the records behind `after`.
+/// Asserts that these are all records after `after`.
 fn assert_whole(seen: &[Arc<Announcement>], after: u64, stored: u64) {
     let records: Vec<u64> = seen.iter().filter_map(|seen| seen.record()).collect();
     assert_eq!(records, (after.min(stored) + 1..=stored).collect::<Vec<_>>(), "after {after}");
 }
 
 #[tokio::test]
-async fn who_comes_later_reads_from_any_record_on_without_a_hole_or_a_double() {
+async fn late_subscriber_reads_from_any_record_without_gaps_or_duplicates() {
     for buffered_max in [0, 3, 100_000] {
         let mut bench = chatty();
         bench.limits.events_buffered_max = buffered_max;
         let stage = bench.start().await;
         let session = stage.session.clone();
-        // Before the journal is open, nobody knows how long it is.
+        // The length of the journal is unknown before it is open.
         let early = [0, 1, 400].map(|after| (0, session.subscribe_after(after)));
         let running = session.prompt(Prompt::text("go")).await.unwrap();
         let mut outcome = std::pin::pin!(running.outcome());
@@ -149,7 +149,7 @@ async fn who_comes_later_reads_from_any_record_on_without_a_hole_or_a_double() {
             }
         })
         .await;
-        // Nobody can have seen what was not there: that is not left out.
+        // Records that do not exist yet are not missing.
         readers.extend(early);
         let last = session.last_record();
         readers.extend([0, last - 1, last].map(|after| (after, session.subscribe_after(after))));
@@ -158,7 +158,7 @@ async fn who_comes_later_reads_from_any_record_on_without_a_hole_or_a_double() {
         for (after, mut reader) in readers {
             assert_whole(&all(&mut reader).await, after, stored);
         }
-        // Whoever comes after the end reads what there is.
+        // A subscriber after the end reads the stored records.
         assert_whole(&all(&mut session.subscribe_after(0)).await, 0, stored);
         assert!(all(&mut session.subscribe_after(stored)).await.is_empty());
         assert!(all(&mut session.subscribe_after(u64::MAX)).await.is_empty());

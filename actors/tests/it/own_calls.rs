@@ -1,4 +1,4 @@
-//! Tools that the user runs themselves: judged and recorded like calls of the agent.
+//! Tool calls made by the user: judged and recorded like calls of the agent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{Message, text_of};
 use posse_actors::event::{Event, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::record::replay;
 use posse_actors::root_session::{PromptError, Resumption, UserCall};
 use posse_actors::testing::{
-    Bench, HangingTool, Journaled, MemoryStore, Step, WritingTool, ask_all,
+    HangingTool, Journaled, MemoryStore, ModelStep, SessionBuilder, WritingTool, ask_all,
 };
 
 use crate::support::{count, end, play, soon};
@@ -29,11 +29,11 @@ fn users(history: &[Arc<Message>]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
+async fn user_call_is_confirmed_and_reported_with_the_next_prompt() {
     for allowed in [true, false] {
         let journaled = Journaled::default();
-        let mut bench =
-            Bench::new(vec![Step::say("fine")]).tool(WritingTool::new(journaled.clone()));
+        let mut bench = SessionBuilder::new(vec![ModelStep::say("fine")])
+            .tool(WritingTool::new(journaled.clone()));
         bench.policy = ask_all();
         let mut stage = bench.start().await;
         let running = stage.session.call(call("write")).await.unwrap();
@@ -41,8 +41,11 @@ async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
         let Event::PermissionRequested { request_id, .. } = asked.event() else { unreachable!() };
         let busy = stage.session.call(call("write")).await.unwrap_err();
         assert_eq!(busy, PromptError::Busy);
-        let decision =
-            if allowed { Decision::Allow(Scope::Once) } else { Decision::Deny { reason: None } };
+        let decision = if allowed {
+            HumanDecision::Allow(Scope::Once)
+        } else {
+            HumanDecision::Deny { reason: None }
+        };
         stage.session.answer(request_id.clone(), decision).await.unwrap();
         let outcome = soon("the call", running.outcome()).await.unwrap();
         assert_eq!((outcome.ending, outcome.turns), (Ending::Answered(String::new()), 0));
@@ -62,9 +65,9 @@ async fn it_is_asked_about_and_the_model_hears_of_it_with_the_next_prompt() {
 }
 
 #[tokio::test]
-async fn it_is_stopped_like_everything_else() {
+async fn user_call_can_be_stopped() {
     let journaled = Journaled::default();
-    let bench = Bench::new(Vec::new()).tool(HangingTool::new(journaled.clone()));
+    let bench = SessionBuilder::new(Vec::new()).tool(HangingTool::new(journaled.clone()));
     let mut stage = bench.start().await;
     let running = stage.session.call(call("hang")).await.unwrap();
     stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
@@ -73,15 +76,15 @@ async fn it_is_stopped_like_everything_else() {
     assert_eq!(outcome.ending, Ending::Interrupted);
     let running = stage.session.call(call("hang")).await.unwrap();
     stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
-    // The end of the session is the end of it, too.
+    // The end of the session stops the call, too.
     let seen = soon("the end", stage.end()).await;
     assert_eq!(soon("the call", running.outcome()).await.unwrap().ending, Ending::Interrupted);
     assert_eq!(count(&seen, "tool.failed"), 2);
 }
 
 #[tokio::test]
-async fn a_process_that_ends_meanwhile_leaves_nothing_untold() {
-    let bench = Bench::new(Vec::new()).tool(WritingTool::new(Journaled::default()));
+async fn user_call_cut_off_by_process_end_is_reported() {
+    let bench = SessionBuilder::new(Vec::new()).tool(WritingTool::new(Journaled::default()));
     let mut stage = bench.start().await;
     let running = stage.session.call(call("write")).await.unwrap();
     soon("the call", running.outcome()).await.unwrap();
@@ -93,7 +96,7 @@ async fn a_process_that_ends_meanwhile_leaves_nothing_untold() {
         let called = records[..cut].iter().any(|r| matches!(r.event, Event::UserCall { .. }));
         let started = records[..cut].iter().any(|r| matches!(r.event, Event::ToolStarted { .. }));
         let ended = records[..cut].iter().any(|r| matches!(r.event, Event::ToolCompleted { .. }));
-        let mut second = Bench::new(vec![Step::say("fine")]);
+        let mut second = SessionBuilder::new(vec![ModelStep::say("fine")]);
         second.journal = Arc::new(MemoryStore::of(records[..cut].to_vec()));
         second.process = 2;
         second.resumption = Some(Resumption { replayed, ..Resumption::default() });
@@ -112,7 +115,7 @@ async fn a_process_that_ends_meanwhile_leaves_nothing_untold() {
         }
         let unknown = usize::from(started && !ended);
         assert_eq!(count(&seen, "tool.outcome_unknown"), unknown, "{cut} records");
-        // And a third process knows that it was told.
+        // A third process knows that the model was informed.
         let again = replay(&second.journal.records(), None);
         assert_eq!((again.own_call, again.queued), (None, Vec::new()));
         assert_eq!(users(&again.messages), said);

@@ -5,17 +5,17 @@ use std::sync::atomic::Ordering;
 
 use posse_actors::conversation::{Prompt, QuestionId};
 use posse_actors::event::{Announcement, Event, Scope};
-use posse_actors::permission_coordinator::{AnswerError, Decision};
-use posse_actors::ports::{Action, Asking, Question, Situation, Verdict};
+use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
+use posse_actors::ports::{Action, Asking, PermissionQuestion, Situation, Verdict};
 use posse_actors::testing::{
-    Bench, ChangingTool, EchoTool, Journaled, PolicyFn, Step, WritingTool, ask_all,
+    ChangingTool, EchoTool, Journaled, ModelStep, PolicyFn, SessionBuilder, WritingTool, ask_all,
     test_confinement, types,
 };
 
 use crate::support::{Do, count, end, play, quick, soon};
 
-fn writing(steps: Vec<Step>, journaled: &Journaled) -> Bench {
-    let mut bench = Bench::new(steps).tool(WritingTool::new(journaled.clone()));
+fn writing(steps: Vec<ModelStep>, journaled: &Journaled) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(journaled.clone()));
     bench.policy = ask_all();
     bench.limits = quick();
     bench
@@ -34,7 +34,7 @@ async fn each_answer_has_its_effect() {
         (Asking::Nobody, Do::Allow, 0, ["permission.denied", "permission.denied"]),
     ] {
         let journaled = Journaled::default();
-        let script = vec![Step::calls("write", &["a", "b"]), Step::say("done")];
+        let script = vec![ModelStep::calls("write", &["a", "b"]), ModelStep::say("done")];
         let mut bench = writing(script, &journaled);
         bench.asking = asking;
         let mut stage = bench.start().await;
@@ -56,10 +56,11 @@ async fn each_answer_has_its_effect() {
 #[tokio::test]
 async fn yes_does_not_cover_everything() {
     let journaled = Journaled::default();
-    let mut bench = writing(vec![Step::call("write", "{}"), Step::say("done")], &journaled);
+    let mut bench =
+        writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &journaled);
     bench.asking = Asking::Yes;
     bench.policy = Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| {
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason: "a protected path".to_owned(),
             scopes: vec![Scope::Once],
             grant: None,
@@ -79,9 +80,12 @@ async fn yes_does_not_cover_everything() {
 #[tokio::test]
 async fn a_grant_answers_what_is_open_already_and_what_comes() {
     // Read-only calls ask side by side, so that several questions are open at once.
-    let script =
-        vec![Step::calls("echo", &["a", "b", "c"]), Step::call("echo", "{}"), Step::say("done")];
-    let mut bench = Bench::new(script);
+    let script = vec![
+        ModelStep::calls("echo", &["a", "b", "c"]),
+        ModelStep::call("echo", "{}"),
+        ModelStep::say("done"),
+    ];
+    let mut bench = SessionBuilder::new(script);
     bench.policy = ask_all();
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -92,8 +96,9 @@ async fn a_grant_answers_what_is_open_already_and_what_comes() {
         open.push(request_id.clone());
     }
     let session = stage.session.clone();
-    let answer =
-        async |id: &QuestionId, scope| session.answer(id.clone(), Decision::Allow(scope)).await;
+    let answer = async |id: &QuestionId, scope| {
+        session.answer(id.clone(), HumanDecision::Allow(scope)).await
+    };
     let unknown = QuestionId::new("unknown");
     assert_eq!(answer(&unknown, Scope::Once).await, Err(AnswerError::NotPending(unknown.clone())));
     assert_eq!(
@@ -117,8 +122,9 @@ async fn a_grant_answers_what_is_open_already_and_what_comes() {
 async fn asks_again_when_the_call_would_do_something_else_by_now() {
     for (changes, questions, runs) in [(0, 1, 1), (2, 3, 1), (100, 4, 0)] {
         let journaled = Journaled::default();
-        let mut bench = Bench::new(vec![Step::call("change", "{}"), Step::say("done")])
-            .tool(ChangingTool::new(journaled.clone(), changes));
+        let mut bench =
+            SessionBuilder::new(vec![ModelStep::call("change", "{}"), ModelStep::say("done")])
+                .tool(ChangingTool::new(journaled.clone(), changes));
         bench.policy = ask_all();
         let mut stage = bench.start().await;
         play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await.unwrap();
@@ -144,7 +150,8 @@ async fn asks_again_when_the_call_would_do_something_else_by_now() {
 #[tokio::test]
 async fn a_yes_is_not_a_yes_to_what_is_forbidden_by_then() {
     let journaled = Journaled::default();
-    let mut bench = writing(vec![Step::call("write", "{}"), Step::say("done")], &journaled);
+    let mut bench =
+        writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &journaled);
     let (asking, judged) = (ask_all(), std::sync::atomic::AtomicU32::new(0));
     bench.policy = Arc::new(PolicyFn(move |action: &Action, situation: &Situation<'_>| {
         if judged.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -161,8 +168,11 @@ async fn a_yes_is_not_a_yes_to_what_is_forbidden_by_then() {
 
 #[tokio::test]
 async fn too_many_questions_are_denied() {
-    let mut bench = Bench::new(vec![Step::calls("echo", &["a", "b", "c"]), Step::say("done")])
-        .tool(EchoTool::new());
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::calls("echo", &["a", "b", "c"]),
+        ModelStep::say("done"),
+    ])
+    .tool(EchoTool::new());
     bench.policy = ask_all();
     bench.limits.questions_max = 2;
     let mut stage = bench.start().await;
@@ -176,13 +186,18 @@ async fn too_many_questions_are_denied() {
 
 #[tokio::test]
 async fn a_grant_outlives_the_coordinator() {
-    let script = vec![Step::call("write", "{}"), Step::call("write", "{}"), Step::say("done")];
+    let script = vec![
+        ModelStep::call("write", "{}"),
+        ModelStep::call("write", "{}"),
+        ModelStep::say("done"),
+    ];
     let journaled = Journaled::default();
     let bench = writing(script, &journaled);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[("permission.requested", Do::Grant)]).await.unwrap();
     bench.fail.arm("PermissionCoordinator", "Answer", 1);
-    let nothing = stage.session.answer(QuestionId::new("x"), Decision::Deny { reason: None }).await;
+    let nothing =
+        stage.session.answer(QuestionId::new("x"), HumanDecision::Deny { reason: None }).await;
     assert!(nothing.is_err());
     play(&mut stage, "again", &[]).await.unwrap();
     let seen = end(&bench, stage).await;

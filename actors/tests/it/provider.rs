@@ -7,18 +7,18 @@ use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{AssistantMessage, CallId, Message, Prompt, StopReason, ToolCall};
 use posse_actors::event::{Announcement, Event};
 use posse_actors::ports::{Clock, Completion, ProviderError};
-use posse_actors::testing::{Bench, ManualClock, Stage, Step, types};
+use posse_actors::testing::{ManualClock, ModelStep, RunningSession, SessionBuilder, types};
 
 use crate::support::{count, end, play, quick, soon};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn busy(retry_after: Option<Duration>) -> Step {
-    Step::Fail(String::new(), ProviderError::Overloaded { retry_after, source: "busy".into() })
+fn busy(retry_after: Option<Duration>) -> ModelStep {
+    ModelStep::Fail(String::new(), ProviderError::Overloaded { retry_after, source: "busy".into() })
 }
 
-fn by_hand(steps: Vec<Step>) -> (Bench, Arc<ManualClock>) {
-    let mut bench = Bench::new(steps);
+fn by_hand(steps: Vec<ModelStep>) -> (SessionBuilder, Arc<ManualClock>) {
+    let mut bench = SessionBuilder::new(steps);
     let clock = Arc::new(ManualClock::default());
     bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     (bench, clock)
@@ -33,7 +33,7 @@ fn waits(seen: &[Arc<Announcement>]) -> Vec<u64> {
 }
 
 /// Plays one prompt; each wait is let pass as soon as somebody sleeps.
-async fn wait_out(bench: &Bench, clock: &ManualClock) -> (Ending, Vec<Arc<Announcement>>) {
+async fn wait_out(bench: &SessionBuilder, clock: &ManualClock) -> (Ending, Vec<Arc<Announcement>>) {
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let mut outcome = std::pin::pin!(running.outcome());
@@ -88,7 +88,7 @@ async fn waits_longer_each_time_until_patience_ends() {
 
 #[tokio::test]
 async fn a_wait_counts_down() {
-    let (mut bench, clock) = by_hand(vec![busy(Some(20 * SECOND)), Step::say("done")]);
+    let (mut bench, clock) = by_hand(vec![busy(Some(20 * SECOND)), ModelStep::say("done")]);
     bench.limits.patience = 60 * SECOND;
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_crash_of_the_client_does_not_renew_patience() {
 #[tokio::test]
 async fn does_as_the_provider_asks() {
     let (bench, clock) =
-        by_hand(vec![busy(Some(7 * SECOND)), busy(Some(3600 * SECOND)), Step::say("done")]);
+        by_hand(vec![busy(Some(7 * SECOND)), busy(Some(3600 * SECOND)), ModelStep::say("done")]);
     let (ending, seen) = wait_out(&bench, &clock).await;
     assert_eq!(ending, Ending::Answered("done".to_owned()));
     assert_eq!(waits(&seen), [7000, 30000]);
@@ -147,7 +147,10 @@ async fn gives_up_at_once_where_trying_again_cannot_help() {
         ProviderError::Rejected { source: "x".into() },
     ] {
         let class = format!("provider.{}", error.class());
-        let bench = Bench::new(vec![Step::Fail(String::new(), error), Step::say("fine")]);
+        let bench = SessionBuilder::new(vec![
+            ModelStep::Fail(String::new(), error),
+            ModelStep::say("fine"),
+        ]);
         let mut stage = bench.start().await;
         let outcome = play(&mut stage, "go", &[]).await.unwrap();
         let Ending::Failed { class: actual, .. } = outcome.ending else {
@@ -165,10 +168,10 @@ async fn gives_up_at_once_where_trying_again_cannot_help() {
 async fn a_broken_reply_is_kept_and_tried_once_more() {
     let broken = |text: &str, partial: &str| {
         let (partial, source) = (partial.to_owned(), "cut at byte 7".into());
-        Step::Fail(text.to_owned(), ProviderError::Broken { partial, source })
+        ModelStep::Fail(text.to_owned(), ProviderError::Broken { partial, source })
     };
     for (text, partial) in [("half", "half"), ("", "half")] {
-        let mut bench = Bench::new(vec![broken(text, partial), Step::say("done")]);
+        let mut bench = SessionBuilder::new(vec![broken(text, partial), ModelStep::say("done")]);
         bench.limits = quick();
         let mut stage = bench.start().await;
         let outcome = play(&mut stage, "go", &[]).await.unwrap();
@@ -179,7 +182,8 @@ async fn a_broken_reply_is_kept_and_tried_once_more() {
         let sent = bench.model.requests();
         assert_eq!(sent[0].len(), sent[1].len(), "the same turn again");
     }
-    let mut bench = Bench::new(vec![broken("a", "a"), broken("b", "b"), Step::say("fine")]);
+    let mut bench =
+        SessionBuilder::new(vec![broken("a", "a"), broken("b", "b"), ModelStep::say("fine")]);
     bench.limits = quick();
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
@@ -193,7 +197,7 @@ async fn a_broken_reply_is_kept_and_tried_once_more() {
 #[tokio::test]
 async fn deltas_come_before_their_reply_and_say_the_same() {
     let pieces: Vec<String> = (0..2000).map(|nth| format!("{nth} ")).collect();
-    let mut bench = Bench::new(vec![Step::Say(pieces.clone())]);
+    let mut bench = SessionBuilder::new(vec![ModelStep::Say(pieces.clone())]);
     bench.limits = quick();
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -222,7 +226,7 @@ async fn repeated_and_empty_call_ids_become_unique() {
         arguments: format!(r#"{{"text":"{id}"}}"#),
     };
     let reply = || {
-        Step::Reply(Completion {
+        ModelStep::Reply(Completion {
             message: AssistantMessage {
                 tool_calls: vec![call("same"), call("same"), call("")],
                 ..AssistantMessage::default()
@@ -232,7 +236,7 @@ async fn repeated_and_empty_call_ids_become_unique() {
             model: None,
         })
     };
-    let bench = Bench::new(vec![reply(), reply(), Step::say("done")]);
+    let bench = SessionBuilder::new(vec![reply(), reply(), ModelStep::say("done")]);
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
@@ -253,11 +257,11 @@ async fn repeated_and_empty_call_ids_become_unique() {
 
 #[tokio::test]
 async fn bad_calls_are_answered_and_not_run() {
-    let bench = Bench::new(vec![
-        Step::call("nothing", "{}"),
-        Step::call("echo", "{not json"),
-        Step::call("echo", r#"{"text": ["a"]}"#),
-        Step::say("done"),
+    let bench = SessionBuilder::new(vec![
+        ModelStep::call("nothing", "{}"),
+        ModelStep::call("echo", "{not json"),
+        ModelStep::call("echo", r#"{"text": ["a"]}"#),
+        ModelStep::say("done"),
     ]);
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
@@ -276,8 +280,8 @@ async fn a_withheld_reply_ends_the_turn_and_runs_nothing() {
     };
     let message = AssistantMessage { tool_calls: vec![call], ..AssistantMessage::default() };
     let (stop_reason, usage, model) = (StopReason::ContentFilter, None, None);
-    let reply = Step::Reply(Completion { message, stop_reason, usage, model });
-    let bench = Bench::new(vec![reply, Step::say("fine")]);
+    let reply = ModelStep::Reply(Completion { message, stop_reason, usage, model });
+    let bench = SessionBuilder::new(vec![reply, ModelStep::say("fine")]);
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
     assert!(matches!(&outcome.ending, Ending::Failed { class, .. } if class == "content_filter"));
@@ -288,8 +292,9 @@ async fn a_withheld_reply_ends_the_turn_and_runs_nothing() {
 
 #[tokio::test]
 async fn stops_after_as_many_turns_as_it_may() {
-    let mut bench =
-        Bench::new((0..9).map(|nth| Step::calls("echo", &[&nth.to_string()])).collect());
+    let mut bench = SessionBuilder::new(
+        (0..9).map(|nth| ModelStep::calls("echo", &[&nth.to_string()])).collect(),
+    );
     bench.limits.turns_max = 3;
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
@@ -301,8 +306,9 @@ async fn stops_after_as_many_turns_as_it_may() {
 
 #[tokio::test]
 async fn turns_and_tokens_count_across_a_crash() {
-    let mut bench =
-        Bench::new((0..9).map(|nth| Step::calls("echo", &[&nth.to_string()])).collect());
+    let mut bench = SessionBuilder::new(
+        (0..9).map(|nth| ModelStep::calls("echo", &[&nth.to_string()])).collect(),
+    );
     bench.limits.turns_max = 3;
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -315,7 +321,7 @@ async fn turns_and_tokens_count_across_a_crash() {
 }
 
 /// Plays one prompt until it waits for the provider, and stops it.
-async fn stop_the_wait(stage: &mut Stage) {
+async fn stop_the_wait(stage: &mut RunningSession) {
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let waits = |event: &Event| matches!(event, Event::ProviderWaiting { .. });
     soon("the wait", stage.until(waits)).await;
@@ -324,16 +330,16 @@ async fn stop_the_wait(stage: &mut Stage) {
     assert_eq!(outcome.ending, Ending::Interrupted);
 }
 
-fn limited(wait: Duration) -> Step {
+fn limited(wait: Duration) -> ModelStep {
     let retry_after = Some(wait);
     let error = ProviderError::RateLimited { retry_after, source: "too many".into() };
-    Step::Fail(String::new(), error)
+    ModelStep::Fail(String::new(), error)
 }
 
 #[tokio::test]
 async fn whoever_asks_again_gets_one_try_at_once_and_what_it_hears_counts() {
     let hour = 3600 * SECOND;
-    let steps = vec![limited(hour), limited(hour), limited(hour), Step::say("done")];
+    let steps = vec![limited(hour), limited(hour), limited(hour), ModelStep::say("done")];
     let (mut bench, clock) = by_hand(steps);
     // More than what is asked: it is waited for, and not parked.
     bench.limits.patience = 3 * hour;
@@ -352,7 +358,7 @@ async fn whoever_asks_again_gets_one_try_at_once_and_what_it_hears_counts() {
 #[tokio::test]
 async fn a_run_that_parked_is_asked_for_again_at_once_and_says_why_once() {
     let hour = 3600 * SECOND;
-    let (mut bench, clock) = by_hand(vec![limited(hour), limited(hour), Step::say("done")]);
+    let (mut bench, clock) = by_hand(vec![limited(hour), limited(hour), ModelStep::say("done")]);
     bench.limits.patience = 60 * SECOND;
     bench.limits.retry_after_max = 2 * hour;
     let mut stage = bench.start().await;

@@ -56,12 +56,12 @@ impl Drop for Owned {
 }
 
 /// `keeps`: whether it overrides supervision.
-struct Subject {
+struct TestActor {
     keeps: bool,
     starts: bool,
 }
 
-impl Actor for Subject {
+impl Actor for TestActor {
     type Msg = Msg;
     type State = (Arc<Counts>, Owned);
     type Arguments = Arc<Counts>;
@@ -88,7 +88,7 @@ impl Actor for Subject {
             Msg::Fail => return Err("as it was told".into()),
             Msg::Hang => std::future::pending().await,
             Msg::Spawn(counts) => {
-                let child = Subject { keeps: false, starts: true };
+                let child = TestActor { keeps: false, starts: true };
                 Actor::spawn_linked(None, child, counts, me.get_cell()).await?;
             }
             Msg::Ping(reply) => {
@@ -128,14 +128,14 @@ impl Actor for Subject {
 
 async fn parent() -> (ActorRef<Msg>, tokio::task::JoinHandle<()>, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
-    let subject = Subject { keeps: true, starts: true };
+    let subject = TestActor { keeps: true, starts: true };
     let (actor, done) = Actor::spawn(None, subject, Arc::clone(&counts)).await.unwrap();
     (actor, done, counts)
 }
 
 async fn child(parent: &ActorRef<Msg>) -> (ActorRef<Msg>, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
-    let subject = Subject { keeps: true, starts: true };
+    let subject = TestActor { keeps: true, starts: true };
     let spawned =
         Actor::spawn_linked(None, subject, Arc::clone(&counts), parent.get_cell()).await.unwrap();
     (spawned.0, counts)
@@ -156,7 +156,7 @@ async fn a_parent_without_the_override_ends_with_its_child() {
     }
     let (parent, done) = Actor::spawn(None, Default, ()).await.unwrap();
     let counts = Arc::<Counts>::default();
-    let subject = Subject { keeps: true, starts: true };
+    let subject = TestActor { keeps: true, starts: true };
     let (child, _) = Actor::spawn_linked(None, subject, counts, parent.get_cell()).await.unwrap();
     child.stop(None);
     soon("the parent's end", done).await.unwrap();
@@ -231,7 +231,7 @@ async fn a_crash_takes_everything_below_with_it() {
 #[tokio::test]
 async fn a_failure_to_start_is_told_to_the_spawner_only() {
     let (root, _, heard) = parent().await;
-    let subject = Subject { keeps: true, starts: false };
+    let subject = TestActor { keeps: true, starts: false };
     let spawned =
         Actor::spawn_linked(None, subject, Arc::<Counts>::default(), root.get_cell()).await;
     assert!(matches!(spawned, Err(SpawnErr::StartupFailed(_))));

@@ -1,5 +1,4 @@
-//! Sessions that go on from their journal: whatever prefix of it is there, nothing is lost and
-//! nothing happens twice.
+//! Sessions resumed from any prefix of their journal: nothing is lost and nothing happens twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,28 +6,29 @@ use std::sync::{Arc, Mutex};
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{CallId, ContentPart, Message, Prompt, SessionId, text_of};
 use posse_actors::event::{Branch, Event, MessageKind, Scope, StoredRecord};
-use posse_actors::permission_coordinator::Decision;
-use posse_actors::ports::{Action, Asking, Policy, Question, Situation, Verdict};
+use posse_actors::permission_coordinator::HumanDecision;
+use posse_actors::ports::{Action, Asking, PermissionQuestion, Policy, Situation, Verdict};
 use posse_actors::record::{OUTCOME_UNKNOWN, replay};
 use posse_actors::root_session::{PromptError, Resumption, SessionEnding, TurnOutcome};
 use posse_actors::testing::{
-    Bench, GuardedTool, MemoryStore, PolicyFn, Stage, Step, flaw, test_confinement, types,
+    GuardedTool, MemoryStore, ModelStep, PolicyFn, RunningSession, SessionBuilder, flaw,
+    test_confinement, types,
 };
 use tokio::sync::Notify;
 
 use crate::support::{check_pairs, soon};
 
-/// How often each call with effects ran, in all processes.
-pub(crate) type Runs = Arc<Mutex<BTreeMap<CallId, u32>>>;
+/// Number of executions of each call with side effects, in all processes.
+pub(crate) type RunCounts = Arc<Mutex<BTreeMap<CallId, u32>>>;
 
-/// Asks about what has effects, unless a grant covers it.
+/// A policy that asks about side effects, unless a grant covers them.
 pub(crate) fn careful() -> Arc<dyn Policy> {
     Arc::new(PolicyFn(|action: &Action, situation: &Situation<'_>| {
         let covered = situation.grants.iter().any(|grant| grant.operation == action.tool);
         if action.tool != "guarded" || covered {
             return Verdict::Allow(test_confinement());
         }
-        Verdict::Ask(Question {
+        Verdict::Ask(PermissionQuestion {
             reason: "it has effects".to_owned(),
             scopes: vec![Scope::Once, Scope::Session],
             grant: Some(posse_actors::event::Grant {
@@ -43,16 +43,16 @@ pub(crate) fn careful() -> Arc<dyn Policy> {
     }))
 }
 
-fn bench(steps: Vec<Step>, runs: &Runs) -> Bench {
+fn bench(steps: Vec<ModelStep>, runs: &RunCounts) -> SessionBuilder {
     let runs = Arc::clone(runs);
     let count = move |id: &CallId| *runs.lock().unwrap().entry(id.clone()).or_default() += 1;
-    let mut bench = Bench::new(steps).tool(GuardedTool::with_effect(count));
+    let mut bench = SessionBuilder::new(steps).tool(GuardedTool::with_effect(count));
     bench.policy = careful();
     bench
 }
 
 /// A second process on the journal of `records`.
-fn second(records: &[StoredRecord], steps: Vec<Step>, runs: &Runs) -> Bench {
+fn second(records: &[StoredRecord], steps: Vec<ModelStep>, runs: &RunCounts) -> SessionBuilder {
     let mut bench = bench(steps, runs);
     bench.journal = Arc::new(MemoryStore::of(records.to_vec()));
     bench.process = 2;
@@ -62,17 +62,17 @@ fn second(records: &[StoredRecord], steps: Vec<Step>, runs: &Runs) -> Bench {
 }
 
 /// A model that has nothing to add.
-pub(crate) fn done() -> Vec<Step> {
-    (0..4).map(|_| Step::say("done")).collect()
+pub(crate) fn done() -> Vec<ModelStep> {
+    (0..4).map(|_| ModelStep::say("done")).collect()
 }
 
 fn say(text: &str) -> Vec<ContentPart> {
     vec![ContentPart::text(text)]
 }
 
-/// Waits for the outcome, and says yes to whatever is asked meanwhile.
+/// Waits for the outcome, and allows every permission request meanwhile.
 pub(crate) async fn agree(
-    stage: &mut Stage,
+    stage: &mut RunningSession,
     outcome: impl Future<Output = Option<TurnOutcome>>,
     scope: Scope,
 ) -> TurnOutcome {
@@ -85,7 +85,7 @@ pub(crate) async fn agree(
                     let announcement = announcement.unwrap();
                     stage.seen.push(Arc::clone(&announcement));
                     if let Event::PermissionRequested { request_id, .. } = announcement.event() {
-                        let yes = Decision::Allow(scope);
+                        let yes = HumanDecision::Allow(scope);
                         stage.session.answer(request_id.clone(), yes).await.unwrap();
                     }
                 }
@@ -96,18 +96,18 @@ pub(crate) async fn agree(
     .await
 }
 
-/// Text, two parallel reads, a call with effects that is asked about, steering, a second prompt
-/// after a compaction, and a grant.
-async fn story(runs: &Runs) -> Vec<StoredRecord> {
+/// Text, two parallel reads, a confirmed call with a side effect, steering, a second prompt after a
+/// compaction, and a grant.
+async fn story(runs: &RunCounts) -> Vec<StoredRecord> {
     let gate = Arc::new(Notify::new());
     let steps = vec![
-        Step::calls("echo", &["a", "b"]),
-        Step::calls("guarded", &["one", "two"]),
-        Step::after(&gate, Step::calls("echo", &["c"])),
-        Step::say("first answer"),
-        Step::say("answer to what came later"),
-        Step::calls("guarded", &["three"]),
-        Step::say("second answer"),
+        ModelStep::calls("echo", &["a", "b"]),
+        ModelStep::calls("guarded", &["one", "two"]),
+        ModelStep::after(&gate, ModelStep::calls("echo", &["c"])),
+        ModelStep::say("first answer"),
+        ModelStep::say("answer to what came later"),
+        ModelStep::calls("guarded", &["three"]),
+        ModelStep::say("second answer"),
     ];
     let bench = bench(steps, runs);
     let mut stage = bench.start().await;
@@ -140,7 +140,7 @@ async fn story(runs: &Runs) -> Vec<StoredRecord> {
     bench.journal.records()
 }
 
-/// Texts of users in a history.
+/// Texts of user messages in a history.
 pub(crate) fn users(history: &[Arc<Message>]) -> Vec<String> {
     let text = |message: &Arc<Message>| match &**message {
         Message::User { content } => Some(text_of(content)),
@@ -149,7 +149,7 @@ pub(crate) fn users(history: &[Arc<Message>]) -> Vec<String> {
     history.iter().filter_map(text).collect()
 }
 
-/// What users said in `records`, as far as it was recorded.
+/// Recorded texts of users in `records`.
 fn acknowledged(records: &[StoredRecord]) -> Vec<String> {
     let text = |record: &StoredRecord| match &record.event {
         Event::UserMessage { content, message_id: None } | Event::MessageQueued { content, .. } => {
@@ -160,7 +160,7 @@ fn acknowledged(records: &[StoredRecord]) -> Vec<String> {
     records.iter().filter_map(text).collect()
 }
 
-/// Calls whose intent is in `records`, and those of them that have no end there.
+/// Calls whose intent is in `records`, and those of them without an end.
 pub(crate) fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
     let (mut started, mut open) = (Vec::new(), Vec::new());
     for record in records {
@@ -179,16 +179,16 @@ pub(crate) fn started(records: &[StoredRecord]) -> (Vec<CallId>, Vec<CallId>) {
 }
 
 #[tokio::test]
-async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
-    let whole = story(&Runs::default()).await;
+async fn resumes_from_every_prefix_without_loss_or_repetition() {
+    let whole = story(&RunCounts::default()).await;
     for length in 0..=whole.len() {
         let prefix = &whole[..length];
         let (ran_before, open) = started(prefix);
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let bench = second(prefix, done(), &runs);
         let unfinished = bench.resumption.as_ref().unwrap().is_unfinished();
         let mut stage = bench.start().await;
-        let begun = match stage.session.go_on().await {
+        let begun = match stage.session.resume().await {
             Ok(running) => {
                 assert!(unfinished, "{length}: goes on with nothing");
                 running
@@ -217,7 +217,7 @@ async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
             (&[][..], &[][..]),
             "{length}"
         );
-        // What had started never starts again, and what is not known is said, once.
+        // A started call never starts again, and an unknown result is reported once.
         for (id, count) in runs.lock().unwrap().iter() {
             assert!(!ran_before.contains(id) && *count == 1, "{length}: {id} ran {count} times");
         }
@@ -227,7 +227,7 @@ async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
             });
             assert_eq!(told.count(), 1, "{length}: {id}");
         }
-        // What the user said is there, each once, unless a compaction removed it.
+        // Each user message is there once, unless a compaction removed it.
         let compacted = records.iter().any(|r| matches!(r.event, Event::ContextCompacted { .. }));
         let mut said = acknowledged(&records);
         let mut heard = users(&after.messages);
@@ -240,27 +240,31 @@ async fn goes_on_from_every_prefix_without_loss_and_without_repetition() {
     }
 }
 
-/// The same with a second break: the records of a resumed run are cut, and it is resumed again.
+/// A second break: the records of a resumed run are cut, and it is resumed again.
 #[tokio::test]
-async fn goes_on_from_every_prefix_of_a_run_that_had_gone_on() {
-    let whole = story(&Runs::default()).await;
+async fn resumes_from_every_prefix_of_a_resumed_run() {
+    let whole = story(&RunCounts::default()).await;
     let asked = |record: &StoredRecord| matches!(record.event, Event::PermissionRequested { .. });
     let cut = whole.iter().position(asked).unwrap() + 1;
-    let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::calls("echo", &["x"]), Step::say("done")], &runs);
+    let runs = RunCounts::default();
+    let bench = second(
+        &whole[..cut],
+        vec![ModelStep::calls("echo", &["x"]), ModelStep::say("done")],
+        &runs,
+    );
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
     stage.end().await;
     let resumed = bench.journal.records();
     for length in cut..=resumed.len() {
         let prefix = &resumed[..length];
         let (ran_before, _) = started(prefix);
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let mut bench = second(prefix, done(), &runs);
         bench.process = 3;
         let mut stage = bench.start().await;
-        let begun = match stage.session.go_on().await {
+        let begun = match stage.session.resume().await {
             Ok(running) => running,
             Err(_) => stage.session.prompt(Prompt::text("and now")).await.unwrap(),
         };
@@ -282,19 +286,19 @@ fn position(records: &[StoredRecord], wanted: impl Fn(&Event) -> bool) -> usize 
 
 #[tokio::test]
 async fn asks_again_under_the_same_id() {
-    let whole = story(&Runs::default()).await;
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
     let Event::PermissionRequested { request_id: before, .. } = &whole[cut - 1].event else {
         unreachable!()
     };
-    let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("done")], &runs);
+    let runs = RunCounts::default();
+    let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let asked = stage.until(|event| matches!(event, Event::PermissionRequested { .. })).await;
     let Event::PermissionRequested { request_id, .. } = asked.event() else { unreachable!() };
     assert_eq!(request_id, before);
-    let yes = Decision::Allow(Scope::Session);
+    let yes = HumanDecision::Allow(Scope::Session);
     stage.session.answer(request_id.clone(), yes).await.unwrap();
     soon("the run", running.outcome()).await.unwrap();
     let seen = types(&stage.end().await);
@@ -304,14 +308,14 @@ async fn asks_again_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn withdraws_the_question_of_a_call_that_need_not_ask_any_more() {
-    let whole = story(&Runs::default()).await;
+async fn withdraws_the_request_of_a_call_that_is_allowed_now() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
-    let runs = Runs::default();
-    let mut bench = second(&whole[..cut], vec![Step::say("done")], &runs);
+    let runs = RunCounts::default();
+    let mut bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     bench.policy = posse_actors::testing::allow_all();
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     soon("the run", running.outcome()).await.unwrap();
     stage.until(|event| matches!(event, Event::PermissionWithdrawn { .. })).await;
     stage.end().await;
@@ -319,11 +323,11 @@ async fn withdraws_the_question_of_a_call_that_need_not_ask_any_more() {
 }
 
 #[tokio::test]
-async fn drops_what_broke_off_when_the_user_says_something_else() {
-    let whole = story(&Runs::default()).await;
+async fn new_prompt_drops_the_unfinished_run() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::PermissionRequested { .. }));
-    let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("as you like")], &runs);
+    let runs = RunCounts::default();
+    let bench = second(&whole[..cut], vec![ModelStep::say("as you like")], &runs);
     let mut stage = bench.start().await;
     let outcome = stage.play("do something else").await;
     assert_eq!(outcome.turns, 1);
@@ -335,11 +339,11 @@ async fn drops_what_broke_off_when_the_user_says_something_else() {
 }
 
 #[tokio::test]
-async fn tells_model_and_user_that_an_outcome_is_unknown() {
-    let whole = story(&Runs::default()).await;
+async fn unknown_outcome_is_reported_to_model_and_user() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("I shall look")], &runs);
+    let runs = RunCounts::default();
+    let bench = second(&whole[..cut], vec![ModelStep::say("I shall look")], &runs);
     let mut stage = bench.start().await;
     let unknown = stage.until(|event| matches!(event, Event::ToolOutcomeUnknown { .. })).await;
     let (Event::ToolOutcomeUnknown { begun: Some(begun), .. }, intent) =
@@ -351,9 +355,9 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
     assert_eq!((&begun.summary, begun.started_ms), (summary, intent.ts));
     let was = format!("{OUTCOME_UNKNOWN} It was {begun}.");
     assert_eq!(unknown.record(), Some(cut as u64 + 2), "right after session.resumed");
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let outcome = agree(&mut stage, running.outcome(), Scope::Once).await;
-    // The turns of the run before count on.
+    // The turns of the earlier run count.
     assert_eq!((outcome.ending, outcome.turns), (Ending::Answered("I shall look".to_owned()), 3));
     stage.end().await;
     let told = bench.model.requests()[0].iter().any(|message| {
@@ -365,12 +369,12 @@ async fn tells_model_and_user_that_an_outcome_is_unknown() {
 }
 
 #[tokio::test]
-async fn keeps_what_was_allowed_only_in_the_same_place() {
-    let whole = story(&Runs::default()).await;
+async fn session_grants_hold_only_in_the_same_directory() {
+    let whole = story(&RunCounts::default()).await;
     let ended = whole.len();
     for (cwd, asked) in [("/project", false), ("/elsewhere", true)] {
-        let runs = Runs::default();
-        let steps = vec![Step::calls("guarded", &["again"]), Step::say("done")];
+        let runs = RunCounts::default();
+        let steps = vec![ModelStep::calls("guarded", &["again"]), ModelStep::say("done")];
         let mut bench = second(&whole[..ended], steps, &runs);
         bench.cwd = cwd.to_owned();
         let mut stage = bench.start().await;
@@ -383,11 +387,11 @@ async fn keeps_what_was_allowed_only_in_the_same_place() {
 }
 
 #[tokio::test]
-async fn branches_off_without_touching_what_was() {
-    let whole = story(&Runs::default()).await;
+async fn fork_leaves_the_original_unchanged() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
-    let mut bench = bench(vec![Step::say("another way")], &runs);
+    let runs = RunCounts::default();
+    let mut bench = bench(vec![ModelStep::say("another way")], &runs);
     bench.process = 2;
     let branch = Branch { session: SessionId::new("parent"), record: cut as u64 };
     bench.resumption = Some(Resumption {
@@ -396,7 +400,7 @@ async fn branches_off_without_touching_what_was() {
         ..Resumption::default()
     });
     let stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     soon("the run", running.outcome()).await.unwrap();
     stage.end().await;
     assert!(runs.lock().unwrap().is_empty(), "a call belongs to the session that it began in");
@@ -424,13 +428,13 @@ fn whole_usage(records: &[StoredRecord]) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn counts_what_was_used_before_and_counts_it_once() {
-    let whole = story(&Runs::default()).await;
+async fn earlier_usage_is_counted_once() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
-    let bench = second(&whole[..cut], vec![Step::say("done")], &runs);
+    let runs = RunCounts::default();
+    let bench = second(&whole[..cut], vec![ModelStep::say("done")], &runs);
     let mut stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     agree(&mut stage, running.outcome(), Scope::Once).await;
     stage.end().await;
     let records = bench.journal.records();
@@ -441,37 +445,41 @@ async fn counts_what_was_used_before_and_counts_it_once() {
     assert_eq!((usage.input_tokens, turns), (whole_usage(&records), 3));
 }
 
-/// A run that was parked or interrupted has ended: another one goes on with its history.
+/// A run that was parked or interrupted has ended: another one continues with its history.
 #[tokio::test]
-async fn goes_on_after_an_interruption_in_the_same_process() {
+async fn continues_after_an_interruption_in_the_same_process() {
     let gate = Arc::new(Notify::new());
-    let bench = Bench::new(vec![Step::after(&gate, Step::say("never")), Step::say("done")]);
+    let bench = SessionBuilder::new(vec![
+        ModelStep::after(&gate, ModelStep::say("never")),
+        ModelStep::say("done"),
+    ]);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
     stage.session.interrupt();
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Interrupted);
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
-    let again = stage.session.go_on().await;
+    let again = stage.session.resume().await;
     assert_eq!(again.err(), Some(PromptError::NothingUnfinished));
     stage.end().await;
     check_pairs(&bench.journal.records());
 }
 
-/// What the rebuilt invocation crashes over is rebuilt again, with what it was before.
+/// An invocation that crashes after a rebuild is rebuilt again, with its earlier state.
 #[tokio::test]
-async fn a_resumed_run_that_crashes_is_rebuilt() {
-    let whole = story(&Runs::default()).await;
+async fn resumed_run_that_crashes_is_rebuilt() {
+    let whole = story(&RunCounts::default()).await;
     let cut = position(&whole, |event| matches!(event, Event::ToolStarted { effect: true, .. }));
-    let runs = Runs::default();
-    let mut bench = second(&whole[..cut], vec![Step::say("one"), Step::say("two")], &runs);
+    let runs = RunCounts::default();
+    let mut bench =
+        second(&whole[..cut], vec![ModelStep::say("one"), ModelStep::say("two")], &runs);
     bench.asking = Asking::Yes;
     bench.fail.arm("AgentInvocation", "Replied", 1);
     let stage = bench.start().await;
-    let running = stage.session.go_on().await.unwrap();
+    let running = stage.session.resume().await.unwrap();
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert!(matches!(outcome.ending, Ending::Answered(_)), "{:?}", outcome.ending);
     stage

@@ -7,7 +7,9 @@ use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
 use posse_actors::event::{Event, MessageKind};
 use posse_actors::root_session::DeliverError;
-use posse_actors::testing::{Bench, GatedTool, Journaled, Step, WritingTool, ask_all};
+use posse_actors::testing::{
+    GatedTool, Journaled, ModelStep, SessionBuilder, WritingTool, ask_all,
+};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{Do, count, end, play, soon};
@@ -33,8 +35,11 @@ fn said(text: &str) -> Vec<ContentPart> {
 #[tokio::test]
 async fn steers_while_the_model_thinks() {
     let gate = Arc::new(Notify::new());
-    let script = vec![Step::after(&gate, Step::calls("echo", &["a", "b"])), Step::say("done")];
-    let bench = Bench::new(script);
+    let script = vec![
+        ModelStep::after(&gate, ModelStep::calls("echo", &["a", "b"])),
+        ModelStep::say("done"),
+    ];
+    let bench = SessionBuilder::new(script);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
@@ -63,7 +68,7 @@ async fn steers_after_the_calls_in_flight() {
         ["a", "b", "c"].map(|text| ("gated".to_owned(), format!(r#"{{"text":"{text}"}}"#))).into();
     calls.push(("write".to_owned(), "{}".to_owned()));
     let wrote = Journaled::default();
-    let mut bench = Bench::new(vec![Step::Call(calls), Step::say("done")])
+    let mut bench = SessionBuilder::new(vec![ModelStep::Call(calls), ModelStep::say("done")])
         .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)))
         .tool(WritingTool::new(wrote.clone()));
     bench.limits.parallel_calls_max = 2;
@@ -100,8 +105,9 @@ async fn steers_after_the_calls_in_flight() {
 #[tokio::test]
 async fn steers_during_a_question() {
     let journaled = Journaled::default();
-    let mut bench = Bench::new(vec![Step::calls("write", &["a", "b"]), Step::say("done")])
-        .tool(WritingTool::new(journaled.clone()));
+    let mut bench =
+        SessionBuilder::new(vec![ModelStep::calls("write", &["a", "b"]), ModelStep::say("done")])
+            .tool(WritingTool::new(journaled.clone()));
     bench.policy = ask_all();
     let mut stage = bench.start().await;
     let habits = &[("permission.requested", Do::Steer), ("message.queued", Do::FollowUp)];
@@ -117,8 +123,8 @@ async fn steers_during_a_question() {
                     }
                     Event::MessageQueued { kind: MessageKind::FollowUp, .. } => {
                         use posse_actors::event::Scope;
-                        use posse_actors::permission_coordinator::Decision;
-                        let yes = Decision::Allow(Scope::Once);
+                        use posse_actors::permission_coordinator::HumanDecision;
+                        let yes = HumanDecision::Allow(Scope::Once);
                         session.answer(asked.clone().unwrap(), yes).await.unwrap();
                     }
                     _ => {}
@@ -141,7 +147,7 @@ async fn steers_during_a_question() {
 
 #[tokio::test]
 async fn what_came_too_late_is_said_before_the_next_prompt() {
-    let bench = Bench::new(vec![Step::Hang(String::new()), Step::say("fine")]);
+    let bench = SessionBuilder::new(vec![ModelStep::Hang(String::new()), ModelStep::say("fine")]);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
@@ -161,9 +167,12 @@ async fn what_came_too_late_is_said_before_the_next_prompt() {
 async fn what_was_queued_survives_a_crash_and_is_delivered_once() {
     for kind in [MessageKind::Steer, MessageKind::FollowUp] {
         let gate = Arc::new(Notify::new());
-        let script =
-            vec![Step::after(&gate, Step::say("lost")), Step::say("one"), Step::say("two")];
-        let bench = Bench::new(script);
+        let script = vec![
+            ModelStep::after(&gate, ModelStep::say("lost")),
+            ModelStep::say("one"),
+            ModelStep::say("two"),
+        ];
+        let bench = SessionBuilder::new(script);
         bench.fail.arm("AgentInvocation", "Replied", 1);
         let mut stage = bench.start().await;
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -181,7 +190,7 @@ async fn what_was_queued_survives_a_crash_and_is_delivered_once() {
 
 #[tokio::test]
 async fn refuses_when_idle_and_when_full() {
-    let mut bench = Bench::new(vec![Step::Hang(String::new())]);
+    let mut bench = SessionBuilder::new(vec![ModelStep::Hang(String::new())]);
     bench.limits.queued_messages_max = 2;
     let stage = bench.start().await;
     let session = &stage.session;
@@ -201,7 +210,10 @@ async fn refuses_when_idle_and_when_full() {
 async fn what_was_taken_back_is_said_to_nobody() {
     for kind in [MessageKind::Steer, MessageKind::FollowUp] {
         let gate = Arc::new(Notify::new());
-        let bench = Bench::new(vec![Step::after(&gate, Step::say("one")), Step::say("two")]);
+        let bench = SessionBuilder::new(vec![
+            ModelStep::after(&gate, ModelStep::say("one")),
+            ModelStep::say("two"),
+        ]);
         let mut stage = bench.start().await;
         let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
         stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
@@ -219,7 +231,7 @@ async fn what_was_taken_back_is_said_to_nobody() {
 
 #[tokio::test]
 async fn what_came_too_late_can_be_taken_back_too() {
-    let bench = Bench::new(vec![Step::Hang(String::new()), Step::say("fine")]);
+    let bench = SessionBuilder::new(vec![ModelStep::Hang(String::new()), ModelStep::say("fine")]);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     stage.until(|event| matches!(event, Event::ModelRequest { .. })).await;
@@ -235,12 +247,12 @@ async fn what_came_too_late_can_be_taken_back_too() {
 /// Says `kind` after the `nth` event of a run with calls side by side, and returns what was
 /// announced; `None` if the run has fewer events.
 async fn said_after(nth: usize, kind: MessageKind) -> Option<()> {
-    let bench = Bench::new(vec![
-        Step::calls("echo", &["a", "b"]),
-        Step::calls("echo", &["c"]),
-        Step::say("one"),
-        Step::say("two"),
-        Step::say("three"),
+    let bench = SessionBuilder::new(vec![
+        ModelStep::calls("echo", &["a", "b"]),
+        ModelStep::calls("echo", &["c"]),
+        ModelStep::say("one"),
+        ModelStep::say("two"),
+        ModelStep::say("three"),
     ]);
     let mut stage = bench.start().await;
     let session = stage.session.clone();

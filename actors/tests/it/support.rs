@@ -7,10 +7,10 @@ use std::time::Duration;
 use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event, MessageKind, Scope, StoredRecord};
 use posse_actors::limits::Limits;
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::record::replay;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
-use posse_actors::testing::{Bench, Stage, flaw, types};
+use posse_actors::testing::{RunningSession, SessionBuilder, flaw, types};
 
 /// Longer than anything here takes; only a hang reaches it.
 const HANG: Duration = Duration::from_secs(20);
@@ -47,7 +47,7 @@ pub(crate) type Habits<'a> = &'a [(&'a str, Do)];
 
 /// Prompts, and plays the user until the outcome. `None` if the session died.
 pub(crate) async fn play(
-    stage: &mut Stage,
+    stage: &mut RunningSession,
     prompt: &str,
     habits: Habits<'_>,
 ) -> Option<TurnOutcome> {
@@ -85,9 +85,9 @@ async fn react(
             continue;
         }
         let decision = match what {
-            Do::Allow => Decision::Allow(Scope::Once),
-            Do::Grant => Decision::Allow(Scope::Session),
-            Do::Deny => Decision::Deny { reason: None },
+            Do::Allow => HumanDecision::Allow(Scope::Once),
+            Do::Grant => HumanDecision::Allow(Scope::Session),
+            Do::Deny => HumanDecision::Deny { reason: None },
             Do::Interrupt | Do::Steer | Do::FollowUp => {
                 if done.insert(nth) {
                     act(session, *what).await;
@@ -117,14 +117,14 @@ async fn act(session: &SessionHandle, what: Do) {
 }
 
 /// Ends the session and checks what holds for every one. Returns what was announced.
-pub(crate) async fn end(bench: &Bench, stage: Stage) -> Vec<Arc<Announcement>> {
+pub(crate) async fn end(bench: &SessionBuilder, stage: RunningSession) -> Vec<Arc<Announcement>> {
     let seen = soon("the end", stage.end()).await;
     check(bench, &seen);
     seen
 }
 
 /// What holds for every session, whatever crashed in it.
-pub(crate) fn check(bench: &Bench, seen: &[Arc<Announcement>]) {
+pub(crate) fn check(bench: &SessionBuilder, seen: &[Arc<Announcement>]) {
     let records = bench.journal.records();
     let numbers: Vec<u64> = records.iter().map(|record| record.record).collect();
     let expected: Vec<u64> = (1..=records.len() as u64).collect();

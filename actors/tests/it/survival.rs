@@ -8,13 +8,14 @@ use std::time::Duration;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event};
-use posse_actors::ledger::{Price, Rates};
+use posse_actors::ledger::{PriceLookup, TokenRates};
 use posse_actors::ports::{
     Abilities, Clock, Fallback, HookEvent, HookSays, Moment, Occasion, Provider, ProviderError,
 };
 use posse_actors::root_session::TurnOutcome;
 use posse_actors::testing::{
-    Bench, HookFn, Journaled, ManualClock, ScriptedModel, Stage, Step, WritingTool,
+    HookFn, Journaled, ManualClock, ModelStep, RunningSession, ScriptedModel, SessionBuilder,
+    WritingTool,
 };
 
 use crate::support::{count, end, soon};
@@ -23,18 +24,25 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-fn busy(retry_after: Option<Duration>) -> Step {
-    Step::Fail(String::new(), ProviderError::RateLimited { retry_after, source: "busy".into() })
+fn busy(retry_after: Option<Duration>) -> ModelStep {
+    ModelStep::Fail(
+        String::new(),
+        ProviderError::RateLimited { retry_after, source: "busy".into() },
+    )
 }
 
-fn on_a_clock(bench: &mut Bench) -> Arc<ManualClock> {
+fn on_a_clock(bench: &mut SessionBuilder) -> Arc<ManualClock> {
     let clock = Arc::new(ManualClock::seeded(11));
     bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     bench.limits.delta_interval = Duration::ZERO;
     clock
 }
 
-fn fallback(name: &str, steps: Vec<Step>, abilities: Abilities) -> (Arc<ScriptedModel>, Fallback) {
+fn fallback(
+    name: &str,
+    steps: Vec<ModelStep>,
+    abilities: Abilities,
+) -> (Arc<ScriptedModel>, Fallback) {
     let model = Arc::new(ScriptedModel::new(steps).named(name));
     let provider = Arc::clone(&model) as Arc<dyn Provider>;
     // Ten tokens read are 50 cents, two written 10.
@@ -43,19 +51,25 @@ fn fallback(name: &str, steps: Vec<Step>, abilities: Abilities) -> (Arc<Scripted
 }
 
 /// A million tokens read cost $50,000, as many written this many micro-USD.
-fn price(output: u64) -> Price {
+fn price(output: u64) -> PriceLookup {
     let (input, cached_input, cache_write) = (50_000_000_000, None, None);
-    Price::fixed(Rates { input, output, cached_input, cache_write, version: "test".to_owned() })
+    PriceLookup::fixed(TokenRates {
+        input,
+        output,
+        cached_input,
+        cache_write,
+        version: "test".to_owned(),
+    })
 }
 
 /// Prompts, and lets time pass whenever nobody does anything.
-async fn play(stage: &mut Stage, clock: &ManualClock, prompt: &str) -> TurnOutcome {
+async fn play(stage: &mut RunningSession, clock: &ManualClock, prompt: &str) -> TurnOutcome {
     let running = stage.session.prompt(Prompt::text(prompt)).await.unwrap();
     outlast(stage, clock, running.outcome()).await
 }
 
 async fn outlast(
-    stage: &mut Stage,
+    stage: &mut RunningSession,
     clock: &ManualClock,
     outcome: impl Future<Output = Option<TurnOutcome>>,
 ) -> TurnOutcome {
@@ -97,11 +111,11 @@ fn switches(seen: &[Arc<Announcement>]) -> Vec<String> {
 async fn an_outage_in_the_middle_of_the_work_repeats_nothing() {
     let journaled = Journaled::default();
     let clock = Arc::new(ManualClock::seeded(11));
-    let mut steps: Vec<Step> = (0..40).map(|_| Step::call("write", "{}")).collect();
-    steps.push(Step::Away(Arc::clone(&clock), 15 * MINUTE));
-    steps.extend((0..10).map(|_| Step::call("write", "{}")));
-    steps.push(Step::say("done"));
-    let mut bench = Bench::new(steps).tool(WritingTool::new(journaled.clone()));
+    let mut steps: Vec<ModelStep> = (0..40).map(|_| ModelStep::call("write", "{}")).collect();
+    steps.push(ModelStep::Away(Arc::clone(&clock), 15 * MINUTE));
+    steps.extend((0..10).map(|_| ModelStep::call("write", "{}")));
+    steps.push(ModelStep::say("done"));
+    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(journaled.clone()));
     bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     bench.limits.delta_interval = Duration::ZERO;
     bench.limits.turns_max = 100;
@@ -122,10 +136,10 @@ async fn an_outage_in_the_middle_of_the_work_repeats_nothing() {
 async fn a_wait_as_long_as_a_day_is_sat_out_unattended() {
     let clock = Arc::new(ManualClock::seeded(11));
     let day = 24 * 60 * MINUTE;
-    let mut bench = Bench::new(vec![
-        Step::call("echo", r#"{"text":"a"}"#),
-        Step::Away(Arc::clone(&clock), day.saturating_sub(MINUTE)),
-        Step::say("done"),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::call("echo", r#"{"text":"a"}"#),
+        ModelStep::Away(Arc::clone(&clock), day.saturating_sub(MINUTE)),
+        ModelStep::say("done"),
     ]);
     bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     bench.limits.delta_interval = Duration::ZERO;
@@ -138,11 +152,11 @@ async fn a_wait_as_long_as_a_day_is_sat_out_unattended() {
 
 #[tokio::test]
 async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again() {
-    let call = || Step::call("echo", r#"{"text":"a"}"#);
-    let mut bench = Bench::new(vec![busy(Some(3600 * SECOND)), Step::say("back")]);
+    let call = || ModelStep::call("echo", r#"{"text":"a"}"#);
+    let mut bench = SessionBuilder::new(vec![busy(Some(3600 * SECOND)), ModelStep::say("back")]);
     let clock = on_a_clock(&mut bench);
     let (other, fallback) =
-        fallback("other", vec![call(), Step::say("done")], Abilities::default());
+        fallback("other", vec![call(), ModelStep::say("done")], Abilities::default());
     bench.fallbacks = vec![fallback];
     bench.price = Some(price(0));
     let mut stage = bench.start().await;
@@ -169,9 +183,9 @@ async fn another_one_takes_over_within_two_seconds_and_the_first_is_asked_again(
 
 #[tokio::test]
 async fn hooks_know_who_is_asked_and_look_at_what_another_one_says() {
-    let mut bench = Bench::new(vec![busy(Some(3600 * SECOND))]);
+    let mut bench = SessionBuilder::new(vec![busy(Some(3600 * SECOND))]);
     let clock = on_a_clock(&mut bench);
-    let script = vec![Step::say("no good"), Step::say("no better")];
+    let script = vec![ModelStep::say("no good"), ModelStep::say("no better")];
     let (other, fallback) = fallback("other", script, Abilities::default());
     let models = [bench.model.info().model, other.info().model];
     bench.fallbacks = vec![fallback];
@@ -217,9 +231,9 @@ async fn nobody_takes_over_what_is_wrong_with_the_request() {
         ProviderError::Unasked { class: ProviderError::REDIRECTED, source: "x".into() },
     ] {
         let class = format!("provider.{}", error.class());
-        let mut bench = Bench::new(vec![Step::Fail(String::new(), error)]);
+        let mut bench = SessionBuilder::new(vec![ModelStep::Fail(String::new(), error)]);
         let clock = on_a_clock(&mut bench);
-        let (other, fallback) = fallback("other", vec![Step::say("no")], Abilities::default());
+        let (other, fallback) = fallback("other", vec![ModelStep::say("no")], Abilities::default());
         bench.fallbacks = vec![fallback];
         let mut stage = bench.start().await;
         let outcome = play(&mut stage, &clock, "go").await;
@@ -233,13 +247,13 @@ async fn nobody_takes_over_what_is_wrong_with_the_request() {
 
 #[tokio::test]
 async fn who_cannot_do_it_is_passed_over_with_the_reason() {
-    let mut bench = Bench::new(vec![busy(Some(3600 * SECOND))]);
+    let mut bench = SessionBuilder::new(vec![busy(Some(3600 * SECOND))]);
     let clock = on_a_clock(&mut bench);
     let deaf = Abilities { tools: Some(false), ..Abilities::default() };
     let blind = Abilities { images: Some(false), ..Abilities::default() };
     let small = Abilities { window: Some(1000), ..Abilities::default() };
     let all = [("deaf", deaf), ("blind", blind), ("small", small), ("able", Abilities::default())];
-    let all = all.map(|(name, abilities)| fallback(name, vec![Step::say(name)], abilities));
+    let all = all.map(|(name, abilities)| fallback(name, vec![ModelStep::say(name)], abilities));
     bench.fallbacks = all.iter().map(|(_, fallback)| fallback.clone()).collect();
     let mut stage = bench.start().await;
     let image =
@@ -255,13 +269,13 @@ async fn who_cannot_do_it_is_passed_over_with_the_reason() {
 #[tokio::test]
 async fn when_all_are_away_whoever_is_back_first_answers() {
     let clock = Arc::new(ManualClock::seeded(11));
-    let away = |minutes: u32| Step::Away(Arc::clone(&clock), minutes * MINUTE);
-    let mut bench = Bench::new(vec![away(60), Step::say("first")]);
+    let away = |minutes: u32| ModelStep::Away(Arc::clone(&clock), minutes * MINUTE);
+    let mut bench = SessionBuilder::new(vec![away(60), ModelStep::say("first")]);
     bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     bench.limits.delta_interval = Duration::ZERO;
     bench.limits.patience = 30 * MINUTE;
     let (other, fallback) =
-        fallback("other", vec![away(20), Step::say("second")], Abilities::default());
+        fallback("other", vec![away(20), ModelStep::say("second")], Abilities::default());
     bench.fallbacks = vec![fallback];
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, &clock, "go").await;
@@ -280,10 +294,10 @@ async fn out_of_patience_it_is_parked_and_goes_on_when_it_is_asked_to() {
         retry_after: Some(5 * 60 * MINUTE),
         source: "the week is over".into(),
     };
-    let mut bench = Bench::new(vec![
-        Step::call("echo", r#"{"text":"a"}"#),
-        Step::Fail(String::new(), quota),
-        Step::say("done"),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::call("echo", r#"{"text":"a"}"#),
+        ModelStep::Fail(String::new(), quota),
+        ModelStep::say("done"),
     ]);
     let clock = on_a_clock(&mut bench);
     let mut stage = bench.start().await;
@@ -303,12 +317,12 @@ async fn out_of_patience_it_is_parked_and_goes_on_when_it_is_asked_to() {
 
 #[tokio::test]
 async fn where_it_may_a_parked_run_goes_on_by_itself_once() {
-    let mut bench = Bench::new(vec![
+    let mut bench = SessionBuilder::new(vec![
         busy(Some(60 * MINUTE)),
-        Step::call("echo", r#"{"text":"a"}"#),
+        ModelStep::call("echo", r#"{"text":"a"}"#),
         busy(Some(60 * MINUTE)),
         busy(Some(60 * MINUTE)),
-        Step::say("not asked for"),
+        ModelStep::say("not asked for"),
     ]);
     let clock = on_a_clock(&mut bench);
     bench.limits.outwaits_once = true;
@@ -322,7 +336,7 @@ async fn where_it_may_a_parked_run_goes_on_by_itself_once() {
 
 #[tokio::test]
 async fn silence_is_worth_a_word_and_can_be_interrupted() {
-    let mut bench = Bench::new(vec![Step::Hang(String::new())]);
+    let mut bench = SessionBuilder::new(vec![ModelStep::Hang(String::new())]);
     let clock = on_a_clock(&mut bench);
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -355,10 +369,15 @@ async fn silence_is_worth_a_word_and_can_be_interrupted() {
 async fn replies_that_break_off_are_tried_again_a_few_times_and_are_marked() {
     let cut = |text: &str| {
         let (partial, source) = (text.to_owned(), "cut at byte 7".into());
-        Step::Fail(text.to_owned(), ProviderError::Cut { partial, source })
+        ModelStep::Fail(text.to_owned(), ProviderError::Cut { partial, source })
     };
-    let mut bench =
-        Bench::new(vec![cut("one"), cut("two"), cut("three"), cut("four"), Step::say("five")]);
+    let mut bench = SessionBuilder::new(vec![
+        cut("one"),
+        cut("two"),
+        cut("three"),
+        cut("four"),
+        ModelStep::say("five"),
+    ]);
     let clock = on_a_clock(&mut bench);
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, &clock, "go").await;
@@ -379,9 +398,14 @@ async fn replies_that_break_off_are_tried_again_a_few_times_and_are_marked() {
 
 #[tokio::test]
 async fn a_client_that_crashes_each_time_is_passed_over() {
-    let mut bench = Bench::new(vec![Step::Panic, Step::Panic, Step::Panic, Step::Panic]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Panic,
+        ModelStep::Panic,
+        ModelStep::Panic,
+        ModelStep::Panic,
+    ]);
     let clock = on_a_clock(&mut bench);
-    let (_, fallback) = fallback("other", vec![Step::say("done")], Abilities::default());
+    let (_, fallback) = fallback("other", vec![ModelStep::say("done")], Abilities::default());
     bench.fallbacks = vec![fallback];
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, &clock, "go").await;
@@ -397,10 +421,10 @@ async fn no_wait_follows_a_clock_that_jumps() {
         retry_after: Some(3600 * SECOND),
         source: "the day is over".into(),
     };
-    let mut bench = Bench::new(vec![
+    let mut bench = SessionBuilder::new(vec![
         busy(Some(60 * SECOND)),
-        Step::call("echo", r#"{"text":"a"}"#),
-        Step::Fail(String::new(), quota),
+        ModelStep::call("echo", r#"{"text":"a"}"#),
+        ModelStep::Fail(String::new(), quota),
     ]);
     let clock = on_a_clock(&mut bench);
     clock.set_ahead(50 * YEAR_MS);

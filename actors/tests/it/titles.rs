@@ -1,5 +1,5 @@
-//! The title of a session: asked of the model that has the role, once, after the first answer, and
-//! in nobody's way.
+//! The session title: requested once from the model with the role, after the first answer, without
+//! delaying anything.
 
 use std::sync::Arc;
 
@@ -10,15 +10,18 @@ use posse_actors::event::{Announcement, Event};
 use posse_actors::ports::{Abilities, Fallback, Provider, ProviderError};
 use posse_actors::record::replay;
 use posse_actors::root_session::{Resumption, SessionEnding};
-use posse_actors::testing::{Bench, MemoryStore, ScriptedModel, Step};
+use posse_actors::testing::{MemoryStore, ModelStep, ScriptedModel, SessionBuilder};
 use tokio::sync::Notify;
 
 use crate::support::{count, end, play, quick, soon};
 
-/// A session that answers, and a model for titles that does `steps`.
-fn bench(steps: Vec<Step>) -> (Bench, Arc<ScriptedModel>) {
-    let mut bench =
-        Bench::new(vec![Step::calls("echo", &["a"]), Step::say("Done."), Step::say("More.")]);
+/// A session that answers, and a title model that follows `steps`.
+fn bench(steps: Vec<ModelStep>) -> (SessionBuilder, Arc<ScriptedModel>) {
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::calls("echo", &["a"]),
+        ModelStep::say("Done."),
+        ModelStep::say("More."),
+    ]);
     bench.limits = quick();
     let namer = Arc::new(ScriptedModel::new(steps).named("namer"));
     let provider = Arc::clone(&namer) as Arc<dyn Provider>;
@@ -36,8 +39,8 @@ fn titles(seen: &[Arc<Announcement>]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_session_is_named_once_and_keeps_its_name() {
-    let (first, namer) = bench(vec![Step::say("\"Mend the\u{7} login.\"\nand more")]);
+async fn title_is_requested_once_and_kept() {
+    let (first, namer) = bench(vec![ModelStep::say("\"Mend the\u{7} login.\"\nand more")]);
     let mut stage = first.start().await;
     play(&mut stage, "Please mend the login", &[]).await.unwrap();
     play(&mut stage, "and now?", &[]).await.unwrap();
@@ -59,11 +62,11 @@ async fn a_session_is_named_once_and_keeps_its_name() {
         "and is part of the whole"
     );
 
-    // Another process goes on with it, and asks nobody.
+    // Another process resumes it and requests no title.
     let records = first.journal.records();
     let replayed = replay(&records, None);
     assert_eq!(replayed.title.as_deref(), Some("Mend the login"));
-    let (mut second, namer) = bench(vec![Step::say("Another")]);
+    let (mut second, namer) = bench(vec![ModelStep::say("Another")]);
     second.journal = Arc::new(MemoryStore::of(records));
     second.process = 2;
     second.resumption = Some(Resumption { replayed, ..Resumption::default() });
@@ -74,10 +77,10 @@ async fn a_session_is_named_once_and_keeps_its_name() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_over_waits_for_its_title_and_an_interrupted_one_does_not() {
+async fn ended_run_waits_for_its_title_unless_interrupted() {
     for interrupted in [false, true] {
         let gate = Arc::new(Notify::new());
-        let (bench, namer) = bench(vec![Step::after(&gate, Step::say("Mend it"))]);
+        let (bench, namer) = bench(vec![ModelStep::after(&gate, ModelStep::say("Mend it"))]);
         let mut stage = bench.start().await;
         let outcome = play(&mut stage, "go", &[]).await.unwrap();
         assert_eq!(outcome.ending, Ending::Answered("Done.".to_owned()), "nobody waits");
@@ -105,9 +108,10 @@ async fn a_run_that_is_over_waits_for_its_title_and_an_interrupted_one_does_not(
 }
 
 #[tokio::test]
-async fn a_model_that_fails_or_hangs_costs_a_line_and_nothing_else() {
+async fn failed_or_hanging_title_model_only_adds_a_warning() {
     let source = "no such model".into();
-    let (bench, namer) = bench(vec![Step::Fail(String::new(), ProviderError::Rejected { source })]);
+    let (bench, namer) =
+        bench(vec![ModelStep::Fail(String::new(), ProviderError::Rejected { source })]);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     let running = stage.session.prompt(Prompt::text("and now?")).await.unwrap();
@@ -121,8 +125,8 @@ async fn a_model_that_fails_or_hangs_costs_a_line_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn without_the_role_nobody_is_asked() {
-    let (mut bench, namer) = bench(vec![Step::say("never")]);
+async fn no_title_is_requested_without_the_role() {
+    let (mut bench, namer) = bench(vec![ModelStep::say("never")]);
     bench.context = ContextSettings::default();
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();

@@ -1,11 +1,14 @@
 //! One prompt, from the user to the answer.
 
 use posse_actors::agent_invocation::Ending;
-use posse_actors::testing::{Bench, Step, types};
+use posse_actors::testing::{ModelStep, SessionBuilder, types};
 
 #[tokio::test]
 async fn answers_after_its_tools() {
-    let bench = Bench::new(vec![Step::call("echo", r#"{"text":"hi"}"#), Step::say("done")]);
+    let bench = SessionBuilder::new(vec![
+        ModelStep::call("echo", r#"{"text":"hi"}"#),
+        ModelStep::say("done"),
+    ]);
     let mut stage = bench.start().await;
     let outcome = stage.play("go").await;
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));

@@ -5,29 +5,29 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
-use crate::agents::{Cost, Decision, Mode, ToolSelection};
+use crate::agents::{AgentDecision, AgentMode, Cost, ToolSelection};
 
-struct Place {
+struct RosterFolders {
     dir: tempfile::TempDir,
     configured: Vec<Configured>,
     believes: bool,
 }
 
-impl Place {
-    fn new() -> Place {
+impl RosterFolders {
+    fn new() -> RosterFolders {
         let dir = tempfile::tempdir().unwrap();
         for folder in ["user", "work/.posse/agents"] {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
-        Place { dir, configured: Vec::new(), believes: true }
+        RosterFolders { dir, configured: Vec::new(), believes: true }
     }
 
-    fn file(self, path: &str, text: &str) -> Place {
+    fn file(self, path: &str, text: &str) -> RosterFolders {
         fs::write(self.dir.path().join(path), text).unwrap();
         self
     }
 
-    fn config(mut self, name: &str, definition: Value) -> Place {
+    fn config(mut self, name: &str, definition: Value) -> RosterFolders {
         let (name, place) = (name.to_owned(), "config.json:3".to_owned());
         self.configured.push(Configured { name, definition, place, project: false });
         self
@@ -41,7 +41,7 @@ impl Place {
             project: Some((project.join(".posse/agents"), project)),
         };
         let tools = ["bash", "grep", "read_file"].map(str::to_owned);
-        let known = Known {
+        let known = KnownNames {
             tools: &tools,
             has_profile: &|name| name == "fast",
             check_rules: &|rules| match rules[0]["tool"].as_str() {
@@ -53,7 +53,7 @@ impl Place {
         Roster::load(&self.configured, &folders, &known)
     }
 
-    /// What was refused: code, place without the folder, what.
+    /// Rejections: code, place without the folder, message.
     fn refused(&self) -> Vec<String> {
         let base = self.dir.path().canonicalize().unwrap().display().to_string();
         let line = |failure: &Failure| {
@@ -92,27 +92,27 @@ Look for holes.
 
 #[test]
 fn reads_a_whole_definition() {
-    let roster = Place::new().file("user/audit.md", AUDIT).load();
+    let roster = RosterFolders::new().file("user/audit.md", AUDIT).load();
     assert_eq!(roster.refused().count(), 0);
     let audit = roster.choose("audit").unwrap();
     assert_eq!(
         (audit.mode, audit.read_only, audit.profile.as_deref()),
-        (Mode::All, true, Some("fast"))
+        (AgentMode::All, true, Some("fast"))
     );
     assert_eq!(audit.tools, ToolSelection::Only(vec!["read_file".into(), "grep".into()]));
-    assert_eq!((audit.rules.len(), audit.default_decision), (1, Some(Decision::Ask)));
+    assert_eq!((audit.rules.len(), audit.default_decision), (1, Some(AgentDecision::Ask)));
     assert_eq!(audit.catalog.cost, Some(Cost::Expensive));
     assert_eq!(audit.limits.turns_max, Some(4));
     assert_eq!(audit.thinking, Some(posse_actors::ports::Thinking::High));
     assert_eq!(audit.prompt, "Look for holes.");
-    assert_eq!(audit.invocation(Decision::Allow), Decision::Ask, "it is expensive");
+    assert_eq!(audit.invocation(AgentDecision::Allow), AgentDecision::Ask, "it is expensive");
     let calls: Vec<&str> = roster.callable_by(audit).map(|agent| agent.name.as_str()).collect();
     assert_eq!(calls, ["explore", "reviewer"]);
 }
 
 #[test]
 fn refuses_with_a_reason_and_a_place_and_loads_the_others() {
-    let place = Place::new()
+    let place = RosterFolders::new()
         .file("user/audit.md", AUDIT)
         .file("user/build.md", AUDIT)
         .file("user/Odd name.md", "---\ndescription: d\ntools: []\n---\nx")
@@ -149,8 +149,8 @@ fn refuses_with_a_reason_and_a_place_and_loads_the_others() {
 
 #[test]
 fn nobody_is_believed_before_the_user_says_so() {
-    let mut place = Place::new().file("work/.posse/agents/audit.md", AUDIT);
-    assert!(matches!(place.load().find("audit").unwrap().source, Source::Project(_)));
+    let mut place = RosterFolders::new().file("work/.posse/agents/audit.md", AUDIT);
+    assert!(matches!(place.load().find("audit").unwrap().source, AgentSource::Project(_)));
     place.believes = false;
     let roster = place.load();
     assert_eq!((roster.find("audit"), roster.inert()), (None, &["audit".to_owned()][..]));
@@ -160,7 +160,7 @@ fn nobody_is_believed_before_the_user_says_so() {
 
 #[test]
 fn follows_no_link_out_of_the_project_and_waits_for_nobody() {
-    let place = Place::new().file("audit.md", AUDIT);
+    let place = RosterFolders::new().file("audit.md", AUDIT);
     let base = place.dir.path();
     let agents = base.join("work/.posse/agents");
     std::os::unix::fs::symlink(base.join("audit.md"), agents.join("audit.md")).unwrap();
@@ -179,7 +179,7 @@ fn follows_no_link_out_of_the_project_and_waits_for_nobody() {
 fn the_catalog_keeps_every_name_whatever_the_budget() {
     use crate::agents::catalog;
 
-    let roster = Place::new().file("user/audit.md", AUDIT).load();
+    let roster = RosterFolders::new().file("user/audit.md", AUDIT).load();
     let build = roster.find("build").unwrap();
     insta::assert_snapshot!(catalog(&roster, build, 8000), @"
 

@@ -1,4 +1,4 @@
-//! The head of a `SKILL.md`: what it has to say, what it may say, and what is only remarked on.
+//! Front matter of a `SKILL.md`: required and optional fields, and warnings.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::failure::{Exit, Failure, printable, printable_lines};
 const NAME_CHARS_MAX: usize = 64;
 /// Characters of a description.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
-/// Characters of what it needs.
+/// Maximum characters of the requirements.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
 /// Lines of a body that the format recommends at most.
 const BODY_LINES_MAX: usize = 500;
 
-/// What a `SKILL.md` says.
+/// Content of a `SKILL.md`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) name: String,
@@ -28,11 +28,11 @@ pub(super) struct Head {
     pub(super) allowed_tools: Vec<String>,
     /// Only the user activates it.
     pub(super) only_user: bool,
-    /// What stands below, hidden characters as visible escapes.
+    /// Text below the front matter, with hidden characters as visible escapes.
     pub(super) body: String,
 }
 
-/// Whether skills may be called so.
+/// True if a skill may have this name.
 pub(super) fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !name.is_empty()
@@ -43,8 +43,8 @@ pub(super) fn is_name(name: &str) -> bool {
         && !name.contains("--")
 }
 
-/// Reads a `SKILL.md` that lies in a folder called `folder` and is shown as `shown`. The remarks
-/// are about what does not keep it from being used.
+/// Parses a `SKILL.md` in a folder called `folder`, displayed as `shown`. Warnings do not prevent
+/// its use.
 pub(super) fn read(
     bytes: &[u8],
     folder: &str,

@@ -1,4 +1,4 @@
-//! The folder of a skill: what is in it, read without following links, within bounds.
+//! Folder of a skill: its contents, read without following links, within limits.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,11 +21,11 @@ const DEPTH_MAX: usize = 6;
 /// Bytes of a project's skill, which is hashed as a whole.
 const SEALED_BYTES_MAX: u64 = 4 << 20;
 
-/// What is in a folder: bytes of each file, by its path with `/`; and what is not told.
+/// Files of a folder: size by path with `/`, and rejected entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Listing {
+pub(super) struct SkillFiles {
     pub(super) files: BTreeMap<String, u64>,
-    /// Links and what is no file: their paths.
+    /// Paths of links and special files.
     pub(super) odd: Vec<String>,
     /// There is more than is listed.
     pub(super) cut: bool,
@@ -43,8 +43,8 @@ pub(super) struct Sealed {
 }
 
 /// Looks through `folder`. `all`: hidden files, too.
-pub(super) fn list(folder: &Path, all: bool) -> io::Result<Listing> {
-    let mut listing = Listing::default();
+pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
+    let mut listing = SkillFiles::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = open.pop() {
         let mut entries: Vec<_> = fs::read_dir(&folder)?.filter_map(Result::ok).collect();
@@ -77,7 +77,7 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Reads all of `folder` to tell later whether it is the same, or says why that cannot be told.
+/// Digest of the whole `folder`, or the reason why it cannot be computed.
 pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
     let text = |error: io::Error| error.to_string();
     let listing = list(folder, true).map_err(text)?;
@@ -136,7 +136,7 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
 pub(super) fn why(error: &io::Error) -> String {
     use nix::libc::{ELOOP, ENOTDIR};
     match error.raw_os_error() {
-        // Whoever follows no links is told of one as of a loop, or of a folder that is none.
+        // Without following links, a link appears as a loop, or as something that is no folder.
         Some(ELOOP) => "it is a link, and only files that lie in the folder are read".to_owned(),
         Some(ENOTDIR) => {
             "a part of it is a link or no folder, and links are not followed".to_owned()

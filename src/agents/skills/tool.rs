@@ -19,7 +19,7 @@ use crate::failure::{nearest, printable, printable_lines};
 /// Lines of a file that are given at once.
 const LINES_MAX: usize = 1000;
 
-/// Which skills agents see, by name of the agent; who is not here sees all.
+/// Visible skills by agent name; other agents see all.
 pub type Rights = BTreeMap<String, Vec<String>>;
 
 /// The tool.
@@ -58,7 +58,7 @@ struct Arguments {
     offset: Option<usize>,
 }
 
-/// What is given back.
+/// Result of the tool.
 struct Given {
     text: String,
     skill: String,

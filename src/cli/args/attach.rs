@@ -11,13 +11,13 @@ use crate::failure::{Exit, Failure};
 pub(crate) struct Attach {
     /// The session, or an unambiguous beginning of its id [default: the one that runs here]
     id: Option<String>,
-    /// Only looks: nothing can be said, stopped or answered
+    /// Attach read-only: no input, no answers
     #[arg(long)]
     observe: bool,
-    /// How it is shown
+    /// Output format
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output_format: Format,
-    /// What standard input is, with --output-format stream-json
+    output_format: AttachFormat,
+    /// Format of standard input, with --output-format stream-json
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     input_format: InputFormat,
     /// Leaves out the records up to this one
@@ -29,7 +29,7 @@ pub(crate) struct Attach {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum AttachFormat {
     /// Text for a person
     Text,
     /// One event a line
@@ -39,7 +39,7 @@ enum Format {
 impl Attach {
     pub(crate) fn into_args(self) -> Result<AttachArgs, CliExit> {
         let Attach { id, observe, output_format, input_format, after, cwd } = self;
-        let lines = output_format == Format::StreamJson;
+        let lines = output_format == AttachFormat::StreamJson;
         let drives = input_format == InputFormat::StreamJson;
         let wrong =
             |what: &str, fix: &str| Err(usage(&Failure::new("CLI004", Exit::Usage, what).fix(fix)));

@@ -13,7 +13,7 @@ pub(crate) struct Grants {
     /// The project whose permissions are meant
     #[arg(long, value_name = "DIR", global = true)]
     cwd: Option<PathBuf>,
-    /// As JSON
+    /// JSON output
     #[arg(long, global = true)]
     json: bool,
 }
@@ -22,17 +22,17 @@ pub(crate) struct Grants {
 enum GrantsCommand {
     /// Lists what counts here, and for how long
     List {
-        /// Those of every project
+        /// Grants of all projects
         #[arg(long)]
         all: bool,
     },
     /// Ends some of them, at once and in running sessions as well
     Revoke {
-        /// As `list` shows them
+        /// Ids as shown by `list`
         #[arg(required = true)]
         id: Vec<String>,
     },
-    /// Ends all of them; moves a file aside that cannot be believed
+    /// Delete all grants; a file that failed verification is moved aside
     Clear,
 }
 
@@ -48,13 +48,13 @@ impl Grants {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Trust {
+pub(crate) struct TrustFlags {
     #[command(subcommand)]
     action: Option<TrustCommand>,
     /// The project that is meant
     #[arg(long, value_name = "DIR", global = true)]
     cwd: Option<PathBuf>,
-    /// As JSON
+    /// JSON output
     #[arg(long, global = true)]
     json: bool,
 }
@@ -76,11 +76,11 @@ enum TrustCommand {
     },
     /// Lists the trusted projects
     List,
-    /// Ends all trust; moves a file aside that cannot be believed
+    /// Revoke all trust; a file that failed verification is moved aside
     Clear,
 }
 
-impl Trust {
+impl TrustFlags {
     pub(crate) fn into_args(self) -> TrustArgs {
         let action = match self.action {
             None | Some(TrustCommand::Show) => TrustAction::Show,

@@ -23,10 +23,10 @@ pub(crate) struct Run {
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// Goes on with the newest session of this project
+    /// Resume the newest session of this project
     #[arg(short, long = "continue", help_heading = "Session")]
     continues: bool,
-    /// Goes on in a new session; the old one stays as it is
+    /// Fork: continue in a new session and keep the old one unchanged
     #[arg(long, requires = "continues", help_heading = "Session")]
     fork: bool,
 
@@ -35,7 +35,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     formats: Formats,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
 #[derive(Debug, Args)]
@@ -43,16 +43,16 @@ pub(crate) struct ResumeCommand {
     /// The session, or an unambiguous beginning of its id
     #[arg(value_name = "ID")]
     id: Option<String>,
-    /// What to do next; `-` reads it from standard input
+    /// Task; `-` reads it from standard input
     #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
     words: Vec<String>,
-    /// What to do next, as one value
+    /// Task, as one value
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// The newest session of this project; there is no ID then
     #[arg(long, help_heading = "Session")]
     last: bool,
-    /// Goes on in a new session; the old one stays as it is
+    /// Fork: continue in a new session and keep the old one unchanged
     #[arg(long, help_heading = "Session")]
     fork: bool,
 
@@ -61,42 +61,42 @@ pub(crate) struct ResumeCommand {
     #[command(flatten)]
     formats: Formats,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
-/// What goes in and out.
+/// Input and output formats.
 #[derive(Debug, Args)]
 struct Formats {
     /// Skill that the task is to be done with: `posse skills` lists them; repeatable
     #[arg(long = "skill", value_name = "NAME", help_heading = "Agent and model")]
     skills: Vec<String>,
-    /// How results are printed [default: text]
+    /// Output format of results [default: text]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     output_format: Option<OutputFormat>,
-    /// What standard input is [default: text]
+    /// Format of standard input [default: text]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     input_format: Option<InputFormat>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Plain {
-    /// Goes on with this session: its id, or an unambiguous beginning of it
+pub(crate) struct PlainFlags {
+    /// Resume this session, by id or unambiguous id prefix
     #[arg(long, value_name = "ID", group = "which", help_heading = "Session")]
     resume: Option<String>,
-    /// Goes on with the newest session of this project
+    /// Resume the newest session of this project
     #[arg(short, long = "continue", group = "which", help_heading = "Session")]
     continues: bool,
-    /// Goes on in a new session; the old one stays as it is
+    /// Fork: continue in a new session and keep the old one unchanged
     #[arg(long, requires = "which", help_heading = "Session")]
     fork: bool,
 
     #[command(flatten)]
     agent: Agent,
     #[command(flatten)]
-    place: Place,
+    place: ConfigLocationFlags,
 }
 
-/// What every command that runs an agent understands.
+/// Flags of all commands that run an agent.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[expect(clippy::struct_field_names, reason = "clap names the flag after the field")]
@@ -110,18 +110,18 @@ struct Agent {
     /// Model, instead of the provider's own
     #[arg(long, value_name = "NAME", help_heading = "Agent and model")]
     model: Option<String>,
-    /// How much the model thinks before it answers
+    /// Reasoning effort of the model
     #[arg(long, value_name = "LEVEL", help_heading = "Agent and model",
           value_parser = ["off", "minimal", "low", "medium", "high", "xhigh"])]
     thinking: Option<String>,
-    /// Whether one agent works alone, or may call others
+    /// Run a single agent, or enable subagents
     #[arg(long, value_enum, help_heading = "Agent and model",
           conflicts_with_all = ["single_agent", "multi_agent"])]
-    mode: Option<Mode>,
-    /// The same as --mode single
+    mode: Option<DelegationMode>,
+    /// Same as --mode single
     #[arg(long, help_heading = "Agent and model", conflicts_with = "multi_agent")]
     single_agent: bool,
-    /// The same as --mode multi
+    /// Same as --mode multi
     #[arg(long, help_heading = "Agent and model")]
     multi_agent: bool,
     /// Image for the model to see, a path or an address; repeatable
@@ -139,28 +139,28 @@ struct Agent {
     #[arg(long, value_name = "USD", value_parser = micro_usd, help_heading = "Limits")]
     budget: Option<u64>,
 
-    /// Nobody is there: waits a day for a provider that is away, asks nobody, outlives its terminal
+    /// Run unattended: retry for up to 24 h, never prompt, survive hangup
     #[arg(long, help_heading = "Limits")]
     unattended: bool,
 
-    /// Another folder that tools may use; repeatable
+    /// Additional folder for tools; repeatable
     #[arg(long = "add-dir", value_name = "DIR", help_heading = "Authority")]
     add_dirs: Vec<PathBuf>,
     /// Answers permission questions with yes; denied stays denied
     #[arg(short, long, help_heading = "Authority")]
     yes: bool,
-    /// Only says what would be done; nothing is changed or started
+    /// Describe effects without changing or starting anything
     #[arg(long, help_heading = "Authority")]
     dry_run: bool,
-    /// What commands are confined to
+    /// Confinement of commands
     #[arg(long, value_enum, help_heading = "Authority")]
     sandbox: Option<Sandbox>,
     /// Ends with exit code 7 where commands cannot be confined
     #[arg(long, help_heading = "Authority")]
     sandbox_required: bool,
-    /// Whether commands reach the network
+    /// Network access of commands
     #[arg(long, value_enum, help_heading = "Authority")]
-    network: Option<Network>,
+    network: Option<NetworkArg>,
 
     /// Offers to remember permissions for longer than the session
     #[arg(long, conflicts_with = "no_persistent_grants", help_heading = "Authority")]
@@ -181,14 +181,14 @@ struct Agent {
     /// Records the model's replies into this file, for replaying
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     record: Option<PathBuf>,
-    /// Says more on standard error; repeatable
+    /// More detail on standard error; repeatable
     #[arg(short, action = clap::ArgAction::Count, help_heading = "Output")]
     verbose: u8,
 }
 
-/// Which configuration is read.
+/// Flags that select the configuration.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct ConfigLocationFlags {
     /// Works in this folder
     #[arg(long, value_name = "DIR", help_heading = "Configuration")]
     cwd: Option<PathBuf>,
@@ -201,7 +201,7 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum DelegationMode {
     Single,
     Multi,
 }
@@ -214,7 +214,7 @@ enum Sandbox {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Network {
+enum NetworkArg {
     Deny,
     Inherit,
 }
@@ -276,7 +276,7 @@ impl Formats {
     }
 }
 
-impl Plain {
+impl PlainFlags {
     pub(crate) fn into_args(self) -> RunArgs {
         let which = match (self.resume, self.continues) {
             (Some(id), _) => Some(Which::Id(id)),
@@ -289,8 +289,8 @@ impl Plain {
 }
 
 impl Agent {
-    fn into_args(self, place: Place) -> RunArgs {
-        let multi = self.multi_agent || self.mode == Some(Mode::Multi);
+    fn into_args(self, place: ConfigLocationFlags) -> RunArgs {
+        let multi = self.multi_agent || self.mode == Some(DelegationMode::Multi);
         let mode = if multi { "multi-agent" } else { "single-agent" };
         let said = multi || self.single_agent || self.mode.is_some();
         let stream = match (self.stream, self.no_stream) {
@@ -331,7 +331,7 @@ impl Agent {
     }
 }
 
-impl Place {
+impl ConfigLocationFlags {
     pub(crate) fn into_args(self) -> PlaceArgs {
         PlaceArgs { cwd: self.cwd, config: self.config, trust_project: self.trust_project }
     }

@@ -1,13 +1,13 @@
-//! What the schema and the guide say is what the program does.
+//! Schema and guide match the program.
 
 use std::fs;
 
 use super::*;
-use crate::config::tests::Place;
+use crate::config::tests::ConfigFolders;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/configuration.md");
 
-/// What the words of the schema mean that ours uses; patterns are left to others.
+/// Checks a value against the schema keywords in use; patterns are not checked.
 fn fits(schema: &Value, value: &Value) -> bool {
     let number = |word: &str| schema.get(word).and_then(Value::as_f64);
     let kind = match schema.get("type").and_then(Value::as_str) {
@@ -41,22 +41,22 @@ fn fits(schema: &Value, value: &Value) -> bool {
 }
 
 /// A value that fits, and one that does not, if there is any.
-fn examples(kind: Kind) -> (Value, Option<Value>) {
+fn examples(kind: ValueKind) -> (Value, Option<Value>) {
     match kind {
-        Kind::Bool => (json!(true), Some(json!("true"))),
-        Kind::Text | Kind::Secret => (json!("some text"), Some(json!(3))),
-        Kind::Variable => (json!("A_KEY"), Some(json!(3))),
-        Kind::Address => (json!("https://host/v1"), Some(json!(false))),
-        Kind::Choice(names) => (json!(names[0]), Some(json!("no such choice"))),
-        Kind::Whole(least, most) => (json!(least), Some(json!(most + 1))),
-        Kind::WholeOrAuto(_, most) => (json!("auto"), Some(json!(most + 1))),
-        Kind::Ratio => (json!(0.5), Some(json!(1.5))),
-        Kind::Duration => (json!("90s"), Some(json!(90))),
-        Kind::TextList => (json!(["/a"]), Some(json!([1]))),
-        Kind::ObjectList => (json!([{}]), Some(json!(["a"]))),
-        Kind::TextMap => (json!({ "A": "b" }), Some(json!({ "A": 1 }))),
-        Kind::Object => (json!({ "A": { "b": 1 } }), Some(json!([1]))),
-        Kind::Any => (json!({ "anything": [1] }), None),
+        ValueKind::Bool => (json!(true), Some(json!("true"))),
+        ValueKind::Text | ValueKind::Secret => (json!("some text"), Some(json!(3))),
+        ValueKind::Variable => (json!("A_KEY"), Some(json!(3))),
+        ValueKind::Address => (json!("https://host/v1"), Some(json!(false))),
+        ValueKind::Choice(names) => (json!(names[0]), Some(json!("no such choice"))),
+        ValueKind::Whole(least, most) => (json!(least), Some(json!(most + 1))),
+        ValueKind::WholeOrAuto(_, most) => (json!("auto"), Some(json!(most + 1))),
+        ValueKind::Ratio => (json!(0.5), Some(json!(1.5))),
+        ValueKind::Duration => (json!("90s"), Some(json!(90))),
+        ValueKind::TextList => (json!(["/a"]), Some(json!([1]))),
+        ValueKind::ObjectList => (json!([{}]), Some(json!(["a"]))),
+        ValueKind::TextMap => (json!({ "A": "b" }), Some(json!({ "A": 1 }))),
+        ValueKind::Object => (json!({ "A": { "b": 1 } }), Some(json!([1]))),
+        ValueKind::Any => (json!({ "anything": [1] }), None),
     }
 }
 
@@ -73,14 +73,14 @@ fn the_schema_and_the_program_accept_and_refuse_the_same() {
         let (good, bad) = examples(key.kind);
         let good = nest(key.path, good);
         assert!(fits(&schema, &good), "{good}");
-        assert!(Place::new().user(good.to_string()).load().is_ok(), "{good}");
+        assert!(ConfigFolders::new().user(good.to_string()).load().is_ok(), "{good}");
         let unknown = nest(&format!("{}x", key.path), json!(1));
         let open = matches!(key.path.rsplit('.').next(), Some("*"));
         assert!(open || !fits(&schema, &unknown), "{unknown}");
         if let Some(bad) = bad {
             let bad = nest(key.path, bad);
             assert!(!fits(&schema, &bad), "{bad}");
-            let failures = Place::new().user(bad.to_string()).load().unwrap_err();
+            let failures = ConfigFolders::new().user(bad.to_string()).load().unwrap_err();
             assert_eq!(failures[0].code, "CFG003", "{bad}");
         }
         if let Some(default) = key.default_value() {
@@ -121,7 +121,7 @@ fn the_examples_of_the_guide_are_accepted() {
         .collect();
     assert!(blocks.len() >= 2);
     for block in blocks {
-        let place = Place::new().user(block);
+        let place = ConfigFolders::new().user(block);
         assert!(place.load().is_ok(), "{}", place.failures());
     }
 }

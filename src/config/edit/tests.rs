@@ -8,31 +8,31 @@ use tempfile::TempDir;
 
 use super::*;
 
-struct Desk {
+struct EditFixture {
     dir: TempDir,
     path: PathBuf,
 }
 
-impl Desk {
-    fn new(text: &str) -> Desk {
-        let desk = Desk::empty();
+impl EditFixture {
+    fn new(text: &str) -> EditFixture {
+        let desk = EditFixture::empty();
         fs::write(&desk.path, text).unwrap();
         fs::set_permissions(&desk.path, fs::Permissions::from_mode(0o600)).unwrap();
         desk
     }
 
-    fn empty() -> Desk {
+    fn empty() -> EditFixture {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
-        Desk { dir, path }
+        EditFixture { dir, path }
     }
 
     fn set(&self, key: &str, value: &str) -> Result<String, Vec<Failure>> {
-        edit(&self.path, Change::Set { key, value }).map(|said| self.tidy(&said))
+        edit(&self.path, SettingChange::Set { key, value }).map(|said| self.tidy(&said))
     }
 
     fn unset(&self, key: &str) -> Result<String, Vec<Failure>> {
-        edit(&self.path, Change::Unset { key }).map(|said| self.tidy(&said))
+        edit(&self.path, SettingChange::Unset { key }).map(|said| self.tidy(&said))
     }
 
     fn text(&self) -> String {
@@ -46,9 +46,9 @@ impl Desk {
 
 #[test]
 fn makes_the_file_with_a_word_about_it() {
-    let desk = Desk::empty();
+    let desk = EditFixture::empty();
     let path = desk.dir.path().join("a/b/config.json");
-    edit(&path, Change::Set { key: "sandbox.network", value: "deny" }).unwrap();
+    edit(&path, SettingChange::Set { key: "sandbox.network", value: "deny" }).unwrap();
     insta::assert_snapshot!(fs::read_to_string(&path).unwrap(), @r#"
     // The configuration of posse. Comments and trailing commas are allowed.
     // Every key: posse config schema. What counts, and why: posse config show --origin.
@@ -66,7 +66,7 @@ fn makes_the_file_with_a_word_about_it() {
 fn changes_one_value_and_no_other_byte() {
     let before = "\u{feff}// top\r\n{\r\n\t\"maxTurns\" : 25, // why 25\r\n\t/* deep */ \"sandbox\": \
                   { \"mode\":\"off\" , },\r\n}\r\n// end";
-    let desk = Desk::new(before);
+    let desk = EditFixture::new(before);
     assert_eq!(desk.set("maxTurns", "7").unwrap(), "set maxTurns = 7 in /config.json (was 25)\n");
     assert_eq!(desk.text(), before.replace("25,", "7,") + "\n");
     desk.set("sandbox.mode", "\"read-only\"").unwrap();
@@ -77,7 +77,7 @@ fn changes_one_value_and_no_other_byte() {
 #[test]
 fn adds_and_removes_what_it_added() {
     let before = "{\n  // turns\n  \"maxTurns\": 3\n}\n";
-    let desk = Desk::new(before);
+    let desk = EditFixture::new(before);
     desk.set("providers.mine.headers.X.Trace", "on").unwrap();
     desk.set("models.vendor/model-1.5.contextWindow", "8192").unwrap();
     insta::assert_snapshot!(desk.text(), @r#"
@@ -107,7 +107,7 @@ fn adds_and_removes_what_it_added() {
 
 #[test]
 fn takes_values_as_people_write_them() {
-    let desk = Desk::empty();
+    let desk = EditFixture::empty();
     let table = [
         ("streaming.enabled", "off", "false"),
         ("maxTurns", "3", "3"),
@@ -132,7 +132,7 @@ fn takes_values_as_people_write_them() {
 #[test]
 fn writes_nothing_that_could_not_be_read_again() {
     let before = "{ \"maxTurns\": 3 }\n";
-    let desk = Desk::new(before);
+    let desk = EditFixture::new(before);
     let deep = "[".repeat(10_000);
     let table = [
         ("maxTurn", "3", "CFG002", Some("did you mean \"maxTurns\"?")),
@@ -168,12 +168,12 @@ fn leaves_a_file_alone_that_it_does_not_understand() {
         ("{ \"version\": 2, \"later\": true }", "CFG012"),
     ];
     for (text, code) in table {
-        let desk = Desk::new(text);
+        let desk = EditFixture::new(text);
         assert_eq!(desk.set("maxTurns", "3").unwrap_err()[0].code, code, "{text}");
         assert_eq!(desk.unset("maxTurns").unwrap_err()[0].code, code, "{text}");
         assert_eq!(desk.text(), text);
     }
-    let desk = Desk::new("{ \"sandbox\": 3 }");
+    let desk = EditFixture::new("{ \"sandbox\": 3 }");
     let failures = desk.set("sandbox.mode", "off").unwrap_err();
     assert_eq!(
         failures[0].fix.as_deref(),
@@ -183,7 +183,7 @@ fn leaves_a_file_alone_that_it_does_not_understand() {
 
 #[test]
 fn mends_a_mistake_although_the_file_has_others() {
-    let desk = Desk::new("{ \"modle\": 1, \"maxTurns\": 0 }");
+    let desk = EditFixture::new("{ \"modle\": 1, \"maxTurns\": 0 }");
     desk.unset("modle").unwrap();
     desk.set("maxTurns", "5").unwrap();
     assert_eq!(desk.text(), "{ \"maxTurns\": 5 }\n");
@@ -191,7 +191,7 @@ fn mends_a_mistake_although_the_file_has_others() {
 
 #[test]
 fn shows_no_secret() {
-    let desk = Desk::empty();
+    let desk = EditFixture::empty();
     let said = desk.set("providers.x.apiKey", "sk-12345678901234567890abcd").unwrap();
     assert!(!said.contains("234567890"), "{said}");
     let said = desk.set("providers.x.apiKey", "sk-99999999901234567890efgh").unwrap();
@@ -201,7 +201,7 @@ fn shows_no_secret() {
 
 #[test]
 fn follows_the_users_own_link_and_keeps_the_mode() {
-    let desk = Desk::empty();
+    let desk = EditFixture::empty();
     let real = desk.dir.path().join("dotfiles.json");
     fs::write(&real, "{}").unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
@@ -214,6 +214,6 @@ fn follows_the_users_own_link_and_keeps_the_mode() {
 
 #[test]
 fn explains_itself() {
-    let desk = Desk::empty();
+    let desk = EditFixture::empty();
     insta::assert_snapshot!(desk.tidy(&explain(&desk.path)));
 }

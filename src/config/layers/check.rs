@@ -1,68 +1,74 @@
-//! What a value must be to fit its key, and how a mismatch is told.
+//! Type check of values, and its errors.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::config::schema::{Key, Kind};
+use crate::config::schema::{ConfigKey, ValueKind};
 use crate::config::{looks_like_key, masked};
 
-/// What is said instead of a number that follows from something else.
+/// Value for a number that is derived from other settings.
 const AUTO: &str = "auto";
 const SHOWN_CHARS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ITEMS_MAX: usize = 1000;
 const PATHS_MAX: usize = 1000;
 
-/// Whether `value` fits; otherwise what it must be.
-pub(crate) fn check(kind: Kind, value: &Value) -> Result<(), String> {
+/// Returns `Ok` if `value` is valid for `kind`, else a description of valid values.
+pub(crate) fn check(kind: ValueKind, value: &Value) -> Result<(), String> {
     let text = value.as_str();
     let fits = match kind {
-        Kind::Bool => value.is_boolean(),
-        Kind::Text | Kind::Secret => text.is_some_and(is_line),
-        Kind::Variable => text.is_some_and(is_variable),
-        Kind::Address => text.is_some_and(is_address),
-        Kind::Choice(names) => text.is_some_and(|text| names.contains(&text)),
-        Kind::Whole(least, most) => {
+        ValueKind::Bool => value.is_boolean(),
+        ValueKind::Text | ValueKind::Secret => text.is_some_and(is_line),
+        ValueKind::Variable => text.is_some_and(is_variable),
+        ValueKind::Address => text.is_some_and(is_address),
+        ValueKind::Choice(names) => text.is_some_and(|text| names.contains(&text)),
+        ValueKind::Whole(least, most) => {
             value.as_i64().is_some_and(|number| (least..=most).contains(&number))
         }
-        Kind::WholeOrAuto(least, most) => {
-            text == Some(AUTO) || check(Kind::Whole(least, most), value).is_ok()
+        ValueKind::WholeOrAuto(least, most) => {
+            text == Some(AUTO) || check(ValueKind::Whole(least, most), value).is_ok()
         }
-        Kind::Ratio => value.as_f64().is_some_and(|ratio| (0.05..=1.0).contains(&ratio)),
-        Kind::Duration => text.and_then(duration).is_some(),
-        Kind::TextList => items(value)
+        ValueKind::Ratio => value.as_f64().is_some_and(|ratio| (0.05..=1.0).contains(&ratio)),
+        ValueKind::Duration => text.and_then(duration).is_some(),
+        ValueKind::TextList => items(value)
             .is_some_and(|items| items.iter().all(|item| item.as_str().is_some_and(is_line))),
-        Kind::ObjectList => items(value).is_some_and(|items| items.iter().all(Value::is_object)),
-        Kind::TextMap => value.as_object().is_some_and(|entries| {
+        ValueKind::ObjectList => {
+            items(value).is_some_and(|items| items.iter().all(Value::is_object))
+        }
+        ValueKind::TextMap => value.as_object().is_some_and(|entries| {
             entries.len() <= ITEMS_MAX
                 && entries.values().all(|value| value.as_str().is_some_and(is_line))
         }),
-        Kind::Object => value.is_object(),
-        Kind::Any => true,
+        ValueKind::Object => value.is_object(),
+        ValueKind::Any => true,
     };
     if fits { Ok(()) } else { Err(expected(kind)) }
 }
 
-fn expected(kind: Kind) -> String {
+fn expected(kind: ValueKind) -> String {
     match kind {
-        Kind::Bool => "true or false".into(),
-        Kind::Text | Kind::Secret => "a text of one line".into(),
-        Kind::Variable => "the name of an environment variable, such as \"OPENAI_API_KEY\"".into(),
-        Kind::Address => "an address with http:// or https:// and without a password".into(),
-        Kind::Choice(names) => {
+        ValueKind::Bool => "true or false".into(),
+        ValueKind::Text | ValueKind::Secret => "a text of one line".into(),
+        ValueKind::Variable => {
+            "the name of an environment variable, such as \"OPENAI_API_KEY\"".into()
+        }
+        ValueKind::Address => "an address with http:// or https:// and without a password".into(),
+        ValueKind::Choice(names) => {
             let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
             format!("one of {}", quoted.join(", "))
         }
-        Kind::Whole(least, most) => format!("a whole number {least}–{most}"),
-        Kind::WholeOrAuto(least, most) => format!("a whole number {least}–{most}, or \"{AUTO}\""),
-        Kind::Ratio => "a number 0.05–1".into(),
-        Kind::Duration => "a time such as \"90s\", \"10m\" or \"2h\", at most 720h".into(),
-        Kind::TextList => "a list of texts".into(),
-        Kind::ObjectList => "a list of objects, and nothing else".into(),
-        Kind::TextMap => "an object of texts".into(),
-        Kind::Object => "an object".into(),
-        Kind::Any => "any value".into(),
+        ValueKind::Whole(least, most) => format!("a whole number {least}–{most}"),
+        ValueKind::WholeOrAuto(least, most) => {
+            format!("a whole number {least}–{most}, or \"{AUTO}\"")
+        }
+        ValueKind::Ratio => "a number 0.05–1".into(),
+        ValueKind::Duration => "a time such as \"90s\", \"10m\" or \"2h\", at most 720h".into(),
+        ValueKind::TextList => "a list of texts".into(),
+        ValueKind::ObjectList => "a list of objects, and nothing else".into(),
+        ValueKind::TextMap => "an object of texts".into(),
+        ValueKind::Object => "an object".into(),
+        ValueKind::Any => "any value".into(),
     }
 }
 
@@ -73,7 +79,7 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
         path.ends_with("apiKey") || path.ends_with("apiKeyEnv") || path.contains("headers");
     let shown = match value {
         Value::String(text) if secret || looks_like_key(text) => format!("\"{}\"", masked(text)),
-        // What stands before an @ is a password more often than not.
+        // Text before an @ is usually a password.
         Value::String(text) if text.contains("://") && text.contains('@') => {
             "an address with a password".into()
         }
@@ -86,52 +92,54 @@ pub(crate) fn mismatch(path: &str, expected: String, value: &Value) -> String {
     format!("{path} must be {expected}, got {shown}{cut}")
 }
 
-/// How a value for `path` is written that fits.
-pub(crate) fn fitting(key: &Key, path: &str) -> String {
+/// An example of a valid value for `path`.
+pub(crate) fn fitting(key: &ConfigKey, path: &str) -> String {
     let name = path.rsplit('.').next().unwrap_or(path);
     format!("write it like \"{name}\": {}", sample(key))
 }
 
-/// The same for an environment variable, where a text has no quotes.
-pub(crate) fn example(key: &Key) -> String {
+/// An example for an environment variable, where text has no quotes.
+pub(crate) fn example(key: &ConfigKey) -> String {
     match sample(key) {
         Value::String(text) => text,
         value => value.to_string(),
     }
 }
 
-fn sample(key: &Key) -> Value {
+fn sample(key: &ConfigKey) -> Value {
     match (key.default_value(), key.kind) {
         (Some(value), _) => value,
-        (None, Kind::Bool) => json!(true),
-        (None, Kind::Whole(least, most) | Kind::WholeOrAuto(least, most)) => {
+        (None, ValueKind::Bool) => json!(true),
+        (None, ValueKind::Whole(least, most) | ValueKind::WholeOrAuto(least, most)) => {
             json!(1000_i64.clamp(least, most))
         }
-        (None, Kind::Ratio) => json!(0.8),
-        (None, Kind::Duration) => json!("90s"),
-        (None, Kind::Choice(names)) => json!(names.first()),
-        (None, Kind::Variable) => json!("OPENAI_API_KEY"),
-        (None, Kind::Address) => json!("https://host.example/v1"),
-        (None, Kind::TextList) => json!(["text"]),
-        (None, Kind::ObjectList) => json!([{}]),
-        (None, Kind::TextMap) => json!({ "name": "text" }),
-        (None, Kind::Object) => json!({ "name": {} }),
-        (None, Kind::Text | Kind::Secret | Kind::Any) => json!("text"),
+        (None, ValueKind::Ratio) => json!(0.8),
+        (None, ValueKind::Duration) => json!("90s"),
+        (None, ValueKind::Choice(names)) => json!(names.first()),
+        (None, ValueKind::Variable) => json!("OPENAI_API_KEY"),
+        (None, ValueKind::Address) => json!("https://host.example/v1"),
+        (None, ValueKind::TextList) => json!(["text"]),
+        (None, ValueKind::ObjectList) => json!([{}]),
+        (None, ValueKind::TextMap) => json!({ "name": "text" }),
+        (None, ValueKind::Object) => json!({ "name": {} }),
+        (None, ValueKind::Text | ValueKind::Secret | ValueKind::Any) => json!("text"),
     }
 }
 
-/// The value that a text in an environment variable stands for.
-pub(crate) fn from_text(kind: Kind, text: &str) -> Value {
+/// Value of a text in an environment variable.
+pub(crate) fn from_text(kind: ValueKind, text: &str) -> Value {
     match kind {
-        Kind::Bool => match text.to_ascii_lowercase().as_str() {
+        ValueKind::Bool => match text.to_ascii_lowercase().as_str() {
             "1" | "true" | "yes" | "on" => json!(true),
             "0" | "false" | "no" | "off" => json!(false),
             _ => json!(text),
         },
-        Kind::Whole(..) | Kind::WholeOrAuto(..) => {
+        ValueKind::Whole(..) | ValueKind::WholeOrAuto(..) => {
             text.parse::<i64>().map_or_else(|_| json!(text), |number| json!(number))
         }
-        Kind::Ratio => text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number)),
+        ValueKind::Ratio => {
+            text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number))
+        }
         _ => json!(text),
     }
 }
@@ -149,7 +157,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     (1..=LONGEST_MS).contains(&ms).then(|| Duration::from_millis(ms))
 }
 
-/// A name that can stand in a key.
+/// True for a name that can be part of a key.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
@@ -161,7 +169,7 @@ pub(crate) fn is_model(name: &str) -> bool {
     (1..=200).contains(&name.len()) && !name.contains(refused)
 }
 
-/// A pattern in `value` whose braces stand for more paths than anyone could mean.
+/// A pattern in `value` whose braces expand to too many paths.
 pub(crate) fn bomb(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => (paths_meant(text) > PATHS_MAX).then_some(text),
@@ -171,7 +179,7 @@ pub(crate) fn bomb(value: &Value) -> Option<&str> {
     }
 }
 
-/// At most how many paths the braces of a pattern stand for.
+/// Upper bound of the number of paths of a pattern with braces.
 fn paths_meant(pattern: &str) -> usize {
     let (mut product, mut here, mut depth) = (1_usize, 1_usize, 0_usize);
     for byte in pattern.bytes() {

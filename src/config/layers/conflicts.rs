@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Leaf, Origin, Reader, Trust, duration};
+use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
 use crate::config::Notice;
 use crate::failure::{Exit, Failure};
 
@@ -24,7 +24,7 @@ const AT_MOST: [(&str, &str); 12] = [
     ("tools.bash.timeout", "tools.bash.maxTimeout"),
 ];
 
-impl Reader {
+impl LayerReader {
     pub(super) fn find_conflicts(&mut self) {
         for (less, more) in AT_MOST {
             for (less, more) in self.instances(less, more) {
@@ -35,7 +35,7 @@ impl Reader {
         self.unheld();
     }
 
-    /// The pairs of keys that a pair with a `*` stands for.
+    /// Pairs of keys for a pair with a `*`.
     fn instances(&self, less: &'static str, more: &str) -> Vec<(Cow<'static, str>, String)> {
         let Some((group, field)) = less.split_once(".*.") else {
             return vec![(less.into(), more.to_owned())];
@@ -81,12 +81,12 @@ impl Reader {
         }
     }
 
-    /// What was asked for and nothing can hold.
+    /// Requirements that cannot be enforced here.
     fn unheld(&mut self) {
         let asked = |key: &str, value: &str| {
             self.layers
                 .get(key)
-                .is_some_and(|leaf| leaf.value == value && leaf.origin != Origin::BuiltIn)
+                .is_some_and(|leaf| leaf.value == value && leaf.origin != SettingOrigin::BuiltIn)
         };
         if asked("sandbox.mode", "off") && asked("sandbox.network", "deny") {
             let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": nothing \
@@ -95,10 +95,12 @@ impl Reader {
         }
     }
 
-    /// An error; or, if it takes a repository that nobody trusts to have it, what was before.
+    /// Adds an error; if it is caused by an untrusted repository, restores the earlier value
+    /// instead.
     fn refuse(&mut self, keys: &[&str], what: String, fix: &str) {
-        let from_stranger =
-            |leaf: &Leaf| matches!(leaf.origin, Origin::Project { trust: Trust::Harmless, .. });
+        let from_stranger = |leaf: &Leaf| {
+            matches!(leaf.origin, SettingOrigin::Project { trust: TrustClass::Harmless, .. })
+        };
         let foreign: Vec<&str> = keys
             .iter()
             .copied()
@@ -120,14 +122,14 @@ impl Reader {
         };
         let origins: Vec<String> = keys.iter().map(origin).collect();
         let usage = keys.iter().any(|key| {
-            self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, Origin::Flag(_)))
+            self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, SettingOrigin::Flag(_)))
         });
         let exit = if usage { Exit::Usage } else { Exit::Configuration };
         self.failures.push(Failure::new("CFG011", exit, what).at(origins.join(" and ")).fix(fix));
     }
 }
 
-/// What is compared: a number, or a time in milliseconds.
+/// Comparable size: a number, or a time in milliseconds.
 fn size(value: &Value) -> Option<u128> {
     value.as_u64().map(u128::from).or_else(|| Some(duration(value.as_str()?)?.as_millis()))
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::file::{Reading, Source};
-use crate::config::layers::walk::Found;
-use crate::config::layers::{Layers, Leaf, Origin, Reader, Walk, from_future, names};
-use crate::config::schema::{self, Key, Project};
+use crate::config::file::{ConfigFile, ReadPolicy};
+use crate::config::layers::walk::ConfigLeaf;
+use crate::config::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
+use crate::config::schema::{self, ConfigKey, Project};
 use crate::config::{Notice, Sources};
 
 /// The key of the rules.
@@ -27,40 +27,40 @@ pub struct ProjectFile {
     pub name: String,
     /// SHA-256 of its bytes, in hex.
     pub digest: String,
-    /// Everything that it sets, in order.
-    pub wanted: Vec<Wanted>,
+    /// Settings of the file, in order.
+    pub wanted: Vec<ProjectSetting>,
 }
 
 /// One setting of a project.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct ProjectSetting {
     /// Its dotted key.
     pub key: String,
     /// Its value.
     pub value: Value,
     /// The line, from 1.
     pub line: usize,
-    /// What became of it.
+    /// Its effect.
     pub fate: Fate,
-    /// Whether it has an effect in this version.
+    /// True if it has an effect in this version.
     pub active: bool,
 }
 
-/// What becomes of a project's setting.
+/// Effect of a project's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It counts.
-    Counts(Trust),
-    /// It would count if the project were trusted.
+    /// The setting applies.
+    Counts(TrustClass),
+    /// The setting would apply if the project were trusted.
     Waits,
-    /// It never counts, whoever trusts the project: why.
+    /// The setting never applies. Contains the reason.
     Refused(&'static str),
 }
 
 /// Why a project's setting counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
-    /// It can do no harm.
+pub enum TrustClass {
+    /// Harmless.
     Harmless,
     /// The user trusts the file as it is.
     Content,
@@ -69,34 +69,35 @@ pub enum Trust {
 }
 
 impl ProjectFile {
-    /// How many of the last rules in `layers` are this file's. A file of the user's that comes
-    /// after it replaces all of them.
+    /// Number of rules at the end of `layers` that come from this file. A later file of the user
+    /// replaces all of them.
     pub(crate) fn rules_in(&self, layers: &Layers) -> usize {
         let origin = layers.get(RULES).map(|leaf| &leaf.origin);
-        if !matches!(origin, Some(Origin::Project { .. })) {
+        if !matches!(origin, Some(SettingOrigin::Project { .. })) {
             return 0;
         }
-        let counts =
-            |wanted: &&Wanted| wanted.key == RULES && matches!(wanted.fate, Fate::Counts(_));
+        let counts = |wanted: &&ProjectSetting| {
+            wanted.key == RULES && matches!(wanted.fate, Fate::Counts(_))
+        };
         let counted = self.wanted.iter().filter(counts);
         counted.filter_map(|wanted| wanted.value.as_array()).map(Vec::len).sum()
     }
 }
 
-impl fmt::Display for Trust {
+impl fmt::Display for TrustClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Trust::Harmless => "harmless project setting",
-            Trust::Content => "trusted project",
-            Trust::ThisRun => "project trusted for this run",
+            TrustClass::Harmless => "harmless project setting",
+            TrustClass::Content => "trusted project",
+            TrustClass::ThisRun => "project trusted for this run",
         })
     }
 }
 
-impl Reader {
-    /// Reads a repository's file. What is wrong with it stops nobody unless it is trusted.
+impl LayerReader {
+    /// Reads a repository's file. Its errors are fatal only if it is trusted.
     pub(crate) fn project_file(&mut self, path: &Path, sources: &Sources<'_>) {
-        let source = match Source::read(path, Reading::Foreign) {
+        let source = match ConfigFile::read(path, ReadPolicy::Foreign) {
             Ok(None) => return,
             Ok(Some(source)) => source,
             Err(failure) if sources.trust_project => return self.failures.push(failure),
@@ -107,16 +108,16 @@ impl Reader {
         };
         let digest = source.digest.clone().unwrap_or_default();
         let trust = if sources.trust_project {
-            Some(Trust::ThisRun)
+            Some(TrustClass::ThisRun)
         } else {
-            (sources.trusted == Some(digest.as_str())).then_some(Trust::Content)
+            (sources.trusted == Some(digest.as_str())).then_some(TrustClass::Content)
         };
         let is_trusted = trust.is_some();
         let mut walk = Walk::new(&source);
         walk.file();
         self.mistakes(&mut walk, is_trusted);
         walk.found = walk.found.into_iter().flat_map(narrowing_apart).collect();
-        let wanted: Vec<Wanted> =
+        let wanted: Vec<ProjectSetting> =
             walk.found.iter().map(|found| self.judge(found, trust, sources)).collect();
         self.note_ignored(&source.name, &wanted, !is_trusted && sources.trusted.is_some());
         let name: Arc<str> = source.name.as_str().into();
@@ -147,7 +148,12 @@ impl Reader {
         }
     }
 
-    fn judge(&self, found: &Found, trust: Option<Trust>, sources: &Sources<'_>) -> Wanted {
+    fn judge(
+        &self,
+        found: &ConfigLeaf,
+        trust: Option<TrustClass>,
+        sources: &Sources<'_>,
+    ) -> ProjectSetting {
         let refused = match found.key.project {
             Project::Harmless | Project::Trusted => None,
             Project::OwnProvider => self.taken(found, sources),
@@ -156,11 +162,11 @@ impl Reader {
         };
         let fate = match (refused, found.key.project, trust) {
             (Some(why), _, _) => Fate::Refused(why),
-            (None, Project::Harmless, _) => Fate::Counts(Trust::Harmless),
+            (None, Project::Harmless, _) => Fate::Counts(TrustClass::Harmless),
             (None, _, Some(trust)) => Fate::Counts(trust),
             (None, _, None) => Fate::Waits,
         };
-        Wanted {
+        ProjectSetting {
             key: found.path.clone(),
             value: found.value.clone(),
             line: found.line,
@@ -170,7 +176,7 @@ impl Reader {
     }
 
     /// Why the provider is not the project's own, or the key is not.
-    fn taken(&self, found: &Found, sources: &Sources<'_>) -> Option<&'static str> {
+    fn taken(&self, found: &ConfigLeaf, sources: &Sources<'_>) -> Option<&'static str> {
         let name = found.path.split('.').nth(1).unwrap_or_default();
         let preset = sources.presets.iter().any(|(preset, _)| *preset == name);
         if preset || self.layers.below(&format!("providers.{name}.")).next().is_some() {
@@ -184,8 +190,8 @@ impl Reader {
         (of_preset || of_user).then_some("a repository cannot send another provider's key")
     }
 
-    /// Why a setting is not stricter than what the user has.
-    fn wider(&self, found: &Found) -> Option<&'static str> {
+    /// Reason why a setting is not stricter than the user's.
+    fn wider(&self, found: &ConfigLeaf) -> Option<&'static str> {
         const WIDER: &str = "a repository can only make it stricter";
         let order: &[&str] = match found.key.path {
             RULES => {
@@ -205,7 +211,7 @@ impl Reader {
     }
 
     /// One line for all that does not count.
-    fn note_ignored(&mut self, name: &str, wanted: &[Wanted], changed: bool) {
+    fn note_ignored(&mut self, name: &str, wanted: &[ProjectSetting], changed: bool) {
         let keys = |which: fn(&Fate) -> bool| {
             let keys = wanted.iter().filter(|wanted| which(&wanted.fate));
             keys.map(|wanted| wanted.key.as_str()).collect::<BTreeSet<&str>>()
@@ -248,8 +254,8 @@ impl Reader {
         }
     }
 
-    fn count(&mut self, found: Found, name: &Arc<str>, trust: Trust, is_trusted: bool) {
-        let Found { key, path, mut value, line } = found;
+    fn count(&mut self, found: ConfigLeaf, name: &Arc<str>, trust: TrustClass, is_trusted: bool) {
+        let ConfigLeaf { key, path, mut value, line } = found;
         let before = self.layers.leaves.get(&path).cloned();
         let mut joined = false;
         if adds_up(key)
@@ -263,14 +269,15 @@ impl Reader {
         if !is_trusted {
             self.displaced.insert(path.clone(), before);
         }
-        let origin = Origin::Project { name: Arc::clone(name), line, trust, joined };
+        let origin = SettingOrigin::Project { name: Arc::clone(name), line, trust, joined };
         self.insert(key, path, value, origin);
     }
 
-    /// A file of the user's that comes after the project's may speak of a provider of the same
-    /// name: then the user's keys go where the user says, and nowhere else.
+    /// Drops the project's definition of a provider if a later file of the user configures a
+    /// provider of the same name, so that the user's keys are sent only to addresses that the user
+    /// configured.
     pub(super) fn keep_providers_apart(&mut self) {
-        let theirs = |leaf: &Leaf| matches!(leaf.origin, Origin::Project { .. });
+        let theirs = |leaf: &Leaf| matches!(leaf.origin, SettingOrigin::Project { .. });
         let name_of = |rest: &str| rest.split('.').next().unwrap_or_default().to_owned();
         let leaves = || self.layers.below("providers.");
         let users: BTreeSet<String> =
@@ -308,30 +315,31 @@ impl Reader {
     }
 }
 
-/// Whether a rule only takes away from what is allowed. What says nothing that is known does not.
+/// True if a rule only restricts. An unknown rule does not.
 fn narrows(rule: &Value) -> bool {
     matches!(rule["decision"].as_str(), Some("deny" | "ask"))
 }
 
-/// A list of rules of which some narrow what is allowed and some do not becomes two lists, in this
-/// order: nobody loses a rule that denies because another one beside it allows.
-fn narrowing_apart(found: Found) -> Vec<Found> {
-    let Found { key, path, value, line } = found;
+/// Splits a list of rules into restricting and other ones, in this order: a deny rule is not lost
+/// because of an allow rule next to it.
+fn narrowing_apart(found: ConfigLeaf) -> Vec<ConfigLeaf> {
+    let ConfigLeaf { key, path, value, line } = found;
     match value {
         Value::Array(rules) if key.path == RULES => {
             let (narrow, wide): (Vec<Value>, Vec<Value>) = rules.into_iter().partition(narrows);
-            let part = |rules| Found { key, path: path.clone(), value: Value::Array(rules), line };
+            let part =
+                |rules| ConfigLeaf { key, path: path.clone(), value: Value::Array(rules), line };
             match (narrow.is_empty(), wide.is_empty()) {
                 (_, true) => vec![part(narrow)],
                 (true, false) => vec![part(wide)],
                 (false, false) => vec![part(narrow), part(wide)],
             }
         }
-        value => vec![Found { key, path, value, line }],
+        value => vec![ConfigLeaf { key, path, value, line }],
     }
 }
 
-/// Whether a list of the project's is added to the user's.
-fn adds_up(key: &Key) -> bool {
+/// True if a list of the project is added to the user's.
+fn adds_up(key: &ConfigKey) -> bool {
     key.path == RULES || key.path == "hooks" || key.path.starts_with("hooks.")
 }

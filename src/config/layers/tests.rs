@@ -1,17 +1,17 @@
-//! Conflicts, later versions, saved preferences, variables, and what is read of tools and models.
+//! Conflicts, later versions, saved preferences, variables, and settings of tools and models.
 
 use std::fs;
 
 use serde_json::json;
 
-use crate::config::tests::Place;
+use crate::config::tests::ConfigFolders;
 use crate::config::{
-    Dirs, Environment, Origin, Outside, Settings, Sources, load_with, preferences, show,
+    Dirs, Environment, Outside, SettingOrigin, Settings, Sources, load_with, preferences, show,
 };
 
 #[test]
 fn reports_values_that_cannot_both_be_meant() {
-    let place = Place::new().user(
+    let place = ConfigFolders::new().user(
         r#"{
   "context": { "main": { "recentTurns": 2, "minRecentTurns": 6, "maxContextTokens": 4000, "summaryTargetTokens": 3000 } },
   "providers": {
@@ -22,14 +22,14 @@ fn reports_values_that_cannot_both_be_meant() {
 }"#,
     );
     insta::assert_snapshot!(place.failures());
-    let fine =
-        Place::new().user(r#"{ "tools": { "bash": { "timeout": "10s", "maxTimeout": "10s" } } }"#);
+    let fine = ConfigFolders::new()
+        .user(r#"{ "tools": { "bash": { "timeout": "10s", "maxTimeout": "10s" } } }"#);
     assert!(fine.load().is_ok());
 }
 
 #[test]
 fn names_both_places_of_a_conflict_between_layers() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(r#"{ "context": { "main": { "summaryTargetTokens": 3000 } } }"#)
         .variable("POSSE_MAIN_MAX_CONTEXT_TOKENS", "2000");
     insta::assert_snapshot!(place.failures());
@@ -37,7 +37,7 @@ fn names_both_places_of_a_conflict_between_layers() {
 
 #[test]
 fn lets_no_repository_stop_a_start_with_a_conflict() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(r#"{ "context": { "main": { "recentTurns": 4, "minRecentTurns": 2 } } }"#)
         .project(r#"{ "context": { "main": { "minRecentTurns": 900 } } }"#);
     let loaded = place.load().unwrap();
@@ -45,7 +45,7 @@ fn lets_no_repository_stop_a_start_with_a_conflict() {
     assert_eq!(loaded.layers.get("context.main.minRecentTurns").unwrap().value, json!(2));
     let failures = place.load_with(|sources| sources.trust_project = true).unwrap_err();
     assert_eq!(failures[0].code, "CFG011");
-    // What the user says over it is the user's own.
+    // A value of the user replaces it.
     let over = place.variable("POSSE_MAIN_MAX_CONTEXT_TOKENS", "300");
     let over = over.user(r#"{ "context": { "main": { "summaryTargetTokens": 400 } } }"#);
     assert_eq!(over.load().unwrap_err()[0].code, "CFG011");
@@ -53,7 +53,7 @@ fn lets_no_repository_stop_a_start_with_a_conflict() {
 
 #[test]
 fn says_that_nothing_holds_what_was_asked_for() {
-    let place = Place::new().user(r#"{ "sandbox": { "mode": "off", "network": "deny" } }"#);
+    let place = ConfigFolders::new().user(r#"{ "sandbox": { "mode": "off", "network": "deny" } }"#);
     let loaded = place.load().unwrap();
     insta::assert_snapshot!(place.notices(&loaded));
 }
@@ -62,13 +62,13 @@ fn says_that_nothing_holds_what_was_asked_for() {
 fn reads_a_later_versions_file_as_far_as_it_goes() {
     let text =
         r#"{ "version": 2, "maxTurns": 3, "telepathy": true, "sandbox": { "mode": "astral" } }"#;
-    let place = Place::new().user(text);
+    let place = ConfigFolders::new().user(text);
     let loaded = place.load().unwrap();
     insta::assert_snapshot!(place.notices(&loaded));
     assert_eq!((loaded.settings.turns_max, &*loaded.settings.sandbox.mode), (3, "workspace-write"));
-    assert!(Place::new().user(r#"{ "version": 1, "telepathy": true }"#).load().is_err());
-    assert!(Place::new().user(r#"{ "version": "0.9" }"#).load().is_err());
-    let project = Place::new().project(text).load().unwrap();
+    assert!(ConfigFolders::new().user(r#"{ "version": 1, "telepathy": true }"#).load().is_err());
+    assert!(ConfigFolders::new().user(r#"{ "version": "0.9" }"#).load().is_err());
+    let project = ConfigFolders::new().project(text).load().unwrap();
     assert_eq!(project.notices[0].code, "CFG012");
 }
 
@@ -79,20 +79,20 @@ fn refuses_patterns_that_stand_for_too_many_paths() {
         json!({ "permissions": [{ "tool": "read_file", "decision": "deny", "pathGlob": bomb }] }),
         json!({ "sandbox": { "readSecrets": [format!("/{bomb}")] } }),
     ] {
-        let failures = Place::new().user(text.to_string()).load().unwrap_err();
+        let failures = ConfigFolders::new().user(text.to_string()).load().unwrap_err();
         assert_eq!((failures[0].code, failures.len()), ("CFG013", 1));
         assert!(failures[0].to_string().len() < 600);
     }
     let fine = json!({ "sandbox": { "readSecrets": ["/{a,b}/{c,d}/}{"] } });
-    assert!(Place::new().user(fine.to_string()).load().is_ok());
+    assert!(ConfigFolders::new().user(fine.to_string()).load().is_ok());
 }
 
 #[test]
 fn puts_what_was_chosen_last_between_files_and_environment() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(r#"{ "defaultProvider": "openai", "model": "from-file" }"#)
         .file("home/state/preferences.json", r#"{ "provider": "ollama", "model": "saved" }"#);
-    let seen = |place: &Place, flags: &[(&'static str, &str)]| {
+    let seen = |place: &ConfigFolders, flags: &[(&'static str, &str)]| {
         let loaded = place
             .load_with(|sources| {
                 let flag = |(key, value): &(&'static str, &str)| (*key, json!(value), "--flag");
@@ -114,7 +114,7 @@ fn puts_what_was_chosen_last_between_files_and_environment() {
     let model = loaded.layers.get("model").unwrap();
     assert_eq!(
         (&model.origin, model.origin.to_string()),
-        (&Origin::Preferences, "saved preferences".into())
+        (&SettingOrigin::Preferences, "saved preferences".into())
     );
 
     let place = place.file("home/state/preferences.json", r#"{ "provider": "ollama" }"#);
@@ -125,7 +125,7 @@ fn puts_what_was_chosen_last_between_files_and_environment() {
 
 #[test]
 fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
-    let seen = |place: &Place, provider: Option<&str>| {
+    let seen = |place: &ConfigFolders, provider: Option<&str>| {
         let environment: Environment =
             [("POSSE_HOME", place.dir.path().join("home"))].into_iter().collect();
         let dirs = Dirs::from_environment(&environment).unwrap();
@@ -147,14 +147,15 @@ fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
         (own, "two", None, pair("mine", "m", 1)),
         (own, "mine", None, pair("mine", "saved", 0)),
         (own, "openai", None, pair("openai", "saved", 0)),
-        // What a flag names is not judged here, and what was saved does not count anyway.
+        // A flag's value is checked elsewhere, and the saved one does not apply.
         (own, "two", Some("three"), pair("three", "m", 0)),
     ];
     for (file, provider, flag, expected) in table {
-        let place = Place::new().user(file).file("home/state/preferences.json", saved(provider));
+        let place =
+            ConfigFolders::new().user(file).file("home/state/preferences.json", saved(provider));
         assert_eq!(seen(&place, flag), expected, "{file} {provider} {flag:?}");
     }
-    let place = Place::new().file("home/state/preferences.json", saved("two"));
+    let place = ConfigFolders::new().file("home/state/preferences.json", saved("two"));
     let environment: Environment =
         [("POSSE_HOME", place.dir.path().join("home"))].into_iter().collect();
     let dirs = Dirs::from_environment(&environment).unwrap();
@@ -167,7 +168,7 @@ fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
 
 #[test]
 fn goes_on_without_preferences_that_are_damaged() {
-    let place = Place::new().file("home/state/preferences.json", "{");
+    let place = ConfigFolders::new().file("home/state/preferences.json", "{");
     let loaded = place.load().unwrap();
     assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG001"));
     assert_eq!(loaded.settings.default_provider, None);
@@ -175,7 +176,7 @@ fn goes_on_without_preferences_that_are_damaged() {
 
 #[test]
 fn reads_what_is_known_of_models_and_shows_names_with_dots() {
-    let place = Place::new().user(
+    let place = ConfigFolders::new().user(
         r#"{ "models": { "gpt-5.1": { "inputPrice": 5 }, "a/b-1.2": { "vision": true, "inputPrice": 0 } } }"#,
     );
     let loaded = place.load().unwrap();
@@ -184,14 +185,15 @@ fn reads_what_is_known_of_models_and_shows_names_with_dots() {
     let shown: serde_json::Value =
         serde_json::from_str(&show(&loaded.layers, None, false, true)).unwrap();
     assert_eq!(shown["models"]["gpt-5.1"]["inputPrice"], 5);
-    let failures =
-        Place::new().user(r#"{ "models": { "a b": {}, "c": { "inputPirce": 1 } } }"#).failures();
+    let failures = ConfigFolders::new()
+        .user(r#"{ "models": { "a b": {}, "c": { "inputPirce": 1 } } }"#)
+        .failures();
     insta::assert_snapshot!(failures);
 }
 
 #[test]
 fn reads_how_tools_behave() {
-    let place = Place::new()
+    let place = ConfigFolders::new()
         .user(
             r#"{ "tools": { "edit": { "fuzzy": true, "requireRead": true }, "read": { "dedup": false },
                  "budgets": { "bash": { "max": 3, "onExceed": "steer" }, "grep": { "max": 0 } } } }"#,
@@ -214,7 +216,7 @@ fn resolves_the_names_of_the_mode_in_their_order() {
         ("{}", false),
     ];
     for (text, multi) in table {
-        let loaded = Place::new().user(text).load().unwrap();
+        let loaded = ConfigFolders::new().user(text).load().unwrap();
         assert_eq!(loaded.settings.multi_agent, multi, "{text}");
     }
 }
@@ -233,20 +235,20 @@ fn has_a_variable_for_every_documented_figure() {
         "POSSE_SUB_MAX_DELEGATE_CONTEXT_TOKENS",
         "POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN",
     ];
-    let mut place = Place::new()
+    let mut place = ConfigFolders::new()
         .variable("POSSE_MAIN_COMPACT_AT_RATIO", "0.25")
         .variable("POSSE_SUB_COMPACT_AT_RATIO", " 0.75\n");
     for name in names {
         place = place.variable(name, "300");
     }
     let loaded = place.load().unwrap();
-    let set = |leaf: &super::Leaf| matches!(leaf.origin, Origin::Variable(_));
+    let set = |leaf: &super::Leaf| matches!(leaf.origin, SettingOrigin::Variable(_));
     assert_eq!(loaded.layers.iter().filter(|(_, leaf)| set(leaf)).count(), names.len() + 2);
     let ratio = loaded.layers.get("context.main.compactAtRatio").unwrap();
     assert_eq!(ratio.value, json!(0.25));
     // One line about all of them, and one about the white space.
     assert_eq!(loaded.notices.len(), 2, "{:?}", loaded.notices);
-    let loaded = Place::new().variable("POSSE_CONFIG", "/x").load().unwrap();
+    let loaded = ConfigFolders::new().variable("POSSE_CONFIG", "/x").load().unwrap();
     assert!(loaded.notices[0].text.contains("means nothing"));
 }
 
@@ -255,7 +257,7 @@ fn says_so_when_a_file_belongs_to_somebody_else() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let place = Place::new().user("{}");
+    let place = ConfigFolders::new().user("{}");
     let path = place.dir.path().join("home/config/config.json");
     std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
     let loaded = place.load().unwrap();
@@ -265,7 +267,7 @@ fn says_so_when_a_file_belongs_to_somebody_else() {
 
 #[test]
 fn never_writes_what_it_reads() {
-    let place = Place::new().user("{ \"maxTurns\": 3 }");
+    let place = ConfigFolders::new().user("{ \"maxTurns\": 3 }");
     place.load().unwrap();
     let home = place.dir.path().join("home");
     assert!(!home.join("state").exists());

@@ -1,4 +1,4 @@
-//! Going through one file: what is in it, and what is wrong with it, each with its place.
+//! Walk through a configuration file: its leaves and errors, with positions.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use jsonc_parser::common::Ranged;
 use serde_json::{Map, Number, Value};
 
 use super::{check, mismatch, shortened};
-use crate::config::file::{Source, invalid, newlines};
+use crate::config::file::{ConfigFile, invalid, newlines};
 use crate::config::layers::fitting;
-use crate::config::schema::{self, Key, Kind};
+use crate::config::schema::{self, ConfigKey, ValueKind};
 use crate::failure::{Failure, nearest};
 
 /// Mistakes of one file that are listed; the rest is counted.
 const FAILURES_MAX: usize = 20;
 
 /// One leaf of a file.
-pub(crate) struct Found {
-    pub(crate) key: &'static Key,
+pub(crate) struct ConfigLeaf {
+    pub(crate) key: &'static ConfigKey,
     pub(crate) path: String,
     pub(crate) value: Value,
     pub(crate) line: usize,
@@ -25,8 +25,8 @@ pub(crate) struct Found {
 
 /// Goes through one file from top to bottom.
 pub(crate) struct Walk<'a> {
-    pub(crate) source: &'a Source,
-    pub(crate) found: Vec<Found>,
+    pub(crate) source: &'a ConfigFile,
+    pub(crate) found: Vec<ConfigLeaf>,
     pub(crate) failures: Vec<Failure>,
     /// The version of the format, and whether it is a later one than ours.
     pub(crate) version: i64,
@@ -36,7 +36,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(source: &'a Source) -> Walk<'a> {
+    pub(crate) fn new(source: &'a ConfigFile) -> Walk<'a> {
         Walk {
             source,
             found: Vec::new(),
@@ -103,13 +103,13 @@ impl<'a> Walk<'a> {
         self.fail("CFG002", &format!("unknown key \"{}\"", parts.join(".")), property, fix);
     }
 
-    fn leaf(&mut self, key: &'static Key, path: &str, property: &ast::ObjectProp<'_>) {
+    fn leaf(&mut self, key: &'static ConfigKey, path: &str, property: &ast::ObjectProp<'_>) {
         let value = self.value(&property.value);
         if let Err(expected) = check(key.kind, &value) {
             let fix = fitting(key, path);
             return self.fail("CFG003", &mismatch(path, expected, &value), property, Some(fix));
         }
-        if matches!(key.kind, Kind::TextList | Kind::ObjectList)
+        if matches!(key.kind, ValueKind::TextList | ValueKind::ObjectList)
             && let Some(bomb) = check::bomb(&value)
         {
             let bomb: String = bomb.chars().take(40).collect();
@@ -124,17 +124,17 @@ impl<'a> Walk<'a> {
         }
         let line = self.line(property.value.range().start);
         // The parts of an open-ended object are leaves of their own, so that layers merge.
-        if matches!(key.kind, Kind::TextMap | Kind::Object | Kind::Any)
+        if matches!(key.kind, ValueKind::TextMap | ValueKind::Object | ValueKind::Any)
             && let Value::Object(entries) = value
         {
-            self.found.extend(entries.into_iter().map(|(name, value)| Found {
+            self.found.extend(entries.into_iter().map(|(name, value)| ConfigLeaf {
                 key,
                 path: format!("{path}.{name}"),
                 value,
                 line,
             }));
         } else {
-            self.found.push(Found { key, path: path.to_owned(), value, line });
+            self.found.push(ConfigLeaf { key, path: path.to_owned(), value, line });
         }
     }
 
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What is wrong with a name that the user could choose.
+/// Error of a user-defined name.
 fn misnamed(path: &[&str]) -> Option<String> {
     match path {
         ["providers", name] if !check::is_name(name) => {

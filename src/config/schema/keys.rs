@@ -1,43 +1,48 @@
 //! Every key there is, as data, in the order of its path.
 
-use crate::config::schema::Kind::{
+use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
+use crate::config::schema::ValueKind::{
     Address, Any, Bool, Choice, Object, ObjectList, Ratio, Secret, Text, TextList, TextMap,
     Variable, Whole, WholeOrAuto,
 };
-use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
-use crate::config::schema::{BuiltIn as D, Key, Kind, Project};
+use crate::config::schema::{BuiltIn as D, ConfigKey, Project, ValueKind};
 
 const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
     &["openai-compatible", "openai-responses", "anthropic", "codex", "replay", "claudecode"];
 const CONFINED: &[&str] = &["off", "read-only", "workspace-write"];
 const THINKING: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh"];
-const TOKENS: Kind = Whole(256, 100_000_000);
-const TOKENS_OR_AUTO: Kind = WholeOrAuto(256, 100_000_000);
+const TOKENS: ValueKind = Whole(256, 100_000_000);
+const TOKENS_OR_AUTO: ValueKind = WholeOrAuto(256, 100_000_000);
 const COMPRESSIONS: &[&str] =
     &["deterministic", "compact-summary-and-recent", "summary-and-recent", "none"];
-const TURNS: Kind = Whole(1, 10_000);
-const FEW: Kind = Whole(0, 1000);
-const PRICE: Kind = Whole(0, 1_000_000_000_000);
+const TURNS: ValueKind = Whole(1, 10_000);
+const FEW: ValueKind = Whole(0, 1000);
+const PRICE: ValueKind = Whole(0, 1_000_000_000_000);
 
 const fn key(
     path: &'static str,
-    kind: Kind,
+    kind: ValueKind,
     default: D,
     project: Project,
     about: &'static str,
-) -> Key {
-    Key { path, kind, default, active: true, project, variable: None, about }
+) -> ConfigKey {
+    ConfigKey { path, kind, default, active: true, project, variable: None, about }
 }
 
 /// A key that is accepted and has no effect in this version.
-const fn later(path: &'static str, kind: Kind, project: Project, about: &'static str) -> Key {
-    Key { path, kind, default: D::None, active: false, project, variable: None, about }
+const fn later(
+    path: &'static str,
+    kind: ValueKind,
+    project: Project,
+    about: &'static str,
+) -> ConfigKey {
+    ConfigKey { path, kind, default: D::None, active: false, project, variable: None, about }
 }
 
 /// Sorted by path, so that a group is found without looking at the rest.
 #[rustfmt::skip]
-pub(crate) static KEYS: &[Key] = &[
+pub(crate) static KEYS: &[ConfigKey] = &[
     key("agentMode", Choice(MODES), D::Text("single-agent"), Harmless,
         "One agent, or agents that may delegate.")
         .variable("POSSE_MODE"),
@@ -177,7 +182,7 @@ pub(crate) static KEYS: &[Key] = &[
     key("multimodal.maxImageBytes", Whole(1024, 104_857_600), D::Whole(8_388_608), Trusted,
         "The largest image that is sent.")
         .variable("POSSE_MAX_IMAGE_BYTES"),
-    key("patience", Kind::Duration, D::None, Trusted,
+    key("patience", ValueKind::Duration, D::None, Trusted,
         "How long a provider that is away is waited for. Default: 10m, or 24h with \
          --unattended.")
         .variable("POSSE_PATIENCE"),
@@ -231,7 +236,7 @@ pub(crate) static KEYS: &[Key] = &[
         "The model to ask."),
     later("providers.*.onInvalidResume", Text, Trusted,
         "What happens when an external session is gone."),
-    key("providers.*.patience", Kind::Duration, D::None, Trusted,
+    key("providers.*.patience", ValueKind::Duration, D::None, Trusted,
         "How long this provider is waited for, instead of patience."),
     later("providers.*.permissionMode", Text, Trusted,
         "The permission mode of an external agent."),
@@ -247,15 +252,15 @@ pub(crate) static KEYS: &[Key] = &[
         "Hides keys from an external agent."),
     later("providers.*.sessionLock", Bool, Trusted,
         "Keeps two processes from using one external session."),
-    key("providers.*.timeouts.connect", Kind::Duration, D::None, Trusted,
+    key("providers.*.timeouts.connect", ValueKind::Duration, D::None, Trusted,
         "Time to connect."),
-    key("providers.*.timeouts.firstByte", Kind::Duration, D::None, Trusted,
+    key("providers.*.timeouts.firstByte", ValueKind::Duration, D::None, Trusted,
         "Time until the reply begins. Default: 90s."),
-    key("providers.*.timeouts.idle", Kind::Duration, D::None, Trusted,
+    key("providers.*.timeouts.idle", ValueKind::Duration, D::None, Trusted,
         "Time between two pieces of a reply. Pings are no pieces. Default: 5m."),
-    key("providers.*.timeouts.silence", Kind::Duration, D::None, Trusted,
+    key("providers.*.timeouts.silence", ValueKind::Duration, D::None, Trusted,
         "Time without a single byte of a reply. Default: 90s."),
-    later("providers.*.timeouts.total", Kind::Duration, Trusted,
+    later("providers.*.timeouts.total", ValueKind::Duration, Trusted,
         "Time for a whole reply."),
     key("providers.*.type", Choice(PROVIDER_TYPES), D::None, Trusted,
         "The protocol. Default: that of the preset of this name, else openai-compatible."),
@@ -263,11 +268,11 @@ pub(crate) static KEYS: &[Key] = &[
         "Over what an external agent's usage is added up."),
     later("providers.*.useBareMode", Bool, Trusted,
         "Starts an external agent without its own configuration."),
-    key("retry.baseDelay", Kind::Duration, D::None, Trusted,
+    key("retry.baseDelay", ValueKind::Duration, D::None, Trusted,
         "The first wait is up to this long; each further one up to twice as long. Default: 1s."),
     key("retry.maxAttempts", Whole(1, 1000), D::None, Trusted,
         "Attempts at one request. patience bounds their time."),
-    key("retry.maxDelay", Kind::Duration, D::None, Trusted,
+    key("retry.maxDelay", ValueKind::Duration, D::None, Trusted,
         "The longest wait between two attempts, unless a limit of rate or quota lasts longer. \
          Default: 30s."),
     key("roles.*.model", Text, D::None, Trusted,
@@ -310,15 +315,15 @@ pub(crate) static KEYS: &[Key] = &[
         "How much models think before they answer, where an agent does not say it. Left out where \
          the server knows nothing of it.")
         .variable("POSSE_THINKING"),
-    key("timeout", Kind::Duration, D::None, Trusted,
+    key("timeout", ValueKind::Duration, D::None, Trusted,
         "A task ends after this time.")
         .variable("POSSE_TIMEOUT"),
     key("tools.bash.jobs", Whole(0, 64), D::Whole(8), Trusted,
         "Commands that may run in the background at the same time. With 0 there are none, and no tools \
          for them."),
-    later("tools.bash.maxTimeout", Kind::Duration, Trusted,
+    later("tools.bash.maxTimeout", ValueKind::Duration, Trusted,
         "The longest time limit that a command may name."),
-    later("tools.bash.timeout", Kind::Duration, Trusted,
+    later("tools.bash.timeout", ValueKind::Duration, Trusted,
         "Time limit of a command that names none."),
     key("tools.budgets.*.max", Whole(0, 1_000_000), D::None, Trusted,
         "Calls of this tool in one task."),

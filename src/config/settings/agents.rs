@@ -2,22 +2,22 @@
 
 use serde_json::Value;
 
-use crate::config::layers::{Layers, Origin};
+use crate::config::layers::{Layers, SettingOrigin};
 
-/// One of `agents`. Nothing in it has been checked.
+/// An entry of `agents`, unchecked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfiguredAgent {
     /// Its name.
     pub name: String,
-    /// What is said of it.
+    /// Definition.
     pub definition: Value,
-    /// Where.
+    /// Its place.
     pub place: String,
-    /// Whether a project says it.
+    /// True if it is a project's.
     pub project: bool,
 }
 
-/// What bounds delegation.
+/// Limits of delegation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DelegationSettings {
     /// `maxDepth`: 1 is children of the main agent.
@@ -52,10 +52,10 @@ pub(super) fn configured(layers: &Layers) -> Vec<ConfiguredAgent> {
         definition: leaf.value.clone(),
         place: match &leaf.origin {
             // Who trusts it is of no interest here.
-            Origin::Project { name, line, .. } => format!("{name}:{line}"),
+            SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
             other => other.to_string(),
         },
-        project: matches!(leaf.origin, Origin::Project { .. }),
+        project: matches!(leaf.origin, SettingOrigin::Project { .. }),
     };
     layers.below("agents.").map(agent).collect()
 }

@@ -1,4 +1,4 @@
-//! How much models get to read, as it was written.
+//! Context budgets as configured.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub struct ContextSizes {
     pub sub_agent: ContextSize,
 }
 
-/// One of `context`. Tokens and turns. What is `None` was not said.
+/// An entry of `context`. Tokens and turns. `None` if not set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ContextSize {
     /// `maxContextTokens` as a number.

@@ -1,12 +1,12 @@
-//! Who serves which role: `roles`, as it was written.
+//! Models of roles: `roles` as configured.
 
 use std::collections::BTreeMap;
 
 use posse_actors::ports::Thinking;
 
-use crate::config::layers::{Layers, Origin};
+use crate::config::layers::{Layers, SettingOrigin};
 
-/// One of `roles`. What is `None` was not said.
+/// An entry of `roles`. `None` if not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoleSettings {
     /// `profile`: a provider profile or preset. Whether it exists has not been checked.
@@ -15,7 +15,7 @@ pub struct RoleSettings {
     pub model: Option<String>,
     /// `thinking`.
     pub thinking: Option<Thinking>,
-    /// Where it stands.
+    /// Its place.
     pub place: String,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn roles(layers: &Layers) -> BTreeMap<String, RoleSettings> {
         }
         role.place = match &leaf.origin {
             // Who trusts it is of no interest here.
-            Origin::Project { name, line, .. } => format!("{name}:{line}"),
+            SettingOrigin::Project { name, line, .. } => format!("{name}:{line}"),
             other => other.to_string(),
         };
     }

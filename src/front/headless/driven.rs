@@ -1,32 +1,32 @@
-//! Session driven by another program: prompts, steering, interrupts and answers on standard input,
-//! events on standard output.
+//! A session that another program drives: prompts, steering, interrupts and answers come from
+//! standard input, events go to standard output.
 //!
-//! The session ends when nothing runs and standard input has ended.
+//! It ends when nothing runs and standard input is at its end.
 
 use std::pin::Pin;
 
 use posse_actors::conversation::{ContentPart, Prompt, QuestionId};
 use posse_actors::event::{Announcement, Event, MessageKind};
-use posse_actors::permission_coordinator::{AnswerError, Decision};
-use posse_actors::root_session::{DeliverError, Running, SessionHandle, TurnOutcome};
+use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
+use posse_actors::root_session::{DeliverError, RunningPrompt, SessionHandle, TurnOutcome};
 
 use crate::failure::Exit;
 use crate::front::driver::{Driver, Numbered};
-use crate::front::headless::losing::Told;
-use crate::front::headless::{Front, Manner, far_away, next_when_read, wind_down};
-use crate::talk::Task;
-use crate::talk::instruction::Instruction;
+use crate::front::headless::shutdown_signals::SignalEffect;
+use crate::front::headless::{Front, RunOptions, far_away, next_when_read, wind_down};
+use crate::frontend::Task;
+use crate::frontend::instruction::Instruction;
 
-/// Maximum number of error answers to invalid lines.
+/// Complaints about lines that are answered; a program that is wrong this often does not listen.
 const COMPLAINTS_MAX: u32 = 1000;
 
-/// Denial reason for questions after the end of standard input.
-const NOBODY: &str = "cannot ask the user: standard input has ended";
+/// Reason of a denial after the end of standard input.
+const NOBODY: &str = "nobody can be asked any more: standard input is at its end";
 
-type Work = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
+type RunFuture = Pin<Box<dyn Future<Output = Option<TurnOutcome>>>>;
 
-/// Follows the instructions on standard input, starting with `task` if given.
-pub async fn drive(session: SessionHandle, task: Option<Task>, manner: Manner) -> Exit {
+/// Follows the instructions on standard input, starting with `task` if there is one.
+pub async fn drive(session: SessionHandle, task: Option<Task>, manner: RunOptions) -> Exit {
     let mut driven = Driven {
         front: Front::new(session, manner),
         driver: Some(Driver::start()),
@@ -56,10 +56,10 @@ struct Driven {
     front: Front,
     /// `None` at the end of standard input.
     driver: Option<Driver>,
-    running: Option<Work>,
-    /// Questions without an answer.
+    running: Option<RunFuture>,
+    /// Questions that wait for an answer.
     open: Vec<QuestionId>,
-    /// Number of questions that arrived after the end of standard input.
+    /// Permission requests after the end of standard input.
     unanswered: u32,
     complaints: u32,
     last: Option<TurnOutcome>,
@@ -67,7 +67,7 @@ struct Driven {
 }
 
 impl Driven {
-    /// Returns `false` if the session crashed or was stopped.
+    /// Returns false if the session died or was stopped.
     async fn work(&mut self) -> bool {
         let mut deadline = std::pin::pin!(tokio::time::sleep(far_away()));
         loop {
@@ -78,10 +78,10 @@ impl Driven {
             let Driven { front, driver, running, .. } = self;
             tokio::select! {
                 biased;
-                signal = front.signals.next() => match front.told(signal).await {
-                    Told::GoOn => (),
-                    Told::Stop => deadline.as_mut().reset(wind_down()),
-                    Told::Leave => return false,
+                signal = front.signals.next() => match front.on_signal(signal).await {
+                    SignalEffect::GoOn => (),
+                    SignalEffect::Stop => deadline.as_mut().reset(wind_down()),
+                    SignalEffect::Leave => return false,
                 },
                 () = &mut deadline, if front.stopped.is_some() => {
                     front.hurried = true;
@@ -103,7 +103,7 @@ impl Driven {
                     None => self.nobody_left().await,
                 },
             }
-            if self.front.look_who_reads().await == Told::Stop {
+            if self.front.look_who_reads().await == SignalEffect::Stop {
                 deadline.as_mut().reset(wind_down());
             }
         }
@@ -130,7 +130,7 @@ impl Driven {
     async fn nobody_left(&mut self) {
         self.driver = None;
         for id in std::mem::take(&mut self.open) {
-            let decision = Decision::Deny { reason: Some(NOBODY.to_owned()) };
+            let decision = HumanDecision::Deny { reason: Some(NOBODY.to_owned()) };
             if self.front.session.answer(id, decision).await.is_ok() {
                 self.unanswered += 1;
             }
@@ -160,7 +160,7 @@ impl Driven {
                         .to_owned(),
                 );
             }
-            // Without a running task, a steering message is a new prompt.
+            // If nothing runs any more, the message becomes a prompt.
             Instruction::Steer(content) => {
                 let Some(content) = self.deliver(MessageKind::Steer, content).await? else {
                     return Ok(());
@@ -184,7 +184,7 @@ impl Driven {
             Instruction::Compact(keep) => {
                 return match self.front.session.compact_keeping(keep).await {
                     Ok(Some(_)) => Ok(()),
-                    Ok(None) => Err("the queue is empty".to_owned()),
+                    Ok(None) => Err("there is nothing to remove yet".to_owned()),
                     Err(error) => Err(error.to_string()),
                 };
             }
@@ -211,7 +211,7 @@ impl Driven {
             Ok(_) => Ok(None),
             Err(DeliverError::Full) => Err(DeliverError::Full.to_string()),
             Err(DeliverError::Idle) => {
-                // The run has just ended; its output comes first.
+                // It ended just before; its output comes first.
                 if let Some(running) = self.running.take() {
                     self.last = running.await.or(self.last.take());
                 }
@@ -223,13 +223,13 @@ impl Driven {
     async fn begin(&mut self, task: Task) {
         self.began = true;
         match task.begin(&self.front.session).await {
-            Ok(running) => self.running = Some(Box::pin(Running::outcome(running))),
+            Ok(running) => self.running = Some(Box::pin(RunningPrompt::outcome(running))),
             Err(error) => self.front.session.warn(error.to_string()),
         }
     }
 }
 
-/// Error message for an answer without effect, in the terms of the input line.
+/// Why an answer had no effect, in the words of the line that gave it.
 fn refused(error: &AnswerError) -> String {
     match error {
         AnswerError::ScopeNotOffered(scope) => {
@@ -241,7 +241,7 @@ fn refused(error: &AnswerError) -> String {
     }
 }
 
-async fn ended(running: &mut Option<Work>) -> Option<TurnOutcome> {
+async fn ended(running: &mut Option<RunFuture>) -> Option<TurnOutcome> {
     match running {
         Some(running) => running.await,
         None => std::future::pending().await,

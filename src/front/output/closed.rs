@@ -1,7 +1,7 @@
-//! Detects standard output that was closed when the process started.
+//! Detects whether standard output was closed at the start of the process.
 //!
-//! The standard library opens `/dev/null` for a closed stream before `main`, which cannot be told
-//! from a redirection to `/dev/null` later. So this check runs earlier.
+//! The standard library opens `/dev/null` for a closed stream before `main`, which cannot be
+//! recognised later. This check runs earlier.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before `main`.
+/// Called before `main`.
 #[used]
 #[expect(unsafe_code, reason = "nothing else runs before the standard library's own start")]
 #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]

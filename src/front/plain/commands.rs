@@ -1,23 +1,23 @@
-//! Slash commands of line mode, shown as text on standard error. Commands that need control of the
-//! screen name the alternative.
+//! Slash commands of line mode, with text output on standard error. Commands that need a screen say
+//! so and name an alternative.
 
 use posse_actors::root_session::UserCall;
 
 use crate::failure::Exit;
-use crate::front::plain::{PATIENT_END, Plain};
-use crate::talk::commands::{COMMANDS, Command, Typed, When, parse, unknown};
-use crate::talk::{Choice, Errand, Report, Task, asked, clipboard};
+use crate::front::plain::{LineMode, PATIENT_END};
+use crate::frontend::commands::{Availability, COMMANDS, Command, ParsedLine, parse, unknown};
+use crate::frontend::{BackgroundJob, Report, SessionSelection, Task, clipboard, session_queries};
 
-/// Text of `/keys`.
+/// Output of `/keys`.
 const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\
     \x20 Up, Down        what was typed before; Ctrl+R looks for it\n\
     \x20 Ctrl+C          stop what runs; twice within two seconds: leave\n\
     \x20 Ctrl+D          leave, on an empty line\n\
     \x20 Pasted lines stay together. Other keys are those of your shell's line editor.\n";
 
-/// Text of `/help`.
+/// Output of `/help`.
 fn help() -> String {
-    let line = |entry: &crate::talk::commands::Entry| {
+    let line = |entry: &crate::frontend::commands::CommandSpec| {
         let name = format!("/{} {}", entry.name, entry.argument);
         format!("  {name:<18} {}\n", entry.what)
     };
@@ -30,62 +30,62 @@ fn help() -> String {
     text
 }
 
-impl Plain<'_> {
-    /// Handles a line that was typed while nothing runs.
+impl LineMode<'_> {
+    /// Follows a line that was typed while nothing runs.
     pub(super) async fn follow_line(&mut self, line: &str) {
         match parse(line) {
-            Typed::Blank => (),
-            Typed::Text(text) => {
+            ParsedLine::Blank => (),
+            ParsedLine::Text(text) => {
                 let prompt = posse_actors::conversation::Prompt::text(text);
                 self.work(Task::Prompt(prompt)).await;
             }
-            Typed::Shell(command) => self.call(asked::own_call(&command)).await,
-            Typed::Command(Command::Exit, _) => {
+            ParsedLine::Shell(command) => self.call(session_queries::own_call(&command)).await,
+            ParsedLine::Command(Command::Exit, _) => {
                 self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
             }
-            Typed::Command(command, _) => {
+            ParsedLine::Command(command, _) => {
                 self.catch_up().await;
                 if let Some(command) = self.answer(command, false).await {
                     self.change(command).await;
                 }
             }
-            Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+            ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
-    /// Handles a command that was typed during a task and does not end it.
-    pub(super) async fn command_meanwhile(&mut self, command: Command, when: When) {
+    /// Follows a command that was typed while a task is worked on, and that is no end of it.
+    pub(super) async fn command_meanwhile(&mut self, command: Command, when: Availability) {
         let left = match when {
-            When::Always => self.answer(command, true).await,
-            When::Idle => Some(command),
+            Availability::Always => self.answer(command, true).await,
+            Availability::Idle => Some(command),
         };
         if left.is_some() {
-            self.say("(not available while a task runs; /stop stops it)\n").await;
+            self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
         }
     }
 
-    /// Handles a command that is available at any time. Returns a command that needs an idle
-    /// session. `busy`: a task is running.
+    /// Runs commands that are possible at any time. Returns a command that has to wait until
+    /// nothing runs. `busy`: a task is running.
     async fn answer(&mut self, command: Command, busy: bool) -> Option<Command> {
         let session = self.current.session.clone();
         let text = match command {
             Command::Help => help(),
             Command::Keys => KEYS.to_owned(),
             Command::Status => self.status().await,
-            Command::Context(json) => asked::context(&session, json).await,
-            Command::Cost => asked::cost(&session).await,
-            Command::Memory => asked::memory(&session).await,
-            Command::Forget(agent) => asked::forget(&session, agent).await,
+            Command::Context(json) => session_queries::context(&session, json).await,
+            Command::Cost => session_queries::cost(&session).await,
+            Command::Memory => session_queries::memory(&session).await,
+            Command::Forget(agent) => session_queries::forget(&session, agent).await,
             Command::Jobs(which) => self.current.jobs.asked(which.as_deref(), &session),
             Command::Queue(which) => self.queue(which, busy).await,
-            Command::Diff => asked::changes(&session).await.text(),
+            Command::Diff => session_queries::changes(&session).await.text(),
             Command::Agents => {
                 let agents = self.report(Report::Agents).await?;
-                format!("{agents}\n{}", asked::workers(&session).await)
+                format!("{agents}\n{}", session_queries::subagents(&session).await)
             }
             Command::Permissions => {
                 let kept = self.report(Report::Permissions).await?;
-                kept + &asked::session_grants(&session).await
+                kept + &session_queries::session_grants(&session).await
             }
             Command::Config => self.report(Report::Config).await?,
             Command::Tools => self.report(Report::Tools).await?,
@@ -96,10 +96,10 @@ impl Plain<'_> {
             Command::Theme(_) => "Line mode has no themes: NO_COLOR=1 in the environment turns \
                                   colours off, and `ui.theme` is for `posse tui`.\n"
                 .to_owned(),
-            Command::Stop => "Nothing is running.\n".to_owned(),
+            Command::Stop => "Nothing runs.\n".to_owned(),
             Command::StopAll => {
                 session.interrupt_all();
-                "(stopping background agents)\n".to_owned()
+                "(agents in the background are told to stop)\n".to_owned()
             }
             command @ (Command::New
             | Command::Resume(_)
@@ -116,20 +116,21 @@ impl Plain<'_> {
         None
     }
 
-    /// Handles a command that changes the current session or its task.
+    /// Runs commands that change the session.
     async fn change(&mut self, command: Command) {
         match command {
             Command::New => self.clear().await,
             Command::Resume(None) => self.show_stored().await,
-            Command::Resume(Some(id)) => self.take_up(&id, false).await,
+            Command::Resume(Some(id)) => self.resume(&id, false).await,
             Command::Fork => {
                 let id = self.current.session.id().to_string();
-                self.take_up(&id, true).await;
+                self.resume(&id, true).await;
             }
             Command::Select(what, None) => self.show_names(what).await,
             Command::Select(what, Some(name)) => self.select(what, name).await,
             Command::Compact(keep) => {
-                let (Ok(text) | Err(text)) = asked::compact(&self.current.session, keep).await;
+                let (Ok(text) | Err(text)) =
+                    session_queries::compact(&self.current.session, keep).await;
                 self.say(&text).await;
             }
             Command::Undo => {
@@ -147,7 +148,7 @@ impl Plain<'_> {
                 Ok(prompt) => self.work(Task::Prompt(prompt)).await,
                 Err(failures) => self.complain(&failures).await,
             },
-            // Handled elsewhere.
+            // Handled elsewhere: possible at any time, or by the line reader.
             Command::Help
             | Command::Keys
             | Command::Status
@@ -187,16 +188,15 @@ impl Plain<'_> {
         self.errand(errand).await
     }
 
-    /// Runs a background job on another thread. Returns `None` after reporting that it failed or
-    /// was cancelled.
-    async fn errand<T: Send + 'static>(&mut self, errand: Errand<T>) -> Option<T> {
+    /// Runs a job on another thread. `None`: it failed or was cancelled; the reason was printed.
+    async fn errand<T: Send + 'static>(&mut self, errand: BackgroundJob<T>) -> Option<T> {
         let done = tokio::task::spawn_blocking(errand);
         tokio::select! {
             biased;
             signal = self.signals.next() => {
                 if signal == Exit::Interrupt {
                     self.current.session.interrupt();
-                    self.say("\n(cancelled)\n").await;
+                    self.say("\n(given up)\n").await;
                 } else {
                     self.leaving = Some(signal);
                 }
@@ -209,7 +209,7 @@ impl Plain<'_> {
                     None
                 }
                 Err(error) => {
-                    self.say(&format!("! the background job failed: {error}\n")).await;
+                    self.say(&format!("! it ended in the middle: {error}\n")).await;
                     None
                 }
             },
@@ -220,13 +220,13 @@ impl Plain<'_> {
         let Some(number) = which else { return self.current.queue.table(busy) };
         let Some(id) = self.current.queue.own(&number).cloned() else {
             return format!(
-                "There is no queued message {}; /queue lists them.\n",
+                "No message {} of yours waits; /queue lists them.\n",
                 crate::failure::printable(&number)
             );
         };
         match self.current.session.withdraw(id).await {
             Some(_) => "(deleted)\n".to_owned(),
-            None => "(too late: it was already sent)\n".to_owned(),
+            None => "(too late: it was said already)\n".to_owned(),
         }
     }
 
@@ -257,22 +257,22 @@ impl Plain<'_> {
             text.extend([id, "  ", what, "\n"]);
         }
         text.push_str(if text.is_empty() {
-            "There is no other stored session.\n"
+            "There is no other conversation here.\n"
         } else {
-            "/resume ID resumes one; the beginning of an id is enough.\n"
+            "/resume ID goes on with one; the beginning of an id is enough.\n"
         });
         self.say(&text).await;
     }
 
-    /// Resumes a stored session, or a fork of it.
-    async fn take_up(&mut self, id: &str, fork: bool) {
-        let Some(ready) = self.errand(self.sessions.look_up(id, fork)).await else { return };
-        let (opened, unfinished) = match self.sessions.take_up(ready) {
+    /// Switches to a stored session, or to a fork of it.
+    async fn resume(&mut self, id: &str, fork: bool) {
+        let Some(ready) = self.errand(self.sessions.find_session(id, fork)).await else { return };
+        let (opened, unfinished) = match self.sessions.resume(ready) {
             Ok(opened) => opened,
             Err(failures) => return self.complain(&failures).await,
         };
         self.current.end("completed", Exit::Done, PATIENT_END).await;
-        self.enter(opened, Choice::default()).await;
+        self.enter(opened, SessionSelection::default()).await;
         if self.leaving.is_some() {
             return;
         }
@@ -280,7 +280,7 @@ impl Plain<'_> {
         let text = format!("session {}\n{}", self.current.session.id(), self.selection());
         self.say(&text).await;
         if unfinished {
-            self.work(Task::GoOn).await;
+            self.work(Task::Continue).await;
         }
     }
 }

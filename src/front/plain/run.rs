@@ -1,4 +1,4 @@
-//! One task in line mode: shows events, sends steering messages, and handles questions first.
+//! One task in line mode: events as text, typed lines as messages, permission requests first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,42 +6,42 @@ use std::time::{Duration, Instant};
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, Event, MessageKind};
-use posse_actors::root_session::{DeliverError, PromptError, Running, TurnOutcome};
+use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnOutcome};
 
 use crate::failure::Exit;
-use crate::front::plain::Plain;
-use crate::front::plain::terminal::Input;
-use crate::front::question::Answered;
-use crate::talk::Task;
-use crate::talk::commands::{Command, Typed, parse, unknown};
-use crate::talk::outcome::{Advised, judge, word};
+use crate::front::plain::LineMode;
+use crate::front::plain::terminal::TerminalInput;
+use crate::front::question::AnswerLine;
+use crate::frontend::Task;
+use crate::frontend::commands::{Command, ParsedLine, parse, unknown};
+use crate::frontend::outcome::{PermissionHints, judge, label};
 
-/// Time limit for the last events of a run.
+/// Maximum wait for the last events of a run.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
-impl Plain<'_> {
-    /// Runs `task` to its end.
+impl LineMode<'_> {
+    /// Works on `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
         self.catch_up().await;
         self.rule_shown = false;
         let said = match &task {
             Task::Prompt(prompt) => Some(text_of(&prompt.content)),
-            Task::GoOn => None,
+            Task::Continue => None,
         };
         let running = match (task.begin(&self.current.session).await, said) {
             (Ok(running), _) => running,
-            // Another front end started a task first: the text becomes a steering message.
+            // Another front end started a task first: the prompt becomes a steering message.
             (Err(PromptError::Busy), Some(said)) => return self.steer(said).await,
             (Err(error), _) => {
                 self.last = Exit::Failed;
-                return self.say(&format!("{error}\n/clear starts a new session.\n")).await;
+                return self.say(&format!("{error}\n/clear begins anew.\n")).await;
             }
         };
         self.accompany(running).await;
     }
 
-    /// Shows a running task to its end.
-    pub(super) async fn accompany(&mut self, running: Running) {
+    /// Shows what runs, to its end.
+    pub(super) async fn accompany(&mut self, running: RunningPrompt) {
         let started = Instant::now();
         let invocation = running.invocation().clone();
         let mut outcome = std::pin::pin!(running.outcome());
@@ -82,16 +82,16 @@ impl Plain<'_> {
         }
         for input in self.terminal.unwatch().await {
             match input {
-                Input::Line(line) => self.waiting.push_back(line),
-                Input::End => self.leave_when_done(),
-                Input::Quiet | Input::Interrupted | Input::Stopped => (),
+                TerminalInput::Line(line) => self.waiting.push_back(line),
+                TerminalInput::End => self.leave_when_done(),
+                TerminalInput::Quiet | TerminalInput::Interrupted | TerminalInput::Stopped => (),
             }
         }
         self.questions.forget();
         self.conclude(outcome, started).await;
     }
 
-    /// Starts to read typed lines. A question that was already shown needs a new quiet period.
+    /// Starts reading input. A permission request that is open waits for silence again.
     pub(super) fn watch(&mut self) {
         self.terminal.watch();
         if self.questions.wants_silence() {
@@ -101,10 +101,10 @@ impl Plain<'_> {
 
     async fn stop(&mut self) {
         self.current.session.interrupt();
-        self.say("(stopping; press Ctrl+C again to exit at once)\n").await;
+        self.say("(stopping; Ctrl+C again leaves at once)\n").await;
     }
 
-    /// Ends an incomplete line: a question, or the terminal's `^C`.
+    /// A permission request or the terminal's `^C` leaves an unfinished line.
     async fn leave_line(&mut self) {
         if self.interactive {
             self.progress.finish_line();
@@ -160,27 +160,29 @@ impl Plain<'_> {
         }
     }
 
-    async fn typed(&mut self, input: Input) {
+    async fn typed(&mut self, input: TerminalInput) {
         let line = match input {
-            Input::Line(line) => {
+            TerminalInput::Line(line) => {
                 self.progress.line_ended();
                 line
             }
-            Input::End => {
+            TerminalInput::End => {
                 self.leave_when_done();
-                return self.say("(exiting when this is done; Ctrl+C stops it)\n").await;
+                return self.say("(leaving when this is done; Ctrl+C stops it)\n").await;
             }
-            Input::Quiet => {
+            TerminalInput::Quiet => {
                 let keys = self.questions.quiet();
                 return self.show_question(keys).await;
             }
-            Input::Interrupted | Input::Stopped => return,
+            TerminalInput::Interrupted | TerminalInput::Stopped => return,
         };
         let typed = parse(&line);
         match typed {
-            Typed::Command(Command::Stop, _) => return self.stop().await,
-            Typed::Command(Command::StopAll, _) => return self.current.session.interrupt_all(),
-            Typed::Command(Command::Exit, _) => {
+            ParsedLine::Command(Command::Stop, _) => return self.stop().await,
+            ParsedLine::Command(Command::StopAll, _) => {
+                return self.current.session.interrupt_all();
+            }
+            ParsedLine::Command(Command::Exit, _) => {
                 self.leave_when_done();
                 return self.current.session.interrupt();
             }
@@ -190,20 +192,20 @@ impl Plain<'_> {
             return self.answered(answered).await;
         }
         match typed {
-            Typed::Blank => (),
-            Typed::Text(text) => self.steer(text).await,
-            Typed::Shell(_) => {
-                self.say("(not available while a task runs; /stop stops it)\n").await;
+            ParsedLine::Blank => (),
+            ParsedLine::Text(text) => self.steer(text).await,
+            ParsedLine::Shell(_) => {
+                self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
             }
-            Typed::Command(command, when) => self.command_meanwhile(command, when).await,
-            Typed::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
+            ParsedLine::Command(command, when) => self.command_meanwhile(command, when).await,
+            ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
-    pub(super) async fn answered(&mut self, answered: Answered) {
+    pub(super) async fn answered(&mut self, answered: AnswerLine) {
         match answered {
-            Answered::Unclear(text) => self.show_question(Some(text)).await,
-            Answered::Decided(id, decision) => {
+            AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
+            AnswerLine::Decided(id, decision) => {
                 if let Err(error) = self.current.session.answer(id, decision).await {
                     self.say(&format!("({error})\n")).await;
                 }
@@ -216,8 +218,8 @@ impl Plain<'_> {
     async fn steer(&mut self, text: String) {
         let content = vec![ContentPart::text(text.clone())];
         match self.current.session.deliver(MessageKind::Steer, content).await {
-            Ok(_) => self.say("(will be sent at the next step)\n").await,
-            // The run has just ended: this is the next task.
+            Ok(_) => self.say("(said at the next step)\n").await,
+            // It ended a moment ago: this is the next task.
             Err(DeliverError::Idle) => self.waiting.push_back(text),
             Err(error @ DeliverError::Full) => self.say(&format!("({error})\n")).await,
         }
@@ -236,7 +238,7 @@ impl Plain<'_> {
             outcome
         });
         let is_own = outcome.as_ref().is_some_and(is_own_call);
-        let advised = Advised { yes: self.yes, rule: self.rule_shown };
+        let advised = PermissionHints { yes: self.yes, rule: self.rule_shown };
         let verdict = judge(outcome.as_ref(), None, advised);
         self.last = verdict.exit;
         if let Some(result) = verdict.result.as_ref().filter(|_| !is_own) {
@@ -245,7 +247,7 @@ impl Plain<'_> {
             let line = self.progress.finish_line();
             self.stderr.write(line.into()).await;
             if !seen {
-                // Keeps the order of both streams for a reader of both.
+                // A reader of both streams expects this order.
                 self.stderr.settle().await;
                 let end = if result.ends_with('\n') { "" } else { "\n" };
                 self.stdout.write(format!("{result}{end}").into_bytes()).await;
@@ -256,7 +258,7 @@ impl Plain<'_> {
             self.complain(std::slice::from_ref(failure)).await;
         }
         match outcome {
-            // A call of the user reports its own result.
+            // A call of the user reports its own end.
             Some(_) if is_own => (),
             Some(outcome) => self.count(&outcome, started.elapsed()).await,
             None => self.leaving = Some(verdict.exit),
@@ -272,7 +274,7 @@ impl Plain<'_> {
                 (Some(read), Some(written)) => format!(", {read} tokens read, {written} written"),
                 _ => String::new(),
             };
-            let word = word(&outcome.ending);
+            let word = label(&outcome.ending);
             let replies = if outcome.turns == 1 { "reply" } else { "replies" };
             let spent = self.current.session.accounts().await.map(|accounts| accounts.total);
             let cost = match spent.filter(|spent| spent.nano_usd > 0) {
@@ -290,14 +292,14 @@ impl Plain<'_> {
     }
 }
 
-/// Returns `true` for a call of the user, which is no task.
+/// True for a call of the user instead of a task.
 fn is_own_call(outcome: &TurnOutcome) -> bool {
     outcome.turns == 0 && outcome.ending == Ending::Answered(String::new())
 }
 
-/// Returns `true` for the last event of an invocation or of a user's call.
+/// True for the last event of an invocation or of a call of the user.
 fn is_last(announcement: &Announcement, invocation: &InvocationId) -> bool {
-    // The last queued message reports the user's call to the model.
+    // The last message is the one that informs the model.
     if let Event::MessageQueued { kind: MessageKind::Aside, .. } = announcement.event() {
         return true;
     }

@@ -1,5 +1,5 @@
-//! Input of line mode: a line editor while nothing runs, the terminal's own lines during a task, so
-//! that output never overwrites a line being edited. Or a pipe.
+//! Input lines: an editor while nothing runs, the terminal's line editing during a run so that
+//! output need not be drawn around it, or a pipe.
 //!
 //! A single thread reads standard input.
 
@@ -21,102 +21,103 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Editor, Helper};
 use tokio::sync::mpsc;
 
-use crate::front::driver::{Line, next_line};
+use crate::front::driver::{InputLine, next_line};
 use crate::front::question::keyboard::{self, HUSH, Hushed};
-use crate::talk::history::History;
+use crate::frontend::history::History;
 
-/// Lines with a shorter interval were pasted, and form one input.
+/// Lines that follow each other faster than this were pasted, and belong together.
 const PASTE_GAP: Duration = Duration::from_millis(30);
 
-/// Maximum size of such an input in bytes.
+/// Bytes of lines that belong together.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of queued inputs.
+/// Inputs that wait to be understood.
 const WAITING_MAX: usize = 16;
 
-/// Command to the thread: stop watching.
+/// Tells the thread to stop watching.
 const STOP: u8 = b'!';
 
 /// Input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Input {
-    /// A line without its newline, or several pasted lines.
+pub(crate) enum TerminalInput {
+    /// A line without its newline, or several that belong together.
     Line(String),
-    /// The quiet period requested last is over.
+    /// The keyboard was silent since silence was last requested.
     Quiet,
-    /// Ctrl+C in the line editor.
+    /// Ctrl+C while a line was edited.
     Interrupted,
-    /// End of input.
+    /// There will be no more.
     End,
     /// The thread has stopped watching.
     Stopped,
 }
 
 #[derive(Debug)]
-enum Request {
+enum InputRequest {
     Edit(String),
     Watch,
 }
 
 /// Standard input, line by line.
 #[derive(Debug)]
-pub(crate) struct Terminal {
-    requests: std_mpsc::Sender<Request>,
-    inputs: mpsc::Receiver<(u64, Input)>,
+pub(crate) struct LineTerminal {
+    requests: std_mpsc::Sender<InputRequest>,
+    inputs: mpsc::Receiver<(u64, TerminalInput)>,
     wake: OwnedFd,
-    /// Number of requested quiet periods.
+    /// Number of requests for silence.
     hushes: u64,
     interactive: bool,
     watching: bool,
-    /// Original terminal modes.
+    /// Original terminal settings.
     modes: Option<Termios>,
 }
 
-impl Terminal {
-    /// Starts the thread. It reads only on request.
-    pub(crate) fn open(interactive: bool, history: History) -> io::Result<Terminal> {
+impl LineTerminal {
+    /// Starts the thread. Nothing is read before it is asked for.
+    pub(crate) fn open(interactive: bool, history: History) -> io::Result<LineTerminal> {
         let modes = if interactive { tcgetattr(io::stdin()).ok() } else { None };
         let (woken, wake) = nix::unistd::pipe()?;
         let (requests, asked) = std_mpsc::channel();
         let (sender, inputs) = mpsc::channel(WAITING_MAX);
         std::thread::spawn(move || {
-            let mut reader = Reader { inputs: sender, woken, hushes: 0, history, editor: None };
+            let mut reader =
+                InputThread { inputs: sender, woken, hushes: 0, history, editor: None };
             for request in asked {
                 let goes_on = match request {
-                    Request::Edit(prompt) if interactive => reader.edit(&prompt),
-                    Request::Edit(_) => reader.line(),
-                    Request::Watch => reader.watch(),
+                    InputRequest::Edit(prompt) if interactive => reader.edit(&prompt),
+                    InputRequest::Edit(_) => reader.line(),
+                    InputRequest::Watch => reader.watch(),
                 };
                 if goes_on.is_none() {
                     return;
                 }
             }
         });
-        Ok(Terminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
+        Ok(LineTerminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 
-    /// Requests one line, with this prompt.
+    /// Asks for one line, with this in front of it.
     pub(crate) fn edit(&mut self, prompt: &str) {
-        self.requests.send(Request::Edit(prompt.to_owned())).ok();
+        self.requests.send(InputRequest::Edit(prompt.to_owned())).ok();
     }
 
-    /// Passes on all typed lines, until [`unwatch`](Terminal::unwatch). A pipe is not read
+    /// Starts watching input until [`unwatch`](LineTerminal::unwatch). A pipe is not read
     /// meanwhile: its next line is the next task.
     pub(crate) fn watch(&mut self) {
         if self.interactive && !self.watching {
-            self.watching = self.requests.send(Request::Watch).is_ok();
+            self.watching = self.requests.send(InputRequest::Watch).is_ok();
         }
     }
 
-    /// Stops watching. Returns the typed lines that were not taken yet.
-    pub(crate) async fn unwatch(&mut self) -> Vec<Input> {
+    /// Stops watching; returns pending input.
+    pub(crate) async fn unwatch(&mut self) -> Vec<TerminalInput> {
         let mut left = Vec::new();
         if !std::mem::take(&mut self.watching) {
             return left;
         }
         nix::unistd::write(&self.wake, &[STOP]).ok();
         while let Some((_, input)) = self.inputs.recv().await {
-            if input == Input::Stopped {
+            if input == TerminalInput::Stopped {
                 break;
             }
             left.push(input);
@@ -124,25 +125,25 @@ impl Terminal {
         left
     }
 
-    /// Discards input until a quiet period has passed. Only while watching.
+    /// Discards input until the keyboard is silent. Only while watching.
     pub(crate) fn hush(&mut self) {
         if self.watching && nix::unistd::write(&self.wake, &[HUSH]).is_ok() {
             self.hushes += 1;
         }
     }
 
-    /// Next input. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Input {
+    /// Next input. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> TerminalInput {
         loop {
             match self.inputs.recv().await {
-                // A newer quiet period was requested since.
-                Some((hushes, Input::Quiet)) if hushes != self.hushes => (),
-                other => return other.map_or(Input::End, |(_, input)| input),
+                // Silence was asked for again since.
+                Some((hushes, TerminalInput::Quiet)) if hushes != self.hushes => (),
+                other => return other.map_or(TerminalInput::End, |(_, input)| input),
             }
         }
     }
 
-    /// Restores the original terminal modes, even in the middle of a line.
+    /// Leaves the terminal as it was found, also in the middle of a line.
     pub(crate) fn restore(&self) {
         if let Some(modes) = &self.modes {
             tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok();
@@ -150,13 +151,13 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for LineTerminal {
     fn drop(&mut self) {
         self.restore();
     }
 }
 
-/// Returns `true` if the terminal has vanished, which a reader cannot tell from Ctrl+D.
+/// True if the terminal is gone, which looks like Ctrl+D to a reader.
 pub(crate) fn is_gone() -> bool {
     let stdin = io::stdin();
     let mut state = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -165,30 +166,32 @@ pub(crate) fn is_gone() -> bool {
 }
 
 /// State of the thread. Its methods return `None` when the receiver is gone.
-struct Reader {
-    inputs: mpsc::Sender<(u64, Input)>,
+struct InputThread {
+    inputs: mpsc::Sender<(u64, TerminalInput)>,
     woken: OwnedFd,
     hushes: u64,
     history: History,
     editor: Option<Editor<Continued, MemHistory>>,
 }
 
-impl Reader {
-    fn send(&self, input: Input) -> Option<()> {
+impl InputThread {
+    fn send(&self, input: TerminalInput) -> Option<()> {
         self.inputs.blocking_send((self.hushes, input)).ok()
     }
 
     fn edit(&mut self, prompt: &str) -> Option<()> {
         let input = match self.edit_line(prompt) {
-            Ok(text) => Input::Line(text.replace("\\\n", "\n")),
-            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => Input::Interrupted,
-            // End of input, or a vanished terminal.
-            Err(_) => Input::End,
+            Ok(text) => TerminalInput::Line(text.replace("\\\n", "\n")),
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => {
+                TerminalInput::Interrupted
+            }
+            // Its end, or a terminal that is gone.
+            Err(_) => TerminalInput::End,
         };
         self.send(input)
     }
 
-    /// Keys typed ahead of the prompt stay in the editor, so one editor serves all lines.
+    /// Type-ahead stays in the editor, so there is one for all lines.
     fn edit_line(&mut self, prompt: &str) -> rustyline::Result<String> {
         let editor = match &mut self.editor {
             Some(editor) => editor,
@@ -196,7 +199,7 @@ impl Reader {
         };
         let text = loop {
             match editor.readline(prompt) {
-                // The window size has changed.
+                // The window changed its size.
                 Err(ReadlineError::Signal(rustyline::error::Signal::Resize)) => (),
                 other => break other?,
             }
@@ -209,13 +212,13 @@ impl Reader {
 
     fn line(&self) -> Option<()> {
         let input = match next_line(&mut io::stdin().lock()) {
-            Ok(Some(Line::Whole(bytes))) => {
+            Ok(Some(InputLine::Whole(bytes))) => {
                 let text = String::from_utf8_lossy(&bytes);
-                Input::Line(text.trim_end_matches(['\r', '\n']).to_owned())
+                TerminalInput::Line(text.trim_end_matches(['\r', '\n']).to_owned())
             }
-            // An empty line is safer than a partial one.
-            Ok(Some(Line::TooLong)) => Input::Line(String::new()),
-            Ok(None) | Err(_) => Input::End,
+            // Better nothing than a part.
+            Ok(Some(InputLine::TooLong)) => TerminalInput::Line(String::new()),
+            Ok(None) | Err(_) => TerminalInput::End,
         };
         self.send(input)
     }
@@ -229,14 +232,14 @@ impl Reader {
                     self.hand_on(&mut text)?;
                     let (stdin, orders) = (io::stdin(), self.woken.as_fd());
                     match keyboard::hush(stdin.as_fd(), orders, &mut self.hushes) {
-                        // The end is detected by reading.
-                        Hushed::Quiet | Hushed::Gone => self.send(Input::Quiet)?,
-                        Hushed::Order(_) => return self.send(Input::Stopped),
+                        // What ended is seen by reading.
+                        Hushed::Quiet | Hushed::Gone => self.send(TerminalInput::Quiet)?,
+                        Hushed::Order(_) => return self.send(TerminalInput::Stopped),
                     }
                 }
                 Waited::Woken(_) => {
                     self.hand_on(&mut text)?;
-                    return self.send(Input::Stopped);
+                    return self.send(TerminalInput::Stopped);
                 }
                 Waited::Quiet => self.hand_on(&mut text)?,
                 Waited::Typed => {
@@ -249,13 +252,12 @@ impl Reader {
                         Ok(count) if count > 0 => (),
                         Ok(_) | Err(_) => {
                             self.hand_on(&mut text)?;
-                            self.send(Input::End)?;
-                            // A further request would get the same answer at once, in an endless
-                            // loop.
+                            self.send(TerminalInput::End)?;
+                            // Asking again would be answered the same, at once and for ever.
                             while matches!(self.wait(false, None), Waited::Woken(Some(HUSH))) {
                                 self.hushes += 1;
                             }
-                            return self.send(Input::Stopped);
+                            return self.send(TerminalInput::Stopped);
                         }
                     }
                 }
@@ -269,7 +271,7 @@ impl Reader {
         }
         let typed = String::from_utf8_lossy(text).replace("\\\n", "\n");
         text.clear();
-        self.send(Input::Line(typed.trim_end_matches('\n').to_owned()))
+        self.send(TerminalInput::Line(typed.trim_end_matches('\n').to_owned()))
     }
 
     fn wait(&self, typed: bool, limit: Option<Duration>) -> Waited {
@@ -297,7 +299,7 @@ impl Reader {
 }
 
 enum Waited {
-    /// With the received command.
+    /// And what for.
     Woken(Option<u8>),
     Typed,
     Quiet,

@@ -1,21 +1,21 @@
-//! Texts of progress lines: exit status, durations.
+//! Lines of a run, in words: how a command ended, how long it takes.
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
-use posse_actors::ports::Remains;
+use posse_actors::ports::WorktreeSummary;
 
 use crate::failure::printable;
 
-/// Maximum number of characters of a line.
+/// Characters of a line that are shown.
 const RESULT_CHARS_MAX: usize = 160;
 
-/// Maximum number of output lines of a command, from the end.
+/// Lines of a command's output that are shown, the last ones.
 pub(super) const OUTPUT_LINES_MAX: usize = 5;
 
-/// Maximum number of output lines of a command that the user ran.
+/// Maximum lines of a command that the user ran.
 pub(super) const OWN_LINES_MAX: usize = 60;
 
-/// Maximum number of lines of a diff, from the beginning.
+/// Lines of a diff that are shown, the first ones.
 pub(super) const DIFF_LINES_MAX: usize = 12;
 
 pub(super) fn first_line(content: &[ContentPart]) -> String {
@@ -26,7 +26,7 @@ pub(super) fn first_line(content: &[ContentPart]) -> String {
     format!("{}{more}", clipped(line))
 }
 
-/// Last lines of a command's output, without the tool's own notes below them.
+/// The last lines that a command printed, without the tool's own remarks below them.
 pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
@@ -38,7 +38,7 @@ pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     more.into_iter().chain(shown).collect()
 }
 
-/// Truncates a line with control characters escaped.
+/// A line that cannot draw, cut where it becomes long.
 pub(super) fn clipped(line: &str) -> String {
     match line.char_indices().nth(RESULT_CHARS_MAX) {
         Some((end, _)) => format!("{} …", printable(&line[..end])),
@@ -46,8 +46,8 @@ pub(super) fn clipped(line: &str) -> String {
     }
 }
 
-/// Summary of the worktree that a subagent left.
-pub(super) fn of_worktree(remains: &Remains) -> String {
+/// Changes of a subagent in its worktree.
+pub(super) fn of_worktree(remains: &WorktreeSummary) -> String {
     match &remains.left {
         _ if !remains.kept => String::new(),
         Some(left) if left.count == 0 => "; its worktree is kept".to_owned(),
@@ -60,7 +60,7 @@ pub(super) fn of_worktree(remains: &Remains) -> String {
 /// Start or end of a background job.
 pub(super) fn of_job(event: &Event) -> String {
     match event {
-        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} continues in the background"),
+        Event::JobStarted { call_id, .. } => format!("▸ job {call_id} goes on in the background"),
         Event::JobEnded { call_id, summary, detail, findings, .. } => {
             let first = format!("◂ job {call_id} {detail}: {summary}");
             let lines = std::iter::once(&first).chain(findings).map(|line| printable(line));
@@ -70,7 +70,7 @@ pub(super) fn of_job(event: &Event) -> String {
     }
 }
 
-/// Rounded duration for a waiting user.
+/// Duration with a precision suitable for a countdown.
 pub(super) fn rough(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..=99 => format!("{seconds} s"),

@@ -1,40 +1,40 @@
-//! Live text of a streamed reply on a terminal, and its removal when the reply is interrupted.
+//! Streaming of a reply on a terminal, and its removal when the reply is cut off.
 //!
-//! Only visible text is removed, and only if nothing else was written in between: text that has
-//! scrolled away stays, and a notice marks it as invalid.
+//! Only visible rows without other output in between are removed; for scrolled rows a line marks
+//! the reply as void.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Maximum number of bytes kept for removal; no terminal shows more at once.
+/// Bytes of a reply that are kept to be taken back; no terminal shows that many at once.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Columns between tab stops.
 const TAB: usize = 8;
 
-/// Returns the size of the terminal: columns and rows.
-pub(super) type Screen = fn() -> Option<(u16, u16)>;
+/// Finds out how large the terminal is: columns and rows.
+pub(super) type ScreenSize = fn() -> Option<(u16, u16)>;
 
-/// Size of the terminal at standard error.
+/// The terminal at standard error.
 pub(super) fn screen() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// Text written since a reply began, from the start of a line.
+/// Text since the beginning of a reply, from the start of a line.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveText {
     text: String,
-    /// Size of the terminal at that time.
+    /// The terminal's size at that time.
     size: Option<(u16, u16)>,
     broke_off: bool,
 }
 
-impl Live {
-    pub(super) fn new(size: Option<(u16, u16)>) -> Live {
-        Live { text: String::new(), size, broke_off: false }
+impl LiveText {
+    pub(super) fn new(size: Option<(u16, u16)>) -> LiveText {
+        LiveText { text: String::new(), size, broke_off: false }
     }
 
-    /// Adds written text.
+    /// This was written.
     pub(super) fn add(&mut self, text: &str) {
         if self.text.len() + text.len() > SHOWN_BYTES_MAX {
             self.settle();
@@ -44,12 +44,12 @@ impl Live {
         }
     }
 
-    /// Makes the text permanent.
+    /// It can no longer be removed.
     pub(super) fn settle(&mut self) {
         (self.size, self.text) = (None, String::new());
     }
 
-    /// Registers the interruption of the reply, and the notice written about it.
+    /// The reply broke off, and this was written about it.
     pub(super) fn break_off(&mut self, text: &str) {
         self.add(text);
         self.broke_off = true;
@@ -59,8 +59,8 @@ impl Live {
         self.broke_off
     }
 
-    /// Escape sequence that erases it on a terminal of this size. `None` if it is not completely
-    /// visible, or its position is unknown.
+    /// Sequence that erases it on a terminal of this size. `None` if part of it is not visible or
+    /// its position is unknown.
     pub(super) fn erased(&self, size: Option<(u16, u16)>) -> Option<String> {
         let (columns, rows) = size.filter(|_| size == self.size)?;
         let up = rows_below_first(&self.text, usize::from(columns));
@@ -71,7 +71,7 @@ impl Live {
     }
 }
 
-/// The part of a line that fits into one row: only that can be redrawn.
+/// Part of a line that fits into one row, so that it can be redrawn.
 pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     let Some((columns, _)) = size else { return line };
     let mut left = usize::from(columns);
@@ -84,8 +84,8 @@ pub(super) fn fitting(line: &str, size: Option<(u16, u16)>) -> &str {
     too_much.map_or(line, |(end, _)| &line[..end])
 }
 
-/// Rows between the first row and the cursor after `text`, for this terminal width. The text
-/// contains only our own colour sequences, line feeds, tabs and carriage returns.
+/// Row offset of the cursor after `text` on a terminal of this width. The text contains only
+/// posse's own colours, line feeds, tabs and carriage returns.
 fn rows_below_first(text: &str, columns: usize) -> usize {
     let (mut row, mut column) = (0, 0);
     let mut chars = text.chars();
@@ -98,7 +98,7 @@ fn rows_below_first(text: &str, columns: usize) -> usize {
             '\u{1b}' => drop(chars.by_ref().find(char::is_ascii_alphabetic)),
             c => {
                 let width = c.width().unwrap_or_default();
-                // The cursor stays after the last column until more text is written.
+                // The cursor stays behind the last column until something else is written.
                 if column + width > columns {
                     (row, column) = (row + 1, 0);
                 }
@@ -139,14 +139,14 @@ mod tests {
 
     #[test]
     fn what_is_not_in_view_or_moved_is_left_alone() {
-        let mut live = Live::new(Some((10, 4)));
+        let mut live = LiveText::new(Some((10, 4)));
         live.break_off("a\nb\nc\n");
         assert_eq!(live.erased(Some((10, 4))).unwrap(), "\r\u{1b}[3A\u{1b}[J");
         assert_eq!(live.erased(Some((11, 4))), None, "its lines may be broken elsewhere now");
         assert_eq!(live.erased(None), None);
         live.add("d\n");
         assert_eq!(live.erased(Some((10, 4))), None, "its first line has scrolled away");
-        let mut live = Live::new(Some((10, 4)));
+        let mut live = LiveText::new(Some((10, 4)));
         live.add(&"x".repeat(SHOWN_BYTES_MAX + 1));
         assert_eq!(live.erased(Some((10, 4))), None);
     }

@@ -1,4 +1,4 @@
-//! Output for each event, with and without a terminal.
+//! Output for each event, on a terminal and elsewhere.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ fn completed(text: &str, metadata: Value) -> Event {
 #[test]
 fn a_command_shows_its_last_lines_and_cannot_draw() {
     let text = "1\n2\n3\n4\n5\n\u{1b}[2Jsix\n(exit 1, 12 ms)\n(a note)";
-    let shown = Progress::new(false, false).show(&completed(text, json!({"exitCode": 1})));
+    let shown = ProgressPrinter::new(false, false).show(&completed(text, json!({"exitCode": 1})));
     insta::assert_snapshot!(shown, @r"
       exit 1, 12 ms
       │ … 1 lines above
@@ -35,14 +35,15 @@ fn a_command_shows_its_last_lines_and_cannot_draw() {
 fn a_command_that_was_killed_says_by_what() {
     let event =
         completed("(ended by SIGKILL, 3 ms)", json!({"exitCode": null, "signal": "SIGKILL"}));
-    assert_eq!(Progress::new(false, false).show(&event), "  ended by SIGKILL, 12 ms\n");
+    assert_eq!(ProgressPrinter::new(false, false).show(&event), "  ended by SIGKILL, 12 ms\n");
 }
 
 #[test]
 fn a_change_shows_the_beginning_of_its_diff() {
     let added: Vec<String> = (1..=20).map(|nth| format!("+line {nth}")).collect();
     let diff = format!("--- a/x\n+++ b/x\n@@ -1 +1,20 @@\n-old\n{}\n", added.join("\n"));
-    let shown = Progress::new(false, true).show(&completed("updated x", json!({"diff": diff})));
+    let shown =
+        ProgressPrinter::new(false, true).show(&completed("updated x", json!({"diff": diff})));
     assert_eq!(shown.lines().count(), DIFF_LINES_MAX + 1);
     assert!(shown.starts_with("\u{1b}[2m  @@ -1 +1,20 @@\u{1b}[0m\n\u{1b}[31m  -old"), "{shown}");
     assert!(shown.ends_with("… 10 more lines\u{1b}[0m\n"), "{shown}");
@@ -73,7 +74,7 @@ fn what_was_shown_in_the_question_is_not_shown_again() {
     };
     let done = completed("updated x", json!({"diff": "@@ -1 +1 @@\n-a\n+b\n"}));
     for (by, lines) in [("user", 0), ("--yes", 3)] {
-        let mut progress = Progress::new(false, false);
+        let mut progress = ProgressPrinter::new(false, false);
         assert_eq!(progress.show(&asked) + &progress.show(&granted(by)), "");
         assert_eq!(progress.show(&done).lines().count(), lines, "{by}");
     }
@@ -89,10 +90,10 @@ fn a_dry_run_says_what_would_be_done() {
         effect,
         coerced: Vec::new(),
     };
-    let mut progress = Progress::new(false, false).of_dry_run(true);
+    let mut progress = ProgressPrinter::new(false, false).of_dry_run(true);
     assert_eq!(progress.show(&started("run make", true)), "• would run make\n");
     assert_eq!(progress.show(&started("read a.txt", false)), "• read a.txt\n");
-    let mut progress = Progress::new(false, false);
+    let mut progress = ProgressPrinter::new(false, false);
     assert_eq!(progress.show(&started("run make", true)), "• run make\n");
 }
 
@@ -108,7 +109,7 @@ fn waiting(wait_ms: u64) -> Event {
 
 #[test]
 fn a_countdown_is_drawn_over_itself_and_leaves_nothing() {
-    let mut progress = Progress::new(true, true);
+    let mut progress = ProgressPrinter::new(true, true);
     let delta = |text: &str| Event::TextDelta { text: text.to_owned() };
     let shown = [
         progress.show(&delta("half")),
@@ -128,7 +129,7 @@ fn a_countdown_is_drawn_over_itself_and_leaves_nothing() {
         "\r\u{1b}[K",
     ]
     "#);
-    assert_eq!(Progress::new(true, false).show(&waiting(1000)), "", "where nothing draws");
+    assert_eq!(ProgressPrinter::new(true, false).show(&waiting(1000)), "", "where nothing draws");
 }
 
 #[test]
@@ -142,22 +143,25 @@ fn a_switch_names_both_models() {
         cause: "the provider is overloaded: busy".to_owned(),
         skipped: skipped.iter().map(|&why| why.to_owned()).collect(),
     };
-    let mut progress = Progress::new(false, false);
+    let mut progress = ProgressPrinter::new(false, false);
     let shown = progress.show(&switch("overloaded", &["three: it sees no images"]))
         + &progress.show(&switch("recovered", &[]));
     insta::assert_snapshot!(shown, @r"
-    ! small via two is asked while big via one is away (the provider is overloaded: busy)
-      passed over three: it sees no images
-    ! small via two answers again, and is asked instead of big via one
+    ! failover to small via two: big via one is unavailable (the provider is overloaded: busy)
+      skipped three: it sees no images
+    ! small via two has recovered and replaces big via one
     ");
 }
 
 #[test]
 fn a_look_stays_one_line() {
-    assert_eq!(Progress::new(true, true).show(&completed("much text", json!({"lines": 3}))), "");
+    assert_eq!(
+        ProgressPrinter::new(true, true).show(&completed("much text", json!({"lines": 3}))),
+        ""
+    );
 }
 
-/// Screen content of a terminal of this size, row by row, including scrolled lines.
+/// Rows of a terminal of this size, including scrolled ones.
 fn on_screen(written: &str, columns: usize, rows: usize) -> String {
     let mut screen: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0_usize, 0);
@@ -203,7 +207,7 @@ fn on_screen(written: &str, columns: usize, rows: usize) -> String {
     text
 }
 
-/// An iterator up to the first letter, inclusive.
+/// An iterator up to the first letter, with it.
 trait TakeWhileInclusive: Iterator<Item = char> + Sized {
     fn take_while_inclusive(self) -> String {
         let mut taken = String::new();
@@ -219,8 +223,8 @@ trait TakeWhileInclusive: Iterator<Item = char> + Sized {
 
 impl<I: Iterator<Item = char>> TakeWhileInclusive for I {}
 
-fn on_terminal(screen: Screen) -> Progress {
-    Progress { screen, ..Progress::new(true, true) }
+fn on_terminal(screen: ScreenSize) -> ProgressPrinter {
+    ProgressPrinter { screen, ..ProgressPrinter::new(true, true) }
 }
 
 fn delta(text: &str) -> Event {
@@ -241,7 +245,7 @@ fn retry() -> Event {
     }
 }
 
-fn played(mut progress: Progress, events: &[Event]) -> String {
+fn played(mut progress: ProgressPrinter, events: &[Event]) -> String {
     events.iter().map(|event| progress.show(event)).collect()
 }
 
@@ -292,7 +296,7 @@ fn what_has_scrolled_away_is_said_not_to_count() {
 #[test]
 fn where_nothing_can_be_drawn_the_cut_part_is_marked() {
     let events = [delta("half"), partial("half", "cut"), retry(), delta("half and half\n")];
-    let shown = played(Progress::new(true, false), &events);
+    let shown = played(ProgressPrinter::new(true, false), &events);
     insta::assert_snapshot!(shown, @r"
     half
     ! the reply broke off (cut); what had arrived is kept

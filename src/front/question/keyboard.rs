@@ -1,7 +1,7 @@
 //! Source of answers: standard input if it is the terminal, otherwise the controlling terminal.
 //!
-//! A line is read only on request, and for a new question only after a quiet period: input typed
-//! earlier cannot answer it.
+//! A line is read only on request, and for a new permission request only after the keyboard was
+//! silent: earlier input is never used.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -16,18 +16,18 @@ use nix::sys::termios::{
 };
 use tokio::sync::mpsc;
 
-use crate::front::driver::{Line, next_line};
-use crate::talk::silence::Silence;
+use crate::front::driver::{InputLine, next_line};
+use crate::frontend::quiet_period::QuietPeriod;
 
-/// Controlling terminal of the process, independent of its standard streams.
+/// Controlling terminal of the process.
 const CONTROLLING_TERMINAL: &str = "/dev/tty";
 
-/// Command to the thread: a question appeared; wait for a quiet period, then read a line.
+/// Order to the thread for a new request: silence, then a line.
 pub(crate) const HUSH: u8 = b'?';
-/// Command to the thread: read another line for the same question.
+/// Order to read another line for the same request.
 const MORE: u8 = b'm';
 
-/// Returns `true` if a user can see and answer questions.
+/// True if a person can see and answer permission requests.
 pub(crate) fn can_ask() -> bool {
     io::stderr().is_terminal()
         && (io::stdin().is_terminal() || File::open(CONTROLLING_TERMINAL).is_ok())
@@ -35,33 +35,33 @@ pub(crate) fn can_ask() -> bool {
 
 /// Keyboard event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// The quiet period since the last question is over.
+pub(super) enum KeyboardEvent {
+    /// The keyboard was silent since the last request appeared; input counts now.
     Quiet,
     Line(String),
 }
 
-/// Keyboard event, with the number of questions known to the thread.
-type Said = (u64, Heard);
+/// Event with the number of requests known to the thread.
+type KeyboardReport = (u64, KeyboardEvent);
 
-/// Keyboard of a terminal.
+/// A terminal's keyboard.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
     /// `None`: standard input.
     terminal: Option<Arc<File>>,
-    reader: Option<Reader>,
-    /// Number of questions so far.
+    reader: Option<KeyboardThread>,
+    /// Questions that appeared.
     appeared: u64,
 }
 
-/// Reading thread.
+/// The thread that reads.
 #[derive(Debug)]
-struct Reader {
+struct KeyboardThread {
     orders: OwnedFd,
-    heard: mpsc::Receiver<Said>,
-    /// A line was requested and has not arrived yet.
+    heard: mpsc::Receiver<KeyboardReport>,
+    /// A line was asked for and has not come yet.
     asked: bool,
-    /// Original terminal modes.
+    /// The terminal as it was found.
     modes: Option<Termios>,
 }
 
@@ -74,23 +74,22 @@ impl Keyboard {
         Keyboard { terminal, reader: None, appeared: 0 }
     }
 
-    /// Registers a new question: input typed so far, or before the end of the quiet period, is
-    /// discarded.
+    /// A new request appeared: earlier input, and input before silence, is discarded.
     pub(super) fn hush(&mut self) {
         self.order(HUSH);
         self.appeared += 1;
     }
 
-    /// Next event; `None` at the end of input. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Heard> {
+    /// Next event; `None` at the end. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Option<KeyboardEvent> {
         loop {
             if self.reader.as_ref().is_none_or(|reader| !reader.asked) {
                 self.order(MORE);
             }
             let reader = self.reader.as_mut()?;
             let (known, heard) = reader.heard.recv().await?;
-            reader.asked &= heard == Heard::Quiet;
-            // Input from before the latest question is no answer to it.
+            reader.asked &= heard == KeyboardEvent::Quiet;
+            // Input from before the latest request does not answer it.
             if known == self.appeared {
                 return Some(heard);
             }
@@ -100,7 +99,7 @@ impl Keyboard {
 
     fn order(&mut self, order: u8) {
         if self.reader.is_none() {
-            self.reader = Reader::start(self.terminal.clone()).ok();
+            self.reader = KeyboardThread::start(self.terminal.clone()).ok();
         }
         if let Some(reader) = &mut self.reader {
             reader.asked = nix::unistd::write(&reader.orders, &[order]).is_ok();
@@ -110,7 +109,7 @@ impl Keyboard {
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        let Some(Reader { modes: Some(modes), .. }) = &self.reader else { return };
+        let Some(KeyboardThread { modes: Some(modes), .. }) = &self.reader else { return };
         match &self.terminal {
             Some(terminal) => tcsetattr(terminal, SetArg::TCSANOW, modes).ok(),
             None => tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok(),
@@ -118,8 +117,8 @@ impl Drop for Keyboard {
     }
 }
 
-impl Reader {
-    fn start(terminal: Option<Arc<File>>) -> io::Result<Reader> {
+impl KeyboardThread {
+    fn start(terminal: Option<Arc<File>>) -> io::Result<KeyboardThread> {
         let (given, orders) = nix::unistd::pipe()?;
         let (sender, heard) = mpsc::channel(4);
         let modes = match &terminal {
@@ -133,18 +132,18 @@ impl Reader {
                 None => listen(stdin.as_fd(), given.as_fd(), &sender),
             }
         });
-        Ok(Reader { orders, heard, asked: false, modes })
+        Ok(KeyboardThread { orders, heard, asked: false, modes })
     }
 }
 
-/// Executes commands until the receiver or the terminal is gone.
-fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<Said>) {
+/// Executes orders until the receiver or the terminal is gone.
+fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<KeyboardReport>) {
     let mut questions = 0;
     let mut order = take(orders);
     while let Some(now) = order {
         if now == HUSH {
             match hush(keyboard, orders, &mut questions) {
-                Hushed::Quiet if said.blocking_send((questions, Heard::Quiet)).is_ok() => (),
+                Hushed::Quiet if said.blocking_send((questions, KeyboardEvent::Quiet)).is_ok() => {}
                 Hushed::Quiet | Hushed::Gone => return,
                 Hushed::Order(other) => {
                     order = other;
@@ -155,8 +154,8 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
         order = match wait(keyboard, orders, PollTimeout::NONE) {
             Waited::Order => take(orders),
             Waited::Typed => {
-                let heard =
-                    line(keyboard).map(|line| said.blocking_send((questions, Heard::Line(line))));
+                let heard = line(keyboard)
+                    .map(|line| said.blocking_send((questions, KeyboardEvent::Line(line))));
                 if !matches!(heard, Some(Ok(()))) {
                     return;
                 }
@@ -167,19 +166,19 @@ fn listen(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, said: &mpsc::Sender<
     }
 }
 
-/// Result of a quiet period.
+/// End of a wait for silence.
 pub(crate) enum Hushed {
     Quiet,
-    /// Interrupted by a command; `None`: the sender is gone.
+    /// Another order; `None`: the receiver is gone.
     Order(Option<u8>),
-    /// End of input.
+    /// There will be no more keys.
     Gone,
 }
 
-/// Waits for a quiet period, discarding every key until then. Further questions restart the wait,
-/// and are counted.
+/// Waits until the keyboard is silent and discards all keys until then. New requests restart the
+/// wait and are counted.
 ///
-/// Single keys are visible only without line buffering, so it is disabled during the wait.
+/// The terminal reports single keys only without line editing, which is off during the wait.
 pub(crate) fn hush(
     keyboard: BorrowedFd<'_>,
     orders: BorrowedFd<'_>,
@@ -196,7 +195,7 @@ pub(crate) fn hush(
     }
     let ended = silence(keyboard, orders, questions);
     if let Some(found) = &found {
-        // Input between the last check and this call is discarded as well.
+        // What came between the last look and this is thrown away as well.
         tcsetattr(keyboard, SetArg::TCSAFLUSH, found).ok();
     }
     ended
@@ -204,16 +203,16 @@ pub(crate) fn hush(
 
 fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64) -> Hushed {
     let start = Instant::now();
-    let mut silence = Silence::begin(start.elapsed());
+    let mut silence = QuietPeriod::begin(start.elapsed());
     while let Some(left) = silence.left(start.elapsed()) {
-        // Rounded up: a wait that ends too early would be repeated.
+        // Rounded up: a wait that ends too early would be made again.
         let left = left + std::time::Duration::from_millis(1);
         match wait(keyboard, orders, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
             Waited::Nothing => (),
             Waited::Order => match take(orders) {
                 Some(HUSH) => {
                     *questions += 1;
-                    silence = Silence::begin(start.elapsed());
+                    silence = QuietPeriod::begin(start.elapsed());
                 }
                 Some(MORE) => (),
                 other => return Hushed::Order(other),
@@ -251,7 +250,7 @@ fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: PollTimeout) ->
     if ready[0].any().unwrap_or(true) { Waited::Order } else { Waited::Typed }
 }
 
-/// Next command; `None` at the end.
+/// The next order; `None` if there will be none.
 fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     let mut order = [0];
     loop {
@@ -263,18 +262,18 @@ fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
-/// Reads the available line.
+/// The line that is there.
 fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     let read = OneLine(keyboard);
     match next_line(&mut io::BufReader::with_capacity(4096, read)) {
-        Ok(Some(Line::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        // Not a valid answer.
-        Ok(Some(Line::TooLong)) => Some("?".to_owned()),
+        Ok(Some(InputLine::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        // No answer at all.
+        Ok(Some(InputLine::TooLong)) => Some("?".to_owned()),
         Ok(None) | Err(_) => None,
     }
 }
 
-/// A terminal returns one line per read, so the next line is not consumed.
+/// A terminal gives one line for each read, so nothing of the next one is taken.
 struct OneLine<'a>(BorrowedFd<'a>);
 
 impl io::Read for OneLine<'_> {

@@ -1,29 +1,29 @@
-//! Paging of a long text without losing a character.
+//! A text that fits no screen, page by page, without losing a character.
 
 use std::collections::VecDeque;
 
 use crate::failure::printable;
 
-/// Maximum rows of a page, for a terminal as wide as [`COLUMNS`].
+/// Rows of a terminal that a page takes, if the terminal is as wide as [`COLUMNS`].
 const ROWS: usize = 200;
 
-/// Characters per row. The terminal wraps longer lines.
+/// Characters of a row. The terminal itself breaks lines that are longer.
 const COLUMNS: usize = 100;
 
-/// Page of a text.
+/// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Page {
-    /// Text as shown.
+pub(super) struct QuestionPage {
+    /// Text as displayed.
     pub(super) text: String,
-    /// Lines of the text that begin or continue here.
+    /// Number of lines that begin or continue here.
     pub(super) lines: usize,
 }
 
-/// Splits `text` into pages. Every line is escaped and prefixed with a rule; a line continued from
-/// the previous page has a different rule.
-pub(super) fn pages(text: &str) -> VecDeque<Page> {
+/// All lines of `text`, escaped, behind a rule. A line that continues on the next page has a
+/// different rule there.
+pub(super) fn pages(text: &str) -> VecDeque<QuestionPage> {
     let mut pages = VecDeque::new();
-    let mut page = Page { text: String::new(), lines: 0 };
+    let mut page = QuestionPage { text: String::new(), lines: 0 };
     let mut rows_left = ROWS;
     for line in text.split_terminator('\n') {
         let line = printable(line);
@@ -32,7 +32,7 @@ pub(super) fn pages(text: &str) -> VecDeque<Page> {
             if rows_left == 0 {
                 pages.push_back(std::mem::replace(
                     &mut page,
-                    Page { text: String::new(), lines: 0 },
+                    QuestionPage { text: String::new(), lines: 0 },
                 ));
                 rows_left = ROWS;
             }
@@ -59,7 +59,7 @@ pub(super) fn pages(text: &str) -> VecDeque<Page> {
 mod tests {
     use super::*;
 
-    fn whole(pages: &VecDeque<Page>) -> String {
+    fn whole(pages: &VecDeque<QuestionPage>) -> String {
         let lines = pages.iter().flat_map(|page| page.text.lines());
         let text = lines.map(|line| match line.strip_prefix("  ┆ ") {
             Some(rest) => rest.to_owned(),

@@ -1,4 +1,4 @@
-//! How far a long check is, for somebody who watches: one line that replaces itself.
+//! Progress of a long verification on a terminal: one line that is overwritten.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use crate::failure::printable;
 use crate::journal::commands::size;
 
-/// Before this nobody wonders.
+/// Delay before progress is shown.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Shown on standard error, if that is a terminal.
-pub(super) struct Progress {
+/// Progress line on standard error, if that is a terminal.
+pub(super) struct ReadProgress {
     out: Option<io::Stderr>,
     begun: Instant,
     shown: bool,
 }
 
-impl Progress {
-    pub(super) fn new() -> Progress {
+impl ReadProgress {
+    pub(super) fn new() -> ReadProgress {
         let out = Some(io::stderr()).filter(IsTerminal::is_terminal);
-        Progress { out, begun: Instant::now(), shown: false }
+        ReadProgress { out, begun: Instant::now(), shown: false }
     }
 
-    /// So many bytes of session `id` are checked.
-    pub(super) fn tell(&mut self, id: &str, bytes: u64) {
+    /// Reports the number of verified bytes of session `id`.
+    pub(super) fn report(&mut self, id: &str, bytes: u64) {
         if let Some(out) = &mut self.out
             && self.begun.elapsed() >= QUIET
         {
@@ -33,7 +33,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ReadProgress {
     fn drop(&mut self) {
         if let Some(out) = &mut self.out
             && self.shown

@@ -1,4 +1,4 @@
-//! What a user sees of sessions, from stored bytes to text.
+//! Output of the session commands, from stored bytes to text.
 
 use std::path::Path;
 
@@ -10,14 +10,20 @@ use posse_actors::record::RecordId;
 use tempfile::TempDir;
 
 use super::*;
-use crate::journal::format::Chain;
+use crate::journal::format::HashChain;
 use crate::journal::format::append_line;
 
 const ID: &str = "20261121-215652-3f9a2c";
 const START_MS: u64 = 1_795_298_212_000;
 
-fn view(json: bool) -> View {
-    View { json, color: false, columns: 100, now_ms: START_MS + 7_200_000, zone: TimeZone::UTC }
+fn view(json: bool) -> OutputStyle {
+    OutputStyle {
+        json,
+        color: false,
+        columns: 100,
+        now_ms: START_MS + 7_200_000,
+        zone: TimeZone::UTC,
+    }
 }
 
 fn events() -> Vec<Event> {
@@ -80,7 +86,7 @@ fn stored(events: Vec<Event>) -> (TempDir, StateDir) {
     let dir = state.session_dir(Path::new("/nowhere/p"), &SessionId::new(ID));
     std::fs::create_dir_all(&dir).unwrap();
     let mut bytes = Vec::new();
-    let mut chain = Chain::start(ID);
+    let mut chain = HashChain::start(ID);
     for (event, record) in events.into_iter().zip(1..) {
         let record = StoredRecord {
             v: FORMAT_VERSION,
@@ -176,7 +182,7 @@ fn verifies_and_names_the_damage() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["problem"]["tornTail"], false);
     assert!(json[0]["remains"]["readable"].as_u64().unwrap() > 0, "{json:#}");
-    let fix = format!("`posse resume {ID}` goes on after record ");
+    let fix = format!("`posse resume {ID}` continues after record ");
     assert!(json[0]["fix"].as_str().unwrap().starts_with(&fix), "{json:#}");
     assert_eq!(text(|out| show(&state, ID, &view(false), out)).1, Exit::Session);
 }

@@ -1,5 +1,5 @@
-//! The story as one HTML page: no script, nothing loaded from anywhere, and a policy in the page
-//! that says so to the browser.
+//! Renders a story as one HTML page without scripts or external resources, enforced by a content
+//! security policy in the page.
 
 use std::io::{self, Write};
 
@@ -7,13 +7,15 @@ use jiff::tz::TimeZone;
 
 use crate::journal::export::markdown::moment;
 use crate::journal::export::safe::{html, html_line, rendered};
-use crate::journal::export::story::{Call, End, Entry, Question, Story, duration, tokens};
+use crate::journal::export::story::{
+    CallOutcome, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
+};
 use crate::journal::transcript::{counted, local};
 
 const STYLE: &str = include_str!("html/style.css");
-/// Characters of the prompt in the title of the page.
+/// Maximum characters of the prompt in the page title.
 const TITLE_MAX: usize = 80;
-/// Lines of a result that is open from the start.
+/// Results with at most this many lines are expanded from the start.
 const OPEN_LINES_MAX: usize = 12;
 
 /// Writes the whole page.
@@ -85,7 +87,7 @@ fn write_header(
     rows.push(("Work", format!("{replies}, {}", counted(u64::from(story.calls), "tool call"))));
     rows.extend(tokens(&story.accounts.total).map(|text| ("Tokens", text)));
     if story.ended.is_none() {
-        rows.push(("End", "it has not ended".to_owned()));
+        rows.push(("End", "not ended".to_owned()));
     }
     if let Some(started) = &story.started {
         rows.push(("Written by", format!("posse {}", started.posse)));
@@ -96,17 +98,17 @@ fn write_header(
     writeln!(out, "</dl>\n</header>")
 }
 
-fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     let time = time(ts(entry), zone);
     match entry {
-        Entry::User { text, images, queued, .. } => {
+        StoryEntry::User { text, images, queued, .. } => {
             let late = if *queued { " · while it worked" } else { "" };
             writeln!(out, "<section class=\"user\"><h2>You{late} {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
             write_images(*images, out)?;
             writeln!(out, "</section>")
         }
-        Entry::Reply { who, thinking, text, .. } => {
+        StoryEntry::Reply { who, thinking, text, .. } => {
             let who = who.as_deref().map(|who| format!(" · {}", html_line(who)));
             writeln!(
                 out,
@@ -126,13 +128,13 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
             }
             writeln!(out, "</section>")
         }
-        Entry::Partial { text, cause, .. } => {
+        StoryEntry::Partial { text, cause, .. } => {
             writeln!(out, "<section class=\"model cut\"><h2>Model, cut off {time}</h2>")?;
             writeln!(out, "<div class=\"text\">{}</div>", rendered(text))?;
             writeln!(out, "<p class=\"bad\">{}</p></section>", html_line(cause))
         }
-        Entry::Call(call) => write_call(call, &time, out),
-        Entry::Note { bad, word, text, .. } => {
+        StoryEntry::Call(call) => write_call(call, &time, out),
+        StoryEntry::Note { bad, word, text, .. } => {
             let class = if *bad { "note bad" } else { "note" };
             let text = html(text.trim_end());
             writeln!(out, "<p class=\"{class}\"><b>{word}</b> <span>{text}</span> {time}</p>")
@@ -140,7 +142,7 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     }
 }
 
-fn write_call(call: &Call, time: &str, out: &mut dyn Write) -> io::Result<()> {
+fn write_call(call: &StoryCall, time: &str, out: &mut dyn Write) -> io::Result<()> {
     let good = call.end.as_ref().is_some_and(|end| end.good && end.exit_code.unwrap_or(0) == 0);
     let short = call.end.as_ref().is_some_and(|end| {
         end.diff.as_deref().unwrap_or(&end.text).lines().count() <= OPEN_LINES_MAX
@@ -174,11 +176,11 @@ fn write_call(call: &Call, time: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "</details>")
 }
 
-fn badges(call: &Call) -> String {
+fn badges(call: &StoryCall) -> String {
     let mut badges = Vec::new();
     match &call.end {
         None => badges.push(("bad", "no recorded end".to_owned())),
-        Some(End { good, word, exit_code, signal, duration_ms, .. }) => {
+        Some(CallOutcome { good, word, exit_code, signal, duration_ms, .. }) => {
             if !good {
                 badges.push(("bad", word.clone()));
             }
@@ -197,11 +199,15 @@ fn badges(call: &Call) -> String {
     badges.into_iter().map(badge).collect()
 }
 
-fn write_question(question: &Question, call: &Call, out: &mut dyn Write) -> io::Result<()> {
+fn write_question(
+    question: &StoryQuestion,
+    call: &StoryCall,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (class, answer) = match &question.answer {
         Some((true, text)) => ("good", text.as_str()),
         Some((false, text)) => ("bad", text.as_str()),
-        None => ("bad", "nobody answered"),
+        None => ("bad", "no answer"),
     };
     let subject = question.subject(call).map(|text| format!("{}: ", html(text)));
     writeln!(
@@ -213,7 +219,7 @@ fn write_question(question: &Question, call: &Call, out: &mut dyn Write) -> io::
     )
 }
 
-fn write_end(end: &End, out: &mut dyn Write) -> io::Result<()> {
+fn write_end(end: &CallOutcome, out: &mut dyn Write) -> io::Result<()> {
     if let Some(diff) = &end.diff {
         write!(out, "<pre class=\"diff\">")?;
         for line in diff.lines() {
@@ -240,13 +246,13 @@ fn write_images(images: usize, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn ts(entry: &Entry) -> u64 {
+fn ts(entry: &StoryEntry) -> u64 {
     match entry {
-        Entry::User { ts, .. }
-        | Entry::Reply { ts, .. }
-        | Entry::Partial { ts, .. }
-        | Entry::Note { ts, .. } => *ts,
-        Entry::Call(call) => call.ts,
+        StoryEntry::User { ts, .. }
+        | StoryEntry::Reply { ts, .. }
+        | StoryEntry::Partial { ts, .. }
+        | StoryEntry::Note { ts, .. } => *ts,
+        StoryEntry::Call(call) => call.ts,
     }
 }
 

@@ -1,15 +1,15 @@
-//! The story as Markdown.
+//! Renders a story as Markdown.
 //!
-//! What people and models said is quoted, and what tools said is fenced, so that none of it can
-//! end where it does not end, or become a heading of the document. Links can be defined anywhere
-//! in a document, so it is looked through as a whole before it is written.
+//! Texts of people and models are quoted and outputs of tools are fenced, so that no text can end
+//! its own block or become a heading of the document. Links can be defined anywhere in a document,
+//! so it is sanitised as a whole before it is written.
 
 use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
 use crate::journal::export::safe::{clean, code, fenced, markdown, plain};
-use crate::journal::export::story::{Call, End, Entry, Story, duration, tokens};
+use crate::journal::export::story::{CallOutcome, Story, StoryCall, StoryEntry, duration, tokens};
 use crate::journal::transcript::{counted, local};
 
 /// Writes the whole document.
@@ -35,7 +35,7 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
         }
     }
     let end = story.ended.as_ref();
-    let end = end.map_or("it has not ended".to_owned(), |(reason, exit)| {
+    let end = end.map_or("not ended".to_owned(), |(reason, exit)| {
         format!("{}, exit code {exit}", plain(reason))
     });
     writeln!(out, "- End: {end}")?;
@@ -54,16 +54,16 @@ fn write_story(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     Ok(())
 }
 
-fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
+fn write_entry(entry: &StoryEntry, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {
     match entry {
-        Entry::User { ts, text, images, queued } => {
+        StoryEntry::User { ts, text, images, queued } => {
             let late = if *queued { ", while it worked" } else { "" };
             writeln!(out, "## You ({}{late})\n\n{}", moment(*ts, zone), quoted(text))?;
             if *images > 0 {
                 writeln!(out, "\n[{}]", counted(*images as u64, "image"))?;
             }
         }
-        Entry::Reply { ts, who, thinking, text } => {
+        StoryEntry::Reply { ts, who, thinking, text } => {
             let who = who.as_deref().map(|who| format!(" {}", plain(who))).unwrap_or_default();
             writeln!(out, "## Model{who} ({})\n", moment(*ts, zone))?;
             if !thinking.trim().is_empty() {
@@ -71,13 +71,13 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
             }
             writeln!(out, "{}", quoted(text))?;
         }
-        Entry::Partial { ts, text, cause } => {
+        StoryEntry::Partial { ts, text, cause } => {
             let when = moment(*ts, zone);
             writeln!(out, "## Model, cut off ({when})\n\n{}\n", quoted(text))?;
             writeln!(out, "**{}**", plain(cause))?;
         }
-        Entry::Call(call) => write_call(call, out)?,
-        Entry::Note { ts, bad, word, text } => {
+        StoryEntry::Call(call) => write_call(call, out)?,
+        StoryEntry::Note { ts, bad, word, text } => {
             let strong = if *bad { "**" } else { "" };
             let mut lines = text.lines();
             let first = plain(lines.next().unwrap_or_default());
@@ -91,11 +91,11 @@ fn write_entry(entry: &Entry, zone: &TimeZone, out: &mut dyn Write) -> io::Resul
     Ok(())
 }
 
-fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
+fn write_call(call: &StoryCall, out: &mut dyn Write) -> io::Result<()> {
     let who = call.who.as_deref().map(|who| format!("{} → ", plain(who))).unwrap_or_default();
     let summary = call.summary.as_deref().unwrap_or(&call.name);
     let mut facts = Vec::new();
-    if let Some(End { good, word, exit_code, signal, duration_ms, .. }) = &call.end {
+    if let Some(CallOutcome { good, word, exit_code, signal, duration_ms, .. }) = &call.end {
         if !good {
             facts.push(plain(word));
         }
@@ -117,7 +117,7 @@ fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
     for question in &call.questions {
         let subject = question.subject(call).map(|text| format!("{}: ", plain(text)));
         let (subject, reason) = (subject.unwrap_or_default(), plain(&question.reason));
-        let answer = question.answer.as_ref().map_or("nobody answered", |(_, text)| text.as_str());
+        let answer = question.answer.as_ref().map_or("no answer", |(_, text)| text.as_str());
         writeln!(out, "> Asked: {subject}{reason}  \n> Answer: {}\n", plain(answer))?;
     }
     let Some(end) = &call.end else { return Ok(()) };
@@ -133,14 +133,14 @@ fn write_call(call: &Call, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Each line as a quotation.
+/// Prefixes each line with a quotation mark.
 fn quoted(text: &str) -> String {
     let text = clean(text);
     let lines: Vec<String> = text.trim_end().lines().map(|line| format!("> {line}")).collect();
     lines.join("\n")
 }
 
-/// `2026-11-21 21:56:52` where the user lives.
+/// Date and time in the user's time zone: `2026-11-21 21:56:52`.
 pub(super) fn moment(ms: u64, zone: &TimeZone) -> String {
     local(ms, zone)
         .map_or_else(|| "?".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())

@@ -1,4 +1,4 @@
-//! Text of anybody, made harmless: for HTML, for Markdown, and Markdown turned into HTML.
+//! Sanitises untrusted text for HTML and Markdown, and renders Markdown as HTML.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::failure::{printable, printable_lines};
 
-/// How often Markdown is looked at again after something in it was taken apart.
+/// Maximum passes over Markdown: a removal can create a new match.
 const PASSES_MAX: usize = 8;
 
-/// `text` as text of an HTML document, also inside an attribute.
+/// Escapes `text` for HTML content and attributes.
 pub(super) fn html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + text.len() / 8);
     for c in clean(text).chars() {
@@ -25,18 +25,18 @@ pub(super) fn html(text: &str) -> String {
     safe
 }
 
-/// The same in one line.
+/// Escapes `text` for HTML, in one line.
 pub(super) fn html_line(text: &str) -> String {
     html(&printable(text))
 }
 
-/// `text` with what could draw or reorder written out; lines stay.
+/// Escapes control characters and direction overrides; keeps line breaks.
 pub(super) fn clean(text: &str) -> String {
     printable_lines(&text.replace("\r\n", "\n"))
 }
 
-/// Markdown as HTML: its tags are ours, its own HTML is text, its links lead to http or https,
-/// and of its images only the description is left.
+/// Renders Markdown as HTML with a fixed set of tags. HTML in the source becomes text, links lead
+/// to http or https only, images are replaced by their descriptions.
 pub(super) fn rendered(markdown: &str) -> String {
     let markdown = clean(markdown);
     let mut links: Vec<bool> = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn rendered(markdown: &str) -> String {
         Event::Start(Tag::HtmlBlock) => Some(Event::Start(Tag::Paragraph)),
         Event::End(TagEnd::HtmlBlock) => Some(Event::End(TagEnd::Paragraph)),
         Event::Start(Tag::Link { ref dest_url, .. }) => {
-            let kept = leads_to_web(dest_url);
+            let kept = is_web_link(dest_url);
             links.push(kept);
             kept.then_some(event)
         }
@@ -59,19 +59,19 @@ pub(super) fn rendered(markdown: &str) -> String {
     safe
 }
 
-/// A document in which nothing is HTML, an image, or a link that leads elsewhere than to the web.
+/// Sanitised Markdown without HTML, images and links that do not lead to the web.
 pub(super) fn markdown(mut text: String) -> String {
     for _ in 0..PASSES_MAX {
         let ranges = dangerous(&text);
         if ranges.is_empty() {
             return text;
         }
-        text = taken_apart(&text, &ranges);
+        text = escape_brackets(&text, &ranges);
     }
     fenced(&text, "")
 }
 
-/// `text` as a block of code, in a fence that it cannot close.
+/// A code block with `text`, in a fence that the text cannot close.
 pub(super) fn fenced(text: &str, language: &str) -> String {
     let text = clean(text);
     let fence = "`".repeat(3.max(ticks_in(&text) + 1));
@@ -79,7 +79,7 @@ pub(super) fn fenced(text: &str, language: &str) -> String {
     format!("{fence}{language}\n{text}{ending}{fence}\n")
 }
 
-/// `text` as a piece of code within a line.
+/// Inline code with `text`.
 pub(super) fn code(text: &str) -> String {
     let text = printable(text);
     let inside = ticks_in(&text);
@@ -88,7 +88,7 @@ pub(super) fn code(text: &str) -> String {
     format!("{ticks}{space}{text}{space}{ticks}")
 }
 
-/// `text` in one line of Markdown, without any markup of its own.
+/// One line of Markdown with `text`, without any markup from it.
 pub(super) fn plain(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in printable(text).chars() {
@@ -101,7 +101,7 @@ pub(super) fn plain(text: &str) -> String {
     safe
 }
 
-/// The longest run of backticks.
+/// Length of the longest run of backticks.
 fn ticks_in(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or_default()
 }
@@ -110,18 +110,18 @@ fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-fn leads_to_web(address: &str) -> bool {
+fn is_web_link(address: &str) -> bool {
     let lower = address.trim_start().get(..8).unwrap_or(address).to_ascii_lowercase();
     lower.starts_with("http://") || lower.starts_with("https://")
 }
 
-/// Where in `text` something is that must not be there, by its beginning.
+/// Ranges of forbidden constructs in `text`, by their beginning.
 fn dangerous(text: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
         let bad = match event {
             Event::Html(_) | Event::InlineHtml(_) | Event::Start(Tag::Image { .. }) => true,
-            Event::Start(Tag::Link { dest_url, .. }) => !leads_to_web(&dest_url),
+            Event::Start(Tag::Link { dest_url, .. }) => !is_web_link(&dest_url),
             _ => false,
         };
         if bad {
@@ -131,8 +131,8 @@ fn dangerous(text: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// `text` with the brackets in `ranges` written so that they mean nothing.
-fn taken_apart(text: &str, ranges: &[Range<usize>]) -> String {
+/// `text` with the brackets in `ranges` escaped.
+fn escape_brackets(text: &str, ranges: &[Range<usize>]) -> String {
     let mut safe = String::with_capacity(text.len() + 64);
     let mut ranges = ranges.iter().peekable();
     let mut covered_until = 0;

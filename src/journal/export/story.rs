@@ -1,4 +1,4 @@
-//! Records as a reader sees them: what was said, and each call with everything that belongs to it.
+//! Groups records for readers: messages, and each call with everything that belongs to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use posse_actors::event::{Event, HookDecision, JobEnd, Origin, Scope, StoredReco
 use posse_actors::ledger::{Account, Accounts};
 use serde_json::Value;
 
-/// Bytes of one text that are kept; a document of more is of no use to a reader.
+/// Maximum bytes of one text.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Bytes of all texts together. What comes after that is only counted.
+/// Maximum bytes of all texts. Later records are only counted.
 const STORY_BYTES_MAX: usize = 256 << 20;
 
-/// A session as a document tells it.
+/// Contents of a session document.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) id: String,
-    pub(super) started: Option<Started>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) started: Option<SessionStart>,
+    pub(super) entries: Vec<StoryEntry>,
     pub(super) accounts: Accounts,
     pub(super) replies: u32,
     pub(super) calls: u32,
@@ -31,9 +31,9 @@ pub(super) struct Story {
     left_out: u64,
 }
 
-/// What the first record says.
+/// Data of the first record.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct SessionStart {
     pub(super) ts: u64,
     pub(super) posse: String,
     pub(super) cwd: String,
@@ -42,41 +42,41 @@ pub(super) struct Started {
     pub(super) model: String,
 }
 
-/// One thing that happened.
+/// One entry of a story.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum StoryEntry {
     User { ts: u64, text: String, images: usize, queued: bool },
     Reply { ts: u64, who: Option<String>, thinking: String, text: String },
     Partial { ts: u64, text: String, cause: String },
-    Call(Box<Call>),
+    Call(Box<StoryCall>),
     Note { ts: u64, bad: bool, word: &'static str, text: String },
 }
 
-/// A tool call, from the wish to the outcome.
+/// A tool call, from request to outcome.
 #[derive(Debug, Default)]
-pub(super) struct Call {
+pub(super) struct StoryCall {
     pub(super) ts: u64,
     pub(super) who: Option<String>,
     pub(super) name: String,
     pub(super) arguments: String,
     pub(super) summary: Option<String>,
     pub(super) tier: Option<String>,
-    pub(super) questions: Vec<Question>,
-    pub(super) end: Option<End>,
+    pub(super) questions: Vec<StoryQuestion>,
+    pub(super) end: Option<CallOutcome>,
 }
 
-/// A question about a call, and what was answered.
+/// A permission request and its answer.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct StoryQuestion {
     pub(super) id: QuestionId,
     pub(super) summary: String,
     pub(super) reason: String,
     pub(super) answer: Option<(bool, String)>,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct CallOutcome {
     pub(super) good: bool,
     /// `done`, or the class of the failure.
     pub(super) word: String,
@@ -96,7 +96,7 @@ impl Story {
     /// Adds the next record.
     pub(super) fn add(&mut self, record: StoredRecord) {
         self.last_ms = Some(record.ts);
-        // Even of what no longer fits.
+        // Includes records that no longer fit into the story.
         self.accounts.push(&record);
         if self.bytes > STORY_BYTES_MAX {
             self.left_out += 1;
@@ -128,13 +128,13 @@ impl Story {
         }
     }
 
-    /// The journal ends here though the session did not.
+    /// Records that the journal ends before the session did.
     pub(super) fn broken(&mut self, problem: &str) {
         let ts = self.last_ms.unwrap_or_default();
         self.note(ts, true, "damaged", problem.to_owned());
     }
 
-    /// Records that no longer fitted.
+    /// Number of records that did not fit.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -142,10 +142,10 @@ impl Story {
     fn session(&mut self, ts: u64, event: Event) {
         match event {
             Event::SessionStarted { posse, cwd, agent, provider, model, .. } => {
-                self.started.get_or_insert(Started { ts, posse, cwd, agent, provider, model });
+                self.started.get_or_insert(SessionStart { ts, posse, cwd, agent, provider, model });
             }
             Event::SessionForked { parent, parent_record, history, .. } => {
-                self.taken_over(ts, &history);
+                self.inherited_history(ts, &history);
                 let text = format!("from session {parent} at record {parent_record}");
                 self.note(ts, false, "branched", text);
             }
@@ -159,20 +159,20 @@ impl Story {
         }
     }
 
-    /// What was said in the session that this one branched off.
-    fn taken_over(&mut self, ts: u64, history: &[Arc<Message>]) {
+    /// Adds the history of the session that this one was forked from.
+    fn inherited_history(&mut self, ts: u64, history: &[Arc<Message>]) {
         for message in history {
             match &**message {
                 Message::User { content } => {
                     let (text, images) = (self.kept(text_of(content)), images(content));
                     self.prompt.get_or_insert_with(|| text.clone());
-                    self.entries.push(Entry::User { ts, text, images, queued: false });
+                    self.entries.push(StoryEntry::User { ts, text, images, queued: false });
                 }
                 Message::Assistant(said) => {
                     let text = self.kept(said.content.clone().unwrap_or_default());
                     if !text.trim().is_empty() {
                         let (who, thinking) = (None, String::new());
-                        self.entries.push(Entry::Reply { ts, who, thinking, text });
+                        self.entries.push(StoryEntry::Reply { ts, who, thinking, text });
                     }
                 }
                 Message::System { .. } | Message::Tool { .. } => (),
@@ -186,19 +186,24 @@ impl Story {
                 let text = self.kept(text_of(&content));
                 self.prompt.get_or_insert_with(|| text.clone());
                 let images = images(&content);
-                self.entries.push(Entry::User { ts, text, images, queued: message_id.is_some() });
+                self.entries.push(StoryEntry::User {
+                    ts,
+                    text,
+                    images,
+                    queued: message_id.is_some(),
+                });
             }
             Event::ModelReply { message, .. } => {
                 self.replies += 1;
                 let thinking = self.kept(message.reasoning.map(|r| r.text).unwrap_or_default());
                 let text = self.kept(message.content.unwrap_or_default());
                 if !text.trim().is_empty() || !thinking.trim().is_empty() {
-                    self.entries.push(Entry::Reply { ts, who: child(origin), thinking, text });
+                    self.entries.push(StoryEntry::Reply { ts, who: child(origin), thinking, text });
                 }
             }
             Event::ModelPartial { text, cause, .. } => {
                 let text = self.kept(text);
-                self.entries.push(Entry::Partial { ts, text, cause });
+                self.entries.push(StoryEntry::Partial { ts, text, cause });
             }
             _ => (),
         }
@@ -237,7 +242,7 @@ impl Story {
         };
         let diff = metadata.get("diff").and_then(Value::as_str).filter(|diff| !diff.is_empty());
         let diff = diff.map(|diff| self.kept(diff.to_owned()));
-        let end = End {
+        let end = CallOutcome {
             good,
             word,
             text: self.kept(text_of(&content)),
@@ -257,7 +262,8 @@ impl Story {
                 let call = self.entry(&call_id, &tool);
                 // Asked again under the same id: the later text counts.
                 call.questions.retain(|question| question.id != request_id);
-                let question = Question { id: request_id.clone(), summary, reason, answer: None };
+                let question =
+                    StoryQuestion { id: request_id.clone(), summary, reason, answer: None };
                 call.questions.push(question);
                 let place = self.places[&call_id];
                 self.questions.insert(request_id, place);
@@ -278,7 +284,7 @@ impl Story {
             _ => return,
         };
         let place = self.questions.get(&id).copied();
-        if let Some(Entry::Call(call)) = place.and_then(|place| self.entries.get_mut(place)) {
+        if let Some(StoryEntry::Call(call)) = place.and_then(|place| self.entries.get_mut(place)) {
             let open = call.questions.iter_mut().find(|question| question.id == id);
             if let Some(open) = open {
                 open.answer = Some(answer);
@@ -325,7 +331,7 @@ impl Story {
                 (true, "hook", format!("{hook} at {} failed: {code} {cause}", event.name()))
             }
             Event::Unknown => {
-                (false, "unknown", "a record that this version does not know".to_owned())
+                (false, "unknown", "unknown record type (written by another version)".to_owned())
             }
             _ => return,
         };
@@ -334,25 +340,28 @@ impl Story {
 
     fn note(&mut self, ts: u64, bad: bool, word: &'static str, text: String) {
         let text = self.kept(text);
-        self.entries.push(Entry::Note { ts, bad, word, text });
+        self.entries.push(StoryEntry::Note { ts, bad, word, text });
     }
 
-    /// The call of that id; a new one if no record has named it before.
-    fn entry(&mut self, id: &CallId, name: &str) -> &mut Call {
+    /// The call with this id; a new one if no earlier record named it.
+    fn entry(&mut self, id: &CallId, name: &str) -> &mut StoryCall {
         let place = *self.places.entry(id.clone()).or_insert_with(|| {
             self.calls += 1;
-            let call =
-                Call { name: name.to_owned(), ts: self.last_ms.unwrap_or(0), ..Call::default() };
-            self.entries.push(Entry::Call(Box::new(call)));
+            let call = StoryCall {
+                name: name.to_owned(),
+                ts: self.last_ms.unwrap_or(0),
+                ..StoryCall::default()
+            };
+            self.entries.push(StoryEntry::Call(Box::new(call)));
             self.entries.len() - 1
         });
         match &mut self.entries[place] {
-            Entry::Call(call) => call,
+            StoryEntry::Call(call) => call,
             _ => unreachable!("the places are those of calls"),
         }
     }
 
-    /// `text`, cut if it is longer than anyone reads, and counted.
+    /// `text`, truncated at the limit and counted.
     fn kept(&mut self, mut text: String) -> String {
         if text.len() > TEXT_BYTES_MAX {
             let end = text.floor_char_boundary(TEXT_BYTES_MAX);
@@ -365,8 +374,8 @@ impl Story {
     }
 }
 
-impl Call {
-    /// What the arguments say that nothing else does: the diff and the summary repeat most.
+impl StoryCall {
+    /// Arguments that are not shown otherwise: the diff and the summary repeat most of them.
     pub(super) fn arguments_shown(&self) -> Option<String> {
         if self.end.as_ref().is_some_and(|end| end.diff.is_some()) {
             return None;
@@ -388,14 +397,14 @@ impl Call {
     }
 }
 
-impl Question {
-    /// What it is about, where that is not what its call is.
-    pub(super) fn subject(&self, call: &Call) -> Option<&str> {
+impl StoryQuestion {
+    /// Subject of the request, if it differs from that of its call.
+    pub(super) fn subject(&self, call: &StoryCall) -> Option<&str> {
         Some(self.summary.as_str()).filter(|summary| call.summary.as_deref() != Some(*summary))
     }
 }
 
-/// The agent's path, if it is not the main agent.
+/// Path of the agent, if it is a subagent.
 fn child(origin: Option<&Origin>) -> Option<String> {
     let origin = origin.filter(|origin| origin.parent_invocation_id.is_some())?;
     Some(origin.agent_path.clone())
@@ -423,7 +432,7 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
-/// `3 in, 4 out`, as far as it is known.
+/// `3 in, 4 out`, as far as known.
 pub(super) fn tokens(account: &Account) -> Option<String> {
     let usage = &account.usage;
     let known = |tokens: Option<u64>| tokens.map_or("?".to_owned(), |n| n.to_string());

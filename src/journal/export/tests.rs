@@ -1,4 +1,4 @@
-//! Documents of hostile sessions, and of everything that can happen in one.
+//! Documents of sessions with hostile contents and of every kind of event.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::*;
 use crate::journal::export::safe;
 
-/// What a hostile model, repository or server would write.
+/// Text that a hostile model, repository or server could write.
 const HOSTILE: &str = "<script>alert(1)</script> <img src=x onerror=alert(1)> \
     [a](javascript:alert(1)) ![p](https://tracker.example/p.png) <a href='data:text/html,x'>b</a> \
     \u{1b}]0;owned\u{7}\u{202e}gnp\u{2066} \"'><svg onload=alert(1)> </pre></details></style>\n\
@@ -53,7 +53,7 @@ fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Event {
     }
 }
 
-/// A session in which everything that may come from outside is `text`.
+/// A session in which every untrusted field contains `text`.
 #[expect(clippy::too_many_lines, reason = "one of each kind of event, in order")]
 fn session(text: &str) -> Vec<Event> {
     let owned = || text.to_owned();
@@ -249,18 +249,18 @@ fn assert_harmless(page: &str) {
 }
 
 #[test]
-fn nothing_in_a_page_is_anybody_elses() {
+fn no_untrusted_text_becomes_markup_of_a_page() {
     let (page, text) = documents(session(HOSTILE));
     assert_harmless(&page);
     assert!(page.contains("default-src 'none'") && !page.contains("tracker.example/p.png\""));
-    // It can be read, all the same.
+    // The text itself stays readable.
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && page.contains("\\u{202e}"));
     assert_eq!(dangerous_pieces(&text), Vec::<String>::new());
     assert!(!text.contains('\u{202e}') && !text.contains('\u{1b}'));
 }
 
 #[test]
-fn tells_everything_that_happened() {
+fn a_document_contains_every_event() {
     let (page, text) = documents(session("Some words"));
     for wanted in [
         "Some words",
@@ -284,13 +284,13 @@ fn tells_everything_that_happened() {
     assert!(page.contains("<span class=\"added\">+Some words</span>"));
     assert!(page.contains("<span class=\"removed\">-Some words</span>"));
     assert!(text.contains("```diff\n"));
-    // Without an answer, and without an end.
+    // Without an answer and without an end.
     let (page, text) = documents(session("x").into_iter().take(6).collect());
-    assert!(page.contains("nobody answered") && text.contains("nobody answered"));
-    assert!(page.contains("it has not ended") && text.contains("it has not ended"));
+    assert!(page.contains("no answer") && text.contains("no answer"));
+    assert!(page.contains("not ended") && text.contains("not ended"));
 }
 
-/// Pieces of HTML, images, and links that lead elsewhere than to the web.
+/// HTML, images, and links that do not lead to the web.
 fn dangerous_pieces(markdown: &str) -> Vec<String> {
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
@@ -306,7 +306,7 @@ fn dangerous_pieces(markdown: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_fence_holds_what_is_in_it() {
+fn text_cannot_close_its_fence() {
     assert_eq!(safe::fenced("a\n````\nb", "text"), "`````text\na\n````\nb\n`````\n");
     assert_eq!(safe::code("a`b"), "`` a`b ``");
     assert_eq!(safe::code("a"), "`a`");
@@ -314,14 +314,14 @@ fn a_fence_holds_what_is_in_it() {
 }
 
 #[test]
-fn texts_are_cut_where_nobody_reads_on() {
+fn long_texts_are_truncated() {
     let long = "é".repeat(2 << 20);
     let (page, _) = documents(vec![Event::Warning { message: long }]);
     assert!(page.len() < 3 << 20 && page.contains("more bytes"), "{}", page.len());
 }
 
 #[test]
-fn many_brackets_take_no_time() {
+fn many_brackets_are_sanitised_quickly() {
     let start = std::time::Instant::now();
     for text in ["<b>".repeat(100_000), "[".repeat(50_000), "![](x)".repeat(50_000)] {
         let (page, markdown) = documents(vec![reply(&text, &[])]);
@@ -370,7 +370,7 @@ fn markup() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_markdown_becomes_harmless(text in markup()) {
+    fn any_markdown_is_sanitised(text in markup()) {
         let (page, markdown) = documents(vec![
             Event::UserMessage { content: vec![ContentPart::text(text.as_str())], message_id: None },
             reply(&text, &[]),
@@ -381,7 +381,7 @@ proptest! {
 }
 
 #[test]
-fn a_record_of_a_child_says_whose_it_is() {
+fn a_record_of_a_subagent_names_the_subagent() {
     use posse_actors::conversation::InvocationId;
     use posse_actors::event::Origin;
 

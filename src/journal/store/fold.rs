@@ -1,6 +1,6 @@
-//! What the records of a session come to: read once, in order, and no further back than needed.
+//! Folds the records of a session: one pass in order, starting at the checkpoint if it is valid.
 //!
-//! One line is in memory at a time. A checkpoint that fits spares what lies before it.
+//! Only one line is in memory at a time.
 
 use std::io;
 use std::path::Path;
@@ -11,46 +11,46 @@ use posse_actors::record::Replay;
 
 use crate::journal::checkpoint::Checkpoint;
 use crate::journal::format::Head;
-use crate::journal::salvage::salvage;
+use crate::journal::recovery::recover;
 use crate::journal::scan::parse;
 use crate::journal::store::open::{RECENT_IDS, Scanned};
-use crate::journal::store::{FileJournal, Shared};
+use crate::journal::store::{FileJournal, StoreState};
 use crate::journal::walk::{Stop, beginning, walk};
 use crate::journal::writer::lock;
 
-/// Bytes that must have been read for a checkpoint to be worth its file.
+/// Bytes that must have been read for a checkpoint to be worthwhile.
 pub(super) const WORTH_BYTES: u64 = 4 << 20;
 
-/// A session's records, folded.
+/// Result of folding a session's records.
 #[derive(Debug)]
 pub struct Folded {
-    /// What they come to.
+    /// Folded state.
     pub replay: Replay,
-    /// What was damaged and moved aside, in one line for the user.
+    /// Damage that was found and quarantined, in one line for the user.
     pub repaired: Option<String>,
-    /// Whole records were among it, and not only a line that was never written to its end.
+    /// Complete records were lost, not only an incomplete last line.
     pub lost: bool,
-    /// What was spent in records that are lost, as far as anything says it.
+    /// Recovered spending of lost records.
     pub salvaged: Vec<Salvaged>,
-    /// Records that were read.
+    /// Number of records read.
     pub read: u64,
-    /// The last record that a checkpoint spared, 0 without one.
+    /// Last record covered by the checkpoint; 0 without one.
     pub spared: u64,
 }
 
 impl FileJournal {
-    /// Folds all records, and repairs what is damaged on the way. A journal that an earlier call
-    /// opened is closed by that; opening it next is for free.
+    /// Folds all records and repairs damage on the way. A journal that an earlier call opened is
+    /// closed; opening it next needs no further reading.
     ///
-    /// Errors: [`JournalError::Newer`] if a later version has to go on with it,
-    /// [`JournalError::Damaged`] if not even the first record can be kept, and whatever the disk
-    /// says. Nothing was changed then.
+    /// Errors: [`JournalError::Newer`] if only a later version can continue it,
+    /// [`JournalError::Damaged`] if not even the first record is valid, and disk errors. After an
+    /// error nothing is changed.
     pub fn replayed(&self) -> Result<Folded, JournalError> {
         self.shared.folded()
     }
 }
 
-impl Shared {
+impl StoreState {
     fn folded(&self) -> Result<Folded, JournalError> {
         let mut turn = self.take_turn();
         *lock(&self.known) = None;
@@ -68,34 +68,34 @@ impl Shared {
             let scanned = self.scan(start, &mut |line, head, _| fold.push(line, head))?;
             (fold, scanned)
         };
-        // Nothing could be kept: all of it would be moved away, and nothing be left to say why.
+        // No record is valid: a repair would quarantine everything and leave no explanation.
         if scanned.is_damaged() && scanned.walked.end.record == 1 && !turn.suspect {
             return Err(scanned.nothing_kept());
         }
         let lost = matches!(scanned.walked.stop, Stop::Damaged(_));
-        // One that was used is not ahead.
+        // A checkpoint that was used is not ahead of the fold.
         let accounts = fold.replay.accounts();
-        let salvaged = salvage(&self.dir, &scanned.walked, accounts, fold.spared == 0);
-        let mut found = self.settle(&mut turn, scanned)?;
+        let salvaged = recover(&self.dir, &scanned.walked, accounts, fold.spared == 0);
+        let mut found = self.truncate_to_valid(&mut turn, scanned)?;
         if fold.bytes >= self.checkpoint_bytes {
-            // Only a cache: without room for it the next opening takes longer.
+            // Only a cache: if it cannot be written, the next opening takes longer.
             Checkpoint::write(&self.dir, found.end, &found.recent_ids, &fold.replay).ok();
         }
         let Fold { replay, read, spared, .. } = fold;
-        // Whoever asked for the fold says it; opening has nothing to add.
+        // The caller of the fold reports the repair; opening has nothing to add.
         let repaired = found.repaired.take();
         *lock(&self.known) = Some(found);
         Ok(Folded { replay, repaired, lost, salvaged, read, spared })
     }
 
-    /// Folds what comes after `checkpoint`. `None`: it does not fit after all.
+    /// Folds the records after `checkpoint`. `None` if the checkpoint does not fit after all.
     fn fold_after(
         &self,
         checkpoint: Checkpoint,
     ) -> Result<Option<(Fold<'_>, Scanned)>, JournalError> {
         let Checkpoint { place, recent_ids, replay } = checkpoint;
         let last = self.last_start()?;
-        // The active file is checked whole, whatever is known about its beginning.
+        // The active file is verified whole, even if its beginning is covered.
         let start = if place.segment < last.segment { place } else { last };
         let mut fold =
             Fold { replay, spared: place.record - 1, ..Fold::new(self.session.as_str()) };
@@ -123,8 +123,8 @@ impl Shared {
     }
 }
 
-/// Folds what was closed since the last checkpoint and makes a new one, up to the end of closed
-/// segment `number`. For a thread of its own: nothing waits for it.
+/// Folds the segments closed since the last checkpoint and writes a new one at the end of closed
+/// segment `number`. Runs on its own thread.
 pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
     let (mut fold, start, mut ids) = match Checkpoint::read(dir, session) {
         Some(Checkpoint { place, recent_ids, replay }) => {
@@ -153,7 +153,7 @@ pub(super) fn advance(dir: &Path, session: &str, number: u32) -> Option<()> {
     Checkpoint::write(dir, end, &ids[recent..], &fold.replay).ok()
 }
 
-/// A fold under way.
+/// A fold in progress.
 struct Fold<'a> {
     session: &'a str,
     replay: Replay,
@@ -167,7 +167,7 @@ impl Fold<'_> {
         Fold { session, replay: Replay::new(None), read: 0, bytes: 0, spared: 0 }
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "whoever is told of records may fail")]
+    #[expect(clippy::unnecessary_wraps, reason = "the callback may fail")]
     fn push(&mut self, line: &[u8], head: Head) -> io::Result<()> {
         self.replay.push(&parse(line, head, self.session));
         self.read += 1;

@@ -1,8 +1,8 @@
-//! Opening: finds the end of the longest valid prefix, moves what follows it aside, and goes on
+//! Opens a journal: finds the end of the longest valid prefix, quarantines the rest and continues
 //! from there.
 //!
-//! The active file is always checked whole. Of closed segments only the ends are looked at, unless
-//! something does not fit: then everything is checked, from the first record on.
+//! The active file is always verified whole. Of closed segments only the ends are read, unless
+//! something does not fit: then everything is verified from the first record on.
 
 use std::collections::VecDeque;
 use std::fs::DirBuilder;
@@ -11,40 +11,40 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use posse_actors::ports::{JournalError, Opened};
+use posse_actors::ports::{JournalError, OpenedJournal};
 use posse_actors::record::RecordId;
 
-use crate::journal::format::{Chain, Head};
+use crate::journal::format::{HashChain, Head};
 use crate::journal::scan::open_to_read;
 use crate::journal::segments::{
     ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain,
 };
 use crate::journal::store::fold::advance;
-use crate::journal::store::{FileAppender, Running, Shared, disk_error};
+use crate::journal::store::{FileAppender, StoreState, WriterThread, disk_error};
 use crate::journal::walk::{Each, ReadError, Stop, Walked, beginning, walk};
 use crate::journal::writer::disk::{ActiveFile, NextDisk};
-use crate::journal::writer::{NEXT, Queue, Tail, Turn, lock};
+use crate::journal::writer::{BatchQueue, NEXT, Tail, WriterTurn, lock};
 
-/// Ids of the last records that are remembered, to recognise one that is sent again.
+/// Number of recent record ids kept to detect duplicates.
 pub(super) const RECENT_IDS: usize = 1024;
 
-/// What a walk over the journal found.
+/// Result of a walk over the journal.
 pub(super) struct Scanned {
     pub(super) walked: Walked,
     pub(super) recent_ids: Vec<RecordId>,
 }
 
-/// The end of a journal that can be continued.
+/// End of a journal that can be continued.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ValidPrefix {
     pub(super) end: Mark,
     pub(super) recent_ids: Vec<RecordId>,
     pub(super) repaired: Option<String>,
 }
 
-impl Shared {
-    /// Opens the journal; whatever an earlier call opened is closed by that.
-    pub(super) fn open(self: &Arc<Self>) -> Result<Opened, JournalError> {
+impl StoreState {
+    /// Opens the journal and closes one that an earlier call opened.
+    pub(super) fn open(self: &Arc<Self>) -> Result<OpenedJournal, JournalError> {
         let mut turn = self.take_turn();
         let found = match self.known_end(&turn) {
             Some(found) => found,
@@ -78,8 +78,8 @@ impl Shared {
         Ok(self.opened(tail, generation, found))
     }
 
-    /// Takes the turn from whatever was opened before.
-    pub(super) fn take_turn(&self) -> MutexGuard<'_, Turn> {
+    /// Takes the write permission from the journal opened before.
+    pub(super) fn take_turn(&self) -> MutexGuard<'_, WriterTurn> {
         if let Some(earlier) = lock(&self.current).take() {
             earlier.queue.close();
         }
@@ -88,10 +88,10 @@ impl Shared {
         turn
     }
 
-    fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: Found) -> Opened {
-        let queue = Arc::new(Queue::default());
+    fn opened(self: &Arc<Self>, tail: Tail, generation: u64, found: ValidPrefix) -> OpenedJournal {
+        let queue = Arc::new(BatchQueue::default());
         let thread = Arc::new(OnceLock::new());
-        let running = Running { queue: Arc::clone(&queue), thread: Arc::clone(&thread) };
+        let running = WriterThread { queue: Arc::clone(&queue), thread: Arc::clone(&thread) };
         *lock(&self.current) = Some(running);
         let last_record = tail.last;
         let journal = FileAppender {
@@ -101,12 +101,12 @@ impl Shared {
             thread,
             tail: Mutex::new(Some(tail)),
         };
-        let Found { recent_ids, repaired, end: _ } = found;
-        Opened { journal: Box::new(journal), last_record, recent_ids, repaired }
+        let ValidPrefix { recent_ids, repaired, end: _ } = found;
+        OpenedJournal { journal: Box::new(journal), last_record, recent_ids, repaired }
     }
 
-    /// What a fold over the journal has just found, if the files still look like that.
-    fn known_end(&self, turn: &Turn) -> Option<Found> {
+    /// Result of the last fold, if the files are still unchanged.
+    fn known_end(&self, turn: &WriterTurn) -> Option<ValidPrefix> {
         let found = lock(&self.known).take().filter(|_| !turn.suspect)?;
         let closed = closed_segments(&self.dir).ok()?;
         if closed.count + 1 != found.end.segment || !closed.stray.is_empty() {
@@ -124,7 +124,7 @@ impl Shared {
         ends.then_some(found)
     }
 
-    /// Makes a checkpoint, beside everything else, when a segment was closed.
+    /// Callback that writes a checkpoint on its own thread after a segment was closed.
     fn after_closing(&self) -> Box<dyn Fn(u32) + Send> {
         let (dir, session) = (self.dir.clone(), self.session.clone());
         let wanted = self.checkpoint_bytes < u64::MAX;
@@ -140,20 +140,21 @@ impl Shared {
         })
     }
 
-    fn find_end(&self, turn: &mut Turn) -> Result<Found, JournalError> {
+    fn find_end(&self, turn: &mut WriterTurn) -> Result<ValidPrefix, JournalError> {
         let start = self.last_start()?;
         let mut nobody = |_: &[u8], _: Head, _: Mark| Ok(());
         let mut scanned = self.scan(start, &mut nobody)?;
         let first = beginning(self.session.as_str());
-        // Not even the first line of the active file fits: then the fault may lie before it.
+        // If not even the first line of the active file fits, the fault may be in an earlier
+        // segment.
         if start.segment > 1 && scanned.is_damaged() && scanned.walked.end.record == start.record {
             scanned = self.scan(first, &mut nobody)?;
         }
-        self.settle(turn, scanned)
+        self.truncate_to_valid(turn, scanned)
     }
 
-    /// Where the file begins that has the last records: the active one, or the last closed
-    /// segment. The very beginning, if the segments do not say.
+    /// Start of the file with the last records: the active one, or the last closed segment. Falls
+    /// back to the very beginning if the segments are inconsistent.
     pub(super) fn last_start(&self) -> Result<Mark, JournalError> {
         let first = beginning(self.session.as_str());
         let closed = closed_segments(&self.dir).map_err(disk_error)?;
@@ -168,7 +169,7 @@ impl Shared {
             let name =
                 if segment > closed.count { ACTIVE.to_owned() } else { closed_name(segment) };
             match ends_of(&self.dir.join(name), chain).map_err(disk_error)? {
-                // The first record of all has its number, whatever a line says.
+                // The first record of the session has a fixed number.
                 Ends::Of { record, .. } if closed.count == 0 && record != first.record => {
                     return Ok(first);
                 }
@@ -177,7 +178,7 @@ impl Shared {
                     segments.note(last);
                     chain = claimed;
                 }
-                // Only the active file may have no record yet.
+                // Only the active file may be without a record.
                 Ends::None if segment > closed.count => (),
                 Ends::None => return Ok(first),
             }
@@ -185,7 +186,7 @@ impl Shared {
         Ok(last)
     }
 
-    /// Checks everything from `start` on.
+    /// Verifies everything from `start` on.
     pub(super) fn scan(&self, start: Mark, each: Each<'_>) -> Result<Scanned, JournalError> {
         let mut recent_ids = VecDeque::new();
         let mut marks = lock(&self.segments);
@@ -204,14 +205,18 @@ impl Shared {
         }
     }
 
-    /// Makes the journal end where the valid records end.
-    pub(super) fn settle(&self, turn: &mut Turn, scanned: Scanned) -> Result<Found, JournalError> {
+    /// Truncates the journal at the end of the valid records.
+    pub(super) fn truncate_to_valid(
+        &self,
+        turn: &mut WriterTurn,
+        scanned: Scanned,
+    ) -> Result<ValidPrefix, JournalError> {
         let Scanned { walked, recent_ids } = scanned;
         if let Stop::Newer(version) = walked.stop {
             return Err(JournalError::Newer { version });
         }
         let mut repaired = None;
-        // What is written anew has no damaged end, and the old file is kept.
+        // A rewritten file has no damaged end, and the old file is kept.
         if walked.stop != Stop::End && !(turn.suspect && walked.file == ACTIVE) {
             repaired = Some(self.cut(&walked).map_err(disk_error)?);
         }
@@ -220,7 +225,7 @@ impl Shared {
             self.rewrite(walked.end.offset).map_err(disk_error)?;
             turn.suspect = false;
         }
-        Ok(Found { end: walked.end, recent_ids, repaired })
+        Ok(ValidPrefix { end: walked.end, recent_ids, repaired })
     }
 }
 
@@ -229,7 +234,7 @@ impl Scanned {
         matches!(self.walked.stop, Stop::Torn | Stop::Damaged(_))
     }
 
-    /// What is wrong with a journal of which no record can be kept.
+    /// Error for a journal without any valid record.
     pub(super) fn nothing_kept(&self) -> JournalError {
         let why = match &self.walked.stop {
             Stop::Damaged(damage) => damage.to_string(),
@@ -241,28 +246,28 @@ impl Scanned {
     }
 }
 
-/// What a file says about itself without being read.
+/// First record number and last hash of a file, read without scanning it.
 enum Ends {
-    /// No record begins or ends it.
+    /// The file has no record at its beginning or end.
     None,
-    /// The number of its first record, and the hash that its last line claims.
-    Of { record: u64, claimed: Chain },
+    /// Number of the first record, and the hash that the last line claims.
+    Of { record: u64, claimed: HashChain },
 }
 
-fn ends_of(path: &Path, before: Chain) -> io::Result<Ends> {
+fn ends_of(path: &Path, before: HashChain) -> io::Result<Ends> {
     let mut file = match open_to_read(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ends::None),
         Err(error) => return Err(error),
     };
     let Some(head) = first_head(&mut file)? else { return Ok(Ends::None) };
-    // The active file may end anywhere; nothing follows it.
+    // The active file may end anywhere; no segment follows it.
     let claimed = last_chain(&mut file)?.unwrap_or(before);
     Ok(Ends::Of { record: head.record, claimed })
 }
 
-/// Makes `dir` and what is missing above it, for the user alone. Returns the directories that
-/// got new entries.
+/// Creates `dir` and its missing parents with access for the user alone. Returns the directories
+/// with new entries.
 pub(super) fn make_private(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut missing = Vec::new();
     let mut at = Some(dir);

@@ -1,6 +1,7 @@
-//! Damage: what follows the valid records is moved aside, never removed.
+//! Repair: quarantines the part after the valid records and never deletes it.
 //!
-//! Killed at any step, the next opening finds the damage at the same place and goes on.
+//! If the process is killed at any step, the next opening finds the damage at the same position
+//! and continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,17 +13,17 @@ use nix::fcntl::OFlag;
 use crate::journal::scan::open_to_read;
 use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
 use crate::journal::steps::Steps;
-use crate::journal::store::Shared;
+use crate::journal::store::StoreState;
 use crate::journal::walk::{Stop, Walked};
 
-/// Damaged parts that are kept beside one journal.
-const DAMAGED_MAX: u32 = 10_000;
-/// A file that is being written anew.
+/// Maximum number of quarantined files per journal.
+const QUARANTINED_FILES_MAX: u32 = 10_000;
+/// Name of a file that is being rewritten.
 const FRESH: &str = "session.jsonl.new";
 
-impl Shared {
-    /// Makes the journal end at the end of `walked`, and says in one line what was wrong, where,
-    /// and where the rest is now.
+impl StoreState {
+    /// Truncates the journal at the end of `walked`. Returns one line that describes the damage,
+    /// its position and the quarantined file.
     pub(super) fn cut(&self, walked: &Walked) -> io::Result<String> {
         let why = match &walked.stop {
             Stop::Damaged(damage) => damage.to_string(),
@@ -32,16 +33,16 @@ impl Shared {
         let path = self.dir.join(&walked.file);
         let mut moved = Vec::new();
         if walked.file != ACTIVE {
-            moved.extend(self.move_later_aside(end.segment)?);
+            moved.extend(self.quarantine_later_segments(end.segment)?);
             self.steps.reached("later moved");
         }
         let mut bytes = 0;
         if path.exists() {
-            let (tail, name) = move_tail_aside(&path, end.offset, &self.steps)?;
+            let (tail, name) = quarantine_tail(&path, end.offset, &self.steps)?;
             bytes = tail;
             moved.insert(0, name);
             if walked.file != ACTIVE {
-                // What is left of it is the end of the journal.
+                // The valid part of this segment becomes the active file.
                 std::fs::rename(&path, self.dir.join(ACTIVE))?;
                 self.steps.reached("made active");
             }
@@ -60,9 +61,9 @@ impl Shared {
         Ok(format!("journal repaired: {why}, in {file} at byte {at}; {moved}{kept}"))
     }
 
-    /// Moves every file after segment `number` aside, the last one first. Returns their new
-    /// names, in the order of the segments.
-    fn move_later_aside(&self, number: u32) -> io::Result<Vec<String>> {
+    /// Quarantines every file after segment `number`, the last one first. Returns their new names
+    /// in the order of the segments.
+    fn quarantine_later_segments(&self, number: u32) -> io::Result<Vec<String>> {
         let closed = closed_segments(&self.dir)?;
         let mut later: Vec<String> = (1..=closed.count)
             .chain(closed.stray)
@@ -82,8 +83,8 @@ impl Shared {
         Ok(moved)
     }
 
-    /// Writes the first `length` bytes of the active file into a new one and keeps the old one:
-    /// after a sync that failed, nobody knows what of the old one is on the disk.
+    /// Copies the first `length` bytes of the active file into a new one and keeps the old one:
+    /// after a failed sync its contents on disk are unknown.
     pub(super) fn rewrite(&self, length: u64) -> io::Result<()> {
         let path = self.dir.join(ACTIVE);
         let old = match open_to_read(&path) {
@@ -105,9 +106,9 @@ impl Shared {
     }
 }
 
-/// Copies everything from `length` on into a file beside `path`, then cuts it off. Returns the
-/// number of bytes and the file's name.
-fn move_tail_aside(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, String)> {
+/// Copies everything from `length` on into a file next to `path`, then truncates `path`. Returns
+/// the number of bytes and the new file's name.
+fn quarantine_tail(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, String)> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -122,13 +123,13 @@ fn move_tail_aside(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, 
     let mut copy = copy.ok_or(io::ErrorKind::NotFound)?;
     let bytes = match io::copy(&mut file, &mut copy).and_then(|bytes| {
         copy.flush()?;
-        // The copy and its name have to be on the disk before the original goes.
+        // The copy and its name must be on disk before the original is truncated.
         copy.sync_all()?;
         Ok(bytes)
     }) {
         Ok(bytes) => bytes,
         Err(error) => {
-            // A full disk: half a copy would only make it fuller.
+            // On a full disk half a copy would only use more space.
             std::fs::remove_file(path.with_file_name(&name)).ok();
             return Err(error);
         }
@@ -143,10 +144,10 @@ fn move_tail_aside(path: &Path, length: u64, steps: &Steps) -> io::Result<(u64, 
     Ok((bytes, name))
 }
 
-/// Finds a free name `<path>.damaged-<n>` with `take`, which must refuse one that is taken.
+/// Finds a free name `<path>.damaged-<n>`. `take` must fail for an existing one.
 fn free_name(path: &Path, mut take: impl FnMut(&Path) -> io::Result<()>) -> io::Result<String> {
     let base = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    for number in 1..=DAMAGED_MAX {
+    for number in 1..=QUARANTINED_FILES_MAX {
         let name = format!("{base}.damaged-{number}");
         match take(&path.with_file_name(&name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),

@@ -1,4 +1,4 @@
-//! Real files: opening, repair, segments, reading back, locks.
+//! Opening, repair, segments, reading back and locks, with real files.
 
 mod damage;
 mod disk;
@@ -17,11 +17,11 @@ use super::*;
 use crate::journal::format::tests::{newlines, record};
 use crate::journal::verify::{Verified, verify_session};
 
-struct Room(TempDir);
+struct JournalFolder(TempDir);
 
-impl Room {
-    fn new() -> Room {
-        Room(tempfile::tempdir().unwrap())
+impl JournalFolder {
+    fn new() -> JournalFolder {
+        JournalFolder(tempfile::tempdir().unwrap())
     }
 
     fn dir(&self) -> PathBuf {
@@ -40,7 +40,7 @@ impl Room {
         self.sized(2000, u64::MAX)
     }
 
-    /// With segments of so many bytes, and a checkpoint after so many that were read.
+    /// Store with this segment size and this checkpoint threshold.
     fn sized(&self, segment_bytes: u64, checkpoint_bytes: u64) -> FileJournal {
         let (dir, id) = (self.dir(), SessionId::new("s"));
         FileJournal::with_sizes(&dir, id, segment_bytes, checkpoint_bytes, Steps::default())
@@ -51,9 +51,9 @@ impl Room {
         verify_session(&self.dir(), "s").unwrap()
     }
 
-    /// A journal of `records` records, closed.
-    async fn written(records: u64) -> Room {
-        let room = Room::new();
+    /// A closed journal of `records` records.
+    async fn written(records: u64) -> JournalFolder {
+        let room = JournalFolder::new();
         let store = room.store();
         let opened = store.open().await.unwrap();
         submit(&opened, 1..=records, Durability::Synced).await.unwrap();
@@ -71,7 +71,7 @@ impl Room {
 }
 
 async fn submit(
-    opened: &Opened,
+    opened: &OpenedJournal,
     numbers: std::ops::RangeInclusive<u64>,
     durability: Durability,
 ) -> Result<Committed, JournalError> {
@@ -90,7 +90,7 @@ async fn numbers(store: &FileJournal, from: u64, to: u64) -> Vec<u64> {
 
 #[tokio::test]
 async fn continues_where_it_ended() {
-    let room = Room::written(3).await;
+    let room = JournalFolder::written(3).await;
     let store = room.store();
     let opened = store.open().await.unwrap();
     assert_eq!((opened.last_record, opened.recent_ids.len(), &opened.repaired), (3, 3, &None));
@@ -104,8 +104,8 @@ async fn continues_where_it_ended() {
 }
 
 #[tokio::test]
-async fn is_for_its_user_alone() {
-    let room = Room::written(1).await;
+async fn files_are_private_to_the_user() {
+    let room = JournalFolder::written(1).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&room.0.path().join("state")), 0o700);
     assert_eq!(mode(&room.dir()), 0o700);
@@ -113,8 +113,8 @@ async fn is_for_its_user_alone() {
 }
 
 #[tokio::test]
-async fn belongs_to_one_owner() {
-    let room = Room::new();
+async fn a_journal_has_one_owner() {
+    let room = JournalFolder::new();
     let store = room.store();
     let second = FileJournal::lock(&room.dir(), SessionId::new("s"));
     assert!(matches!(second, Err(JournalError::Locked { .. })));
@@ -124,7 +124,7 @@ async fn belongs_to_one_owner() {
 
 #[tokio::test]
 async fn closes_a_journal_that_was_opened_before() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let (first, unused) = (store.open().await.unwrap(), store.open().await.unwrap());
     let second = store.open().await.unwrap();
@@ -133,7 +133,7 @@ async fn closes_a_journal_that_was_opened_before() {
         assert!(matches!(end, Err(JournalError::Closed)));
     }
     assert_eq!(submit(&second, 1..=1, Durability::Written).await.unwrap().last_record, 1);
-    // The thread of the one that wrote has to notice as well.
+    // The writer thread of the earlier journal must notice as well.
     let third = store.open().await.unwrap();
     assert!(submit(&second, 2..=2, Durability::Written).await.is_err());
     assert_eq!(third.last_record, 1);
@@ -142,8 +142,8 @@ async fn closes_a_journal_that_was_opened_before() {
 }
 
 #[tokio::test]
-async fn moves_a_torn_tail_aside_and_goes_on() {
-    let room = Room::written(3).await;
+async fn quarantines_a_torn_tail_and_continues() {
+    let room = JournalFolder::written(3).await;
     let whole = fs::read(room.path(ACTIVE)).unwrap();
     fs::write(room.path(ACTIVE), &whole[..whole.len() - 10]).unwrap();
     let problem = room.verify().problem.unwrap();
@@ -170,7 +170,7 @@ async fn moves_a_torn_tail_aside_and_goes_on() {
 
 #[tokio::test]
 async fn keeps_every_damaged_tail() {
-    let room = Room::written(3).await;
+    let room = JournalFolder::written(3).await;
     for damaged in 1..=3 {
         let mut bytes = fs::read(room.path(ACTIVE)).unwrap();
         bytes.extend_from_slice(&[0; 4096]);
@@ -186,8 +186,8 @@ async fn keeps_every_damaged_tail() {
 }
 
 #[tokio::test]
-async fn recovers_all_before_a_flipped_byte_in_real_files() {
-    let room = Room::written(12).await;
+async fn recovers_all_records_before_a_flipped_byte_in_real_files() {
+    let room = JournalFolder::written(12).await;
     let whole = fs::read(room.path(ACTIVE)).unwrap();
     for at in (0..whole.len()).step_by(97) {
         let mut bytes = whole.clone();
@@ -205,19 +205,19 @@ async fn recovers_all_before_a_flipped_byte_in_real_files() {
 }
 
 #[tokio::test]
-async fn begins_again_when_nothing_is_left() {
-    let room = Room::written(1).await;
+async fn starts_over_when_no_record_is_valid() {
+    let room = JournalFolder::written(1).await;
     fs::write(room.path(ACTIVE), "not a journal\n").unwrap();
     let opened = room.store().open().await.unwrap();
     assert_eq!(opened.last_record, 0);
     assert!(opened.repaired.unwrap().ends_with("nothing before it"));
 }
 
-/// Whoever wants to go on with it learns what is wrong, and the bytes stay where they were.
+/// A caller that wants to continue learns the problem, and the bytes stay in place.
 #[tokio::test]
-async fn a_fold_changes_nothing_where_nothing_could_be_kept() {
+async fn a_fold_changes_nothing_if_no_record_is_valid() {
     for damage in ["not a journal\n", "{\"v\":1,\"rec"] {
-        let room = Room::written(1).await;
+        let room = JournalFolder::written(1).await;
         let mut bytes = damage.as_bytes().to_vec();
         if damage.ends_with('\n') {
             bytes.extend(fs::read(room.path(ACTIVE)).unwrap());
@@ -233,7 +233,7 @@ async fn a_fold_changes_nothing_where_nothing_could_be_kept() {
 
 #[tokio::test]
 async fn does_not_touch_what_a_later_version_wrote() {
-    let room = Room::written(1).await;
+    let room = JournalFolder::written(1).await;
     let mut bytes = fs::read(room.path(ACTIVE)).unwrap();
     let (_, chain) = crate::journal::format::split(&bytes).unwrap();
     let mut later = record(2, "text");
@@ -249,8 +249,8 @@ async fn does_not_touch_what_a_later_version_wrote() {
 }
 
 #[tokio::test]
-async fn goes_on_over_segments() {
-    let room = Room::new();
+async fn continues_across_segments() {
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
     for number in 1..=40 {
@@ -282,8 +282,8 @@ async fn goes_on_over_segments() {
 }
 
 #[tokio::test]
-async fn shows_that_segments_changed_places() {
-    let room = Room::new();
+async fn detects_swapped_segments() {
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
     for number in 1..=30 {
@@ -302,8 +302,8 @@ async fn shows_that_segments_changed_places() {
 }
 
 #[tokio::test]
-async fn writes_a_new_file_after_a_sync_that_failed() {
-    let room = Room::written(3).await;
+async fn rewrites_the_file_after_a_failed_sync() {
+    let room = JournalFolder::written(3).await;
     let store = room.store();
     lock(&store.shared.turn).suspect = true;
     let opened = store.open().await.unwrap();
@@ -317,8 +317,8 @@ async fn writes_a_new_file_after_a_sync_that_failed() {
 }
 
 #[tokio::test]
-async fn opens_a_large_journal_beside_the_runtime() {
-    let room = Room::written(3000).await;
+async fn opens_a_large_journal_without_blocking_the_runtime() {
+    let room = JournalFolder::written(3000).await;
     assert!(fs::metadata(room.path(ACTIVE)).unwrap().len() > SMALL_BYTES);
     let store = room.store();
     let opened = store.open().await.unwrap();
@@ -329,7 +329,7 @@ async fn opens_a_large_journal_beside_the_runtime() {
 
 #[tokio::test]
 async fn answers_many_submitters_in_order() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let opened = store.open().await.unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -338,7 +338,7 @@ async fn answers_many_submitters_in_order() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..250 {
-                    // Numbers are handed out and submitted as one step, as the one writer does.
+                    // Numbers are assigned and submitted in one step, as the single writer does.
                     let mut next = lock(&next);
                     let heard = Arc::clone(&heard);
                     opened.journal.submit(JournalBatch {
@@ -360,7 +360,7 @@ async fn answers_many_submitters_in_order() {
 /// Not assertions: prints rates, which depend on the machine and the profile.
 #[tokio::test]
 async fn reports_how_fast_it_opens_and_writes() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let start = Instant::now();
     let store = room.store();
     let opened = store.open().await.unwrap();

@@ -1,5 +1,5 @@
-//! The file that grows: appended to, synced, with room kept free behind its end, and put back if
-//! somebody removes it.
+//! The active file: append, sync, reserved space behind its end, and restoration if it was
+//! removed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,15 +10,15 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::statvfs::fstatvfs;
 
-/// Room behind the end: when less than this can be had, nothing new should begin. It is what the
-/// outcomes of calls that are under way may need.
+/// Minimum reserved space. Below it no new work should begin: the outcomes of running calls may
+/// need it.
 const RESERVE_MIN: u64 = 1 << 20;
-/// Room that is asked for at once.
+/// Size of one reservation.
 const RESERVE_STEP: u64 = 2 << 20;
-/// Beside the file while it is put back.
+/// Name of the file while it is being restored.
 const RESTORED: &str = "session.jsonl.restored";
 
-/// What the thread needs of a file; tests put faults in its place.
+/// File operations of the writer thread; tests inject faults here.
 pub(crate) trait Disk: Send + std::fmt::Debug {
     /// `write(2)` at the end.
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize>;
@@ -26,18 +26,18 @@ pub(crate) trait Disk: Send + std::fmt::Debug {
     fn sync(&mut self) -> io::Result<()>;
     /// `ftruncate(2)`.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
-    /// Whether there is room on the disk at all.
+    /// True if the disk has free space.
     fn has_space(&self) -> bool;
-    /// Keeps room behind `length` bytes. `false`: there is hardly any left.
+    /// Reserves space behind `length` bytes. `false` if the disk is nearly full.
     fn reserve(&mut self, length: u64) -> bool;
-    /// Gives back what is kept behind `length` bytes.
+    /// Releases the space reserved behind `length` bytes.
     fn release(&mut self, length: u64);
-    /// Puts the file back under its name, with its first `length` bytes, if it is not there any
-    /// more. `true`: it was not.
-    fn keep_name(&mut self, length: u64) -> io::Result<bool>;
+    /// Restores the file under its name with its first `length` bytes if it was removed. `true` if
+    /// it was restored.
+    fn restore_if_removed(&mut self, length: u64) -> io::Result<bool>;
 }
 
-/// Makes the next active file.
+/// Creates the next active file.
 pub(crate) type NextDisk = Box<dyn Fn() -> io::Result<Box<dyn Disk>> + Send>;
 
 /// A real file.
@@ -45,16 +45,16 @@ pub(crate) type NextDisk = Box<dyn Fn() -> io::Result<Box<dyn Disk>> + Send>;
 pub(crate) struct ActiveFile {
     file: File,
     path: PathBuf,
-    /// Device and inode: the name may come to mean another file.
+    /// Device and inode: the name may refer to another file later.
     identity: (u64, u64),
-    /// Where the room ends that is kept.
+    /// End of the reserved space.
     reserved: u64,
-    /// The file system cannot keep room: its free space is looked at instead.
+    /// The file system cannot reserve space: its free space is checked instead.
     counted: bool,
 }
 
 impl ActiveFile {
-    /// Opens the file at `path` for appending, and makes it if there is none.
+    /// Opens the file at `path` for appending and creates it if it is missing.
     pub(crate) fn open(path: &Path) -> io::Result<ActiveFile> {
         let file = OpenOptions::new()
             .read(true)
@@ -68,7 +68,7 @@ impl ActiveFile {
         Ok(ActiveFile { file, path: path.to_owned(), identity, reserved: 0, counted: false })
     }
 
-    /// Makes an empty file at `path`, which is going to be called `name`.
+    /// Creates an empty file at `path` that will be renamed to `name`.
     pub(crate) fn next(path: &Path, name: &Path) -> io::Result<ActiveFile> {
         std::fs::remove_file(path).or_else(absent_is_fine)?;
         Ok(ActiveFile { path: name.to_owned(), ..ActiveFile::open(path)? })
@@ -90,7 +90,7 @@ impl Disk for ActiveFile {
     }
 
     fn has_space(&self) -> bool {
-        // Whoever cannot say does not stop anybody.
+        // A file system that does not report its free space is not considered full.
         fstatvfs(&self.file).map_or(true, |about| {
             let free = about.blocks_available().saturating_mul(about.fragment_size());
             about.blocks() == 0 || free >= RESERVE_MIN
@@ -124,7 +124,7 @@ impl Disk for ActiveFile {
         if self.reserved <= length {
             return;
         }
-        // Which of the two gives room behind the end back depends on the file system.
+        // It depends on the file system which of the two calls releases the space.
         self.file.set_len(length).ok();
         let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE | FallocateFlags::FALLOC_FL_PUNCH_HOLE;
         if let (Ok(at), Ok(room)) = (i64::try_from(length), i64::try_from(self.reserved - length)) {
@@ -133,7 +133,7 @@ impl Disk for ActiveFile {
         self.reserved = 0;
     }
 
-    fn keep_name(&mut self, length: u64) -> io::Result<bool> {
+    fn restore_if_removed(&mut self, length: u64) -> io::Result<bool> {
         match std::fs::symlink_metadata(&self.path) {
             Ok(about) if (about.dev(), about.ino()) == self.identity => return Ok(false),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -162,7 +162,7 @@ fn absent_is_fine(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Stands for a file that must not be written any more.
+/// Placeholder for a file that must not be written any more.
 #[derive(Debug)]
 pub(crate) struct Unusable;
 
@@ -189,7 +189,7 @@ impl Disk for Unusable {
 
     fn release(&mut self, _: u64) {}
 
-    fn keep_name(&mut self, _: u64) -> io::Result<bool> {
+    fn restore_if_removed(&mut self, _: u64) -> io::Result<bool> {
         Ok(false)
     }
 }

@@ -1,23 +1,24 @@
-//! Closing a full segment and beginning the next one.
+//! Closes a full segment and begins the next one.
 //!
-//! The next file is made before the full one gets its last name: without room for another file
-//! the full one grows on. Killed between any two steps, the journal opens with nothing lost.
+//! The next file is created before the full one is renamed: if there is no space for another file,
+//! the full one continues to grow. If the process is killed between any two steps, the journal
+//! opens without loss.
 
 use std::path::Path;
 
 use crate::journal::segments::{ACTIVE, closed_name};
 use crate::journal::writer::disk::Unusable;
-use crate::journal::writer::{Tail, Turn, lock};
+use crate::journal::writer::{Tail, WriterTurn, lock};
 
-/// The next active file before it has its name.
+/// Name of the next active file before it is put in place.
 pub(crate) const NEXT: &str = "session.jsonl.next";
-/// What must be written after a failure before the next attempt.
+/// Bytes that must be written after a failure before the next attempt.
 const AGAIN_BYTES: u64 = 1 << 20;
 
 impl Tail {
-    /// Closes the active file and opens another one. If that fails the active file grows on, and
-    /// a later group tries again.
-    pub(super) fn rotate(&mut self, turn: &mut Turn) {
+    /// Closes the active file and opens another one. After a failure the active file continues to
+    /// grow, and a later group tries again.
+    pub(super) fn rotate(&mut self, turn: &mut WriterTurn) {
         if self.length < self.rotate_from {
             return;
         }
@@ -39,7 +40,7 @@ impl Tail {
         self.steps.reached("closed");
         self.disk = match std::fs::rename(dir.join(NEXT), dir.join(ACTIVE)) {
             Ok(()) => next,
-            // Opening the journal again makes an active file.
+            // Opening the journal again creates an active file.
             Err(_) => Box::new(Unusable),
         };
         self.steps.reached("opened");
@@ -52,7 +53,7 @@ impl Tail {
     }
 }
 
-/// Gives the active file its last name, which nobody may have.
+/// Renames the active file to its final name, which must be free.
 fn close(dir: &Path, number: u32) -> std::io::Result<()> {
     let closed = dir.join(closed_name(number));
     if closed.symlink_metadata().is_ok() {

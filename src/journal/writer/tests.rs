@@ -1,4 +1,4 @@
-//! Faults of the disk, one at a time, through a file that fails on command.
+//! Disk faults, one at a time, through a file that fails on command.
 
 use std::io::ErrorKind;
 use std::sync::mpsc;
@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use super::*;
 use crate::journal::format::tests::{newlines, record};
 
-/// What the fake disk does next, and what it has.
+/// Scripted results and contents of the fake disk.
 #[derive(Debug, Default)]
 struct Fake {
     bytes: Vec<u8>,
-    /// Answers of the next writes; `Ok` bounds how much is taken.
+    /// Results of the next writes; `Ok` limits the bytes accepted.
     writes: VecDeque<Result<usize, ErrorKind>>,
     sync: Option<ErrorKind>,
     truncate: Option<ErrorKind>,
@@ -66,28 +66,31 @@ impl Disk for FakeDisk {
         lock(&self.0).releases += 1;
     }
 
-    fn keep_name(&mut self, _: u64) -> io::Result<bool> {
+    fn restore_if_removed(&mut self, _: u64) -> io::Result<bool> {
         Ok(false)
     }
 }
 
-/// What the callers of a run heard, in order: the last record, or the error and its cause.
-struct Heard(Vec<Result<u64, String>>);
+/// Results reported to the callers, in order: the last record, or the error and its cause.
+struct AckLog(Vec<Result<u64, String>>);
 
-/// Batches that all wait when the thread's work begins, and what came of them.
-fn play(disk: &FakeDisk, batches: &[(std::ops::RangeInclusive<u64>, Durability)]) -> (Heard, Turn) {
-    let turn = Mutex::new(Turn { generation: 1, suspect: false });
-    let heard = play_with(disk, batches, &turn, 1);
+/// Queues all batches before the thread starts and returns their results.
+fn play(
+    disk: &FakeDisk,
+    batches: &[(std::ops::RangeInclusive<u64>, Durability)],
+) -> (AckLog, WriterTurn) {
+    let turn = Mutex::new(WriterTurn { generation: 1, suspect: false });
+    let heard = replay_with(disk, batches, &turn, 1);
     (heard, turn.into_inner().unwrap())
 }
 
-fn play_with(
+fn replay_with(
     disk: &FakeDisk,
     batches: &[(std::ops::RangeInclusive<u64>, Durability)],
-    turn: &Mutex<Turn>,
+    turn: &Mutex<WriterTurn>,
     generation: u64,
-) -> Heard {
-    let queue = Queue::default();
+) -> AckLog {
+    let queue = BatchQueue::default();
     let (sender, receiver) = mpsc::channel();
     for (numbers, durability) in batches {
         let sender = sender.clone();
@@ -105,7 +108,7 @@ fn play_with(
     let tail = tail_of(disk);
     run(&queue, turn, generation, tail);
     drop(sender);
-    Heard(receiver.into_iter().collect())
+    AckLog(receiver.into_iter().collect())
 }
 
 fn tail_of(disk: &FakeDisk) -> Tail {
@@ -115,7 +118,7 @@ fn tail_of(disk: &FakeDisk) -> Tail {
         disk: Box::new(disk.clone()),
         next_disk: Box::new(move || Ok(Box::new(spare.clone()) as Box<dyn Disk>)),
         length: 0,
-        chain: Chain::start("s"),
+        chain: HashChain::start("s"),
         last: 0,
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(dir))),
@@ -149,7 +152,7 @@ fn writes_and_syncs_all_that_waits_at_once() {
 }
 
 #[test]
-fn does_not_sync_what_nobody_wants_synced() {
+fn syncs_only_on_request() {
     let disk = FakeDisk::default();
     let (heard, _) = play(&disk, &[(1..=3, Durability::Written), (4..=4, Durability::Written)]);
     assert_eq!(heard.0, [Ok(3), Ok(4)]);
@@ -157,7 +160,7 @@ fn does_not_sync_what_nobody_wants_synced() {
 }
 
 #[test]
-fn goes_on_after_short_and_interrupted_writes() {
+fn continues_after_short_and_interrupted_writes() {
     let disk = FakeDisk::default();
     let answers = [Ok(1), Err(ErrorKind::Interrupted), Ok(7), Err(ErrorKind::WouldBlock), Ok(2)];
     lock(&disk.0).writes.extend(answers);
@@ -167,7 +170,7 @@ fn goes_on_after_short_and_interrupted_writes() {
 }
 
 #[test]
-fn takes_half_a_group_back_when_the_disk_is_full() {
+fn truncates_a_partial_group_when_the_disk_is_full() {
     let disk = FakeDisk::default();
     lock(&disk.0).writes.extend([Ok(300), Err(ErrorKind::StorageFull)]);
     let (heard, turn) = play(&disk, &[(1..=2, Durability::Synced), (3..=3, Durability::Written)]);
@@ -180,7 +183,7 @@ fn takes_half_a_group_back_when_the_disk_is_full() {
 }
 
 #[test]
-fn says_that_the_file_system_became_read_only_and_claims_nothing() {
+fn reports_a_read_only_file_system() {
     let disk = FakeDisk::default();
     let read_only = Err(ErrorKind::ReadOnlyFilesystem);
     lock(&disk.0).writes.extend([Ok(usize::MAX), read_only]);
@@ -194,7 +197,7 @@ fn says_that_the_file_system_became_read_only_and_claims_nothing() {
     let (heard, turn) = play(&disk, &batches);
     assert_eq!(heard.0[0], Ok(groups), "what was written stays written");
     for end in &heard.0[1..] {
-        // No room may come back: that is waited for, and this is not.
+        // A full disk may have space again and is waited for; this error is permanent.
         let said = end.as_ref().unwrap_err();
         assert!(said.starts_with("the journal cannot be written: "), "{said}");
         assert!(said.contains("read-only"), "{said}");
@@ -203,7 +206,7 @@ fn says_that_the_file_system_became_read_only_and_claims_nothing() {
 }
 
 #[test]
-fn writes_nothing_more_after_a_failure() {
+fn writes_nothing_after_a_failure() {
     let disk = FakeDisk::default();
     lock(&disk.0).writes.push_back(Err(ErrorKind::StorageFull));
     // More than one group: the second one meets a disk that would work again.
@@ -219,7 +222,7 @@ fn writes_nothing_more_after_a_failure() {
 }
 
 #[test]
-fn trusts_nothing_after_a_sync_that_failed() {
+fn stops_writing_after_a_failed_sync() {
     let disk = FakeDisk::default();
     lock(&disk.0).sync = Some(ErrorKind::Other);
     let (heard, turn) = play(&disk, &[(1..=1, Durability::Written), (2..=2, Durability::Synced)]);
@@ -229,7 +232,7 @@ fn trusts_nothing_after_a_sync_that_failed() {
 }
 
 #[test]
-fn answers_all_even_if_nothing_can_be_taken_back() {
+fn answers_all_batches_if_truncation_fails() {
     let disk = FakeDisk::default();
     lock(&disk.0).writes.extend([Ok(10), Err(ErrorKind::Other)]);
     lock(&disk.0).truncate = Some(ErrorKind::Other);
@@ -250,18 +253,18 @@ fn refuses_a_gap_and_keeps_the_rest() {
 }
 
 #[test]
-fn never_writes_out_of_turn() {
+fn writes_only_while_it_holds_the_turn() {
     let disk = FakeDisk::default();
-    let turn = Mutex::new(Turn { generation: 2, suspect: false });
-    let heard = play_with(&disk, &[(1..=1, Durability::Synced)], &turn, 1);
+    let turn = Mutex::new(WriterTurn { generation: 2, suspect: false });
+    let heard = replay_with(&disk, &[(1..=1, Durability::Synced)], &turn, 1);
     assert_eq!(heard.0, [Err("the journal is closed".to_owned())]);
     assert_eq!(lock(&disk.0).calls, 0);
 }
 
 #[test]
-fn outlives_a_listener_that_panics() {
+fn survives_a_callback_that_panics() {
     let disk = FakeDisk::default();
-    let queue = Queue::default();
+    let queue = BatchQueue::default();
     let (sender, receiver) = mpsc::channel();
     let batch = |number: u64, done: JournalDone| JournalBatch {
         records: vec![Arc::new(record(number, "text"))],
@@ -275,7 +278,7 @@ fn outlives_a_listener_that_panics() {
         disk: Box::new(disk.clone()),
         next_disk: Box::new(|| Err(ErrorKind::Other.into())),
         length: 0,
-        chain: Chain::start("s"),
+        chain: HashChain::start("s"),
         last: 0,
         new_entries: Vec::new(),
         segments: Arc::new(Mutex::new(Segments::new(std::env::temp_dir()))),
@@ -285,14 +288,14 @@ fn outlives_a_listener_that_panics() {
         closed: Box::new(|_| ()),
         steps: Steps::default(),
     };
-    run(&queue, &Mutex::new(Turn { generation: 1, suspect: false }), 1, tail);
+    run(&queue, &Mutex::new(WriterTurn { generation: 1, suspect: false }), 1, tail);
     assert_eq!(receiver.recv(), Ok(true));
     assert!(queue.push(batch(3, Box::new(|_| ()))).is_err());
 }
 
-/// Submits these batches and returns what each heard about the room that is left.
+/// Submits these batches and returns the space reports that each received.
 fn scarcity(disk: &FakeDisk, batches: Vec<(Vec<u64>, Durability)>) -> Vec<bool> {
-    let queue = Queue::default();
+    let queue = BatchQueue::default();
     let (sender, receiver) = mpsc::channel();
     let mut tail = tail_of(disk);
     for (numbers, durability) in batches {
@@ -306,13 +309,13 @@ fn scarcity(disk: &FakeDisk, batches: Vec<(Vec<u64>, Durability)>) -> Vec<bool> 
     }
     queue.close();
     tail.last = 0;
-    run(&queue, &Mutex::new(Turn { generation: 1, suspect: false }), 1, tail);
+    run(&queue, &Mutex::new(WriterTurn { generation: 1, suspect: false }), 1, tail);
     drop(sender);
     receiver.into_iter().collect()
 }
 
 #[test]
-fn says_when_room_is_scarce_and_gives_it_back() {
+fn reports_low_space_and_releases_the_reserve() {
     let disk = FakeDisk::default();
     let batches = || vec![(vec![1], Durability::Written), (vec![], Durability::Written)];
     assert_eq!(scarcity(&disk, batches()), [false, false]);

@@ -1,4 +1,4 @@
-//! What agents say of themselves, beside what everybody else says.
+//! Policies of agents combined with other rules.
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Asking, Operation, Policy, Situation, Verdict};
@@ -79,7 +79,7 @@ fn starting_an_agent_is_a_question_of_its_own() {
     assert!(matches!(human("scout"), Verdict::Allow(_)));
     assert!(matches!(human("ghost"), Verdict::Deny { .. }));
     assert!(matches!(human("nobody"), Verdict::Deny { .. }));
-    // One that only reads may let others look for it; what they may do is no more for that.
+    // A read-only agent may delegate, but its subagents get no more authority.
     assert!(matches!(call("reader", "scout", &[], Asking::Human), Verdict::Allow(_)));
     let Verdict::Ask(question) = human("hand") else { panic!("it is not asked") };
     assert!(question.yes_covers);

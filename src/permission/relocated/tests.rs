@@ -1,4 +1,4 @@
-//! What counts in the workspace counts in the copy, and nothing more.
+//! Rules of the workspace apply to the copy, and nothing more.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn rules_and_grants_mean_the_same_in_the_copy() {
         (write(COPY, "closed/a"), "deny by permissions: "),
         (write(COPY, ".env"), "deny by global-deny: secrets"),
         (write(COPY, ".git/config"), "ask"),
-        // What is not in the copy is not its business, whatever counts there.
+        // Paths outside the copy are denied in every case.
         (write("/w", "src/a"), "deny by hard-deny: worktree"),
         (write("/extra", "a"), "deny by hard-deny: worktree"),
         (write(&format!("{COPY}x"), "a"), "deny by hard-deny: worktree"),
@@ -99,7 +99,7 @@ fn rules_and_grants_mean_the_same_in_the_copy() {
         let verdict = word(&judge(&policy, "build/worker", &grants, &action));
         assert!(verdict.starts_with(expected), "{action:?}: {verdict}");
     }
-    // Whoever may only read may not write a copy either.
+    // A read-only agent may not write a copy either.
     let verdict = word(&judge(&policy, "plan/worker", &grants, &write(COPY, "src/a")));
     assert_eq!(verdict, "deny by agent plan: read-only");
 }
@@ -160,7 +160,8 @@ fn a_merge_is_an_edit_of_every_file() {
 }
 
 proptest! {
-    /// Whatever is granted and written: the copy is never judged more kindly than the workspace.
+    /// For any grants and operations: the copy is never judged more permissively than the
+    /// workspace.
     #[test]
     fn nothing_is_allowed_in_the_copy_that_is_not_in_the_workspace(
         granted in prop::sample::select(vec!["/w", "/w/a", "/w/a/b", "/extra", "/", "/state"]),

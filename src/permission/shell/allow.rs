@@ -1,10 +1,12 @@
-//! What may be allowed without a question: next to nothing. A list or a pipe of simple commands
-//! whose words are as they stand, each of them granted, with options that are known.
+//! Commands that may run without permission: lists and pipes of simple commands with literal words,
+//! each granted, with known options.
 
-use crate::permission::places::is_below;
-use crate::permission::shell::danger::Place;
+use crate::permission::paths::is_below;
+use crate::permission::shell::danger::CommandLocation;
 use crate::permission::shell::options::{Check, spec_for};
-use crate::permission::shell::outline::{Command, Event, Flaw, Outline, Redirect, Scope};
+use crate::permission::shell::outline::{
+    Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand,
+};
 use crate::permission::shell::sensitive::{is_sensitive, may_be_sensitive};
 use crate::permission::shell::word::{
     Form, Word, braces, has_active, homed, is_glob, resolve, shown,
@@ -14,28 +16,28 @@ use crate::permission::shell::word::{
 const INERT: [&str; 7] =
     ["TZ", "CI", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "LANG"];
 
-/// A simple command that is all there: what it runs under, and what it says to that.
+/// A complete simple command and its coverage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// The program and its arguments, without what is transparent.
+pub(crate) struct PlainCommand {
+    /// Program and arguments, without transparent wrappers.
     pub(crate) words: Vec<String>,
-    /// Why nothing can allow it, whatever is granted.
+    /// Reason why no grant covers it.
     pub(crate) barred: Option<String>,
-    /// Why a prefix alone does not cover it: what stands behind is not known to be harmless.
+    /// Reason why a prefix alone does not cover it: the rest is not known to be harmless.
     pub(crate) acts: Option<String>,
-    /// Whether the table knows the program.
+    /// True if the option table contains the program.
     pub(crate) known: bool,
-    /// How many words name the operation.
+    /// Number of words that name the operation.
     pub(crate) named: usize,
-    /// Whether all words are literal.
+    /// True if all words are literal.
     pub(crate) literal: bool,
 }
 
-/// Where paths are looked at from.
+/// Base of relative paths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ground<'a> {
     /// The working directory and the home folder.
-    pub(crate) place: Place<'a>,
+    pub(crate) place: CommandLocation<'a>,
     /// Roots of the workspace.
     pub(crate) roots: &'a [String],
     /// Folders that are closed although they may be below a root.
@@ -57,41 +59,45 @@ pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
     if flaws.has(Flaw::PipeBoth) {
         return Some("it joins errors to output");
     }
-    let mut before: Option<&Event> = None;
+    let mut before: Option<&ShellEvent> = None;
     for event in &outline.events {
         match event {
-            Event::Open(Scope::Subshell | Scope::Group) | Event::Close | Event::Run(_) => {}
-            Event::Open(Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_)) => {
+            ShellEvent::Open(Scope::Subshell | Scope::Group)
+            | ShellEvent::Close
+            | ShellEvent::Run(_) => {}
+            ShellEvent::Open(Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_)) => {
                 return Some("it runs a program inside of a word");
             }
-            Event::Open(_) => return Some("it holds control flow"),
-            Event::After(index) => {
+            ShellEvent::Open(_) => return Some("it holds control flow"),
+            ShellEvent::After(index) => {
                 let redirects = outline.commands.get(*index).map(|command| &command.redirects);
                 if redirects.into_iter().flatten().any(|redirect| !is_free(redirect)) {
                     return Some("it redirects a group of commands");
                 }
             }
-            Event::Timed if before == Some(&Event::Pipe) => return Some("it times part of a pipe"),
-            Event::Background => return Some("it leaves a program running"),
+            ShellEvent::Timed if before == Some(&ShellEvent::Pipe) => {
+                return Some("it times part of a pipe");
+            }
+            ShellEvent::Background => return Some("it leaves a program running"),
             _ => {}
         }
-        if before == Some(&Event::Timed) && !matches!(event, Event::Run(_)) {
+        if before == Some(&ShellEvent::Timed) && !matches!(event, ShellEvent::Run(_)) {
             return Some("it times nothing that could be granted");
         }
         before = Some(event);
     }
-    let runs = outline.events.iter().any(|event| matches!(event, Event::Run(_)));
+    let runs = outline.events.iter().any(|event| matches!(event, ShellEvent::Run(_)));
     (!runs).then_some("it runs no program that could be granted")
 }
 
 /// The simple commands of `outline`, in order.
-pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<Part> {
+pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<PlainCommand> {
     let mut folder = ground.place.cwd.map(str::to_owned);
     let mut parts = Vec::with_capacity(outline.commands.len());
     for event in &outline.events {
-        let Event::Run(index) = event else { continue };
+        let ShellEvent::Run(index) = event else { continue };
         let Some(command) = outline.commands.get(*index) else { continue };
-        let place = Place { cwd: folder.as_deref(), ..ground.place };
+        let place = CommandLocation { cwd: folder.as_deref(), ..ground.place };
         let part = part(command, outline, Ground { place, ..ground });
         if matches!(part.words.first().map(String::as_str), Some("cd" | "pushd" | "popd")) {
             let target = part.words.get(1).filter(|_| part.words.len() == 2 && part.literal);
@@ -102,7 +108,7 @@ pub(crate) fn parts(outline: &Outline, ground: Ground<'_>) -> Vec<Part> {
     parts
 }
 
-fn part(command: &Command, outline: &Outline, ground: Ground<'_>) -> Part {
+fn part(command: &SimpleCommand, outline: &Outline, ground: Ground<'_>) -> PlainCommand {
     let words = transparent(&command.words);
     let texts: Vec<String> = words.iter().map(|word| shown(&word.text)).collect();
     let literals: Vec<&str> = words.iter().map_while(Word::literal).collect();
@@ -118,7 +124,7 @@ fn part(command: &Command, outline: &Outline, ground: Ground<'_>) -> Part {
         Some(spec) => spec.judge(words.get(named..).unwrap_or_default(), &mut check).err(),
         None => None,
     };
-    Part {
+    PlainCommand {
         literal: literals.len() == words.len(),
         words: texts,
         barred,
@@ -159,8 +165,8 @@ fn is_duration(text: &str) -> bool {
         && number.matches('.').count() < 2
 }
 
-/// What no grant covers about a simple command.
-fn barred(command: &Command, words: &[Word], ground: Ground<'_>) -> Option<String> {
+/// Reason why no grant covers a simple command, if any.
+fn barred(command: &SimpleCommand, words: &[Word], ground: Ground<'_>) -> Option<String> {
     for word in &command.assignments {
         if !is_inert(word) {
             let name = word.text.split('=').next().unwrap_or_default();
@@ -208,7 +214,7 @@ fn is_inert(word: &Word) -> bool {
     (INERT.contains(&name) || name.starts_with("LC_")) && value_is_plain
 }
 
-/// Whether it writes nothing and reads nothing.
+/// True if it neither writes nor reads.
 fn is_free(redirect: &Redirect) -> bool {
     let number = redirect.descriptor.as_deref().is_none_or(|fd| matches!(fd, "0" | "1" | "2"));
     let Some(target) = redirect.target.literal() else { return false };

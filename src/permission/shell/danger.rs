@@ -1,6 +1,6 @@
-//! What no agent, grant or flag may run, as far as the text of one command shows it.
+//! Commands that no agent, grant or flag may run, as far as the text of one command shows.
 //!
-//! This is hardening against accidents and the crude kind of attack. It is not the boundary.
+//! This is protection against accidents and crude attacks. The sandbox is the boundary.
 
 use crate::permission::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
 
@@ -29,7 +29,7 @@ pub(crate) const FORK_BOMB: Danger =
 /// Writes a disk.
 pub(crate) const DEVICE: Danger =
     Danger { rule: "raw-device", reason: "it would overwrite a disk or the memory" };
-/// Runs what it downloads.
+/// Runs a download.
 pub(crate) const DOWNLOADED: Danger = Danger {
     rule: "run-download",
     reason: "it would run what it downloads unseen; download to a file, read it, then run it",
@@ -40,9 +40,9 @@ pub(crate) const HOST: Danger = Danger {
     reason: "it would stop or crash the machine, or end every process of the user",
 };
 
-/// Where a command would run.
+/// Working directory and home of a command.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct CommandLocation<'a> {
     /// The folder, if it is known.
     pub(crate) cwd: Option<&'a str>,
     /// The home folder.
@@ -98,7 +98,7 @@ const SYSTEM: [&str; 46] = [
     "/var/log",
     "/vmlinuz",
 ];
-/// Names of disks and of what is as bad to write.
+/// Names of disks and equally critical devices.
 const DISKS: [&str; 20] = [
     "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "dm-", "md", "loop", "mapper",
     "sr", "zd", "nbd", "ram", "zram", "pmem", "mtd", "vg",
@@ -110,9 +110,8 @@ const SAMPLES: [&str; 8] = ["sda", "sda1", "vda", "hda", "nvme0n1", "mmcblk0", "
 const TRIGGERS: [&str; 4] =
     ["/proc/sysrq-trigger", "/sys/power/state", "/proc/kcore", "/sys/kernel/debug/provoke-crash"];
 
-/// Whether `text` names `/`, a folder of the system or a home folder as a whole, or all that is
-/// in it.
-pub(crate) fn is_system(text: &str, place: Place<'_>) -> bool {
+/// True if `text` names `/`, a system folder or a home folder as a whole, or all of its contents.
+pub(crate) fn is_system(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     while parts.last().is_some_and(|part| takes_all(part)) {
@@ -133,7 +132,7 @@ pub(crate) fn is_system(text: &str, place: Place<'_>) -> bool {
         matched && names.next().is_none()
     };
     let users = parts.len() == 2 && matches!(parts[0], "home" | "Users");
-    // Whatever the home folder is in cannot be missed either.
+    // Parents of the home folder count as well.
     let above_home = place.home.match_indices('/').map(|(at, _)| &place.home[..at]);
     users
         || SYSTEM.iter().any(|known| same(known))
@@ -152,8 +151,8 @@ fn takes_all(part: &str) -> bool {
         && !part.chars().any(|c| c.is_ascii_alphanumeric())
 }
 
-/// Whether writing to `text` overwrites a disk or the memory.
-pub(crate) fn is_disk(text: &str, place: Place<'_>) -> bool {
+/// True if writing to `text` overwrites a disk or memory.
+pub(crate) fn is_disk(text: &str, place: CommandLocation<'_>) -> bool {
     let Some(path) = resolve(text, place.cwd) else { return false };
     let Some(device) = path.strip_prefix("/dev/") else { return false };
     let name = device.split('/').next().unwrap_or_default();
@@ -169,13 +168,13 @@ pub(crate) fn is_disk(text: &str, place: Place<'_>) -> bool {
         })
 }
 
-/// Whether writing there acts on the kernel at once.
-pub(crate) fn is_trigger(text: &str, place: Place<'_>) -> bool {
+/// True if writing there affects the kernel at once.
+pub(crate) fn is_trigger(text: &str, place: CommandLocation<'_>) -> bool {
     resolve(text, place.cwd).is_some_and(|path| TRIGGERS.contains(&path.as_str()))
 }
 
-/// What is wrong with writing to `text`.
-pub(crate) fn written(text: &str, place: Place<'_>) -> Option<Danger> {
+/// Danger of writing to `text`.
+pub(crate) fn written(text: &str, place: CommandLocation<'_>) -> Option<Danger> {
     if is_disk(text, place) {
         Some(DEVICE)
     } else if is_trigger(text, place) {
@@ -188,7 +187,7 @@ pub(crate) fn written(text: &str, place: Place<'_>) -> Option<Danger> {
 /// The words of a command, taken apart as far as this needs.
 struct Words<'a> {
     all: &'a [&'a str],
-    place: Place<'a>,
+    place: CommandLocation<'a>,
 }
 
 impl<'a> Words<'a> {
@@ -217,8 +216,12 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What is dangerous about `program` with `arguments`, as they are after all wrappers.
-pub(crate) fn danger(program: &str, arguments: &[&str], place: Place<'_>) -> Option<Danger> {
+/// Danger of `program` with `arguments`, without wrappers.
+pub(crate) fn danger(
+    program: &str,
+    arguments: &[&str],
+    place: CommandLocation<'_>,
+) -> Option<Danger> {
     let words = Words { all: arguments, place };
     deletes(program, &words)
         .then_some(DELETES)
@@ -442,7 +445,7 @@ fn forks(program: &str, words: &Words<'_>) -> bool {
         })
 }
 
-/// Whether a word that is a glob can be the path of a program that deletes.
+/// Destructive program whose path a glob word can match.
 pub(crate) fn globbed_program(word: &str) -> Option<&'static str> {
     if !is_glob(word)
         || !word.starts_with('/')

@@ -1,8 +1,7 @@
-//! A second opinion: the tree that tree-sitter's bash grammar makes of the same text.
+//! Second parser: the tree of tree-sitter's bash grammar for the same text.
 //!
-//! Two readings that were made independently have to agree on every word before anything is
-//! allowed. Only text that the first has found small and plain is given to it, so hostile nesting
-//! never reaches it.
+//! Two independent parsers must agree on every word before anything is allowed. Only text that the
+//! first one found small and plain is parsed here, so hostile nesting never reaches it.
 
 use std::cell::RefCell;
 
@@ -14,10 +13,10 @@ thread_local! {
     static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };
 }
 
-/// Words that are given to it: what is written by hand has fewer, and its cost stays small.
+/// Maximum number of words: hand-written text has fewer, and the cost stays small.
 const WORDS_MAX: usize = 1_000;
 
-/// Whether the grammar sees the same commands and the same words as `outline`.
+/// True if the grammar finds the same commands and words as `outline`.
 pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
     let count = outline.commands.iter().map(|command| command.words.len() + 1).sum::<usize>();
     if count > WORDS_MAX {
@@ -51,7 +50,7 @@ pub(crate) fn agrees(text: &str, outline: &Outline) -> bool {
     ours == theirs
 }
 
-/// Where the words of all commands stand; none if there is anything besides simple commands.
+/// Positions of the words of all commands; `None` if there is anything besides simple commands.
 fn words(root: Node<'_>) -> Option<Vec<(usize, usize)>> {
     let mut found = Vec::new();
     let mut open = vec![root];
@@ -76,7 +75,7 @@ fn words(root: Node<'_>) -> Option<Vec<(usize, usize)>> {
             | "number"
             | "variable_assignment" => whole = true,
             "heredoc_redirect" | "comment" | "heredoc_body" | "file_descriptor" => {
-                // What is redirected behind a here-document stands inside of it.
+                // A redirection after a here-document is a child of it.
                 let mut cursor = node.walk();
                 for child in node.children(&mut cursor) {
                     if matches!(child.kind(), "pipeline" | "command" | "list" | "file_redirect") {

@@ -1,31 +1,32 @@
-//! Which options of which programs do nothing but what the program is granted for, as data.
+//! Table of options that do nothing beyond the granted operation, as data.
 //!
-//! An option that is not in this table asks, and so does a value that could name a file. What can
-//! run a program, write a file or lead elsewhere is left out on purpose; the comments name it.
+//! An option that is not in this table asks, and so does a value that could name a file. Options
+//! that can run a program, write a file or change the target are omitted on purpose; comments name
+//! them.
 
 use crate::permission::shell::word::Word;
 
-/// What a program takes.
+/// Options and operands of a program.
 #[derive(Debug)]
 pub(crate) struct Spec {
     /// The program and its subcommand.
     pub(crate) words: &'static [&'static str],
-    /// Options that stand alone. Short ones may be written together.
+    /// Options without a value. Short ones may be combined.
     flags: &'static str,
     /// Options with a value that is a number or a name, never a path.
     values: &'static str,
     /// Options with a value that is data: a pattern, a date, a name of a person.
     texts: &'static str,
-    /// Options that stand alone or have a value behind `=`.
+    /// Options with an optional value after `=`.
     either: &'static str,
-    /// Whether `-5` is an option.
+    /// True if `-5` is an option.
     numbers: bool,
     operands: Operands,
-    /// What comes behind `--`.
+    /// Words after `--`.
     after: After,
 }
 
-/// What the words are that are no options.
+/// Kind of the operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operands {
     /// There are none.
@@ -42,7 +43,7 @@ enum Operands {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
-    /// More operands, whatever they begin with.
+    /// Further operands, with any prefix.
     Operands,
     /// Options of Rust's test harness.
     Harness,
@@ -101,7 +102,7 @@ const GIT_LOG: Spec = Spec {
     after: After::Operands,
 };
 
-/// Programs and what may be said to them without a question, once they are granted.
+/// Programs with their harmless options and operands.
 const SPECS: &[Spec] = &[
     Spec {
         words: &["git", "status"],
@@ -183,8 +184,8 @@ const SPECS: &[Spec] = &[
         operands: Operands::Versions,
         ..NONE
     },
-    // Left out of cargo: `--config` and `--manifest-path` lead elsewhere, `--target-dir` writes,
-    // `-Z` may do anything.
+    // Omitted for cargo: `--config` and `--manifest-path` change the target, `--target-dir` writes,
+    // `-Z` has arbitrary effects.
     Spec {
         words: &["cargo", "test"],
         flags: "--workspace --all --release -r --lib --bins --tests --examples --benches --doc \
@@ -221,7 +222,7 @@ const SPECS: &[Spec] = &[
         operands: Operands::Text,
         ..NONE
     },
-    // Left out of npm: everything that is configuration leads to another shell, project or
+    // Omitted for npm: all configuration options, which can select another shell, project or
     // registry.
     npm(&["npm", "test"]),
     npm(&["pnpm", "test"]),
@@ -397,12 +398,12 @@ const RUNNER: Spec = Spec {
     ..NONE
 };
 
-/// What is to be checked about a word.
+/// Check of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check<'a> {
-    /// It names a file or a folder; a listing shows its name, not its content.
+    /// A file or folder name; a listing shows names, not contents.
     Path { word: &'a Word, lists: bool },
-    /// It names a version or a file, with colons between.
+    /// A version or a file, separated by colons.
     Version(&'a str),
 }
 
@@ -412,8 +413,8 @@ pub(crate) fn spec_for(words: &[&str]) -> Option<&'static Spec> {
 }
 
 impl Spec {
-    /// Whether everything in `words`, which come after the program and its subcommand, is known to
-    /// do nothing else. What names files is passed to `check`.
+    /// True if all of `words`, which follow program and subcommand, are known to be harmless. File
+    /// names are passed to `check`.
     pub(crate) fn judge<'a>(
         &self,
         words: &'a [Word],
@@ -494,7 +495,7 @@ impl Spec {
         }
     }
 
-    /// How many words behind the option `text` are its value.
+    /// Number of words after the option `text` that are its value.
     fn option(&self, text: &str, next: Option<&Word>) -> Result<usize, String> {
         let unknown = || Err(format!("the option {text} is not known to be harmless"));
         let has = |list: &str, option: &str| list.split_whitespace().any(|known| known == option);

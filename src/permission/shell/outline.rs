@@ -1,4 +1,4 @@
-//! What a shell text consists of: its simple commands in order, and what encloses them.
+//! Outline of a shell text: its simple commands in order, and the constructs around them.
 
 use crate::permission::shell::word::Word;
 
@@ -6,31 +6,31 @@ use crate::permission::shell::word::Word;
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     /// Simple commands in the order in which they end.
-    pub(crate) commands: Vec<Command>,
-    /// What happens in order.
-    pub(crate) events: Vec<Event>,
+    pub(crate) commands: Vec<SimpleCommand>,
+    /// Events in order.
+    pub(crate) events: Vec<ShellEvent>,
     /// The texts of here-documents.
     pub(crate) bodies: Vec<Option<Word>>,
     /// Names that functions are defined under.
     pub(crate) functions: Vec<String>,
-    /// How many substitutions there are; each has a number below this.
+    /// Number of substitutions; each has a number below this.
     pub(crate) substitutions: usize,
-    /// What keeps it from being understood, or from being allowed.
+    /// Reasons why it is not understood or cannot be allowed.
     pub(crate) flaws: Flaws,
     /// Text that was nested too deep to be read.
     pub(crate) unread: Vec<String>,
-    /// Where `time` stands as a reserved word, in bytes.
+    /// Positions of the reserved word `time`, in bytes.
     pub(crate) timed: Vec<(usize, usize)>,
 }
 
 /// A simple command. What follows a compound one is a command without words.
 #[derive(Debug, Default)]
-pub(crate) struct Command {
+pub(crate) struct SimpleCommand {
     /// `NAME=value` before the program.
     pub(crate) assignments: Vec<Word>,
     /// The program and its arguments.
     pub(crate) words: Vec<Word>,
-    /// What it reads from and writes to.
+    /// Redirections.
     pub(crate) redirects: Vec<Redirect>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Command {
 pub(crate) struct Redirect {
     /// `<`, `>`, `>>`, `>|`, `<>`, `<&`, `>&`, `&>`, `&>>`, `<<`, `<<-` or `<<<`.
     pub(crate) operator: &'static str,
-    /// What stands before the operator: a number, or a name in braces.
+    /// Prefix of the operator: a number, or a name in braces.
     pub(crate) descriptor: Option<String>,
     /// The word behind it.
     pub(crate) target: Word,
@@ -52,13 +52,13 @@ impl Redirect {
         Redirect { operator, descriptor, ..Redirect::default() }
     }
 
-    /// Whether what is written goes there.
+    /// True if output is written there.
     pub(crate) fn writes(&self) -> bool {
         matches!(self.operator, ">" | ">>" | ">|" | "<>" | "&>" | "&>>")
             || (self.operator == ">&" && !self.duplicates())
     }
 
-    /// Whether it only makes one descriptor another name of one that is open.
+    /// True if it only duplicates an open descriptor.
     pub(crate) fn duplicates(&self) -> bool {
         matches!(self.operator, "<&" | ">&")
             && self.target.literal().is_some_and(|text| {
@@ -67,27 +67,27 @@ impl Redirect {
             })
     }
 
-    /// Whether standard input comes from it.
+    /// True if it provides standard input.
     pub(crate) fn feeds(&self) -> bool {
         let input = matches!(self.operator, "<" | "<>" | "<<" | "<<-" | "<<<" | "<&");
         input && self.descriptor.as_deref().is_none_or(|number| number == "0")
     }
 }
 
-/// What happens.
+/// Element of the outline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum ShellEvent {
     /// A simple command runs.
     Run(usize),
     /// The redirections of the compound command that has just ended.
     After(usize),
-    /// `time` stands before what comes next.
+    /// `time` before the next element.
     Timed,
-    /// `!` stands before what comes next.
+    /// `!` before the next element.
     Not,
-    /// Something encloses what follows.
+    /// Start of an enclosing construct.
     Open(Scope),
-    /// It ends.
+    /// End of an enclosing construct.
     Close,
     /// `;` or the end of a line.
     End,
@@ -101,7 +101,7 @@ pub(crate) enum Event {
     Background,
 }
 
-/// What encloses commands.
+/// Construct around commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// `( … )`.
@@ -120,20 +120,20 @@ pub(crate) enum Scope {
     Writing(usize),
 }
 
-/// What keeps a text from being understood, or from being allowed.
+/// Reason why a text is not understood or cannot be allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// A quote, a parenthesis or a command is not closed.
     Unclosed = 1,
-    /// Operators and words stand where none can.
+    /// Misplaced operators or words.
     Syntax = 2,
     /// A here-document has no end, or begins where two readings are possible.
     Heredoc = 4,
-    /// A subscript before an assignment, which may go on over blanks.
+    /// Subscript before an assignment, which may continue over blanks.
     Subscript = 8,
     /// Nested deeper than is read.
     TooDeep = 16,
-    /// It holds characters that text never uses.
+    /// Characters that text never contains.
     Odd = 32,
     /// Control flow, a function, a condition, arithmetic or a coprocess.
     Compound = 64,
@@ -154,7 +154,7 @@ impl Flaws {
         self.0 & flaw as u16 != 0
     }
 
-    /// Whether bash may read the text in another way than it was read here.
+    /// True if bash may parse the text differently.
     pub(crate) fn are_doubts(self) -> bool {
         self.0 & !(Flaw::Compound as u16 | Flaw::PipeBoth as u16) != 0
     }

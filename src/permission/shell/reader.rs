@@ -1,29 +1,32 @@
-//! Takes shell text apart as bash does: commands, words, redirections, and what encloses them.
+//! Shell reader: splits text as bash does into commands, words, redirections and enclosing
+//! constructs.
 //!
-//! One loop and a stack of what is open; nothing recurses on nesting but the text of backticks and
-//! here-documents, whose depth is bounded by how they are written. What is not understood is said
-//! ([`Outline::flaws`]), and reading goes on, so that what follows is found all the same.
+//! One loop with an explicit stack; only the text of backticks and here-documents is read
+//! recursively, with bounded depth. Syntax that is not understood is reported ([`Outline::flaws`]),
+//! and reading continues, so that later commands are found.
 
 mod brackets;
 mod commands;
-mod ends;
 mod expansions;
 mod heredocs;
 mod reserved;
+mod terminators;
 
-use crate::permission::shell::outline::{Command, Event, Flaw, Outline, Redirect, Scope};
+use crate::permission::shell::outline::{
+    Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand,
+};
 use crate::permission::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
 
 use heredocs::Heredoc;
 use reserved::{CaseState, Header};
 
-/// How deep text may be nested in text: backticks and here-documents.
+/// Maximum nesting of backticks and here-documents.
 const TEXTS_MAX: usize = 24;
 
-/// What is open, and how characters are read in it.
+/// Open construct, which determines how characters are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// Commands: the whole text, and everything that encloses commands.
+enum ReaderMode {
+    /// Commands: the whole text, and every construct that contains commands.
     Commands(Closer),
     /// `"…"`; in a here-document's body, quotes mean nothing.
     Quotes { body: bool },
@@ -37,7 +40,7 @@ enum Mode {
     Condition,
 }
 
-/// What ends a list of commands.
+/// Terminator of a list of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closer {
     /// The end of the text.
@@ -54,10 +57,10 @@ enum Closer {
     Case(CaseState),
 }
 
-/// Something that is open, and what it interrupted.
+/// An open construct, and the state it interrupted.
 #[derive(Debug)]
-struct Frame {
-    mode: Mode,
+struct OpenConstruct {
+    mode: ReaderMode,
     command: Building,
     word: Option<Word>,
     silent: usize,
@@ -67,7 +70,7 @@ struct Frame {
 /// A simple command that is being read.
 #[derive(Debug, Default)]
 struct Building {
-    command: Command,
+    command: SimpleCommand,
     /// The redirection whose target is awaited.
     redirect: Option<Redirect>,
     header: Option<Header>,
@@ -81,13 +84,13 @@ struct Building {
 
 /// Reads `text`.
 pub(crate) fn read(text: &str) -> Outline {
-    let mut reader = Reader { outline: Outline::default(), ..Reader::new() };
-    reader.text(text, Mode::Commands(Closer::End), true);
+    let mut reader = ShellReader { outline: Outline::default(), ..ShellReader::new() };
+    reader.text(text, ReaderMode::Commands(Closer::End), true);
     reader.outline
 }
 
 #[derive(Debug)]
-struct Reader {
+struct ShellReader {
     outline: Outline,
     /// The text that is being read, and where.
     source: Vec<char>,
@@ -95,31 +98,31 @@ struct Reader {
     /// Bytes before `at`; kept for the outermost text only.
     byte: usize,
     outermost: bool,
-    mode: Mode,
-    frames: Vec<Frame>,
+    mode: ReaderMode,
+    frames: Vec<OpenConstruct>,
     building: Building,
     word: Option<Word>,
-    /// How many `${` are open in the word: what is in them is no text of it.
+    /// Number of open `${` in the word: their content is not part of its text.
     silent: usize,
     heredocs: Vec<Heredoc>,
-    /// How many of the awaited here-documents were begun outside of what is open.
+    /// Number of pending here-documents that started outside of the open construct.
     foreign: usize,
     texts: usize,
-    /// How many substitutions are open.
+    /// Number of open substitutions.
     substituting: usize,
     /// Characters that were looked at ahead; more than a share of the text is not worth it.
     ahead: usize,
 }
 
-impl Reader {
-    fn new() -> Reader {
-        Reader {
+impl ShellReader {
+    fn new() -> ShellReader {
+        ShellReader {
             outline: Outline::default(),
             source: Vec::new(),
             at: 0,
             byte: 0,
             outermost: true,
-            mode: Mode::Commands(Closer::End),
+            mode: ReaderMode::Commands(Closer::End),
             frames: Vec::new(),
             building: Building::default(),
             word: None,
@@ -136,14 +139,14 @@ impl Reader {
         self.outline.flaws.add(flaw);
     }
 
-    /// Reads a whole text in `mode`, inside of whatever is open now.
-    fn text(&mut self, text: &str, mode: Mode, outermost: bool) {
+    /// Reads a whole text in `mode`, inside the current construct.
+    fn text(&mut self, text: &str, mode: ReaderMode, outermost: bool) {
         if self.texts >= TEXTS_MAX {
             self.flaw(Flaw::TooDeep);
             self.outline.unread.push(text.to_owned());
             return;
         }
-        let end = matches!(mode, Mode::Commands(_)).then_some('\n');
+        let end = matches!(mode, ReaderMode::Commands(_)).then_some('\n');
         let source = std::mem::replace(&mut self.source, text.chars().chain(end).collect());
         let (at, byte) = (std::mem::take(&mut self.at), std::mem::take(&mut self.byte));
         let was_outermost = std::mem::replace(&mut self.outermost, outermost);
@@ -166,11 +169,13 @@ impl Reader {
         self.source = source;
     }
 
-    /// The text is at its end: what is still open is closed, and said to be a flaw.
+    /// End of the text: closes open constructs and reports them as a flaw.
     fn finish(&mut self) {
         loop {
             match self.mode {
-                Mode::Commands(_) | Mode::Array | Mode::Condition => self.end_command(),
+                ReaderMode::Commands(_) | ReaderMode::Array | ReaderMode::Condition => {
+                    self.end_command();
+                }
                 _ => {}
             }
             if self.frames.is_empty() {
@@ -182,28 +187,31 @@ impl Reader {
         if !self.heredocs.is_empty() {
             self.flaw(Flaw::Heredoc);
         }
-        if matches!(self.outline.events.last(), Some(Event::And | Event::Or | Event::Pipe)) {
+        if matches!(
+            self.outline.events.last(),
+            Some(ShellEvent::And | ShellEvent::Or | ShellEvent::Pipe)
+        ) {
             self.flaw(Flaw::Syntax);
         }
     }
 
     fn step(&mut self) {
         match self.mode {
-            Mode::Commands(Closer::Case(CaseState::Pattern | CaseState::Patterns)) => {
+            ReaderMode::Commands(Closer::Case(CaseState::Pattern | CaseState::Patterns)) => {
                 self.pattern();
             }
-            Mode::Commands(_) => self.commands(),
-            Mode::Quotes { body } => self.quotes(body),
-            Mode::Parameter { quoted } => self.parameter(quoted),
-            Mode::Arithmetic { .. } => self.arithmetic(),
-            Mode::Array => self.array(),
-            Mode::Condition => self.condition(),
+            ReaderMode::Commands(_) => self.commands(),
+            ReaderMode::Quotes { body } => self.quotes(body),
+            ReaderMode::Parameter { quoted } => self.parameter(quoted),
+            ReaderMode::Arithmetic { .. } => self.arithmetic(),
+            ReaderMode::Array => self.array(),
+            ReaderMode::Condition => self.condition(),
         }
     }
 
     // Characters.
 
-    /// The character at `ahead` from here. A line that goes on counts as nothing.
+    /// The next character, with line continuations removed.
     fn peek(&mut self) -> Option<char> {
         while self.source.get(self.at) == Some(&'\\') && self.source.get(self.at + 1) == Some(&'\n')
         {
@@ -216,7 +224,7 @@ impl Reader {
         self.source.get(self.at).copied()
     }
 
-    /// The next character as it stands.
+    /// The next character, unprocessed.
     fn raw(&mut self) -> Option<char> {
         let c = self.source.get(self.at).copied()?;
         self.at += 1;
@@ -267,20 +275,23 @@ impl Reader {
         }
     }
 
-    // What is open.
+    // Open constructs.
 
-    fn open(&mut self, mode: Mode) {
+    fn open(&mut self, mode: ReaderMode) {
         let substitutes = self.substituting > 0 || !self.outermost;
-        let encloses = matches!(mode, Mode::Commands(_) | Mode::Condition | Mode::Array);
+        let encloses =
+            matches!(mode, ReaderMode::Commands(_) | ReaderMode::Condition | ReaderMode::Array);
         let in_between = !self.heredocs.is_empty() && encloses;
-        if substitutes && in_between && mode != Mode::Commands(Closer::Substitution) {
-            // A substitution is written out again by bash before it runs, and where the text of a
-            // here-document stands then is not where it stood.
+        if substitutes && in_between && mode != ReaderMode::Commands(Closer::Substitution) {
+            // Bash writes a substitution out again before it runs it, which moves the text of a
+            // here-document.
             self.flaw(Flaw::Heredoc);
         }
         let shares_word = matches!(
             mode,
-            Mode::Quotes { .. } | Mode::Parameter { .. } | Mode::Arithmetic { command: false, .. }
+            ReaderMode::Quotes { .. }
+                | ReaderMode::Parameter { .. }
+                | ReaderMode::Arithmetic { command: false, .. }
         );
         let (command, word, silent) = if shares_word {
             (Building::default(), None, self.silent)
@@ -289,23 +300,27 @@ impl Reader {
             (std::mem::take(&mut self.building), self.word.take(), silent)
         };
         let heredocs = std::mem::replace(&mut self.foreign, self.heredocs.len());
-        self.substituting += usize::from(mode == Mode::Commands(Closer::Substitution));
+        self.substituting += usize::from(mode == ReaderMode::Commands(Closer::Substitution));
         let mode = std::mem::replace(&mut self.mode, mode);
-        self.frames.push(Frame { mode, command, word, silent, heredocs });
+        self.frames.push(OpenConstruct { mode, command, word, silent, heredocs });
     }
 
-    /// Goes back to what the innermost open thing interrupted.
+    /// Closes the innermost construct.
     fn close(&mut self) {
         let Some(frame) = self.frames.pop() else { return };
         let closed = std::mem::replace(&mut self.mode, frame.mode);
-        self.substituting -= usize::from(closed == Mode::Commands(Closer::Substitution));
-        if closed == Mode::Commands(Closer::Substitution) && self.heredocs.len() > self.foreign {
+        self.substituting -= usize::from(closed == ReaderMode::Commands(Closer::Substitution));
+        if closed == ReaderMode::Commands(Closer::Substitution)
+            && self.heredocs.len() > self.foreign
+        {
             self.flaw(Flaw::Heredoc);
         }
         self.foreign = frame.heredocs;
         let shares_word = matches!(
             closed,
-            Mode::Quotes { .. } | Mode::Parameter { .. } | Mode::Arithmetic { command: false, .. }
+            ReaderMode::Quotes { .. }
+                | ReaderMode::Parameter { .. }
+                | ReaderMode::Arithmetic { command: false, .. }
         );
         self.silent = frame.silent;
         if shares_word {
@@ -314,12 +329,12 @@ impl Reader {
         self.building = frame.command;
         self.word = frame.word;
         match closed {
-            Mode::Commands(Closer::Substitution | Closer::End) => {
-                self.outline.events.push(Event::Close);
+            ReaderMode::Commands(Closer::Substitution | Closer::End) => {
+                self.outline.events.push(ShellEvent::Close);
             }
-            Mode::Commands(_) | Mode::Condition | Mode::Arithmetic { .. } => {
-                if matches!(closed, Mode::Commands(_)) {
-                    self.outline.events.push(Event::Close);
+            ReaderMode::Commands(_) | ReaderMode::Condition | ReaderMode::Arithmetic { .. } => {
+                if matches!(closed, ReaderMode::Commands(_)) {
+                    self.outline.events.push(ShellEvent::Close);
                 }
                 self.building = Building { closed: true, ..Building::default() };
                 self.word = None;
@@ -333,20 +348,20 @@ impl Reader {
         let id = self.outline.substitutions;
         self.outline.substitutions += 1;
         self.word().substitutions.push(id);
-        self.open(Mode::Commands(closer));
-        self.outline.events.push(Event::Open(scope(id)));
+        self.open(ReaderMode::Commands(closer));
+        self.outline.events.push(ShellEvent::Open(scope(id)));
     }
 
     fn open_compound(&mut self, scope: Scope, closer: Closer) {
         let function = self.building.function.take();
         let scope = function.map_or(scope, Scope::Function);
-        self.open(Mode::Commands(closer));
-        self.outline.events.push(Event::Open(scope));
+        self.open(ReaderMode::Commands(closer));
+        self.outline.events.push(ShellEvent::Open(scope));
     }
 }
 
 impl Building {
-    /// Whether a reserved word may stand here.
+    /// True if a reserved word is possible here.
     fn is_blank(&self) -> bool {
         let command = &self.command;
         command.words.is_empty()
@@ -357,7 +372,7 @@ impl Building {
             && !self.closed
     }
 
-    /// Whether `()` after it makes a function.
+    /// True if a following `()` defines a function.
     fn defines(&self) -> bool {
         let command = &self.command;
         command.words.len() == 1
@@ -368,19 +383,19 @@ impl Building {
     }
 }
 
-/// Whether it is a name that a variable may have.
+/// True for a valid variable name.
 pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether a word begins like `name[`: what follows may go on over blanks.
+/// True if a word begins like `name[`: the rest may continue over blanks.
 fn is_subscript(text: &str) -> bool {
     text.split_once(active('[')).is_some_and(|(name, _)| is_name(name))
 }
 
 /// A mark for something unknown that is not in quotes.
-fn unknown(reader: &mut Reader, quoted: bool) {
+fn unknown(reader: &mut ShellReader, quoted: bool) {
     reader.mark(UNKNOWN);
     let form = if quoted { Form::QUOTED } else { Form::SPLITS };
     reader.word().form.add(form);

@@ -72,7 +72,7 @@ const SAMPLES: [&str; 17] = [
     ".ssh",
 ];
 
-/// Whether a path may name something secret.
+/// True if a path may name a secret.
 pub(crate) fn is_sensitive(path: &str) -> bool {
     if is_secret(path) {
         return true;
@@ -98,7 +98,7 @@ fn looks_like_file(lower: &str) -> bool {
     lower.contains(['.', '_']) || lower.ends_with('s') || lower == "passwd"
 }
 
-/// Whether a path with globs may match something secret.
+/// True if a path with globs may match a secret.
 pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
     path.split('/').filter(|part| !part.is_empty()).any(|part| {
         if !crate::permission::shell::word::is_glob(part) {

@@ -1,26 +1,26 @@
-//! Looks through a script: which programs it runs, however they are wrapped, and whether any of
-//! that is never allowed.
+//! Walks through a script: finds the programs that it runs through any wrapper, and parts that are
+//! never allowed.
 //!
-//! Constants are not followed through variables. What is known only when it runs makes the
-//! reading unsure, and that is said.
+//! Constants are not propagated through variables. Parts that are known only at run time make the
+//! result unsure, which is reported.
 
-mod crude;
+mod coarse;
 mod hidden;
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::permission::shell::danger::{
-    DOWNLOADED, Danger, FORK_BOMB, Place, danger, globbed_program, written,
+    CommandLocation, DOWNLOADED, Danger, FORK_BOMB, danger, globbed_program, written,
 };
-use crate::permission::shell::outline::{Command, Event, Outline, Scope};
+use crate::permission::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
 use crate::permission::shell::reader;
 use crate::permission::shell::word::{
     Form, HOME, PWD, UNKNOWN, Word, braces, homed, resolve, shown,
 };
 use crate::permission::shell::wrappers::{DOWNLOADERS, wrapper_named};
 
-/// How often a script may hide in the words of another before it is looked at crudely.
+/// Maximum nesting of scripts in words; deeper ones get the coarse check.
 const DEPTH_MAX: usize = 48;
 /// Characters that are read again because they hide a script, beyond a multiple of the whole.
 const AGAIN_MIN: usize = 1 << 16;
@@ -35,22 +35,22 @@ const WORDS_MAX: usize = 1 << 16;
 pub(crate) struct Run {
     /// Its words.
     pub(crate) words: Vec<String>,
-    /// Where programs stand in them: the wrappers and what they run.
+    /// Indices of the programs: wrappers and the programs they run.
     pub(crate) programs: Vec<usize>,
 }
 
-/// What a script does, as far as its text says.
+/// Effects of a script, as far as the text shows.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Everything that runs.
+    /// All simple commands that run.
     pub(crate) runs: Vec<Run>,
-    /// What it redirects to and from, and what it assigns.
+    /// Redirection targets and assigned values.
     pub(crate) files: Vec<String>,
     /// Files that it writes by a redirection.
     pub(crate) written: Vec<String>,
     /// The first thing that is never allowed.
     pub(crate) danger: Option<Danger>,
-    /// Whether programs may run that are not among `runs`.
+    /// True if programs outside of `runs` may run.
     pub(crate) unsure: bool,
 }
 
@@ -64,33 +64,33 @@ pub(crate) fn walk(outline: &Outline, text: &str, cwd: &str, home: &str) -> Find
         functions: HashMap::new(),
         calls: Vec::new(),
     };
-    if crude::calls_itself(text) {
+    if coarse::calls_itself(text) {
         walker.found(FORK_BOMB);
     }
-    walker.script(outline, Input::default(), &mut Some(cwd.to_owned()));
+    walker.script(outline, CommandInput::default(), &mut Some(cwd.to_owned()));
     if walker.breeds() {
         walker.found(FORK_BOMB);
     }
     walker.findings
 }
 
-/// What a command reads.
+/// Standard input of a command.
 #[derive(Debug, Clone, Default)]
-struct Input {
-    /// It comes from the network.
+struct CommandInput {
+    /// Data from the network.
     tainted: bool,
-    /// It is known.
+    /// Known text.
     text: Option<Rc<str>>,
 }
 
-/// What a command leaves behind.
+/// Output of a command.
 #[derive(Debug, Clone, Default)]
 struct Effects {
-    /// What it writes comes from the network.
+    /// Its output comes from the network.
     downloads: bool,
-    /// It runs what it reads.
+    /// It executes its input.
     runs_input: bool,
-    /// What it writes is known.
+    /// Known text of its output.
     text: Option<Rc<str>>,
 }
 
@@ -98,9 +98,9 @@ struct Effects {
 #[derive(Debug, Clone)]
 struct Arg {
     text: String,
-    /// It holds what was downloaded.
+    /// Contains downloaded data.
     tainted: bool,
-    /// It may be several words, or none.
+    /// May be several words, or none.
     splits: bool,
 }
 
@@ -110,26 +110,26 @@ struct Walker {
     again: usize,
     depth: usize,
     functions: HashMap<String, Effects>,
-    /// Which function calls which, and whether in a way that makes more of them.
+    /// Call graph of functions; true for calls that multiply.
     calls: Vec<(String, String, bool)>,
 }
 
 /// A working directory, if it is known.
 #[derive(Debug, Clone)]
-struct Folder(Option<String>);
+struct KnownFolder(Option<String>);
 
-/// What is open while walking.
+/// Open construct of the walk.
 struct Level {
     scope: Option<Scope>,
     /// The whole of it so far.
     all: Effects,
     /// The stage of a pipeline that is being walked.
     stage: Effects,
-    /// What comes out of the stages before.
-    piped: Option<Input>,
-    input: Input,
+    /// Output of earlier pipeline stages.
+    piped: Option<CommandInput>,
+    input: CommandInput,
     /// The folder to go back to.
-    back: Option<Folder>,
+    back: Option<KnownFolder>,
     /// Calls of functions in the pipeline.
     self_calls: Vec<usize>,
     /// The function that it is part of.
@@ -137,7 +137,7 @@ struct Level {
 }
 
 impl Level {
-    fn new(scope: Option<Scope>, input: Input, back: Option<Folder>) -> Level {
+    fn new(scope: Option<Scope>, input: CommandInput, back: Option<KnownFolder>) -> Level {
         Level {
             scope,
             all: Effects::default(),
@@ -150,8 +150,8 @@ impl Level {
         }
     }
 
-    /// What a command here reads.
-    fn reads(&self) -> Input {
+    /// Standard input of a command at this level.
+    fn reads(&self) -> CommandInput {
         self.piped.clone().unwrap_or_else(|| self.input.clone())
     }
 
@@ -163,7 +163,7 @@ impl Level {
         if pipes {
             let read = before.as_ref().unwrap_or(&self.input);
             let tainted = stage.downloads || read.tainted;
-            self.piped = Some(Input { tainted, text: stage.text });
+            self.piped = Some(CommandInput { tainted, text: stage.text });
         } else {
             self.all.text = match (self.all.text.take(), stage.text) {
                 (Some(before), Some(more)) if before.len() + more.len() <= TEXT_BYTES_MAX => {
@@ -178,9 +178,9 @@ impl Level {
 /// One outline being walked.
 struct Pass<'a> {
     outline: &'a Outline,
-    /// Which substitutions hold what was downloaded.
+    /// Substitutions that contain downloaded data.
     tainted: Vec<bool>,
-    /// Which process substitutions run what is written to them.
+    /// Process substitutions that execute their input.
     writing: Vec<bool>,
     levels: Vec<Level>,
 }
@@ -191,9 +191,9 @@ impl Pass<'_> {
         let substitution =
             matches!(scope, Scope::Substitution(_) | Scope::Reading(_) | Scope::Writing(_));
         let apart = substitution || matches!(scope, Scope::Function(_));
-        let input = if apart { Input::default() } else { level.reads() };
+        let input = if apart { CommandInput::default() } else { level.reads() };
         let restores = substitution || *scope == Scope::Subshell;
-        let back = restores.then(|| Folder(cwd.cloned()));
+        let back = restores.then(|| KnownFolder(cwd.cloned()));
         let function = match scope {
             Scope::Function(name) => Some(name.as_str().into()),
             _ => level.function.clone(),
@@ -219,7 +219,12 @@ impl Walker {
         self.findings.danger.get_or_insert(danger);
     }
 
-    fn script(&mut self, outline: &Outline, input: Input, cwd: &mut Option<String>) -> Effects {
+    fn script(
+        &mut self,
+        outline: &Outline,
+        input: CommandInput,
+        cwd: &mut Option<String>,
+    ) -> Effects {
         if outline.flaws.are_doubts() {
             self.findings.unsure = true;
         }
@@ -228,19 +233,21 @@ impl Walker {
         }
         let mut pass = Pass {
             outline,
-            tainted: crude::taints(outline),
+            tainted: coarse::taints(outline),
             writing: vec![false; outline.substitutions],
             levels: vec![Level::new(None, input, None)],
         };
         for (at, event) in outline.events.iter().enumerate() {
             match event {
-                Event::Open(scope) => pass.open(scope, cwd.as_ref()),
-                Event::Close => self.closed(&mut pass, cwd),
-                Event::Run(index) => self.ran(&mut pass, at, *index, cwd),
-                Event::After(index) => self.redirected(&mut pass, *index, cwd),
-                Event::Pipe => pass.end_stage(true),
-                Event::And | Event::Or | Event::End | Event::Background => pass.end_stage(false),
-                Event::Timed | Event::Not => {}
+                ShellEvent::Open(scope) => pass.open(scope, cwd.as_ref()),
+                ShellEvent::Close => self.closed(&mut pass, cwd),
+                ShellEvent::Run(index) => self.ran(&mut pass, at, *index, cwd),
+                ShellEvent::After(index) => self.redirected(&mut pass, *index, cwd),
+                ShellEvent::Pipe => pass.end_stage(true),
+                ShellEvent::And | ShellEvent::Or | ShellEvent::End | ShellEvent::Background => {
+                    pass.end_stage(false);
+                }
+                ShellEvent::Timed | ShellEvent::Not => {}
             }
         }
         let Some(mut root) = pass.levels.into_iter().next() else { return Effects::default() };
@@ -248,11 +255,11 @@ impl Walker {
         root.all
     }
 
-    /// What encloses commands has ended.
+    /// End of an enclosing construct.
     fn closed(&mut self, pass: &mut Pass<'_>, cwd: &mut Option<String>) {
         let Some(mut closed) = pass.levels.pop() else { return };
         closed.end_stage(false);
-        if let Some(Folder(saved)) = closed.back.take() {
+        if let Some(KnownFolder(saved)) = closed.back.take() {
             *cwd = saved;
         }
         match closed.scope {
@@ -286,7 +293,7 @@ impl Walker {
         };
         let next = outline.events.get(at + 1);
         // Each stage of a pipeline has a working directory of its own.
-        let piped = level.piped.is_some() || next == Some(&Event::Pipe);
+        let piped = level.piped.is_some() || next == Some(&ShellEvent::Pipe);
         let input = level.reads();
         let mut place = cwd.clone();
         let effects = self.command(command, &pass.scene(), input, &mut place);
@@ -295,7 +302,7 @@ impl Walker {
         }
         let Some(level) = pass.levels.last_mut() else { return };
         if let Some(function) = level.function.clone() {
-            let background = next == Some(&Event::Background);
+            let background = next == Some(&ShellEvent::Background);
             self.call(&function, command, level, piped, background);
         }
         level.stage = effects;
@@ -321,7 +328,7 @@ impl Walker {
     fn call(
         &mut self,
         from: &str,
-        command: &Command,
+        command: &SimpleCommand,
         level: &mut Level,
         piped: bool,
         background: bool,
@@ -342,7 +349,7 @@ impl Walker {
         }
     }
 
-    /// Whether a function starts more and more of itself.
+    /// True for a function that multiplies itself.
     fn breeds(&self) -> bool {
         const EDGES_MAX: usize = 512;
         let edges: Vec<_> = self
@@ -374,16 +381,16 @@ impl Walker {
         })
     }
 
-    /// One simple command, with what it reads.
+    /// One simple command with its input.
     fn command(
         &mut self,
-        command: &Command,
+        command: &SimpleCommand,
         scene: &Scene<'_>,
-        mut input: Input,
+        mut input: CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         let here = cwd.clone();
-        let place = Place { cwd: here.as_deref(), home: &self.home };
+        let place = CommandLocation { cwd: here.as_deref(), home: &self.home };
         let mut dangers: Vec<Danger> = Vec::new();
         let mut taints = false;
         for redirect in &command.redirects {
@@ -396,7 +403,7 @@ impl Walker {
                     "<<" | "<<-" => body.map(|body| said(&body.text).into()),
                     _ => None,
                 };
-                input = Input { tainted, text };
+                input = CommandInput { tainted, text };
                 taints |= tainted;
             } else if redirect.writes() {
                 self.findings.written.push(shown(&redirect.target.text));
@@ -443,7 +450,12 @@ impl Walker {
     }
 
     /// The words of a command, through all wrappers.
-    fn run(&mut self, arguments: &[Arg], input: &Input, cwd: &mut Option<String>) -> Effects {
+    fn run(
+        &mut self,
+        arguments: &[Arg],
+        input: &CommandInput,
+        cwd: &mut Option<String>,
+    ) -> Effects {
         let mut run = Run {
             words: arguments.iter().map(|argument| shown(&argument.text)).collect(),
             programs: Vec::new(),
@@ -460,7 +472,7 @@ impl Walker {
         arguments: &[Arg],
         from: usize,
         run: &mut Run,
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         let mut at = from;
@@ -468,7 +480,7 @@ impl Walker {
         let all: Vec<&str> = arguments.iter().map(|argument| argument.text.as_str()).collect();
         while let Some(first) = arguments.get(at) {
             if first.tainted && first.text.contains(UNKNOWN) {
-                // What was downloaded is the program.
+                // The program itself was downloaded.
                 self.found(DOWNLOADED);
             }
             if first.text.contains([UNKNOWN, HOME, PWD]) {
@@ -488,7 +500,7 @@ impl Walker {
             let name = base(&text).to_owned();
             let rest = arguments.get(at + 1..).unwrap_or_default();
             let words = all.get(at + 1..).unwrap_or_default();
-            let place = Place { cwd: cwd.as_deref(), home: &self.home };
+            let place = CommandLocation { cwd: cwd.as_deref(), home: &self.home };
             if let Some(wrapper) = wrapper_named(&name) {
                 let looks_up = name == "command"
                     && words
@@ -532,15 +544,15 @@ impl Walker {
     }
 
     /// A program whose last words are what `xargs` reads.
-    fn fed_by_xargs(&mut self, words: &[&str], input: &Input) {
-        if input.tainted && crude::is_open_shell(words) {
+    fn fed_by_xargs(&mut self, words: &[&str], input: &CommandInput) {
+        if input.tainted && coarse::is_open_shell(words) {
             self.found(DOWNLOADED);
         }
         self.findings.unsure |= words.first().is_none_or(|word| word.contains(UNKNOWN));
     }
 
     /// Shell text inside of words.
-    fn nested(&mut self, text: &str, input: Input, cwd: &mut Option<String>) -> Effects {
+    fn nested(&mut self, text: &str, input: CommandInput, cwd: &mut Option<String>) -> Effects {
         if self.depth >= DEPTH_MAX || self.again < text.len() {
             self.findings.unsure = true;
             self.crudely(text);
@@ -556,7 +568,7 @@ impl Walker {
 
     fn crudely(&mut self, text: &str) {
         self.findings.unsure = true;
-        if let Some(danger) = crude::danger(text, &self.home) {
+        if let Some(danger) = coarse::danger(text, &self.home) {
             self.found(danger);
         }
     }
@@ -573,7 +585,7 @@ impl Walker {
     }
 }
 
-/// What a command's words may refer to.
+/// Context of a command's words.
 struct Scene<'a> {
     outline: &'a Outline,
     tainted: &'a [bool],
@@ -586,15 +598,15 @@ impl Scene<'_> {
     }
 }
 
-/// Whether standard input comes from what was downloaded.
-fn fed(command: &Command, tainted: &[bool]) -> bool {
+/// True if standard input comes from a download.
+fn fed(command: &SimpleCommand, tainted: &[bool]) -> bool {
     command.redirects.iter().filter(|redirect| redirect.feeds()).any(|redirect| {
         let ids = &redirect.target.substitutions;
         ids.iter().any(|id| tainted.get(*id).copied().unwrap_or_default())
     })
 }
 
-/// Text that a shell would read, with what is unknown as a variable.
+/// Text as a shell would read it, with unknown parts as a variable.
 fn said(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

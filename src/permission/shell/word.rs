@@ -1,56 +1,56 @@
-//! Words of a command after quotes are removed, with what a shell would still do to them.
+//! Words of a command without quotes, with the expansions that a shell would still apply.
 //!
-//! A character that a shell would act on (a glob, a brace, a tilde) is kept apart from the same
-//! character in quotes: it is moved into a private plane of Unicode that text never uses.
+//! An active character (glob, brace, tilde) is distinguished from a quoted one by moving it to a
+//! private plane of Unicode that text never uses.
 
 use std::borrow::Cow;
 
-/// Where active ASCII characters are moved to.
+/// Offset of active ASCII characters.
 const ACTIVE: u32 = 0x0010_FE00;
-/// Something that is known only when it runs.
+/// Placeholder for text that is known only at run time.
 pub(crate) const UNKNOWN: char = '\u{10FFFD}';
 /// `$HOME`.
 pub(crate) const HOME: char = '\u{10FFFC}';
 /// `$PWD`.
 pub(crate) const PWD: char = '\u{10FFFB}';
-/// What one word may become by brace lists; more is read as a glob.
+/// Maximum number of brace alternatives; more are treated as a glob.
 const ALTERNATIVES_MAX: usize = 256;
 /// Brace lists in one word above which it is read as a glob.
 const LISTS_MAX: usize = 64;
 
-/// A word, or what is left of it when quotes are gone.
+/// A word after quote removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Word {
     /// The text, with active characters marked.
     pub(crate) text: String,
-    /// How it was written.
+    /// Quoting of the source.
     pub(crate) form: Form,
-    /// Where it stands in the source, in bytes. Not meaningful inside nested scripts.
+    /// Position in the source, in bytes. Undefined inside nested scripts.
     pub(crate) span: (usize, usize),
     /// The substitutions in it.
     pub(crate) substitutions: Vec<usize>,
-    /// Where the value begins, if an unquoted `NAME=` does.
+    /// Start of the value, after an unquoted `NAME=`.
     pub(crate) value_at: Option<usize>,
 }
 
-/// How a word was written, as bits.
+/// Quoting of a word, as bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Form(u8);
 
 impl Form {
-    /// Some part of it is quoted.
+    /// Contains quoted text.
     pub(crate) const QUOTED: Form = Form(1);
-    /// Some part of it is not quoted.
+    /// Contains unquoted text.
     pub(crate) const BARE: Form = Form(2);
-    /// It holds a backslash that hides something.
+    /// Contains a backslash that hides a character.
     pub(crate) const ESCAPED: Form = Form(4);
     /// `$'…'` or `$"…"`.
     pub(crate) const DOLLAR_QUOTED: Form = Form(8);
-    /// Something outside of quotes is known only when it runs: it may be several words, or none.
+    /// Contains an unquoted part that is known only at run time: it may be several words, or none.
     pub(crate) const SPLITS: Form = Form(16);
     /// A value in parentheses.
     pub(crate) const ARRAY: Form = Form(32);
-    /// A line goes on inside of it, or right behind it. That quotes nothing.
+    /// Contains a line continuation, or is followed by one. It quotes nothing.
     pub(crate) const CONTINUED: Form = Form(64);
 
     pub(crate) fn add(&mut self, other: Form) {
@@ -61,12 +61,12 @@ impl Form {
         self.0 & other.0 != 0
     }
 
-    /// Whether nothing in it is quoted or expanded.
+    /// True if nothing in it is quoted or expanded.
     pub(crate) fn is_bare(self) -> bool {
         self.0 & !Form::CONTINUED.0 == Form::BARE.0
     }
 
-    /// Whether it holds a backslash that is no part of its text.
+    /// True if it contains a backslash that is not part of its text.
     pub(crate) fn has_backslash(self) -> bool {
         self.has(Form::ESCAPED) || self.has(Form::CONTINUED)
     }
@@ -77,12 +77,12 @@ pub(crate) fn active(c: char) -> char {
     if c.is_ascii() { char::from_u32(ACTIVE + u32::from(c)).unwrap_or(c) } else { c }
 }
 
-/// The character that a marked one stands for.
+/// The original of an active character.
 fn passive(c: char) -> Option<char> {
     u32::from(c).checked_sub(ACTIVE).filter(|code| *code < 128).and_then(char::from_u32)
 }
 
-/// Whether text may not hold `c` because this module uses it.
+/// True if `c` is reserved by this module and must not occur in text.
 pub(crate) fn is_reserved(c: char) -> bool {
     u32::from(c) >= ACTIVE
 }
@@ -104,13 +104,13 @@ impl Word {
         if quoted { None } else { Some(self.text.as_str()) }
     }
 
-    /// Whether the whole of it is one quotation, or none of it is.
+    /// True if it is quoted as a whole, or not at all.
     pub(crate) fn is_evenly_quoted(&self) -> bool {
         let mixed = self.form.has(Form::QUOTED) && self.form.has(Form::BARE);
         !mixed && !self.form.has_backslash() && !self.form.has(Form::DOLLAR_QUOTED)
     }
 
-    /// Whether part of it is known only when it runs.
+    /// True if a part of it is known only at run time.
     pub(crate) fn is_unknown(&self) -> bool {
         self.text.contains([UNKNOWN, HOME, PWD])
     }
@@ -135,13 +135,13 @@ pub(crate) fn has_active(text: &str, characters: &[char]) -> bool {
     text.chars().any(|c| passive(c).is_some_and(|plain| characters.contains(&plain)))
 }
 
-/// Whether it holds a glob.
+/// True if it contains a glob.
 pub(crate) fn is_glob(text: &str) -> bool {
     has_active(text, &['*', '?', '['])
 }
 
-/// All words that `text` becomes by brace lists, in order. Where there would be too many, the
-/// list becomes a glob, which stands for more.
+/// All words of `text` after brace expansion, in order. Beyond the maximum the list becomes a glob,
+/// which matches more.
 pub(crate) fn braces(text: &str) -> Vec<Cow<'_, str>> {
     if !has_active(text, &['{']) {
         return vec![Cow::Borrowed(text)];
@@ -159,7 +159,7 @@ pub(crate) fn braces(text: &str) -> Vec<Cow<'_, str>> {
     done.into_iter().map(|text| Cow::Owned(calm(&text))).collect()
 }
 
-/// Braces and commas that make no list are turned back into what they are.
+/// Turns braces and commas that form no list back into plain characters.
 pub(crate) fn settled(text: String) -> String {
     if !has_active(&text, &['{', '}', ',']) {
         return text;
@@ -169,7 +169,7 @@ pub(crate) fn settled(text: String) -> String {
     if opens <= LISTS_MAX && brace_groups(&chars).is_empty() { calm(&text) } else { text }
 }
 
-/// Everything from the first brace to the last as one glob.
+/// The text from the first brace to the last as one glob.
 fn as_glob(chars: &[char]) -> String {
     let brace = |c: &char| matches!(passive(*c), Some('{' | '}'));
     let first = chars.iter().position(brace).unwrap_or(0);
@@ -189,19 +189,19 @@ fn calm(text: &str) -> String {
 }
 
 /// A list: where it opens, its commas, and where it closes.
-struct Group {
+struct BraceGroup {
     open: usize,
     commas: Vec<usize>,
     close: usize,
 }
 
 /// The lists of `chars`, outermost and inner, by where they open.
-fn brace_groups(chars: &[char]) -> Vec<Group> {
-    let mut open: Vec<Group> = Vec::new();
+fn brace_groups(chars: &[char]) -> Vec<BraceGroup> {
+    let mut open: Vec<BraceGroup> = Vec::new();
     let mut groups = Vec::new();
     for (at, c) in chars.iter().enumerate() {
         match passive(*c) {
-            Some('{') => open.push(Group { open: at, commas: Vec::new(), close: 0 }),
+            Some('{') => open.push(BraceGroup { open: at, commas: Vec::new(), close: 0 }),
             Some(',') => {
                 if let Some(group) = open.last_mut() {
                     group.commas.push(at);
@@ -223,9 +223,9 @@ fn brace_groups(chars: &[char]) -> Vec<Group> {
     groups
 }
 
-/// Appends every reading of `chars[from..to]` to each of `done`. What is nested is expanded in
-/// turn, four lists deep; below that a list is a glob.
-fn expand(chars: &[char], from: usize, to: usize, groups: &[Group], done: &mut Vec<String>) {
+/// Appends every alternative of `chars[from..to]` to each of `done`. Nested lists are expanded up
+/// to four levels; a deeper one is a glob.
+fn expand(chars: &[char], from: usize, to: usize, groups: &[BraceGroup], done: &mut Vec<String>) {
     let mut at = from;
     while at < to {
         let group = groups.iter().find(|group| group.open == at && group.close < to);
@@ -258,7 +258,7 @@ fn expand(chars: &[char], from: usize, to: usize, groups: &[Group], done: &mut V
     }
 }
 
-fn alternatives(chars: &[char], group: &Group, groups: &[Group]) -> Vec<String> {
+fn alternatives(chars: &[char], group: &BraceGroup, groups: &[BraceGroup]) -> Vec<String> {
     let glob = || vec![active('*').to_string()];
     let depth = groups.iter().filter(|g| g.open < group.open && g.close > group.close).count();
     if depth >= 4 || group.commas.len() >= ALTERNATIVES_MAX {
@@ -351,7 +351,7 @@ pub(crate) fn resolve(text: &str, cwd: Option<&str>) -> Option<String> {
     Some(format!("/{}", parts.join("/")))
 }
 
-/// Whether `pattern`, in which marked characters are globs, can match `name`.
+/// True if `pattern`, with active characters as globs, can match `name`.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
@@ -406,7 +406,7 @@ fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
             return Some((at + 1, hit != negated));
         }
         if low == '[' && plain(at + 1) == Some(':') {
-            // A class of characters: read as one that takes everything.
+            // A character class is treated as matching any character.
             return Some((
                 at + 1 + pattern[at..].iter().take(32).position(|c| *c == ']')? + 2,
                 true,
@@ -423,7 +423,7 @@ fn bracket(pattern: &[char], open: usize, c: char) -> Option<(usize, bool)> {
     None
 }
 
-/// What `$'…'` says.
+/// Text of `$'…'`.
 pub(crate) fn ansi_c(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars().peekable();
@@ -449,7 +449,7 @@ pub(crate) fn ansi_c(text: &str) -> String {
         };
         match next {
             'x' | 'u' | 'U' | '0'..='7' | 'c' => match coded(next, &mut chars) {
-                // It ends there: what a program is given cannot hold it.
+                // It ends here: arguments cannot contain NUL.
                 '\0' => return out,
                 c => out.push(c),
             },

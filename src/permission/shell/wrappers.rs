@@ -1,18 +1,18 @@
-//! Programs that run the rest of their words, as data: which options take a value, and how many
-//! operands stand before the program.
+//! Table of wrapper programs that run the rest of their words: their options with values, and the
+//! number of operands before the program.
 
 /// A program that runs what follows it.
 #[derive(Debug)]
 pub(crate) struct Wrapper {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Options that stand alone.
+    /// Options without a value.
     pub(crate) flags: &'static str,
     /// Options whose value is the next word; short ones may have it attached.
     pub(crate) valued: &'static str,
     /// Operands before the program.
     pub(crate) operands: usize,
-    /// Whether `NAME=value` may stand before the program.
+    /// True if `NAME=value` may precede the program.
     pub(crate) assigns: bool,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn wrapper_named(name: &str) -> Option<&'static Wrapper> {
 }
 
 impl Wrapper {
-    /// Where in `words` (without its own name) the program stands, and whether everything before
+    /// Index of the program in `words` (without the wrapper's name), and whether everything before
     /// it was understood.
     pub(crate) fn program<'a>(&self, words: impl Iterator<Item = &'a str>) -> (usize, bool) {
         let mut sure = true;
@@ -206,11 +206,11 @@ pub(crate) fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| super::reader::is_name(name))
 }
 
-/// Shells: what they read is commands.
+/// Shells: their input is commands.
 pub(crate) const SHELLS: [&str; 12] =
     ["ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "rbash", "sh", "tcsh", "yash", "zsh"];
 
-/// Other programs that run what they read.
+/// Other programs that execute their input.
 pub(crate) const INTERPRETERS: [&str; 18] = [
     "bun",
     "deno",
@@ -232,7 +232,7 @@ pub(crate) const INTERPRETERS: [&str; 18] = [
     "tclsh",
 ];
 
-/// Whether `name` is an interpreter, with or without a version behind it.
+/// True if `name` is an interpreter, with or without a version suffix.
 pub(crate) fn is_interpreter(name: &str) -> bool {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     INTERPRETERS.contains(&stem) || (stem == "python" && !stem.is_empty())

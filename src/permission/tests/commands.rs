@@ -16,7 +16,7 @@ fn at_tier(
     policy.judge(&action(&format!("bash {command}")), &situation)
 }
 
-fn question(policy: &RulePolicy, tier: &str, command: &str) -> Question {
+fn question(policy: &RulePolicy, tier: &str, command: &str) -> PermissionQuestion {
     match at_tier(policy, tier, Asking::Human, &grants(&GRANTED), command) {
         Verdict::Ask(question) => question,
         other => panic!("{command}: {other:?}"),
@@ -303,7 +303,7 @@ fn refuses_a_rule_that_does_not_do_what_its_examples_say() {
     }
 }
 
-/// What nests, repeats or never ends.
+/// Texts with nesting, repetition or without end.
 const HOSTILE: [&str; 62] = [
     "$(",
     "`",

@@ -13,7 +13,7 @@ pub(super) const GRANTED: [&str; 6] =
     ["git status", "git log", "npm test", "cargo test", "ls", "cat"];
 
 #[derive(Deserialize)]
-struct Row {
+struct CorpusRow {
     command: String,
     expect: String,
     why: String,
@@ -41,7 +41,7 @@ fn score(corpus: &str) -> Score {
     let granted = grants(&GRANTED);
     let mut score = Score::default();
     for line in corpus.lines() {
-        let row: Row = serde_json::from_str(line).unwrap();
+        let row: CorpusRow = serde_json::from_str(line).unwrap();
         let checked = policy.check(&row.command, ROOT, &granted);
         let shown: String = row.command.chars().take(160).collect();
         let miss = format!("{shown:?} ({}): {} ({})", row.why, checked.decision, checked.reason);

@@ -24,7 +24,7 @@ fn a_yes_to_a_command_that_plants_says_what_it_is_worth() {
     );
 }
 
-/// A command and what it would be free to touch besides.
+/// A command with exemptions.
 fn free(command: &str, besides: &[Operation]) -> Action {
     let mut action = action(&format!("bash {command}"));
     action.operations.extend(besides.iter().cloned());
@@ -62,7 +62,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
             ..PolicySettings::default()
         }),
     ];
-    // Without what it would be free to do, the first policy lets it run.
+    // Without exemptions the first policy allows it.
     let plainly = policies[0].judge(&free("ls", &[]), &situation("build", &grants, Asking::Yes));
     assert!(matches!(plainly, Verdict::Allow(_)), "{plainly:?}");
     let cases: [&[Operation]; 5] = [
@@ -70,7 +70,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
         &[write("AGENTS.md"), write(".vscode")],
         &[unseen()],
         &[write(".git/hooks"), unseen()],
-        // Nothing is held that needs no name of this kind; whoever lists it all the same is asked.
+        // A path that is not protected needs no exemption; naming it asks all the same.
         &[write("src/main.rs")],
     ];
     for policy in &policies {

@@ -1,4 +1,4 @@
-//! Which programs a text runs: the reader against the rules of bash.
+//! Programs of a shell text: the reader compared with the rules of bash.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn finds_the_programs_where_bash_sees_them() {
     let table: [(&str, &[&str]); 23] = [
-        // Behind `;;`, `esac` ends the whole, whatever follows it.
+        // After `;;`, `esac` always ends the construct.
         ("case a in b) p1;; esac|p2 esac", &["p1", "p2"]),
         ("case a in b) p1;; esac||p2 esac", &["p1", "p2"]),
         ("case a in b) p1;; esac|&p2 esac", &["p1", "p2"]),
@@ -19,7 +19,7 @@ fn finds_the_programs_where_bash_sees_them() {
         ("case a in <(p1)) p2;; esac", &["p1", "p2"]),
         ("[[ a ]]>out; p1 ]]", &["p1"]),
         ("[[ -n <(p1) ]]|p2 ]]", &["p1", "p2"]),
-        // A line that goes on quotes nothing.
+        // A line continuation quotes nothing.
         ("i\\\nf p1; then p2; f\\\ni", &["p1", "p2"]),
         ("whil\\\ne p1; do p2; don\\\ne", &["p1", "p2"]),
         ("case a in b) p1;; es\\\nac; p2 esac", &["p1", "p2"]),
@@ -43,7 +43,7 @@ fn finds_the_programs_where_bash_sees_them() {
     }
 }
 
-/// What is doubted is listed all the same.
+/// A doubtful text is listed all the same.
 #[test]
 fn lists_what_stands_behind_a_condition_over_lines() {
     for text in ["[[ a && # \"\nb ]]; p1 #\"\n]]", "p0 <<'E'; [[ a &&\nE\nb ]]\np1\nE\n"] {
@@ -52,7 +52,7 @@ fn lists_what_stands_behind_a_condition_over_lines() {
     }
 }
 
-/// Where versions of bash differ, or where it is an error.
+/// Texts that versions of bash read differently or reject.
 #[test]
 fn doubts_what_is_read_in_two_ways() {
     for text in [

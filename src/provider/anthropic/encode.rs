@@ -1,8 +1,8 @@
-//! Writes requests. A history is serialised once; the marks of the prompt cache are put between
-//! what is written already.
+//! Encoder of requests. A history is serialised once; cache breakpoints are inserted into the
+//! serialised text.
 //!
-//! Whatever happened before, what is sent is a conversation: it begins and ends with the user,
-//! the two take turns, every call has its result right behind it, and no text is blank.
+//! For any history the request is a valid conversation: it begins and ends with the user, the roles
+//! alternate, every call has its result right behind it, and no text is blank.
 
 mod message;
 
@@ -14,56 +14,58 @@ use serde::Serialize;
 
 use crate::provider::anthropic::encode::message::{Turns, begins_with_thinking};
 use crate::provider::attempt::Body;
-use crate::provider::histories::{HISTORIES_MAX, Histories, History};
+use crate::provider::encoded_history::{EncodedHistory, HISTORIES_MAX, Histories};
+use crate::provider::images::ImageSelection;
 use crate::provider::opaque::Owner;
-use crate::provider::pictures::Shown;
-use crate::provider::profile::{Profile, Quirks, Sight};
-use crate::provider::tame::{CACHE_MARK, write_json, write_marked};
-use crate::provider::thinking::{Said, Thoughts, Tongue, budget, effort, joined};
+use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
+use crate::provider::sanitize::{CACHE_MARK, write_json, write_marked};
+use crate::provider::thinking::{
+    ThinkingConfig, ThinkingDialect, ThinkingParam, budget, effort, joined,
+};
 
-/// Bound of a reply where nobody gave one; the protocol insists on one.
+/// Default reply limit; the protocol requires one.
 const REPLY_TOKENS: u64 = 32_000;
 
-/// The least that a model can be told to think.
+/// Minimum thinking budget of the protocol.
 const THINKING_MIN: u64 = 1024;
 
 /// Offered where there is nothing to offer: a history with calls must have tools.
 const NO_TOOLS: &[u8] =
     br#"{"name":"none","description":"Not available.","input_schema":{"type":"object"}}"#;
 
-/// Said for the user, so that it is the model's turn.
+/// User message that is inserted to make it the model's turn.
 const GO_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"Go on."}]}"#;
 
 /// Writes the requests of one profile.
 #[derive(Debug)]
-pub(crate) struct Encoder {
+pub(crate) struct AnthropicEncoder {
     model: String,
     quirks: Quirks,
-    sight: Sight,
+    sight: VisionSupport,
     max_tokens: Option<u64>,
     owner: Owner,
-    thoughts: Thoughts,
-    kept: Mutex<Kept>,
+    thoughts: ThinkingConfig,
+    kept: Mutex<EncodedMessages>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EncodedMessages {
     histories: Histories,
     tools: Option<(Arc<[ToolSpec]>, Vec<u8>)>,
     /// The latest last.
     systems: Vec<(Vec<Arc<Message>>, Vec<u8>)>,
 }
 
-impl Encoder {
+impl AnthropicEncoder {
     /// An encoder that has seen nothing.
-    pub(crate) fn new(profile: &Profile, owner: Owner) -> Encoder {
-        Encoder {
+    pub(crate) fn new(profile: &ProviderProfile, owner: Owner) -> AnthropicEncoder {
+        AnthropicEncoder {
             model: profile.model.clone(),
             quirks: profile.quirks.clone(),
             sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
-            thoughts: Thoughts::of(profile, Tongue::Messages),
+            thoughts: ThinkingConfig::of(profile, ThinkingDialect::Messages),
             kept: Mutex::default(),
         }
     }
@@ -88,11 +90,13 @@ impl Encoder {
                 write_json(body, &temperature);
             }
             let effort = match said {
-                Said::Level(level) if self.quirks.adaptive_thinking => {
+                ThinkingParam::Level(level) if self.quirks.adaptive_thinking => {
                     Some(effort(level, &self.quirks.effort_names))
                 }
-                Said::AsConfigured | Said::Level(_) => self.quirks.effort.as_deref(),
-                Said::Nothing => None,
+                ThinkingParam::AsConfigured | ThinkingParam::Level(_) => {
+                    self.quirks.effort.as_deref()
+                }
+                ThinkingParam::Nothing => None,
             };
             if let Some(effort) = effort {
                 body.extend_from_slice(b",\"output_config\":{\"effort\":");
@@ -116,9 +120,9 @@ impl Encoder {
         request: &Request,
         settings: impl FnOnce(&mut Vec<u8>, &[Arc<Message>]),
     ) -> Result<Body, String> {
-        let mut shown = Shown::of(&request.messages, &self.quirks, &self.sight)?;
+        let mut shown = ImageSelection::of(&request.messages, &self.quirks, &self.sight)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Kept { histories, tools, systems } = &mut *kept;
+        let EncodedMessages { histories, tools, systems } = &mut *kept;
         let is_system = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
         let (system, messages) =
             request.messages.split_at(request.messages.iter().take_while(is_system).count());
@@ -165,7 +169,7 @@ impl Encoder {
 
     /// The mark at the end is where the next request finds this one. The one before it is where
     /// this one finds the last: servers look back only so far.
-    fn write_history(&self, body: &mut Vec<u8>, history: &History) {
+    fn write_history(&self, body: &mut Vec<u8>, history: &EncodedHistory) {
         /// `}]}`: of a block, its list, and the message.
         const CLOSING: usize = 3;
         let mut rest = history.json.as_slice();
@@ -192,16 +196,16 @@ impl Encoder {
         body: &mut Vec<u8>,
         tokens: u64,
         messages: &[Arc<Message>],
-        said: Said,
+        said: ThinkingParam,
     ) -> bool {
-        if self.quirks.adaptive_thinking && said != Said::Nothing {
+        if self.quirks.adaptive_thinking && said != ThinkingParam::Nothing {
             body.extend_from_slice(br#","thinking":{"type":"adaptive"}"#);
             return true;
         }
         let budget = match said {
-            Said::AsConfigured => self.quirks.thinking_budget,
-            Said::Nothing => None,
-            Said::Level(level) => Some(budget(level, tokens)),
+            ThinkingParam::AsConfigured => self.quirks.thinking_budget,
+            ThinkingParam::Nothing => None,
+            ThinkingParam::Level(level) => Some(budget(level, tokens)),
         };
         let Some(budget) = budget else { return false };
         // The budget is part of the reply's bound, and something has to be left for an answer.
@@ -253,7 +257,7 @@ fn tools_json<'k>(
     tools: &Arc<[ToolSpec]>,
 ) -> &'k [u8] {
     #[derive(Serialize)]
-    struct Wire<'t> {
+    struct ToolDefinition<'t> {
         name: &'t str,
         description: &'t str,
         input_schema: &'t serde_json::Value,
@@ -266,7 +270,7 @@ fn tools_json<'k>(
                 json.push(b',');
             }
             let ToolSpec { name, description, parameters: input_schema, .. } = tool;
-            write_json(&mut json, &Wire { name, description, input_schema });
+            write_json(&mut json, &ToolDefinition { name, description, input_schema });
         }
         *kept = Some((Arc::clone(tools), json));
     }

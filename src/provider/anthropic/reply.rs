@@ -10,9 +10,9 @@ use posse_actors::ports::{Completion, Delta};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::provider::anthropic::wire::{Block, Event, Piece, UsageWire, Whole};
-use crate::provider::decode::{Assembly, Fault, Step};
-use crate::provider::lenient::{Number, parse};
+use crate::provider::anthropic::wire::{AnthropicEvent, AnthropicUsage, Block, BlockDelta, Whole};
+use crate::provider::decode::{Assembly, DecodeStep, Fault};
+use crate::provider::lenient_json::{Number, parse};
 
 /// Bytes of text, thinking, signatures and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -22,36 +22,36 @@ const BLOCKS_MAX: usize = 4096;
 
 /// A reply that is being put together.
 #[derive(Debug, Default)]
-pub(crate) struct Reply {
-    blocks: Vec<Part>,
+pub(crate) struct AnthropicReply {
+    blocks: Vec<BlockInProgress>,
     /// The text of all blocks.
     text: String,
     bytes: usize,
     stop: Option<String>,
-    /// Nothing follows.
+    /// End of the stream.
     ended: bool,
-    usage: Option<UsageWire>,
+    usage: Option<AnthropicUsage>,
     model: Option<String>,
     deltas: Vec<Delta>,
 }
 
 /// A block, as far as it has arrived.
 #[derive(Debug)]
-struct Part {
+struct BlockInProgress {
     index: Option<u64>,
-    what: What,
+    what: BlockContent,
     closed: bool,
 }
 
 #[derive(Debug)]
-enum What {
+enum BlockContent {
     /// Bytes of the reply's text.
     Text(usize),
     Thinking {
         text: String,
         signature: String,
     },
-    /// Thinking that is not shown to anybody.
+    /// Redacted thinking.
     Redacted(String),
     Call {
         id: String,
@@ -60,14 +60,14 @@ enum What {
         /// The arguments that it began with: all of them, if no others follow.
         input: String,
     },
-    /// Something of later versions of the protocol.
+    /// A block type of later protocol versions.
     Unknown,
 }
 
-impl Assembly for Reply {
-    fn event(&mut self, name: &str, data: &str) -> Result<Step, Fault> {
+impl Assembly for AnthropicReply {
+    fn event(&mut self, name: &str, data: &str) -> Result<DecodeStep, Fault> {
         let mut room = String::new();
-        let event: Event<'_> = parse(data, &mut room).map_err(Fault::Malformed)?;
+        let event: AnthropicEvent<'_> = parse(data, &mut room).map_err(Fault::Malformed)?;
         let kind = if event.kind.as_str().is_empty() { name } else { event.kind.as_str() };
         if kind == "error" || event.error.is_some_and(|error| error.get() != "null") {
             return Err(Fault::Reported(data.to_owned()));
@@ -91,12 +91,12 @@ impl Assembly for Reply {
             }
             "message_stop" => {
                 self.ended = true;
-                return Ok(Step::Done);
+                return Ok(DecodeStep::Done);
             }
-            _ => return Ok(Step::Nothing),
+            _ => return Ok(DecodeStep::Nothing),
         }
         self.bounded()?;
-        Ok(Step::Content)
+        Ok(DecodeStep::Content)
     }
 
     fn whole(&mut self, json: &str) -> Result<(), Fault> {
@@ -143,13 +143,14 @@ impl Assembly for Reply {
         }
         let usage = self.usage.as_ref().map(usage_of);
         let stop = self.stop.as_deref().unwrap_or_default();
-        let has_calls = self.blocks.iter().any(|part| matches!(part.what, What::Call { .. }));
+        let has_calls =
+            self.blocks.iter().any(|part| matches!(part.what, BlockContent::Call { .. }));
         let stop_reason = match stop {
             "max_tokens" => StopReason::MaxTokens,
             "model_context_window_exceeded" => return Err(Fault::ContextFull),
             "refusal" | "content_filter" | "safety" | "sensitive" => StopReason::ContentFilter,
             _ if has_calls => StopReason::ToolUse,
-            // A turn that the server would go on with, where nothing is left for us to do.
+            // The server would continue this turn; there is nothing to do here.
             "pause_turn" => StopReason::Error,
             "end_turn" | "stop_sequence" => StopReason::EndTurn,
             _ if self.text.is_empty() => StopReason::Error,
@@ -174,7 +175,7 @@ impl Assembly for Reply {
     }
 }
 
-impl Reply {
+impl AnthropicReply {
     fn start(&mut self, message: &Whole<'_>) {
         if self.model.is_none() && !message.model.as_str().is_empty() {
             self.model = Some(message.model.as_str().to_owned());
@@ -183,7 +184,7 @@ impl Reply {
     }
 
     /// Takes over the figures that are there: those of the end have some of the beginning.
-    fn count(&mut self, usage: Option<UsageWire>) {
+    fn count(&mut self, usage: Option<AnthropicUsage>) {
         let Some(new) = usage else { return };
         let known = self.usage.get_or_insert_default();
         let figures = [
@@ -197,7 +198,7 @@ impl Reply {
                 *known = new;
             }
         }
-        // Should the reply break off, this is what it has cost.
+        // If the reply is cut off, this is its cost.
         let so_far = usage_of(known);
         self.deltas.push(Delta::Usage(so_far));
     }
@@ -207,48 +208,48 @@ impl Reply {
             return Err(Fault::TooLarge("the reply has more than 4096 blocks"));
         }
         let what = match block.kind.as_str() {
-            "text" => What::Text(0),
-            "thinking" => What::Thinking {
+            "text" => BlockContent::Text(0),
+            "thinking" => BlockContent::Thinking {
                 text: String::new(),
                 signature: block.signature.as_str().to_owned(),
             },
-            "redacted_thinking" => What::Redacted(block.data.as_str().to_owned()),
-            "tool_use" => What::Call {
+            "redacted_thinking" => BlockContent::Redacted(block.data.as_str().to_owned()),
+            "tool_use" => BlockContent::Call {
                 id: block.id.as_str().to_owned(),
                 name: block.name.as_str().to_owned(),
                 arguments: String::new(),
                 input: block.input.map(|input| input.get().to_owned()).unwrap_or_default(),
             },
-            _ => What::Unknown,
+            _ => BlockContent::Unknown,
         };
-        if let What::Call { input, .. } = &what {
+        if let BlockContent::Call { input, .. } = &what {
             self.bytes += input.len();
         }
         self.bytes += block.signature.as_str().len() + block.data.as_str().len();
-        self.blocks.push(Part { index, what, closed: false });
+        self.blocks.push(BlockInProgress { index, what, closed: false });
         let at = self.blocks.len() - 1;
         match self.blocks[at].what {
-            What::Text(_) => self.add_text(at, block.text.as_str()),
-            What::Thinking { .. } => self.add_thinking(at, block.thinking.as_str()),
-            What::Redacted(_) | What::Call { .. } | What::Unknown => {}
+            BlockContent::Text(_) => self.add_text(at, block.text.as_str()),
+            BlockContent::Thinking { .. } => self.add_thinking(at, block.thinking.as_str()),
+            BlockContent::Redacted(_) | BlockContent::Call { .. } | BlockContent::Unknown => {}
         }
         Ok(())
     }
 
-    fn add(&mut self, index: Option<u64>, piece: &Piece<'_>) -> Result<(), Fault> {
+    fn add(&mut self, index: Option<u64>, piece: &BlockDelta<'_>) -> Result<(), Fault> {
         let Some(at) = self.position(index) else {
             return Err(Fault::Malformed("a piece of a block that never began".to_owned()));
         };
         match (piece.kind.as_str(), &mut self.blocks[at].what) {
-            ("text_delta", What::Text(_)) => self.add_text(at, piece.text.as_str()),
-            ("thinking_delta", What::Thinking { .. }) => {
+            ("text_delta", BlockContent::Text(_)) => self.add_text(at, piece.text.as_str()),
+            ("thinking_delta", BlockContent::Thinking { .. }) => {
                 self.add_thinking(at, piece.thinking.as_str());
             }
-            ("signature_delta", What::Thinking { signature, .. }) => {
+            ("signature_delta", BlockContent::Thinking { signature, .. }) => {
                 signature.push_str(piece.signature.as_str());
                 self.bytes += piece.signature.as_str().len();
             }
-            ("input_json_delta", What::Call { arguments, .. }) => {
+            ("input_json_delta", BlockContent::Call { arguments, .. }) => {
                 arguments.push_str(piece.partial_json.as_str());
                 self.bytes += piece.partial_json.as_str().len();
             }
@@ -270,7 +271,7 @@ impl Reply {
         if piece.is_empty() {
             return;
         }
-        if let What::Text(bytes) = &mut self.blocks[at].what {
+        if let BlockContent::Text(bytes) = &mut self.blocks[at].what {
             *bytes += piece.len();
         }
         self.text.push_str(piece);
@@ -284,7 +285,7 @@ impl Reply {
         if piece.is_empty() {
             return;
         }
-        if let What::Thinking { text, .. } = &mut self.blocks[at].what {
+        if let BlockContent::Thinking { text, .. } = &mut self.blocks[at].what {
             text.push_str(piece);
         }
         self.bytes += piece.len();
@@ -302,26 +303,25 @@ impl Reply {
     }
 }
 
-impl Part {
-    /// Whether nothing of it is missing. A server that forgets to end its blocks still ends its
-    /// arguments.
+impl BlockInProgress {
+    /// True if it is complete. A server that omits ends of blocks still completes its arguments.
     fn is_whole(&self) -> bool {
         match &self.what {
-            What::Call { arguments, .. } if !self.closed => {
+            BlockContent::Call { arguments, .. } if !self.closed => {
                 serde_json::from_str::<IgnoredAny>(arguments).is_ok()
             }
-            What::Call { .. }
-            | What::Text(_)
-            | What::Thinking { .. }
-            | What::Redacted(_)
-            | What::Unknown => true,
+            BlockContent::Call { .. }
+            | BlockContent::Text(_)
+            | BlockContent::Thinking { .. }
+            | BlockContent::Redacted(_)
+            | BlockContent::Unknown => true,
         }
     }
 }
 
-impl What {
+impl BlockContent {
     fn into_call(self) -> Option<ToolCall> {
-        let What::Call { id, name, arguments, input } = self else { return None };
+        let BlockContent::Call { id, name, arguments, input } = self else { return None };
         Some(ToolCall {
             id: CallId::new(id.as_str()),
             provider_id: (!id.is_empty()).then_some(id),
@@ -331,31 +331,33 @@ impl What {
     }
 }
 
-/// What was thought, and with it the order of the blocks, in which it has to be sent back.
-fn reasoning(blocks: &[Part], with_calls: bool) -> Option<Reasoning> {
-    let is_thought = |part: &&Part| matches!(part.what, What::Thinking { .. } | What::Redacted(_));
+/// Thinking, with the order of the blocks in which it has to be sent back.
+fn reasoning(blocks: &[BlockInProgress], with_calls: bool) -> Option<Reasoning> {
+    let is_thought = |part: &&BlockInProgress| {
+        matches!(part.what, BlockContent::Thinking { .. } | BlockContent::Redacted(_))
+    };
     blocks.iter().find(is_thought)?;
     let mut text = String::new();
     let mut items: Vec<Value> = Vec::with_capacity(blocks.len());
     for part in blocks {
         items.push(match &part.what {
-            What::Thinking { text: thought, signature } => {
+            BlockContent::Thinking { text: thought, signature } => {
                 if !text.is_empty() && !thought.is_empty() {
                     text.push_str("\n\n");
                 }
                 text.push_str(thought);
                 json!({ "type": "thinking", "thinking": thought, "signature": signature })
             }
-            What::Redacted(data) => json!({ "type": "redacted_thinking", "data": data }),
-            What::Text(bytes) => json!({ "type": "text", "bytes": bytes }),
-            What::Call { .. } if with_calls => json!({ "type": "tool_use" }),
-            What::Call { .. } | What::Unknown => continue,
+            BlockContent::Redacted(data) => json!({ "type": "redacted_thinking", "data": data }),
+            BlockContent::Text(bytes) => json!({ "type": "text", "bytes": bytes }),
+            BlockContent::Call { .. } if with_calls => json!({ "type": "tool_use" }),
+            BlockContent::Call { .. } | BlockContent::Unknown => continue,
         });
     }
     Some(Reasoning { text, field: None, opaque: Some(Value::Array(items)) })
 }
 
-fn usage_of(wire: &UsageWire) -> Usage {
+fn usage_of(wire: &AnthropicUsage) -> Usage {
     let fresh = wire.input_tokens.tokens();
     let extra = |tokens: Number| tokens.tokens().unwrap_or_default();
     let (read, written) = (wire.cache_read_input_tokens, wire.cache_creation_input_tokens);

@@ -1,5 +1,4 @@
-//! The adapter against a server that says exact bytes: replies as they were recorded, and what is
-//! made of them.
+//! The adapter against a server that sends exact bytes: recorded replies and their results.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,9 +13,9 @@ use super::*;
 use crate::provider::live;
 use crate::provider::profile::{Protocol, Settings};
 use crate::provider::testing::replies::{
-    self, Asked, class_and_cause, edited, edits, joined, put_together, recorded, shown,
+    self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
 };
-use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
+use crate::provider::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
 macro_rules! fixture {
     ($name:literal) => {
@@ -26,12 +25,12 @@ macro_rules! fixture {
 
 const CALLS: &str = include_str!("fixtures/thinking_and_calls.sse");
 
-fn profile(server: &Server) -> Profile {
+fn profile(server: &Server) -> ProviderProfile {
     replies::profile(server, Protocol::Messages)
 }
 
 /// Asks a server that plays `script` once.
-async fn once(script: Vec<Step>) -> Asked {
+async fn once(script: Vec<ServerStep>) -> AttemptResult {
     replies::once(Protocol::Messages, script).await
 }
 
@@ -92,7 +91,7 @@ async fn goes_where_the_configuration_says() {
             "type": "anthropic", "baseURL": format!("{}{path}", server.address), "model": "m",
         });
         let settings: Settings = serde_json::from_value(settings).unwrap();
-        let profile = Profile::resolve("mine", settings, |_| None).unwrap();
+        let profile = ProviderProfile::resolve("mine", settings, |_| None).unwrap();
         let endpoint = live(profile).unwrap().info().endpoint;
         assert_eq!(endpoint, format!("{}{expected}", server.address));
     }
@@ -106,7 +105,7 @@ async fn lets_the_configuration_choose_the_headers() {
         "auth": "bearer", "headers": {"anthropic-version": "2099-01-01", "anthropic-beta": "x"},
     });
     let settings: Settings = serde_json::from_value(settings).unwrap();
-    let provider = live(Profile::resolve("mine", settings, |_| None).unwrap()).unwrap();
+    let provider = live(ProviderProfile::resolve("mine", settings, |_| None).unwrap()).unwrap();
     ask(&*provider, request("hi")).await.0.unwrap();
     let head = server.seen().remove(0).head;
     for line in
@@ -145,8 +144,8 @@ async fn sends_thinking_back_as_it_came() {
     assert_eq!(kinds(&said(1)), ["thinking", "text", "tool_use", "tool_use"]);
     // Another profile, or another model, does not see it.
     for other in [
-        Profile { name: "other".to_owned(), ..profile(&server) },
-        Profile { model: "other".to_owned(), ..profile(&server) },
+        ProviderProfile { name: "other".to_owned(), ..profile(&server) },
+        ProviderProfile { model: "other".to_owned(), ..profile(&server) },
     ] {
         let nth = server.seen().len();
         let other = live(other).unwrap();
@@ -156,11 +155,11 @@ async fn sends_thinking_back_as_it_came() {
 }
 
 /// Status, headers, type of the error, class, and the wait that it asks for.
-type Row = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
+type ErrorRow = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
 
 #[tokio::test]
 async fn sorts_errors_by_what_happens_next() {
-    let table: &[Row] = &[
+    let table: &[ErrorRow] = &[
         ("400 Bad Request", "", "invalid_request_error", "rejected", None),
         ("401 Unauthorized", "", "authentication_error", "unauthorized", None),
         ("402 Payment Required", "", "billing_error", "quota", None),
@@ -259,8 +258,11 @@ async fn gives_the_same_reply_however_it_is_cut() {
     let body = CALLS.replace('\n', "\r\n");
     let whole = once(stream(&body)).await.0.unwrap();
     let mut script = vec![stream_head()];
-    script.extend(body.as_bytes().chunks(3).map(|bytes| Step::Send(bytes.to_vec())));
-    assert_eq!(once(script.into_iter().chain([Step::Close]).collect()).await.0.unwrap(), whole);
+    script.extend(body.as_bytes().chunks(3).map(|bytes| ServerStep::Send(bytes.to_vec())));
+    assert_eq!(
+        once(script.into_iter().chain([ServerStep::Close]).collect()).await.0.unwrap(),
+        whole
+    );
 }
 
 #[tokio::test]
@@ -269,8 +271,8 @@ async fn pings_are_not_content() {
     let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
     let server = Server::start([vec![
-        Step::Send(format!("{head}{start}").into()),
-        Step::Repeat(ping.into(), Duration::from_millis(5)),
+        ServerStep::Send(format!("{head}{start}").into()),
+        ServerStep::Repeat(ping.into(), Duration::from_millis(5)),
     ]])
     .await;
     let mut profile = profile(&server);
@@ -301,7 +303,7 @@ async fn counts_tokens_where_the_server_does() {
 proptest! {
     #[test]
     fn survives_events_that_are_almost_right(edits in edits()) {
-        if let Some(done) = put_together::<reply::Reply>(&edited(CALLS, edits)) {
+        if let Some(done) = put_together::<reply::AnthropicReply>(&edited(CALLS, edits)) {
             let wants_tools = done.stop_reason == StopReason::ToolUse;
             prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
         }

@@ -2,12 +2,12 @@
 
 use serde_json::value::RawValue;
 
-use crate::provider::lenient::{List, Number, Object, Text};
+use crate::provider::lenient_json::{LenientList, Number, Object, Text};
 
-/// An event, whatever its type.
+/// An event of any type.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Event<'a> {
+pub(crate) struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
     pub(crate) kind: Text<'a>,
     /// The block it is about.
@@ -20,9 +20,9 @@ pub(crate) struct Event<'a> {
     pub(crate) content_block: Object<Block<'a>>,
     /// Of `content_block_delta` and `message_delta`.
     #[serde(borrow)]
-    pub(crate) delta: Object<Piece<'a>>,
+    pub(crate) delta: Object<BlockDelta<'a>>,
     /// Of `message_delta`: what there is up to now.
-    pub(crate) usage: Object<UsageWire>,
+    pub(crate) usage: Object<AnthropicUsage>,
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
@@ -34,10 +34,10 @@ pub(crate) struct Whole<'a> {
     #[serde(borrow)]
     pub(crate) model: Text<'a>,
     #[serde(borrow)]
-    pub(crate) content: List<Block<'a>>,
+    pub(crate) content: LenientList<Block<'a>>,
     #[serde(borrow)]
     pub(crate) stop_reason: Text<'a>,
-    pub(crate) usage: Object<UsageWire>,
+    pub(crate) usage: Object<AnthropicUsage>,
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Block<'a> {
     pub(crate) thinking: Text<'a>,
     #[serde(borrow)]
     pub(crate) signature: Text<'a>,
-    /// Thinking that is not shown to anybody.
+    /// Redacted thinking.
     #[serde(borrow)]
     pub(crate) data: Text<'a>,
     #[serde(borrow)]
@@ -65,10 +65,10 @@ pub(crate) struct Block<'a> {
     pub(crate) input: Option<&'a RawValue>,
 }
 
-/// What is added to a block, or to the message.
+/// Addition to a block or to the message.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct BlockDelta<'a> {
     #[serde(borrow, rename = "type")]
     pub(crate) kind: Text<'a>,
     #[serde(borrow)]
@@ -86,7 +86,7 @@ pub(crate) struct Piece<'a> {
 #[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_field_names, reason = "they are the protocol's")]
-pub(crate) struct UsageWire {
+pub(crate) struct AnthropicUsage {
     /// Tokens read that are neither read from the cache nor written into it.
     pub(crate) input_tokens: Number,
     pub(crate) cache_creation_input_tokens: Number,

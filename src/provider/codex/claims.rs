@@ -1,5 +1,4 @@
-//! What a token says about itself. It is not verified: the server does that, and nothing here
-//! grants anything.
+//! Claims of a token. Not verified: the server does that, and nothing is granted here.
 
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
@@ -9,7 +8,7 @@ use serde_json::Value;
 /// Bytes of a token.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The member with what the issuer says about an account.
+/// Member with the issuer's claims about an account.
 const AUTH: &str = "https://api.openai.com/auth";
 
 /// With padding or without, as different writers have it.
@@ -20,7 +19,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What is wanted of a token. Whatever is missing or odd is `None`.
+/// Required claims. Missing or invalid ones are `None`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Claims {
     /// Seconds since 1970.

@@ -1,7 +1,7 @@
-//! The login in the keyring of the system, where the Codex program keeps it if it was told to.
+//! Login in the system keyring, where the Codex program stores it if configured.
 //!
-//! Only with the feature `keyring`. It is under the name that the Codex program gives it, and is
-//! written there again when it was renewed.
+//! Only with the feature `keyring`. Uses the entry name of the Codex program, and writes a renewed
+//! login back.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) fn write(home: &Path, json: &str) -> Result<(), String> {
     system::write(home, json)
 }
 
-/// What is said of keyrings when there is no login in a file.
+/// Hint about keyrings if no file contains a login.
 pub(super) const ELSEWHERE: &str = if cfg!(feature = "keyring") {
     "and none in the keyring"
 } else {
@@ -55,7 +55,7 @@ mod system {
     /// Bytes of a login, as of one in a file.
     const BYTES_MAX: usize = 1 << 20;
 
-    /// How long the keyring may take. One that is locked asks a person, who may not be there.
+    /// Time limit of the keyring. A locked one asks a person, who may be absent.
     const WAIT: Duration = Duration::from_secs(10);
 
     type Opened = Result<Arc<CredentialStore>, Error>;
@@ -72,7 +72,7 @@ mod system {
                 "the login in the keyring is larger than 1 MB, which no login is".to_owned()
             );
         }
-        // What it is not is said by whoever parses it.
+        // Errors are reported by the parser.
         Ok(Some(String::from_utf8(secret).unwrap_or_default()))
     }
 
@@ -81,7 +81,7 @@ mod system {
         on_its_own(home, move |entry| entry.set_secret(&json))
     }
 
-    /// Does `act` on a thread of its own: it may wait for the bus, and has a runtime in it.
+    /// Runs `act` on a separate thread: it may block, and contains a runtime.
     fn on_its_own<T: Send + 'static>(
         home: &Path,
         act: impl FnOnce(&Entry) -> Result<T, Error> + Send + 'static,
@@ -98,7 +98,7 @@ mod system {
         }
     }
 
-    /// Without anything that is in the keyring.
+    /// Error without content of the keyring.
     fn sentence(error: &Error) -> String {
         match error {
             Error::BadEncoding(_) | Error::BadDataFormat(..) | Error::Ambiguous(_) => {

@@ -12,28 +12,28 @@ use crate::provider::attempt::bytes_of;
 use crate::provider::codex::LOG_IN;
 use crate::provider::http::Endpoint;
 use crate::provider::openai_compatible::classify::{self, Cause};
-use crate::provider::profile::{Auth, Profile};
+use crate::provider::profile::{Auth, ProviderProfile};
 
 /// The public identity of the Codex program, whose login it is.
 const CLIENT_ID: &str = "app_EMoamEEZ73f0CkXaXp7hrann";
 
-/// Where tokens are renewed, below the issuer's address.
+/// Renewal endpoint below the issuer's address.
 const PATH: &str = "/oauth/token";
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
-/// How long the body of an answer may take.
+/// Time limit for the body of a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long an answer may take to begin, in milliseconds.
+/// Time limit for the beginning of a response, in milliseconds.
 const BEGIN_MS: u64 = 30_000;
 
-/// Who renews logins.
+/// Client of the issuer.
 #[derive(Debug)]
 pub(super) struct Issuer(Endpoint);
 
-/// New tokens. Whatever is missing stays as it was.
+/// New tokens. Missing ones are unchanged.
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub(super) access: SecretString,
@@ -43,43 +43,45 @@ pub(super) struct Tokens {
 
 /// Why a token renews nothing any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// It is too old.
+pub(super) enum RenewalRefusal {
+    /// Expired.
     Expired,
-    /// Somebody used it already.
+    /// Used before.
     Reused,
     /// The user, or the issuer, took it back.
     Revoked,
-    /// Something else, in the issuer's words.
+    /// Other reason, in the issuer's words.
     Other(String),
 }
 
-impl Refused {
+impl RenewalRefusal {
     /// For the user.
     pub(super) fn sentence(&self) -> String {
         match self {
-            Refused::Expired => format!("the ChatGPT login has expired: {LOG_IN}"),
-            Refused::Reused => {
+            RenewalRefusal::Expired => format!("the ChatGPT login has expired: {LOG_IN}"),
+            RenewalRefusal::Reused => {
                 format!("the ChatGPT login was renewed elsewhere and is of no use here: {LOG_IN}")
             }
-            Refused::Revoked => format!("the ChatGPT login was revoked: {LOG_IN}"),
-            Refused::Other(what) => format!("the ChatGPT login was not renewed ({what}): {LOG_IN}"),
+            RenewalRefusal::Revoked => format!("the ChatGPT login was revoked: {LOG_IN}"),
+            RenewalRefusal::Other(what) => {
+                format!("the ChatGPT login was not renewed ({what}): {LOG_IN}")
+            }
         }
     }
 }
 
-/// What came of asking.
+/// Result of a renewal.
 #[derive(Debug)]
 pub(super) enum Renewal {
     Renewed(Tokens),
-    Refused(Refused),
+    Refused(RenewalRefusal),
     /// Not now.
     Failed(ProviderError),
 }
 
-/// A place of the issuer, without credentials of its own.
+/// Endpoint of the issuer without credentials.
 fn endpoint(base_url: &str, path: &str) -> Result<Endpoint, Failure> {
-    let mut profile = Profile::new("codex login", base_url, "", None);
+    let mut profile = ProviderProfile::new("codex login", base_url, "", None);
     profile.auth = Some(Auth::None);
     profile.timeouts.header_ms = BEGIN_MS;
     Endpoint::new(&profile, path)
@@ -145,8 +147,8 @@ fn tokens(json: &Value) -> Option<Tokens> {
     })
 }
 
-/// The issuer's codes, wherever they stand in its answer.
-fn refused(status: u16, json: &Value) -> Refused {
+/// Error codes of the issuer, at any position in its response.
+fn refused(status: u16, json: &Value) -> RenewalRefusal {
     let error = json.get("error");
     let code = [error.and_then(|error| error.get("code")), json.get("code"), error]
         .into_iter()
@@ -154,13 +156,13 @@ fn refused(status: u16, json: &Value) -> Refused {
         .find_map(Value::as_str)
         .unwrap_or_default();
     match code {
-        "refresh_token_expired" => Refused::Expired,
-        "refresh_token_reused" => Refused::Reused,
-        "refresh_token_invalidated" | "invalid_grant" => Refused::Revoked,
+        "refresh_token_expired" => RenewalRefusal::Expired,
+        "refresh_token_reused" => RenewalRefusal::Reused,
+        "refresh_token_invalidated" | "invalid_grant" => RenewalRefusal::Revoked,
         _ => {
             let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
             let code: String = code.chars().filter(|c| known(*c)).take(64).collect();
-            Refused::Other(if code.is_empty() {
+            RenewalRefusal::Other(if code.is_empty() {
                 format!("answered {status}")
             } else {
                 format!("answered {status}: {code}")

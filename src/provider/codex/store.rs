@@ -1,8 +1,8 @@
-//! The login where it is kept: a file, read only if nobody else can have written it and replaced as
-//! a whole, or the keyring.
+//! Store of the login: a file, read only if no other user can have written it and replaced
+//! atomically, or the keyring.
 //!
-//! Beside it lies a folder of our own with the lock and the successor: commands see neither, as
-//! both names are secret.
+//! A folder of posse next to it contains the lock and the new file: both names are secret, so
+//! commands cannot see them.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -29,7 +29,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Our own folder in that of the Codex program.
 const FOLDER: &str = ".posse-login";
 
-/// How long another process may take to renew.
+/// Maximum wait for a renewal by another process.
 const LOCK_WAIT: Duration = Duration::from_secs(45);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -39,16 +39,16 @@ pub(super) struct Store {
     home: PathBuf,
 }
 
-/// The lock. Whoever has it may renew.
+/// Lock for renewal.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct RenewalLock {
     home: PathBuf,
     _lock: File,
 }
 
-/// Where the next login comes.
+/// Location of the renewed login.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LoginLocation {
     home: PathBuf,
     /// An empty file that takes the place of the other. `None`: the keyring, which takes it.
     file: Option<File>,
@@ -56,7 +56,7 @@ pub(super) struct Place {
 
 /// A login as it is kept.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct StoredLogin {
     json: Map<String, Value>,
     /// In the keyring, and not in the file.
     in_keyring: bool,
@@ -71,8 +71,8 @@ impl Store {
         self.home.join("auth.json")
     }
 
-    /// Reads the login, or says why it is of no use and what to do.
-    pub(super) fn read(&self) -> Result<Found, String> {
+    /// Reads the login, or returns the reason why it is unusable and the fix.
+    pub(super) fn read(&self) -> Result<StoredLogin, String> {
         let path = self.file();
         let bytes = match read_own(&path) {
             Ok(bytes) => bytes,
@@ -80,24 +80,24 @@ impl Store {
             Err(error) => return Err(format!("{}: {error}", path.display())),
         };
         let text = String::from_utf8(bytes).unwrap_or_default();
-        Found::parse(&text).map_err(|what| format!("{}: {what}", path.display()))
+        StoredLogin::parse(&text).map_err(|what| format!("{}: {what}", path.display()))
     }
 
-    /// The Codex program removes its file when it puts a login into the keyring, so that one is
-    /// looked for where there is no file, and nobody is asked to unlock anything otherwise.
-    fn read_keyring(&self) -> Result<Found, String> {
+    /// Reads the keyring. The Codex program removes its file when it stores a login in the keyring,
+    /// so the keyring is used only without a file, and is not unlocked otherwise.
+    fn read_keyring(&self) -> Result<StoredLogin, String> {
         let missing = || {
             let path = self.file();
             format!("there is no {} ({}): {LOG_IN}", path.display(), keyring::ELSEWHERE)
         };
         let text = keyring::read(&self.home)?.ok_or_else(missing)?;
         let found =
-            Found::parse(&text).map_err(|what| format!("the login in the keyring {what}"))?;
-        Ok(Found { in_keyring: true, ..found })
+            StoredLogin::parse(&text).map_err(|what| format!("the login in the keyring {what}"))?;
+        Ok(StoredLogin { in_keyring: true, ..found })
     }
 
-    /// Waits until nobody else renews.
-    pub(super) async fn lock(&self) -> Result<Held, String> {
+    /// Waits until no other process renews.
+    pub(super) async fn lock(&self) -> Result<RenewalLock, String> {
         let folder = self.home.join(FOLDER);
         let wrong =
             |error: io::Error| format!("cannot renew the login: {}: {error}", folder.display());
@@ -105,7 +105,7 @@ impl Store {
         let began = Instant::now();
         loop {
             match lock.try_lock() {
-                Ok(()) => return Ok(Held { home: self.home.clone(), _lock: lock }),
+                Ok(()) => return Ok(RenewalLock { home: self.home.clone(), _lock: lock }),
                 Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_WAIT => {
                     tokio::time::sleep(LOCK_PAUSE).await;
                 }
@@ -141,28 +141,28 @@ impl Store {
     }
 }
 
-impl Held {
-    /// Makes the place for the successor of `found`.
-    pub(super) fn place(&self, found: &Found) -> Result<Place, String> {
+impl RenewalLock {
+    /// Creates the file for the renewed version of `found`.
+    pub(super) fn place(&self, found: &StoredLogin) -> Result<LoginLocation, String> {
         if found.in_keyring {
-            // A keyring keeps no place free. One that takes what it has takes what comes.
+            // A keyring cannot reserve space. If it accepts the old value, it accepts the new one.
             let same = Value::Object(found.json.clone()).to_string();
             keyring::write(&self.home, &same)
                 .map_err(|what| format!("cannot renew the login: {what}"))?;
-            return Ok(Place { home: self.home.clone(), file: None });
+            return Ok(LoginLocation { home: self.home.clone(), file: None });
         }
         let path = self.home.join(FOLDER).join("auth.json");
-        // What a process left that was killed: nobody else is here.
+        // Leftover of a killed process: the lock excludes others.
         fs::remove_file(&path).ok();
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         match opened {
-            Ok(file) => Ok(Place { home: self.home.clone(), file: Some(file) }),
+            Ok(file) => Ok(LoginLocation { home: self.home.clone(), file: Some(file) }),
             Err(error) => Err(format!("cannot renew the login: {}: {error}", path.display())),
         }
     }
 }
 
-impl Place {
+impl LoginLocation {
     /// Puts `json` in the place of the login, whole or not at all.
     pub(super) fn replace(mut self, json: &str) -> io::Result<()> {
         let Some(file) = &mut self.file else {
@@ -175,7 +175,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LoginLocation {
     fn drop(&mut self) {
         // It is not there any more if it took its place.
         if self.file.is_some() {
@@ -184,13 +184,13 @@ impl Drop for Place {
     }
 }
 
-impl Found {
-    pub(super) fn parse(text: &str) -> Result<Found, String> {
-        // What the parser says could quote the file.
+impl StoredLogin {
+    pub(super) fn parse(text: &str) -> Result<StoredLogin, String> {
+        // The parser's error could quote the file.
         let Ok(Value::Object(json)) = serde_json::from_str(text) else {
             return Err(format!("is not a login: {LOG_IN}"));
         };
-        let found = Found { json, in_keyring: false };
+        let found = StoredLogin { json, in_keyring: false };
         if found.token("access_token").is_some() {
             return Ok(found);
         }
@@ -240,7 +240,7 @@ impl Found {
         }
     }
 
-    /// The file with new tokens, and everything else as it was.
+    /// The file with new tokens and all other content unchanged.
     pub(super) fn renewed(&self, new: &Tokens, now: Timestamp) -> String {
         let mut json = self.json.clone();
         let mut tokens = self.tokens().cloned().unwrap_or_default();

@@ -16,11 +16,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::provider::live;
-use crate::provider::profile::{Profile, Settings};
+use crate::provider::profile::{ProviderProfile, Settings};
 use crate::provider::testing::histories::any_history;
 use crate::provider::testing::replies::{joined, shown};
 use crate::provider::testing::strict::{self, assert_valid};
-use crate::provider::testing::{Seen, Server, Step, answer, ask, request, stream};
+use crate::provider::testing::{ReceivedRequest, Server, ServerStep, answer, ask, request, stream};
 
 const REPLY: &str = include_str!("../openai_responses/fixtures/text.sse");
 const HOUR: i64 = 3600;
@@ -35,29 +35,29 @@ fn token(kind: &str, nth: u32, seconds: i64) -> String {
     format!("e30.{}.sig-{kind}-{nth}", URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
-/// The vendor: which tokens count, and what it was asked.
+/// The vendor: valid tokens, and requests received.
 #[derive(Debug, Default)]
 struct Vendor {
     access: String,
     refresh: String,
-    /// How long the tokens last that it hands out.
+    /// Lifetime of new tokens in seconds.
     seconds: i64,
-    /// It renews nothing, and says why.
+    /// Refuses renewals with this reason.
     refuses: Option<(&'static str, String)>,
-    /// What it says instead of [`REPLY`].
-    says: Option<Vec<Step>>,
+    /// Response instead of [`REPLY`].
+    says: Option<Vec<ServerStep>>,
     /// Tokens are of no use, new ones neither.
     takes_nothing: bool,
     /// Answers that came of asking for new tokens.
     renewals: u32,
-    /// What somebody else does to the file while the vendor thinks.
+    /// Concurrent change of the file during a request.
     meanwhile: Option<(PathBuf, String)>,
 }
 
-type Shared = Arc<Mutex<Vendor>>;
+type SharedVendor = Arc<Mutex<Vendor>>;
 
 impl Vendor {
-    fn answer(&mut self, seen: &Seen) -> Vec<Step> {
+    fn answer(&mut self, seen: &ReceivedRequest) -> Vec<ServerStep> {
         if seen.head.starts_with("POST /oauth/token ") {
             return self.renew(&serde_json::from_str(&seen.body).unwrap());
         }
@@ -68,7 +68,7 @@ impl Vendor {
         answer("401 Unauthorized", "", r#"{"error":{"message":"token expired"}}"#)
     }
 
-    fn renew(&mut self, asked: &Value) -> Vec<Step> {
+    fn renew(&mut self, asked: &Value) -> Vec<ServerStep> {
         self.renewals += 1;
         if let Some((path, text)) = self.meanwhile.take() {
             fs::write(path, text).unwrap();
@@ -90,15 +90,15 @@ impl Vendor {
 }
 
 /// A vendor, and a folder with a login for it.
-struct World {
+struct LoginFixture {
     server: Server,
-    vendor: Shared,
+    vendor: SharedVendor,
     dir: TempDir,
 }
 
-impl World {
+impl LoginFixture {
     /// `seconds`: how long the token in the file lasts.
-    async fn new(seconds: i64) -> World {
+    async fn new(seconds: i64) -> LoginFixture {
         let access = token("access", 0, seconds);
         let vendor = Vendor {
             access: access.clone(),
@@ -109,7 +109,7 @@ impl World {
         let vendor = Arc::new(Mutex::new(vendor));
         let shared = Arc::clone(&vendor);
         let server = Server::answering(move |seen| Some(shared.lock().unwrap().answer(seen))).await;
-        let world = World { server, vendor, dir: tempfile::tempdir().unwrap() };
+        let world = LoginFixture { server, vendor, dir: tempfile::tempdir().unwrap() };
         world.write(&login(&access, "refresh-of-the-user"));
         world
     }
@@ -123,17 +123,17 @@ impl World {
         fs::set_permissions(self.file(), Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn profile(&self) -> Profile {
+    fn profile(&self) -> ProviderProfile {
         self.profile_in(self.dir.path().to_str().unwrap())
     }
 
-    fn profile_in(&self, home: &str) -> Profile {
+    fn profile_in(&self, home: &str) -> ProviderProfile {
         let environment = |name: &str| match name {
             HOME_VARIABLE => Some(home.to_owned()),
             LOOPBACK_VARIABLE => Some(self.server.address.clone()),
             _ => None,
         };
-        Profile::resolve("codex", Settings::default(), environment).unwrap()
+        ProviderProfile::resolve("codex", Settings::default(), environment).unwrap()
     }
 
     fn provider(&self) -> Arc<dyn Provider> {
@@ -149,7 +149,7 @@ impl World {
     }
 }
 
-/// A file as the Codex program writes it, with a member that nobody knows.
+/// A file as written by the Codex program, with an unknown member.
 fn login(access: &str, refresh: &str) -> String {
     json!({
         "OPENAI_API_KEY": null, "auth_mode": "chatgpt", "last_refresh": "2026-01-01T00:00:00Z",
@@ -162,7 +162,7 @@ fn login(access: &str, refresh: &str) -> String {
 
 #[tokio::test]
 async fn sends_what_its_server_expects() {
-    let world = World::new(HOUR).await;
+    let world = LoginFixture::new(HOUR).await;
     let tools = Arc::new([ToolSpec {
         name: "bash".to_owned(),
         description: "Runs.".to_owned(),
@@ -206,7 +206,7 @@ async fn sends_what_its_server_expects() {
 
 #[tokio::test]
 async fn eight_requests_at_once_renew_once() {
-    let world = World::new(-HOUR).await;
+    let world = LoginFixture::new(-HOUR).await;
     let provider = world.provider();
     let asked = join_all((0..8).map(|_| ask(&*provider, request("hi")))).await;
     assert!(asked.iter().all(|(reply, _)| reply.is_ok()));
@@ -228,7 +228,7 @@ async fn eight_requests_at_once_renew_once() {
 /// Two folders that are one are two logins to this process, as to two processes.
 #[tokio::test]
 async fn two_who_share_nothing_but_the_file_renew_once() {
-    let world = World::new(-HOUR).await;
+    let world = LoginFixture::new(-HOUR).await;
     let path = world.dir.path().to_str().unwrap();
     let name = world.dir.path().file_name().unwrap().to_str().unwrap();
     let profiles =
@@ -243,7 +243,7 @@ async fn two_who_share_nothing_but_the_file_renew_once() {
 
 #[tokio::test]
 async fn what_the_server_does_not_take_is_renewed_once() {
-    let world = World::new(HOUR).await;
+    let world = LoginFixture::new(HOUR).await;
     let provider = world.provider();
     world.vendor.lock().unwrap().access = "another".to_owned();
     ask(&*provider, request("hi")).await.0.unwrap();
@@ -258,14 +258,14 @@ async fn what_the_server_does_not_take_is_renewed_once() {
         })
     })
     .await;
-    let stubborn = World { server, ..World::new(HOUR).await };
+    let stubborn = LoginFixture { server, ..LoginFixture::new(HOUR).await };
     assert_eq!(stubborn.fails().await.class(), "unauthorized");
     assert_eq!(stubborn.server.seen().len(), 3);
 }
 
 #[tokio::test]
 async fn tokens_that_somebody_else_renewed_are_taken_as_they_are() {
-    let world = World::new(HOUR).await;
+    let world = LoginFixture::new(HOUR).await;
     let provider = world.provider();
     ask(&*provider, request("hi")).await.0.unwrap();
     let fresh = token("access", 50, HOUR);
@@ -274,7 +274,7 @@ async fn tokens_that_somebody_else_renewed_are_taken_as_they_are() {
     ask(&*provider, request("hi")).await.0.unwrap();
     assert_eq!(world.renewals(), 0);
 
-    // Somebody who knows no lock is faster: ours is spent, theirs is in the file.
+    // A program without the lock is faster: the old token is spent, the new one is in the file.
     let theirs = token("access", 60, HOUR);
     {
         let mut vendor = world.vendor.lock().unwrap();
@@ -290,7 +290,7 @@ async fn tokens_that_somebody_else_renewed_are_taken_as_they_are() {
 
 #[tokio::test]
 async fn clocks_that_disagree_do_not_spend_a_token_for_each_request() {
-    let world = World::new(-HOUR).await;
+    let world = LoginFixture::new(-HOUR).await;
     world.vendor.lock().unwrap().seconds = -HOUR;
     let provider = world.provider();
     for _ in 0..3 {
@@ -302,7 +302,7 @@ async fn clocks_that_disagree_do_not_spend_a_token_for_each_request() {
 #[tokio::test]
 async fn a_token_that_says_nothing_is_used_until_it_is_refused() {
     for odd in ["opaque", "a.b.c", "e30..", "e30.e30.e30"] {
-        let world = World::new(HOUR).await;
+        let world = LoginFixture::new(HOUR).await;
         world.vendor.lock().unwrap().access = odd.to_owned();
         world.write(&login(odd, "refresh-of-the-user"));
         ask(&*world.provider(), request("hi")).await.0.unwrap();
@@ -330,7 +330,7 @@ async fn says_what_is_wrong_with_a_login_and_asks_once() {
         ("200 OK", "<html>log in to the network".to_owned(), "not_the_provider", "HTML"),
     ];
     for (status, body, class, words) in table {
-        let world = World::new(-HOUR).await;
+        let world = LoginFixture::new(-HOUR).await;
         world.vendor.lock().unwrap().refuses = Some((status, body));
         let before = fs::read_to_string(world.file()).unwrap();
         let provider = world.provider();
@@ -342,7 +342,7 @@ async fn says_what_is_wrong_with_a_login_and_asks_once() {
         if class == "unauthorized" {
             assert!(error.chain().contains("`codex login`"), "{}", error.chain());
             assert_eq!(world.renewals(), 1, "what is spent is not sent again");
-            // The user logs in, and goes on.
+            // The user logs in again and continues.
             let access = token("access", 70, HOUR);
             {
                 let mut vendor = world.vendor.lock().unwrap();
@@ -360,7 +360,7 @@ async fn says_what_is_wrong_with_a_login_and_asks_once() {
 #[tokio::test]
 async fn a_token_that_still_lives_is_used_while_nobody_renews_it() {
     for (seconds, class) in [(100, None), (-HOUR, Some("unreachable"))] {
-        let world = World::new(seconds).await;
+        let world = LoginFixture::new(seconds).await;
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", gone.local_addr().unwrap());
         drop(gone);
@@ -378,10 +378,10 @@ async fn a_token_that_still_lives_is_used_while_nobody_renews_it() {
     }
 }
 
-/// Whoever asked may leave: the new token is kept.
+/// The caller may be dropped: the new token is kept.
 #[tokio::test]
 async fn a_renewal_goes_on_when_nobody_waits_for_it() {
-    let world = World::new(-HOUR).await;
+    let world = LoginFixture::new(-HOUR).await;
     let login = world.profile().login.unwrap();
     {
         let asking = login.access(None);
@@ -400,7 +400,7 @@ async fn a_renewal_goes_on_when_nobody_waits_for_it() {
 
 #[tokio::test]
 async fn believes_no_file_that_others_can_have_written() {
-    type Spoil = fn(&World);
+    type Spoil = fn(&LoginFixture);
     let table: [(&str, Spoil); 9] = [
         ("is a link", |world| {
             let aside = world.dir.path().join("aside");
@@ -424,7 +424,7 @@ async fn believes_no_file_that_others_can_have_written() {
         ("there is no ", |world| fs::remove_file(world.file()).unwrap()),
     ];
     for (words, spoil) in table {
-        let world = World::new(HOUR).await;
+        let world = LoginFixture::new(HOUR).await;
         spoil(&world);
         let error = world.fails().await;
         assert_eq!(error.class(), "unauthorized", "{words}");
@@ -435,7 +435,7 @@ async fn believes_no_file_that_others_can_have_written() {
         assert_eq!(failure.code, "CFG020");
     }
     // That of another user, if we may make one.
-    let world = World::new(HOUR).await;
+    let world = LoginFixture::new(HOUR).await;
     if std::os::unix::fs::chown(world.file(), Some(12345), None).is_ok() {
         let chain = world.fails().await.chain();
         assert!(chain.contains("belongs to another user (12345)"), "{chain}");
@@ -444,11 +444,11 @@ async fn believes_no_file_that_others_can_have_written() {
 
 #[tokio::test]
 async fn tokens_are_in_no_error_and_no_debug_text() {
-    let world = World::new(HOUR).await;
+    let world = LoginFixture::new(HOUR).await;
     let access = world.vendor.lock().unwrap().access.clone();
     let echo = format!(r#"{{"error":{{"message":"bad {access} of refresh-of-the-user"}}}}"#);
     let server = Server::answering(move |_| Some(answer("400 Bad Request", "", &echo))).await;
-    let world = World { server, ..world };
+    let world = LoginFixture { server, ..world };
     let error = world.fails().await;
     assert!(error.chain().contains("bad [secret] of [secret]"), "{}", error.chain());
     let shown = format!("{error:?} {:?} {:?}", world.profile(), world.provider().account());
@@ -466,13 +466,13 @@ fn no_configuration_leads_a_login_elsewhere() {
         json!({"auth": "bearer"}),
     ] {
         let settings: Settings = serde_json::from_value(own.clone()).unwrap();
-        let failure = Profile::resolve("codex", settings, home).unwrap_err();
+        let failure = ProviderProfile::resolve("codex", settings, home).unwrap_err();
         assert_eq!(failure.code, "CFG033", "{own}");
     }
-    let profile = Profile::resolve("codex", Settings::default(), home).unwrap();
+    let profile = ProviderProfile::resolve("codex", Settings::default(), home).unwrap();
     assert_eq!(profile.base_url, BASE_URL);
     let by_type: Settings = serde_json::from_value(json!({"type": "codex"})).unwrap();
-    let other = Profile::resolve("mine", by_type, home).unwrap();
+    let other = ProviderProfile::resolve("mine", by_type, home).unwrap();
     assert!(Arc::ptr_eq(&profile.login.unwrap(), &other.login.unwrap()), "one login for both");
     for address in ["https://evil.example", "http://127.0.0.1.evil.example", "http://10.0.0.1", "x"]
     {
@@ -491,10 +491,10 @@ proptest! {
         history in any_history([crate::provider::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex"]),
     ) {
         let home = |name: &str| (name == "HOME").then(|| "/nowhere".to_owned());
-        let profile = Profile::resolve("codex", Settings::default(), home).unwrap();
+        let profile = ProviderProfile::resolve("codex", Settings::default(), home).unwrap();
         let owner = crate::provider::opaque::Owner::new(
             crate::provider::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex");
-        let encoder = crate::provider::openai_responses::Encoder::new(&profile, owner);
+        let encoder = crate::provider::openai_responses::ResponsesEncoder::new(&profile, owner);
         let wanted = posse_actors::ports::Request {
             messages: history, stream: true, ..request("")
         };
@@ -503,13 +503,13 @@ proptest! {
     }
 }
 
-/// What its server sends and no other does, and what of it is sent back.
+/// Events that only this server sends, and the parts that are sent back.
 #[tokio::test]
 async fn reads_what_was_recorded() {
     let calls = stream(include_str!("fixtures/thinking_and_calls.sse"));
     let limit = include_str!("fixtures/usage_limit.json");
     let limit = answer("429 Too Many Requests", "content-type: application/json\r\n", limit);
-    let world = World::new(HOUR).await;
+    let world = LoginFixture::new(HOUR).await;
     let provider = world.provider();
     let mut all = String::new();
     for (name, says) in [("thinking and calls", calls.clone()), ("usage limit", limit)] {
@@ -534,11 +534,11 @@ async fn reads_what_was_recorded() {
     assert!(body.contains("\"c0\"") && body.contains("\"c1\""), "{body}");
 }
 
-/// What comes back for a token that is new is not a matter of its age.
+/// A rejected new token is an error, and its age does not matter.
 #[tokio::test]
 async fn who_is_refused_with_a_new_token_too_is_told_and_asks_no_more() {
-    let world = World::new(HOUR).await;
-    // Whatever it hands out, it does not take.
+    let world = LoginFixture::new(HOUR).await;
+    // It rejects even its own tokens.
     world.vendor.lock().unwrap().takes_nothing = true;
     let provider = world.provider();
     let (reply, _) = ask(&*provider, request("hello")).await;
@@ -547,7 +547,7 @@ async fn who_is_refused_with_a_new_token_too_is_told_and_asks_no_more() {
         |path: &str| world.server.seen().iter().filter(|seen| seen.head.starts_with(path)).count();
     let models = "POST /backend-api/codex/responses ";
     assert_eq!((asked(models), asked("POST /oauth/token ")), (2, 1));
-    // Nobody asked in between, and a second request is no loop either.
+    // No request in between, and a second request does not loop either.
     assert_eq!(ask(&*provider, request("hello")).await.0.unwrap_err().class(), "unauthorized");
     assert_eq!((asked(models), asked("POST /oauth/token ")), (4, 2));
 }
@@ -555,7 +555,7 @@ async fn who_is_refused_with_a_new_token_too_is_told_and_asks_no_more() {
 #[cfg(feature = "keyring")]
 #[tokio::test]
 async fn a_login_in_the_keyring_is_used_renewed_and_put_back() {
-    let world = World::new(HOUR).await;
+    let world = LoginFixture::new(HOUR).await;
     let text = fs::read_to_string(world.file()).unwrap();
     keyring::write(world.dir.path(), &text).unwrap();
     fs::remove_file(world.file()).unwrap();

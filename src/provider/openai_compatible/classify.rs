@@ -1,6 +1,7 @@
-//! Sorts everything that can go wrong with a request by what the caller does next.
+//! Classification of request failures by the next step of the caller.
 //!
-//! What a server says is hostile: it is bounded, escaped, and the endpoint's secrets are masked.
+//! Error text from a server is untrusted: it is truncated and escaped, and the endpoint's secrets
+//! are redacted.
 
 mod resets;
 mod wording;
@@ -15,7 +16,7 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
 use crate::failure::printable;
-use crate::provider::http::Origin;
+use crate::provider::http::MessageOrigin;
 
 /// Bytes of a server's message that are passed on.
 const MESSAGE_BYTES_MAX: usize = 2048;
@@ -26,7 +27,7 @@ const WAIT_MAX: Duration = Duration::from_hours(7 * 24);
 /// A quota that is back this soon is a rate limit by another name.
 const QUOTA_WAIT_MIN: Duration = Duration::from_mins(10);
 
-/// What happened, for the user and the log.
+/// Cause of a failure, for the user and the log.
 #[derive(Debug, thiserror::Error)]
 #[error("{profile}: {what}")]
 pub(crate) struct Cause {
@@ -35,14 +36,14 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
-    pub(crate) fn boxed(origin: &Origin, what: impl Into<String>) -> BoxError {
+    pub(crate) fn boxed(origin: &MessageOrigin, what: impl Into<String>) -> BoxError {
         Box::new(Cause { profile: origin.profile.clone(), what: what.into() })
     }
 }
 
-/// What the server said about an error, in the body of a reply or inside its stream.
+/// Error reported by the server, in the body of a reply or within its stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Report {
+struct ServerError {
     message: String,
     /// `code`, `type` and `status` of the error object, in lower case.
     codes: Vec<String>,
@@ -52,24 +53,24 @@ struct Report {
 }
 
 /// The user has to fix something.
-pub(crate) fn rejected(origin: &Origin, what: impl Into<String>) -> ProviderError {
+pub(crate) fn rejected(origin: &MessageOrigin, what: impl Into<String>) -> ProviderError {
     ProviderError::Rejected { source: Cause::boxed(origin, what) }
 }
 
 /// A page for people, where a reply for programs should be.
-pub(crate) fn not_the_provider(origin: &Origin) -> ProviderError {
+pub(crate) fn not_the_provider(origin: &MessageOrigin) -> ProviderError {
     let what = "the reply is an HTML page (a login page of the network, or a wrong baseURL)";
     ProviderError::NotTheProvider { source: Cause::boxed(origin, what) }
 }
 
-/// Nothing was heard for `limit`.
-pub(crate) fn silent(origin: &Origin, limit: Duration) -> ProviderError {
+/// Silence for `limit`.
+pub(crate) fn silent(origin: &MessageOrigin, limit: Duration) -> ProviderError {
     let what = format!("no answer within {} s", limit.as_secs_f64());
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
 /// The connection failed, or could not be made.
-pub(crate) fn transport(origin: &Origin, error: reqwest::Error) -> ProviderError {
+pub(crate) fn transport(origin: &MessageOrigin, error: reqwest::Error) -> ProviderError {
     let error = error.without_url();
     if let Some(tls) = find_tls(&error) {
         return rejected(origin, tls_text(tls, &origin.address));
@@ -81,15 +82,15 @@ pub(crate) fn transport(origin: &Origin, error: reqwest::Error) -> ProviderError
         return rejected(origin, what);
     }
     let known = sentence(&error, &lower, &origin.address);
-    // What has no sentence of its own is told by who saw it first.
+    // Without a specific sentence, the innermost error is reported.
     let innermost = || text.rsplit(": ").next().unwrap_or(&text).to_owned();
     let what = known
         .unwrap_or_else(|| format!("the connection to {} failed: {}", origin.address, innermost()));
     ProviderError::Unreachable { source: Cause::boxed(origin, what) }
 }
 
-/// Why nobody was reached, and what to do about it, in one sentence. `lower`: the chain of
-/// `error` in lower case, as names that are not known have no kind of their own.
+/// One sentence with the cause of a failed connection and its fix. `lower`: the chain of `error` in
+/// lower case, because unknown host names have no error kind of their own.
 fn sentence(error: &reqwest::Error, lower: &str, address: &str) -> Option<String> {
     use std::io::ErrorKind as Kind;
     if lower.contains("dns error") || lower.contains("failed to lookup") {
@@ -132,7 +133,7 @@ fn not_in_time(address: &str) -> String {
     format!("no connection to {address} in time: check the network, a firewall, or the proxy")
 }
 
-/// What the system said, wherever in the chain it stands.
+/// Kind of the I/O error, at any position in the chain.
 fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
     let mut source = Some(error);
     let mut kind = None;
@@ -140,7 +141,7 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<std::io::ErrorKind> {
         source = match error.downcast_ref::<std::io::Error>() {
             Some(io) => {
                 kind = Some(io.kind());
-                // The source of an I/O error is the source of what it wraps.
+                // The source of an I/O error is that of the wrapped error.
                 io.get_ref().map(|inner| inner as &(dyn Error + 'static))
             }
             None => error.source(),
@@ -171,7 +172,7 @@ fn find_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
             return Some(tls);
         }
         source = match error.downcast_ref::<std::io::Error>() {
-            // The source of an I/O error is the source of what it wraps.
+            // The source of an I/O error is that of the wrapped error.
             Some(io) => io.get_ref().map(|inner| inner as &(dyn Error + 'static)),
             None => error.source(),
         };
@@ -192,7 +193,7 @@ fn tls_text(error: &rustls::Error, address: &str) -> String {
 
 /// An answer that is not a success. `body` is as much of it as was read.
 pub(crate) fn status(
-    origin: &Origin,
+    origin: &MessageOrigin,
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
@@ -209,7 +210,7 @@ pub(crate) fn status(
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().to_ascii_lowercase().starts_with(b"text/html"));
     let mut report = if is_html {
-        Report { message: "an HTML page".to_owned(), ..Report::default() }
+        ServerError { message: "an HTML page".to_owned(), ..ServerError::default() }
     } else {
         read_report(body)
     };
@@ -231,11 +232,11 @@ pub(crate) fn status(
 }
 
 /// An error that arrived inside a successful reply.
-pub(crate) fn in_reply(origin: &Origin, error: &str) -> ProviderError {
+pub(crate) fn in_reply(origin: &MessageOrigin, error: &str) -> ProviderError {
     sort(origin, "reported an error in its reply", read_report(error.as_bytes()))
 }
 
-fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
+fn sort(origin: &MessageOrigin, prefix: &str, report: ServerError) -> ProviderError {
     let message = origin.masked(report.message);
     let lower = message.to_lowercase();
     let source = Cause::boxed(
@@ -286,8 +287,8 @@ fn sort(origin: &Origin, prefix: &str, report: Report) -> ProviderError {
     }
 }
 
-/// Finds the message in what a server sent, which is JSON in one of many shapes, or text.
-fn read_report(body: &[u8]) -> Report {
+/// Finds the message in an error body, which is JSON in one of many shapes, or text.
+fn read_report(body: &[u8]) -> ServerError {
     let text = String::from_utf8_lossy(body);
     let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) else {
         let message = if text.trim_start().starts_with('<') {
@@ -295,7 +296,7 @@ fn read_report(body: &[u8]) -> Report {
         } else {
             bounded(text.trim())
         };
-        return Report { message, ..Report::default() };
+        return ServerError { message, ..ServerError::default() };
     };
     // Some servers wrap the object in a list, some do not wrap the fields.
     let object = json.get(0).unwrap_or(&json);
@@ -307,7 +308,7 @@ fn read_report(body: &[u8]) -> Report {
         .chain(std::iter::once(error))
         .find_map(|value| value.as_str().map(str::to_owned))
         .unwrap_or_else(|| error.to_string());
-    let mut report = Report { message: bounded(&message), ..Report::default() };
+    let mut report = ServerError { message: bounded(&message), ..ServerError::default() };
     for key in ["code", "type", "status"] {
         match error.get(key) {
             Some(serde_json::Value::String(code)) => match code.parse() {
@@ -327,7 +328,7 @@ fn read_report(body: &[u8]) -> Report {
     report
 }
 
-/// How long the server asks to wait, if it says so sanely.
+/// Wait requested by the server, if plausible.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait = if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {

@@ -13,42 +13,42 @@ use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
 use crate::provider::attempt::Body;
-use crate::provider::histories::{Before, Grouping, Histories, History};
+use crate::provider::encoded_history::{EncodedHistory, Grouping, Histories, PrecedingGroups};
+use crate::provider::images::{GroupOptions, ImageSelection};
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible::encode::message::write_group;
-use crate::provider::pictures::{Shown, View};
-use crate::provider::profile::{Profile, Quirks, Sight};
-use crate::provider::tame::{write_json, write_marked};
-use crate::provider::thinking::{Said, Thoughts, Tongue, effort, joined};
+use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
+use crate::provider::sanitize::{write_json, write_marked};
+use crate::provider::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
 
 /// Writes the requests of one profile.
 #[derive(Debug)]
-pub(crate) struct Encoder {
+pub(crate) struct ChatEncoder {
     model: String,
     quirks: Quirks,
-    sight: Sight,
+    sight: VisionSupport,
     max_tokens: Option<u64>,
     owner: Owner,
-    thoughts: Thoughts,
-    kept: Mutex<Kept>,
+    thoughts: ThinkingConfig,
+    kept: Mutex<ChatCache>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ChatCache {
     histories: Histories,
     tools: Option<(Arc<[ToolSpec]>, Vec<u8>)>,
 }
 
-impl Encoder {
+impl ChatEncoder {
     /// An encoder that has seen nothing.
-    pub(crate) fn new(profile: &Profile, owner: Owner) -> Encoder {
-        Encoder {
+    pub(crate) fn new(profile: &ProviderProfile, owner: Owner) -> ChatEncoder {
+        ChatEncoder {
             model: profile.model.clone(),
             quirks: profile.quirks.clone(),
             sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
-            thoughts: Thoughts::of(profile, Tongue::Chat),
+            thoughts: ThinkingConfig::of(profile, ThinkingDialect::Chat),
             kept: Mutex::default(),
         }
     }
@@ -56,7 +56,7 @@ impl Encoder {
     /// The body of `request`; or why there is none, if the user shows images to a model that
     /// takes none.
     pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        let mut shown = Shown::of(&request.messages, &self.quirks, &self.sight)?;
+        let mut shown = ImageSelection::of(&request.messages, &self.quirks, &self.sight)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = &mut *kept;
         let tools = tools_json(&mut kept.tools, &request.tools);
@@ -65,7 +65,7 @@ impl Encoder {
         let mut body = Vec::with_capacity(history.json.len() + tools.len() + 512);
         let (said, notice) = self.thoughts.say(request.thinking, &self.quirks);
         self.write_head(&mut body, request, stream, tools);
-        if let Said::Level(level) = said {
+        if let ThinkingParam::Level(level) = said {
             body.extend_from_slice(b"\"reasoning_effort\":");
             write_json(&mut body, effort(level, &self.quirks.effort_names));
             body.push(b',');
@@ -118,7 +118,7 @@ impl Encoder {
 
 /// Marks the end of the instructions, where the last request ended, and where this one does. What
 /// ends with the model's word, or with nothing that could have a mark, has none.
-fn write_with_marks(body: &mut Vec<u8>, history: &History) {
+fn write_with_marks(body: &mut Vec<u8>, history: &EncodedHistory) {
     /// Of a part, its list, and the message.
     const CLOSING: &[u8] = b"}]}";
     let json = history.json.as_slice();
@@ -147,8 +147,8 @@ impl Grouping for Groups<'_> {
         matches!(next, Message::Tool { .. })
     }
 
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
-        let view = View::new(self.quirks, self.blind, before.left_out);
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool {
+        let view = GroupOptions::new(self.quirks, self.blind, before.left_out);
         write_group(json, group, self.owner, &view);
         false
     }

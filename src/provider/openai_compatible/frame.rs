@@ -1,27 +1,27 @@
-//! What the events of one stream have in common: everything but the text.
+//! Common frame of the events of a stream: everything except the text.
 //!
-//! Most events of a stream differ in one string. Two events that agree in every byte before and
-//! after that string mean the same apart from it, so the second need not be parsed again.
+//! Most events differ in a single string. Two events with equal bytes before and after that string
+//! have the same meaning except for it, so the second need not be parsed again.
 
 use std::borrow::Cow;
 
-/// The bytes around the text of an event that said nothing else.
+/// Bytes around the text of an event without other content.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct TextFrame {
     /// Ends with the opening quote of the text.
     before: String,
     /// Begins with its closing quote.
     after: String,
 }
 
-impl Frame {
+impl TextFrame {
     /// The frame of `json` around `text`, which must be a string of it as it is written there,
     /// without escapes.
-    pub(crate) fn around(json: &str, text: &str) -> Option<Frame> {
+    pub(crate) fn around(json: &str, text: &str) -> Option<TextFrame> {
         let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
         let (before, after) = (json.get(..start)?, json.get(start.checked_add(text.len())?..)?);
         let quoted = before.ends_with('"') && after.starts_with('"');
-        quoted.then(|| Frame { before: before.to_owned(), after: after.to_owned() })
+        quoted.then(|| TextFrame { before: before.to_owned(), after: after.to_owned() })
     }
 
     /// The text of `json`, if that has this frame.
@@ -48,10 +48,10 @@ mod tests {
             .to_string()
     }
 
-    fn frame() -> Frame {
+    fn frame() -> TextFrame {
         let event = event("hello");
         let at = event.find("hello").unwrap();
-        Frame::around(&event, &event[at..at + 5]).unwrap()
+        TextFrame::around(&event, &event[at..at + 5]).unwrap()
     }
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(frame.text_in(&event("a").replace("\"x\"", "\"y\"")), None);
         assert_eq!(frame.text_in(&event("a").replace('a', "\n")), None);
         assert_eq!(frame.text_in(&event("a").replace('a', r"\x")), None);
-        assert!(Frame::around("abc", "abc").is_none());
+        assert!(TextFrame::around("abc", "abc").is_none());
     }
 
     proptest! {

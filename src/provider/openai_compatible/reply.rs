@@ -9,10 +9,10 @@ use posse_actors::conversation::{
 use posse_actors::ports::{Completion, Delta};
 use serde_json::Value;
 
-use crate::provider::decode::{Assembly, Fault, Step};
-use crate::provider::lenient::{mended, parse, within};
-use crate::provider::openai_compatible::frame::Frame;
-use crate::provider::openai_compatible::wire::{CallPiece, Chunk, Piece, UsageWire};
+use crate::provider::decode::{Assembly, DecodeStep, Fault};
+use crate::provider::lenient_json::{mended, parse, within};
+use crate::provider::openai_compatible::frame::TextFrame;
+use crate::provider::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
 
 /// Bytes of text, thinking and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -20,7 +20,7 @@ const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Calls that one reply may have.
 const CALLS_MAX: usize = 1024;
 
-/// How servers begin to say that they keep a reply to themselves. Gemini adds why.
+/// Prefixes by which servers report a withheld reply. Gemini appends the reason.
 const WITHHELD: &[&str] = &[
     "content_filter",
     "refusal",
@@ -32,13 +32,13 @@ const WITHHELD: &[&str] = &[
     "recitation",
 ];
 
-/// How Gemini says that a call of the reply was none.
+/// Prefixes by which Gemini reports an invalid call.
 const NO_CALL: &[&str] =
     &["function_call_filter", "malformed_function_call", "unexpected_tool_call"];
 
-/// How pieces are to be read.
+/// Meaning of deltas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum DeltaMode {
     /// Each adds to the last.
     Stream,
     /// There is one, and it is all.
@@ -47,7 +47,7 @@ pub(crate) enum Mode {
 
 /// A reply that is being put together.
 #[derive(Debug, Default)]
-pub(crate) struct Reply {
+pub(crate) struct ChatReply {
     text: String,
     thinking: String,
     thinking_field: Option<&'static str>,
@@ -59,8 +59,8 @@ pub(crate) struct Reply {
     model: Option<String>,
     has_choice: bool,
     deltas: Vec<Delta>,
-    /// What surrounded the last piece of text that was nothing else.
-    frame: Option<Frame>,
+    /// Frame of the last event that contained only text.
+    frame: Option<TextFrame>,
 }
 
 #[derive(Debug)]
@@ -69,14 +69,14 @@ struct CallInPieces {
     id: String,
     name: String,
     arguments: String,
-    /// What the server wants to see again beside it.
+    /// Data that the server requires again with it.
     extra: Option<Value>,
 }
 
-impl Reply {
+impl ChatReply {
     /// Adds one piece, a JSON text. Returns whether there was content in it.
-    pub(crate) fn add(&mut self, json: &str, mode: Mode) -> Result<bool, Fault> {
-        if mode == Mode::Stream
+    pub(crate) fn add(&mut self, json: &str, mode: DeltaMode) -> Result<bool, Fault> {
+        if mode == DeltaMode::Stream
             && let Some(text) = self.frame.as_ref().and_then(|frame| frame.text_in(json))
         {
             self.add_text(&text);
@@ -93,7 +93,7 @@ impl Reply {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
         }
         let mut has_content = false;
-        let mut is_plain = self.has_choice && mode == Mode::Stream && chunk.usage.0.is_none();
+        let mut is_plain = self.has_choice && mode == DeltaMode::Stream && chunk.usage.0.is_none();
         if let Some(usage) = chunk.usage.0 {
             self.usage = Some(read_usage(&usage));
             has_content = true;
@@ -110,17 +110,17 @@ impl Reply {
         }
         let Some(choice) = choice else { return Ok(has_content) };
         let piece = match mode {
-            Mode::Whole => choice.message.0.or(choice.delta.0),
+            DeltaMode::Whole => choice.message.0.or(choice.delta.0),
             // Some servers end a stream with the whole message once more.
-            Mode::Stream if self.has_choice => choice.delta.0,
-            Mode::Stream => choice.delta.0.or(choice.message.0),
+            DeltaMode::Stream if self.has_choice => choice.delta.0,
+            DeltaMode::Stream => choice.delta.0.or(choice.message.0),
         };
         self.has_choice |= piece.is_some();
         is_plain &= choice.finish_reason.as_str().is_empty();
         if let Some(piece) = piece {
             has_content |= self.add_piece(&piece, mode)?;
             if is_plain && piece.is_only_content() {
-                self.frame = Frame::around(json, piece.content.as_str());
+                self.frame = TextFrame::around(json, piece.content.as_str());
             }
         }
         if !choice.finish_reason.as_str().is_empty() {
@@ -130,7 +130,7 @@ impl Reply {
         Ok(has_content)
     }
 
-    fn add_piece(&mut self, piece: &Piece<'_>, mode: Mode) -> Result<bool, Fault> {
+    fn add_piece(&mut self, piece: &ChatDelta<'_>, mode: DeltaMode) -> Result<bool, Fault> {
         let fields = [
             ("reasoning_content", &piece.reasoning_content),
             ("reasoning", &piece.reasoning),
@@ -183,15 +183,15 @@ impl Reply {
         }
     }
 
-    fn add_call(&mut self, piece: &CallPiece<'_>, mode: Mode) -> Result<(), Fault> {
+    fn add_call(&mut self, piece: &CallPiece<'_>, mode: DeltaMode) -> Result<(), Fault> {
         let function = piece.function.0.as_ref();
         let name = function.map_or("", |function| function.name.as_str());
         let arguments = function.and_then(|function| function.arguments);
         let arguments = arguments_text(arguments.map_or("null", |raw| raw.get()));
         let id = piece.id.as_str();
         let known = match mode {
-            Mode::Whole => None,
-            Mode::Stream => self.calls.iter().rposition(|call| match piece.index.0 {
+            DeltaMode::Whole => None,
+            DeltaMode::Stream => self.calls.iter().rposition(|call| match piece.index.0 {
                 Some(index) => call.index == Some(index),
                 None => true,
             }),
@@ -227,16 +227,20 @@ impl Reply {
     }
 }
 
-impl Assembly for Reply {
-    fn event(&mut self, _: &str, data: &str) -> Result<Step, Fault> {
+impl Assembly for ChatReply {
+    fn event(&mut self, _: &str, data: &str) -> Result<DecodeStep, Fault> {
         if data == "[DONE]" {
-            return Ok(Step::Done);
+            return Ok(DecodeStep::Done);
         }
-        Ok(if self.add(data, Mode::Stream)? { Step::Content } else { Step::Nothing })
+        Ok(if self.add(data, DeltaMode::Stream)? {
+            DecodeStep::Content
+        } else {
+            DecodeStep::Nothing
+        })
     }
 
     fn whole(&mut self, json: &str) -> Result<(), Fault> {
-        self.add(json, Mode::Whole)?;
+        self.add(json, DeltaMode::Whole)?;
         if self.has_choice { Ok(()) } else { Err(Fault::Senseless("the reply has no choices")) }
     }
 
@@ -305,8 +309,8 @@ impl Assembly for Reply {
 }
 
 impl CallInPieces {
-    /// Whether a piece with this id and name belongs to this call, or begins another that the
-    /// server gave the same index, or none.
+    /// True if a piece with this id and name belongs to this call. Otherwise it starts another call
+    /// with the same index.
     fn is_continued_by(&self, id: &str, name: &str) -> bool {
         if name.is_empty() || self.name.is_empty() {
             return id.is_empty() || self.id.is_empty() || id == self.id;
@@ -352,7 +356,7 @@ fn unescaped(raw: &str) -> String {
         .unwrap_or_default()
 }
 
-fn read_usage(wire: &UsageWire) -> Usage {
+fn read_usage(wire: &ChatUsage) -> Usage {
     let input_tokens = wire.prompt_tokens.tokens().filter(|tokens| *tokens > 0);
     let written = wire.completion_tokens.tokens();
     let total = wire.total_tokens.tokens();

@@ -1,4 +1,4 @@
-//! The adapter against a server that says exact bytes.
+//! The adapter against a server that sends exact bytes.
 
 mod calls;
 mod faults;
@@ -16,8 +16,8 @@ use super::*;
 use crate::provider::decode::Assembly;
 use crate::provider::live;
 use crate::provider::profile::{Protocol, Settings};
-use crate::provider::testing::replies::{self, Asked, class_and_cause, edited, edits};
-use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
+use crate::provider::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
+use crate::provider::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
 fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
     ToolCall {
@@ -33,15 +33,15 @@ fn sse(events: &[&str]) -> String {
 }
 
 /// Asks a server that plays `script` once.
-async fn once(script: Vec<Step>) -> Asked {
+async fn once(script: Vec<ServerStep>) -> AttemptResult {
     replies::once(Protocol::ChatCompletions, script).await
 }
 
-async fn completed(script: Vec<Step>) -> Completion {
+async fn completed(script: Vec<ServerStep>) -> Completion {
     once(script).await.0.unwrap()
 }
 
-async fn failed(script: Vec<Step>) -> ProviderError {
+async fn failed(script: Vec<ServerStep>) -> ProviderError {
     once(script).await.0.unwrap_err()
 }
 
@@ -110,7 +110,7 @@ async fn streams_a_reply() {
         cache_write_tokens: None,
     };
     assert_eq!(reply.usage, Some(usage));
-    // One read brought everything, or a few did: the pieces of one read are joined.
+    // The pieces of one read are joined, so there are one or a few deltas.
     let joined: String = deltas
         .iter()
         .map(|delta| match delta {
@@ -140,8 +140,8 @@ async fn uses_a_connection_again() {
     let chunked = |body: &str| {
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
         vec![
-            Step::Send(format!("{head}{:x}\r\n{body}\r\n", body.len()).into()),
-            Step::Send(b"0\r\n\r\n".to_vec()),
+            ServerStep::Send(format!("{head}{:x}\r\n{body}\r\n", body.len()).into()),
+            ServerStep::Send(b"0\r\n\r\n".to_vec()),
         ]
     };
     let server = Server::start([chunked(&sse(HELLO)), chunked(&sse(HELLO))]).await;
@@ -175,8 +175,8 @@ async fn takes_a_cut_at_any_byte_for_a_cut() {
     let body = sse(HELLO);
     let finished = body.find("\"tool_calls\"}]}\n\n").unwrap() + "\"tool_calls\"}]}\n\n".len();
     let scripts = (0..body.len()).flat_map(|cut| {
-        [Step::Close, Step::Reset]
-            .map(|end| vec![stream_head(), Step::Send(body.as_bytes()[..cut].to_vec()), end])
+        [ServerStep::Close, ServerStep::Reset]
+            .map(|end| vec![stream_head(), ServerStep::Send(body.as_bytes()[..cut].to_vec()), end])
     });
     let server = Server::start(scripts).await;
     let provider = live(server.profile()).unwrap();
@@ -208,8 +208,8 @@ async fn gives_the_same_reply_however_it_is_cut() {
     let body = sse(HELLO).replace('\n', "\r\n");
     let whole = completed(stream(&body)).await;
     let mut script = vec![stream_head()];
-    script.extend(body.as_bytes().chunks(1).map(|byte| Step::Send(byte.to_vec())));
-    assert_eq!(completed(script.into_iter().chain([Step::Close]).collect()).await, whole);
+    script.extend(body.as_bytes().chunks(1).map(|byte| ServerStep::Send(byte.to_vec())));
+    assert_eq!(completed(script.into_iter().chain([ServerStep::Close]).collect()).await, whole);
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn talks_to_a_vendor_from_configuration_alone() {
         server.address
     );
     let settings: Settings = serde_json::from_str(&settings).unwrap();
-    let profile = Profile::resolve("new", settings, |variable| {
+    let profile = ProviderProfile::resolve("new", settings, |variable| {
         (variable == "NEW_KEY").then(|| "k-123".to_owned())
     })
     .unwrap();
@@ -254,8 +254,8 @@ proptest! {
     #[test]
     fn survives_pieces_that_are_almost_right(edits in edits()) {
         let text = edited(&HELLO[..9].join("\n"), edits);
-        for mode in [reply::Mode::Stream, reply::Mode::Whole] {
-            let mut whole = reply::Reply::default();
+        for mode in [reply::DeltaMode::Stream, reply::DeltaMode::Whole] {
+            let mut whole = reply::ChatReply::default();
             for line in text.lines() {
                 whole.add(line, mode).ok();
             }

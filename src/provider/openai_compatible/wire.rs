@@ -4,7 +4,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::provider::lenient::{List, Number, Object, Text};
+use crate::provider::lenient_json::{LenientList, Number, Object, Text};
 
 /// A whole reply, or one piece of a stream.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -13,11 +13,11 @@ pub(crate) struct Chunk<'a> {
     #[serde(borrow)]
     pub(crate) model: Text<'a>,
     #[serde(borrow)]
-    pub(crate) choices: List<Choice<'a>>,
-    pub(crate) usage: Object<UsageWire>,
+    pub(crate) choices: LenientList<ChatChoice<'a>>,
+    pub(crate) usage: Object<ChatUsage>,
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
-    /// Gemini's, where it says nothing to a prompt.
+    /// Gemini's reason for an empty reply to a prompt.
     #[serde(borrow, rename = "promptFeedback", alias = "prompt_feedback")]
     pub(crate) prompt_feedback: Object<Feedback<'a>>,
 }
@@ -32,22 +32,22 @@ pub(crate) struct Feedback<'a> {
 /// The first of the alternatives is the only one that is asked for.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Choice<'a> {
+pub(crate) struct ChatChoice<'a> {
     #[serde(borrow)]
-    pub(crate) delta: Object<Piece<'a>>,
+    pub(crate) delta: Object<ChatDelta<'a>>,
     #[serde(borrow)]
-    pub(crate) message: Object<Piece<'a>>,
+    pub(crate) message: Object<ChatDelta<'a>>,
     #[serde(borrow)]
     pub(crate) finish_reason: Text<'a>,
-    /// Some gateways report an upstream's failure here.
+    /// Failure of an upstream server, reported by some gateways.
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// What was said since the last piece, or in all.
+/// New text since the last piece, or the whole text.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct ChatDelta<'a> {
     #[serde(borrow)]
     pub(crate) content: Text<'a>,
     #[serde(borrow)]
@@ -59,11 +59,11 @@ pub(crate) struct Piece<'a> {
     #[serde(borrow)]
     pub(crate) refusal: Text<'a>,
     #[serde(borrow)]
-    pub(crate) tool_calls: List<CallPiece<'a>>,
+    pub(crate) tool_calls: LenientList<CallPiece<'a>>,
 }
 
-impl Piece<'_> {
-    /// Whether there is text and nothing else.
+impl ChatDelta<'_> {
+    /// True if there is text and nothing else.
     pub(crate) fn is_only_content(&self) -> bool {
         let others = [&self.reasoning_content, &self.reasoning, &self.thinking, &self.refusal];
         !self.content.as_str().is_empty()
@@ -81,12 +81,12 @@ pub(crate) struct CallPiece<'a> {
     pub(crate) id: Text<'a>,
     #[serde(borrow)]
     pub(crate) function: Object<FunctionPiece<'a>>,
-    /// What the server wants to see again beside the call, such as Gemini's signed thinking.
+    /// Data that the server requires again with the call, such as Gemini's signed thinking.
     #[serde(borrow)]
     pub(crate) extra_content: Option<&'a RawValue>,
 }
 
-/// A piece of what is called.
+/// Piece of a function call.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub(crate) struct FunctionPiece<'a> {
@@ -99,12 +99,12 @@ pub(crate) struct FunctionPiece<'a> {
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct UsageWire {
+pub(crate) struct ChatUsage {
     #[serde(alias = "input_tokens")]
     pub(crate) prompt_tokens: Number,
     #[serde(alias = "output_tokens")]
     pub(crate) completion_tokens: Number,
-    /// All of it. Some servers count thinking here and not among the tokens written.
+    /// Total. Some servers count thinking here but not among the output tokens.
     pub(crate) total_tokens: Number,
     pub(crate) prompt_tokens_details: Object<InputDetails>,
     /// `DeepSeek`'s name for cached tokens.

@@ -1,8 +1,8 @@
-//! Writes requests. A history is serialised once.
+//! Encoder of requests. A history is serialised once.
 //!
-//! Nothing is stored at the server, so every request has everything: items as they came, thinking
-//! in the form in which only the server reads it. Whatever happened before, every call has its
-//! result behind it, and thinking has something that came of it.
+//! Nothing is stored at the server, so every request is complete: items unchanged, thinking in its
+//! encrypted form. For any history, every call has its result behind it, and thinking is followed
+//! by content.
 
 mod item;
 
@@ -13,55 +13,55 @@ use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
 use crate::provider::attempt::Body;
-use crate::provider::histories::Histories;
+use crate::provider::encoded_history::Histories;
+use crate::provider::images::ImageSelection;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_responses::encode::item::Items;
-use crate::provider::pictures::Shown;
-use crate::provider::profile::{Profile, Quirks, Sight};
-use crate::provider::tame::{fingerprint, write_json};
-use crate::provider::thinking::{Said, Thoughts, Tongue, effort, joined};
+use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
+use crate::provider::sanitize::{fingerprint, write_json};
+use crate::provider::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
 
 /// The least that servers take as the bound of a reply.
 const REPLY_TOKENS_MIN: u64 = 16;
 
-/// Said for the user where nobody has said anything.
+/// Message inserted if there is no user message.
 const GO_ON: &[u8] =
     br#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Go on."}]}"#;
 
-/// What a model is told where nobody told it anything and its server insists.
+/// Instructions for servers that require some, if there are none.
 const NO_INSTRUCTIONS: &str = "Follow the conversation.";
 
 /// Writes the requests of one profile.
 #[derive(Debug)]
-pub(crate) struct Encoder {
+pub(crate) struct ResponsesEncoder {
     model: String,
     quirks: Quirks,
-    sight: Sight,
+    sight: VisionSupport,
     max_tokens: Option<u64>,
     owner: Owner,
-    /// Which installation asks, where requests go with a login.
+    /// Id of the installation, for requests with a login.
     installation: Option<String>,
-    thoughts: Thoughts,
-    kept: Mutex<Kept>,
+    thoughts: ThinkingConfig,
+    kept: Mutex<EncodedItems>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct EncodedItems {
     histories: Histories,
     tools: Option<(Arc<[ToolSpec]>, Vec<u8>)>,
 }
 
-impl Encoder {
+impl ResponsesEncoder {
     /// An encoder that has seen nothing.
-    pub(crate) fn new(profile: &Profile, owner: Owner) -> Encoder {
-        Encoder {
+    pub(crate) fn new(profile: &ProviderProfile, owner: Owner) -> ResponsesEncoder {
+        ResponsesEncoder {
             model: profile.model.clone(),
             quirks: profile.quirks.clone(),
             sight: profile.sight.clone(),
             max_tokens: profile.max_tokens,
             owner,
             installation: profile.login.as_ref().map(|login| login.installation_id()),
-            thoughts: Thoughts::of(profile, Tongue::Responses),
+            thoughts: ThinkingConfig::of(profile, ThinkingDialect::Responses),
             kept: Mutex::default(),
         }
     }
@@ -69,9 +69,9 @@ impl Encoder {
     /// The body of `request`; or why there is none, if the user shows images to a model that
     /// takes none.
     pub(crate) fn encode(&self, request: &Request, stream: bool) -> Result<Body, String> {
-        let mut shown = Shown::of(&request.messages, &self.quirks, &self.sight)?;
+        let mut shown = ImageSelection::of(&request.messages, &self.quirks, &self.sight)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Kept { histories, tools } = &mut *kept;
+        let EncodedItems { histories, tools } = &mut *kept;
         let is_system = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
         let (system, messages) =
             request.messages.split_at(request.messages.iter().take_while(is_system).count());
@@ -126,13 +126,13 @@ impl Encoder {
         Ok(Body { bytes: body, notice: joined(shown.notice, notice) })
     }
 
-    fn write_settings(&self, body: &mut Vec<u8>, request: &Request, said: Said) {
+    fn write_settings(&self, body: &mut Vec<u8>, request: &Request, said: ThinkingParam) {
         if !self.quirks.no_reasoning {
             body.extend_from_slice(b",\"include\":[\"reasoning.encrypted_content\"]");
             let effort = match said {
-                Said::AsConfigured => self.quirks.effort.as_deref(),
-                Said::Nothing => None,
-                Said::Level(level) => Some(effort(level, &self.quirks.effort_names)),
+                ThinkingParam::AsConfigured => self.quirks.effort.as_deref(),
+                ThinkingParam::Nothing => None,
+                ThinkingParam::Level(level) => Some(effort(level, &self.quirks.effort_names)),
             };
             let settings =
                 [("effort", effort), ("summary", self.quirks.reasoning_summary.as_deref())];
@@ -172,7 +172,7 @@ fn tools_json<'k>(
     tools: &Arc<[ToolSpec]>,
 ) -> &'k [u8] {
     #[derive(Serialize)]
-    struct Wire<'t> {
+    struct FunctionDefinition<'t> {
         r#type: &'static str,
         name: &'t str,
         description: &'t str,
@@ -186,7 +186,10 @@ fn tools_json<'k>(
             let mut json = Vec::new();
             let ToolSpec { name, description, parameters, .. } = tool;
             let r#type = "function";
-            write_json(&mut json, &Wire { r#type, name, description, parameters, strict: false });
+            write_json(
+                &mut json,
+                &FunctionDefinition { r#type, name, description, parameters, strict: false },
+            );
             json
         };
         let list: Vec<Vec<u8>> = tools.iter().map(wire).collect();

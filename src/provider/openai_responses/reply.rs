@@ -1,8 +1,8 @@
-//! Puts a reply together from the items of its stream.
+//! Assembly of a reply from the items of its stream.
 //!
-//! Keeps the invariant that a completion stops with `ToolUse` exactly when it has a call, and
-//! that a call whose arguments were cut off is not one. What the events of an item said is not
-//! taken again from the whole item at its end.
+//! Invariants: a completion stops with `ToolUse` exactly if it has a call, and a call with
+//! truncated arguments is dropped. Content received by events is not taken again from the complete
+//! item at its end.
 
 use posse_actors::conversation::{
     AssistantMessage, CallId, Reasoning, StopReason, ToolCall, Usage,
@@ -11,9 +11,11 @@ use posse_actors::ports::{Completion, Delta};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::provider::decode::{Assembly, Fault, Step};
-use crate::provider::lenient::{parse, within};
-use crate::provider::openai_responses::wire::{Event, Item, UsageWire, Whole};
+use crate::provider::decode::{Assembly, DecodeStep, Fault};
+use crate::provider::lenient_json::{parse, within};
+use crate::provider::openai_responses::wire::{
+    ResponseItem, ResponsesEvent, ResponsesUsage, Whole,
+};
 
 /// Bytes of text, thinking and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -26,37 +28,37 @@ const GAP: &str = "\n\n";
 
 /// A reply that is being put together.
 #[derive(Debug, Default)]
-pub(crate) struct Reply {
-    items: Vec<Part>,
+pub(crate) struct ResponsesReply {
+    items: Vec<ItemInProgress>,
     /// The text of all messages.
     text: String,
     thinking: String,
     refusal: String,
-    /// Of what is not in the texts.
+    /// Size of content outside the texts.
     bytes: usize,
-    end: Option<End>,
-    usage: Option<UsageWire>,
+    end: Option<ResponseEnd>,
+    usage: Option<ResponsesUsage>,
     model: Option<String>,
     deltas: Vec<Delta>,
 }
 
-/// How the server says that it ended.
+/// Status of the response.
 #[derive(Debug)]
-enum End {
+enum ResponseEnd {
     Completed,
     Incomplete(String),
 }
 
 /// An item, as far as it has arrived.
 #[derive(Debug)]
-struct Part {
+struct ItemInProgress {
     index: Option<u64>,
-    what: What,
+    what: ItemContent,
     done: bool,
 }
 
 #[derive(Debug)]
-enum What {
+enum ItemContent {
     Message {
         /// Bytes of the reply's text, with the gap in front of them.
         bytes: usize,
@@ -68,22 +70,22 @@ enum What {
         arguments: String,
     },
     Thinking {
-        /// Whether its text has arrived by events.
+        /// True if its text has arrived by events.
         heard: bool,
-        /// What goes back, once it is there.
+        /// Item to send back, once it is complete.
         item: Option<Value>,
     },
-    /// Something of later versions of the protocol.
+    /// An item type of later protocol versions.
     Unknown,
 }
 
-impl Assembly for Reply {
-    fn event(&mut self, name: &str, data: &str) -> Result<Step, Fault> {
+impl Assembly for ResponsesReply {
+    fn event(&mut self, name: &str, data: &str) -> Result<DecodeStep, Fault> {
         if data == "[DONE]" {
-            return Ok(Step::Done);
+            return Ok(DecodeStep::Done);
         }
         let mut room = String::new();
-        let event: Event<'_> = parse(data, &mut room).map_err(Fault::Malformed)?;
+        let event: ResponsesEvent<'_> = parse(data, &mut room).map_err(Fault::Malformed)?;
         let kind = if event.kind.as_str().is_empty() { name } else { event.kind.as_str() };
         let delta = event.delta.as_str();
         let index = event.output_index.0;
@@ -108,12 +110,12 @@ impl Assembly for Reply {
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
                 self.conclude(&event.response.0.unwrap_or_default(), kind)?;
-                return Ok(Step::Done);
+                return Ok(DecodeStep::Done);
             }
-            _ => return Ok(Step::Nothing),
+            _ => return Ok(DecodeStep::Nothing),
         }
         self.bounded()?;
-        Ok(Step::Content)
+        Ok(DecodeStep::Content)
     }
 
     fn whole(&mut self, json: &str) -> Result<(), Fault> {
@@ -139,19 +141,19 @@ impl Assembly for Reply {
     }
 
     fn complete(self) -> Result<Completion, Fault> {
-        let has_calls = self.items.iter().any(|part| matches!(part.what, What::Call { .. }));
+        let has_calls = self.items.iter().any(|part| matches!(part.what, ItemContent::Call { .. }));
         let stop_reason = match self.end {
             None => return Err(Fault::Senseless("the reply does not say how it ended")),
-            Some(End::Incomplete(reason)) => match reason.as_str() {
+            Some(ResponseEnd::Incomplete(reason)) => match reason.as_str() {
                 "max_output_tokens" | "max_tokens" => StopReason::MaxTokens,
                 "content_filter" => StopReason::ContentFilter,
                 _ => StopReason::Error,
             },
-            Some(End::Completed) if has_calls => StopReason::ToolUse,
-            Some(End::Completed) if self.text.is_empty() && !self.refusal.is_empty() => {
+            Some(ResponseEnd::Completed) if has_calls => StopReason::ToolUse,
+            Some(ResponseEnd::Completed) if self.text.is_empty() && !self.refusal.is_empty() => {
                 StopReason::ContentFilter
             }
-            Some(End::Completed) => StopReason::EndTurn,
+            Some(ResponseEnd::Completed) => StopReason::EndTurn,
         };
         let keeps_calls = stop_reason == StopReason::ToolUse;
         if keeps_calls && self.items.iter().any(|part| !part.is_whole()) {
@@ -173,14 +175,15 @@ impl Assembly for Reply {
     }
 }
 
-impl Reply {
+impl ResponsesReply {
     fn take_model(&mut self, whole: &Whole<'_>) {
         if self.model.is_none() && !whole.model.as_str().is_empty() {
             self.model = Some(whole.model.as_str().to_owned());
         }
     }
 
-    /// The end, with everything once more. `kind`: what the event is called, if it was one.
+    /// End of the reply, which repeats its whole content. `kind`: event name, if it came as an
+    /// event.
     fn conclude(&mut self, whole: &Whole<'_>, kind: &str) -> Result<(), Fault> {
         if let Some(error) = whole.error.filter(|error| error.get() != "null") {
             return Err(Fault::Reported(format!("{{\"error\":{}}}", error.get())));
@@ -198,31 +201,33 @@ impl Reply {
         let status = whole.status.as_str();
         let reason = whole.incomplete_details.0.as_ref().map_or("", |why| why.reason.as_str());
         self.end = Some(match (kind, status) {
-            ("response.incomplete", _) | (_, "incomplete") => End::Incomplete(reason.to_owned()),
+            ("response.incomplete", _) | (_, "incomplete") => {
+                ResponseEnd::Incomplete(reason.to_owned())
+            }
             ("response.failed", _) | (_, "failed" | "cancelled") => {
                 return Err(Fault::Reported(r#"{"error":"it says that it failed"}"#.to_owned()));
             }
-            ("response.completed", _) | (_, "completed") => End::Completed,
+            ("response.completed", _) | (_, "completed") => ResponseEnd::Completed,
             _ => return Err(Fault::Senseless("the reply does not say how it ended")),
         });
         Ok(())
     }
 
-    fn begin(&mut self, index: Option<u64>, item: &Item<'_>) -> Result<usize, Fault> {
+    fn begin(&mut self, index: Option<u64>, item: &ResponseItem<'_>) -> Result<usize, Fault> {
         if self.items.len() >= ITEMS_MAX {
             return Err(Fault::TooLarge("the reply has more than 4096 items"));
         }
         let what = match item.kind.as_str() {
-            "message" => What::Message { bytes: 0, phase: item.phase.as_str().to_owned() },
-            "function_call" => What::Call {
+            "message" => ItemContent::Message { bytes: 0, phase: item.phase.as_str().to_owned() },
+            "function_call" => ItemContent::Call {
                 id: item.call_id.as_str().to_owned(),
                 name: item.name.as_str().to_owned(),
                 arguments: String::new(),
             },
-            "reasoning" => What::Thinking { heard: false, item: None },
-            _ => What::Unknown,
+            "reasoning" => ItemContent::Thinking { heard: false, item: None },
+            _ => ItemContent::Unknown,
         };
-        self.items.push(Part { index, what, done: false });
+        self.items.push(ItemInProgress { index, what, done: false });
         Ok(self.items.len() - 1)
     }
 
@@ -235,12 +240,14 @@ impl Reply {
         };
         match known {
             Some(at) => Ok(at),
-            None => self.begin(index, &Item { kind: kind.into(), ..Item::default() }),
+            None => {
+                self.begin(index, &ResponseItem { kind: kind.into(), ..ResponseItem::default() })
+            }
         }
     }
 
-    /// Takes from a whole item what was not heard of it yet.
-    fn finish(&mut self, index: Option<u64>, item: &Item<'_>) -> Result<(), Fault> {
+    /// Takes content from a complete item that did not arrive by events.
+    fn finish(&mut self, index: Option<u64>, item: &ResponseItem<'_>) -> Result<(), Fault> {
         let known = index.and_then(|_| self.items.iter().rposition(|part| part.index == index));
         let at = match known {
             Some(at) => at,
@@ -248,7 +255,7 @@ impl Reply {
         };
         self.items[at].done = true;
         match &mut self.items[at].what {
-            What::Message { bytes, phase } => {
+            ItemContent::Message { bytes, phase } => {
                 if !item.phase.as_str().is_empty() {
                     item.phase.as_str().clone_into(phase);
                 }
@@ -262,7 +269,7 @@ impl Reply {
                     }
                 }
             }
-            What::Call { id, name, arguments } => {
+            ItemContent::Call { id, name, arguments } => {
                 for (known, whole) in [(id, &item.call_id), (name, &item.name)] {
                     if !whole.as_str().is_empty() {
                         whole.as_str().clone_into(known);
@@ -273,7 +280,7 @@ impl Reply {
                     self.bytes += arguments.len();
                 }
             }
-            What::Thinking { heard, item: kept } => {
+            ItemContent::Thinking { heard, item: kept } => {
                 let heard = *heard;
                 let texts: Vec<&str> =
                     item.summary.0.iter().map(|part| part.text.as_str()).collect();
@@ -286,7 +293,7 @@ impl Reply {
                     self.add_thinking(index, text);
                 }
             }
-            What::Unknown => {}
+            ItemContent::Unknown => {}
         }
         Ok(())
     }
@@ -298,7 +305,7 @@ impl Reply {
     }
 
     fn say(&mut self, at: usize, piece: &str) {
-        let What::Message { bytes, .. } = &mut self.items[at].what else { return };
+        let ItemContent::Message { bytes, .. } = &mut self.items[at].what else { return };
         if piece.is_empty() {
             return;
         }
@@ -323,7 +330,7 @@ impl Reply {
         }
     }
 
-    /// Another part of a thought begins.
+    /// Start of another part of thinking.
     fn part_thinking(&mut self) {
         if !self.thinking.is_empty() {
             self.think(GAP);
@@ -332,7 +339,7 @@ impl Reply {
 
     fn add_thinking(&mut self, index: Option<u64>, piece: &str) {
         let at = self.items.iter().rposition(|part| part.index == index);
-        if let Some(What::Thinking { heard, .. }) = at.map(|at| &mut self.items[at].what) {
+        if let Some(ItemContent::Thinking { heard, .. }) = at.map(|at| &mut self.items[at].what) {
             *heard = true;
         }
         self.think(piece);
@@ -349,7 +356,7 @@ impl Reply {
 
     fn add_arguments(&mut self, index: Option<u64>, piece: &str) -> Result<(), Fault> {
         let at = self.place(index, "function_call")?;
-        if let What::Call { arguments, .. } = &mut self.items[at].what {
+        if let ItemContent::Call { arguments, .. } = &mut self.items[at].what {
             arguments.push_str(piece);
             self.bytes += piece.len();
         }
@@ -358,7 +365,7 @@ impl Reply {
 
     fn end_arguments(&mut self, index: Option<u64>, whole: &str) -> Result<(), Fault> {
         let at = self.place(index, "function_call")?;
-        if let What::Call { arguments, .. } = &mut self.items[at].what
+        if let ItemContent::Call { arguments, .. } = &mut self.items[at].what
             && arguments.is_empty()
         {
             whole.clone_into(arguments);
@@ -376,23 +383,25 @@ impl Reply {
     }
 }
 
-impl Part {
-    /// Whether nothing of it is missing. A server that forgets to end its items still ends its
-    /// arguments, and a call has a name.
+impl ItemInProgress {
+    /// True if it is complete. A server that omits ends of items still completes its arguments, and
+    /// a call has a name.
     fn is_whole(&self) -> bool {
         match &self.what {
-            What::Call { name, arguments, .. } => {
+            ItemContent::Call { name, arguments, .. } => {
                 !name.is_empty()
                     && (self.done || serde_json::from_str::<IgnoredAny>(arguments).is_ok())
             }
-            What::Message { .. } | What::Thinking { .. } | What::Unknown => true,
+            ItemContent::Message { .. } | ItemContent::Thinking { .. } | ItemContent::Unknown => {
+                true
+            }
         }
     }
 }
 
-impl What {
+impl ItemContent {
     fn into_call(self) -> Option<ToolCall> {
-        let What::Call { id, name, arguments } = self else { return None };
+        let ItemContent::Call { id, name, arguments } = self else { return None };
         Some(ToolCall {
             id: CallId::new(id.as_str()),
             provider_id: (!id.is_empty()).then_some(id),
@@ -402,9 +411,9 @@ impl What {
     }
 }
 
-/// What has to be sent back of a thought. Without its encrypted content the server, which has
-/// stored nothing, would not know it.
-fn encrypted(item: &Item<'_>, summary: &[&str]) -> Option<Value> {
+/// Thinking to send back. Without its encrypted content the server, which stores nothing, could not
+/// use it.
+fn encrypted(item: &ResponseItem<'_>, summary: &[&str]) -> Option<Value> {
     let content = item.encrypted_content.as_str();
     let summary = summary.iter().map(|text| json!({ "type": "summary_text", "text": text }));
     let mut kept = json!({
@@ -418,22 +427,22 @@ fn encrypted(item: &Item<'_>, summary: &[&str]) -> Option<Value> {
     (!content.is_empty()).then_some(kept)
 }
 
-/// What was thought, and with it the order of the items, in which it has to be sent back.
-fn reasoning(parts: &[Part], text: String, with_calls: bool) -> Option<Reasoning> {
-    let kept = |part: &Part| matches!(part.what, What::Thinking { item: Some(_), .. });
-    let phased =
-        |part: &Part| matches!(&part.what, What::Message { phase, .. } if !phase.is_empty());
+/// Thinking, with the order of the items in which it has to be sent back.
+fn reasoning(parts: &[ItemInProgress], text: String, with_calls: bool) -> Option<Reasoning> {
+    let kept =
+        |part: &ItemInProgress| matches!(part.what, ItemContent::Thinking { item: Some(_), .. });
+    let phased = |part: &ItemInProgress| matches!(&part.what, ItemContent::Message { phase, .. } if !phase.is_empty());
     let opaque = parts.iter().any(|part| kept(part) || phased(part)).then(|| {
         let items = parts.iter().filter_map(|part| match &part.what {
-            What::Thinking { item, .. } => item.clone(),
-            What::Message { bytes, phase } if phase.is_empty() => {
+            ItemContent::Thinking { item, .. } => item.clone(),
+            ItemContent::Message { bytes, phase } if phase.is_empty() => {
                 Some(json!({ "type": "message", "bytes": bytes }))
             }
-            What::Message { bytes, phase } => {
+            ItemContent::Message { bytes, phase } => {
                 Some(json!({ "type": "message", "bytes": bytes, "phase": phase }))
             }
-            What::Call { .. } if with_calls => Some(json!({ "type": "function_call" })),
-            What::Call { .. } | What::Unknown => None,
+            ItemContent::Call { .. } if with_calls => Some(json!({ "type": "function_call" })),
+            ItemContent::Call { .. } | ItemContent::Unknown => None,
         });
         Value::Array(items.collect())
     });
@@ -443,7 +452,7 @@ fn reasoning(parts: &[Part], text: String, with_calls: bool) -> Option<Reasoning
     Some(Reasoning { text, field: None, opaque })
 }
 
-fn usage(wire: UsageWire) -> Usage {
+fn usage(wire: ResponsesUsage) -> Usage {
     let input_tokens = wire.input_tokens.tokens();
     let output_tokens = wire.output_tokens.tokens();
     let cached = wire.input_tokens_details.0.and_then(|details| details.cached_tokens.tokens());

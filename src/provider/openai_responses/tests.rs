@@ -1,5 +1,4 @@
-//! The adapter against a server that says exact bytes: replies as they were recorded, and what is
-//! made of them.
+//! The adapter against a server that sends exact bytes: recorded replies and their results.
 
 use std::sync::Arc;
 
@@ -12,9 +11,9 @@ use super::*;
 use crate::provider::live;
 use crate::provider::profile::{Protocol, Settings};
 use crate::provider::testing::replies::{
-    self, Asked, class_and_cause, edited, edits, joined, put_together, recorded, shown,
+    self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
 };
-use crate::provider::testing::{Server, Step, answer, ask, request, stream, stream_head};
+use crate::provider::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
 macro_rules! fixture {
     ($name:literal) => {
@@ -24,12 +23,12 @@ macro_rules! fixture {
 
 const CALLS: &str = include_str!("fixtures/thinking_and_calls.sse");
 
-fn profile(server: &Server) -> Profile {
+fn profile(server: &Server) -> ProviderProfile {
     replies::profile(server, Protocol::Responses)
 }
 
 /// Asks a server that plays `script` once.
-async fn once(script: Vec<Step>) -> Asked {
+async fn once(script: Vec<ServerStep>) -> AttemptResult {
     replies::once(Protocol::Responses, script).await
 }
 
@@ -85,7 +84,7 @@ async fn goes_where_the_configuration_says() {
             "type": "openai-responses", "baseURL": format!("{}{path}", server.address), "model": "m",
         });
         let settings: Settings = serde_json::from_value(settings).unwrap();
-        let profile = Profile::resolve("mine", settings, |_| None).unwrap();
+        let profile = ProviderProfile::resolve("mine", settings, |_| None).unwrap();
         let endpoint = live(profile).unwrap().info().endpoint;
         assert_eq!(endpoint, format!("{}{expected}", server.address));
     }
@@ -126,8 +125,8 @@ async fn sends_thinking_back_as_it_came() {
     assert_eq!(kinds(&said(1))[2..], rest);
     // Another profile, or another model, does not see it.
     for other in [
-        Profile { name: "other".to_owned(), ..profile(&server) },
-        Profile { model: "other".to_owned(), ..profile(&server) },
+        ProviderProfile { name: "other".to_owned(), ..profile(&server) },
+        ProviderProfile { model: "other".to_owned(), ..profile(&server) },
     ] {
         let nth = server.seen().len();
         let other = live(other).unwrap();
@@ -137,11 +136,11 @@ async fn sends_thinking_back_as_it_came() {
 }
 
 /// Status, headers, code of the error, class, and the wait that it asks for.
-type Row = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
+type ErrorCase = (&'static str, &'static str, &'static str, &'static str, Option<u64>);
 
 #[tokio::test]
 async fn sorts_errors_by_what_happens_next() {
-    let table: &[Row] = &[
+    let table: &[ErrorCase] = &[
         ("400 Bad Request", "", "invalid_request_error", "rejected", None),
         ("400 Bad Request", "", "invalid_prompt", "rejected", None),
         ("400 Bad Request", "", "content_filter", "filtered", None),
@@ -228,14 +227,17 @@ async fn gives_the_same_reply_however_it_is_cut() {
     let body = CALLS.replace('\n', "\r\n");
     let whole = once(stream(&body)).await.0.unwrap();
     let mut script = vec![stream_head()];
-    script.extend(body.as_bytes().chunks(3).map(|bytes| Step::Send(bytes.to_vec())));
-    assert_eq!(once(script.into_iter().chain([Step::Close]).collect()).await.0.unwrap(), whole);
+    script.extend(body.as_bytes().chunks(3).map(|bytes| ServerStep::Send(bytes.to_vec())));
+    assert_eq!(
+        once(script.into_iter().chain([ServerStep::Close]).collect()).await.0.unwrap(),
+        whole
+    );
 }
 
 proptest! {
     #[test]
     fn survives_events_that_are_almost_right(edits in edits()) {
-        if let Some(done) = put_together::<reply::Reply>(&edited(CALLS, edits)) {
+        if let Some(done) = put_together::<reply::ResponsesReply>(&edited(CALLS, edits)) {
             let wants_tools = done.stop_reason == StopReason::ToolUse;
             prop_assert_eq!(wants_tools, !done.message.tool_calls.is_empty());
         }

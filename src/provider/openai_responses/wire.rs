@@ -2,18 +2,18 @@
 
 use serde_json::value::RawValue;
 
-use crate::provider::lenient::{List, Number, Object, Text};
+use crate::provider::lenient_json::{LenientList, Number, Object, Text};
 
-/// An event, whatever its type.
+/// An event of any type.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Event<'a> {
+pub(crate) struct ResponsesEvent<'a> {
     #[serde(borrow, rename = "type")]
     pub(crate) kind: Text<'a>,
     /// The item it is about.
     pub(crate) output_index: Number,
     #[serde(borrow)]
-    pub(crate) item: Object<Item<'a>>,
+    pub(crate) item: Object<ResponseItem<'a>>,
     #[serde(borrow)]
     pub(crate) delta: Text<'a>,
     /// Of `response.function_call_arguments.done`: all of them.
@@ -33,10 +33,10 @@ pub(crate) struct Whole<'a> {
     #[serde(borrow)]
     pub(crate) status: Text<'a>,
     #[serde(borrow)]
-    pub(crate) output: List<Item<'a>>,
+    pub(crate) output: LenientList<ResponseItem<'a>>,
     #[serde(borrow)]
     pub(crate) incomplete_details: Object<Incomplete<'a>>,
-    pub(crate) usage: Object<UsageWire>,
+    pub(crate) usage: Object<ResponsesUsage>,
     #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
@@ -51,14 +51,14 @@ pub(crate) struct Incomplete<'a> {
 /// A message, a call or thinking.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Item<'a> {
+pub(crate) struct ResponseItem<'a> {
     #[serde(borrow, rename = "type")]
     pub(crate) kind: Text<'a>,
     #[serde(borrow)]
     pub(crate) id: Text<'a>,
     #[serde(borrow)]
-    pub(crate) content: List<Part<'a>>,
-    /// What kind of message a model means it to be.
+    pub(crate) content: LenientList<OutputPart<'a>>,
+    /// Phase of a message, as set by the model.
     #[serde(borrow)]
     pub(crate) phase: Text<'a>,
     #[serde(borrow)]
@@ -70,12 +70,12 @@ pub(crate) struct Item<'a> {
     #[serde(borrow)]
     pub(crate) encrypted_content: Text<'a>,
     #[serde(borrow)]
-    pub(crate) summary: List<Part<'a>>,
+    pub(crate) summary: LenientList<OutputPart<'a>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct Part<'a> {
+pub(crate) struct OutputPart<'a> {
     #[serde(borrow, rename = "type")]
     pub(crate) kind: Text<'a>,
     #[serde(borrow)]
@@ -86,7 +86,7 @@ pub(crate) struct Part<'a> {
 
 #[derive(Debug, Default, Clone, Copy, serde::Deserialize)]
 #[serde(default)]
-pub(crate) struct UsageWire {
+pub(crate) struct ResponsesUsage {
     pub(crate) input_tokens: Number,
     pub(crate) input_tokens_details: Object<InputDetails>,
     pub(crate) output_tokens: Number,

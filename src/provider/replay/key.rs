@@ -1,4 +1,4 @@
-//! What of a request decides which exchange of a cassette answers it.
+//! Key of a request, which selects the exchange of a cassette.
 
 use posse_actors::conversation::{ContentPart, Message, ToolCall};
 use posse_actors::ports::Request;
@@ -13,16 +13,16 @@ const SHOWN_BYTES_MAX: usize = 240;
 
 /// A request without what differs from run to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Key {
+pub(super) struct CassetteKey {
     /// Names of the tools. A request may offer more.
     tools: Vec<String>,
     /// The history.
-    messages: Vec<Said>,
+    messages: Vec<CassetteMessage>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Said {
+enum CassetteMessage {
     /// Instructions: they differ with the machine and the date.
     System,
     User(String),
@@ -30,7 +30,7 @@ enum Said {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         text: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        calls: Vec<Call>,
+        calls: Vec<CassetteCall>,
     },
     /// Only which tool it was, and whether it failed.
     #[serde(rename_all = "camelCase")]
@@ -41,26 +41,26 @@ enum Said {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Call {
+struct CassetteCall {
     name: String,
     arguments: Value,
 }
 
-impl Key {
+impl CassetteKey {
     /// The key of `request`, in a workspace at that path.
-    pub(super) fn of(request: &Request, workspace: &str) -> Key {
+    pub(super) fn of(request: &Request, workspace: &str) -> CassetteKey {
         let tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let messages = request.messages.iter().map(|message| said(message, workspace)).collect();
-        Key { tools, messages }
+        CassetteKey { tools, messages }
     }
 
-    /// Whether a request with the key `actual` is answered by the exchange with this key.
-    pub(super) fn fits(&self, actual: &Key) -> bool {
+    /// True if the exchange with this key answers a request with the key `actual`.
+    pub(super) fn fits(&self, actual: &CassetteKey) -> bool {
         self.messages == actual.messages && self.missing_tool(actual).is_none()
     }
 
     /// The first difference, for a person.
-    pub(super) fn difference(&self, actual: &Key) -> String {
+    pub(super) fn difference(&self, actual: &CassetteKey) -> String {
         if let Some(tool) = self.missing_tool(actual) {
             return format!("the tool `{}` is not offered", printable(tool));
         }
@@ -78,14 +78,14 @@ impl Key {
         format!("{recorded} messages are recorded, but there are {actual}")
     }
 
-    fn missing_tool(&self, actual: &Key) -> Option<&String> {
+    fn missing_tool(&self, actual: &CassetteKey) -> Option<&String> {
         self.tools.iter().find(|tool| !actual.tools.contains(tool))
     }
 }
 
-fn said(message: &Message, workspace: &str) -> Said {
+fn said(message: &Message, workspace: &str) -> CassetteMessage {
     match message {
-        Message::System { .. } => Said::System,
+        Message::System { .. } => CassetteMessage::System,
         Message::User { content } => {
             let texts: Vec<String> = content
                 .iter()
@@ -94,21 +94,21 @@ fn said(message: &Message, workspace: &str) -> Said {
                     ContentPart::ImageUrl { .. } => "[image]".to_owned(),
                 })
                 .collect();
-            Said::User(texts.join("\n"))
+            CassetteMessage::User(texts.join("\n"))
         }
-        Message::Assistant(message) => Said::Assistant {
+        Message::Assistant(message) => CassetteMessage::Assistant {
             text: neutral(message.content.as_deref().unwrap_or_default(), workspace),
             calls: message.tool_calls.iter().map(|call| called(call, workspace)).collect(),
         },
         Message::Tool { name, is_error, .. } => {
-            Said::Tool { name: name.clone(), is_error: *is_error }
+            CassetteMessage::Tool { name: name.clone(), is_error: *is_error }
         }
     }
 }
 
-fn called(call: &ToolCall, workspace: &str) -> Call {
+fn called(call: &ToolCall, workspace: &str) -> CassetteCall {
     let arguments = neutral(&call.arguments, workspace);
-    Call {
+    CassetteCall {
         name: call.name.clone(),
         // Spaces and the order of members mean nothing.
         arguments: serde_json::from_str(&arguments).unwrap_or(Value::String(arguments)),
@@ -120,7 +120,7 @@ pub(super) fn neutral(text: &str, workspace: &str) -> String {
     if workspace.len() > 1 { text.replace(workspace, WORKSPACE) } else { text.to_owned() }
 }
 
-fn show(said: &Said) -> String {
+fn show(said: &CassetteMessage) -> String {
     let mut json = serde_json::to_string(said).unwrap_or_default();
     if json.len() > SHOWN_BYTES_MAX {
         json.truncate(json.floor_char_boundary(SHOWN_BYTES_MAX));

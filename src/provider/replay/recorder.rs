@@ -1,4 +1,4 @@
-//! Writes cassettes: beside a provider that answers, never instead of it.
+//! Recording of cassettes, next to a provider that answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
-use crate::provider::replay::key::{Key, neutral};
+use crate::provider::replay::key::{CassetteKey, neutral};
 use crate::provider::replay::{
-    Conceal, Exchange, Header, Kept, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
+    Conceal, Exchange, Header, OpaqueReply, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
 };
 
-/// Deltas on their way from the provider to whoever wanted them.
+/// Capacity of the channel for deltas.
 const DELTAS_MAX: usize = 64;
 
-struct Shared {
+struct RecorderState {
     workspace: String,
     /// Exchanges say who was asked, and what failed.
     several: bool,
@@ -33,7 +33,7 @@ struct Shared {
 
 /// A cassette that is being written.
 #[derive(Clone)]
-pub(super) struct Recording(Arc<Shared>);
+pub(super) struct Recording(Arc<RecorderState>);
 
 impl std::fmt::Debug for Recording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Recording {
 /// Passes on, and writes down.
 pub(super) struct Recorder {
     inner: Arc<dyn Provider>,
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState>,
 }
 
 impl Recording {
@@ -70,7 +70,7 @@ impl Recording {
         writeln!(opened, "{}", json!(header)).map_err(unwritable)?;
         let workspace = workspace.to_string_lossy().into_owned();
         let file = Mutex::new(opened);
-        Ok(Recording(Arc::new(Shared { workspace, several, file, conceal })))
+        Ok(Recording(Arc::new(RecorderState { workspace, several, file, conceal })))
     }
 }
 
@@ -85,8 +85,8 @@ impl Provider for Recorder {
         self.inner.info()
     }
 
-    fn account(&self) -> String {
-        self.inner.account()
+    fn inner(&self) -> Option<&dyn Provider> {
+        Some(&*self.inner)
     }
 
     fn complete(
@@ -94,7 +94,7 @@ impl Provider for Recorder {
         request: Request,
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
-        let key = Key::of(&request, &self.shared.workspace);
+        let key = CassetteKey::of(&request, &self.shared.workspace);
         let (tap, mut tapped) = mpsc::channel(DELTAS_MAX);
         let answer = self.inner.complete(request, tap);
         let shared = Arc::clone(&self.shared);
@@ -112,7 +112,7 @@ impl Provider for Recorder {
             let (answer, seen) = join(answer, relay).await;
             match &answer {
                 Ok(completion) => shared.answered(asked, key, &seen, completion),
-                // What was not sent was not refused.
+                // A request that was not sent did not fail.
                 Err(ProviderError::Unasked { .. }) => {}
                 Err(error) if asked.is_some() => {
                     let reply = RecordedReply::Error(RecordedError::of(error));
@@ -125,18 +125,18 @@ impl Provider for Recorder {
     }
 }
 
-impl Shared {
+impl RecorderState {
     fn answered(
         &self,
         asked: Option<Voice>,
-        request: Key,
+        request: CassetteKey,
         deltas: &[Delta],
         completion: &Completion,
     ) {
         let chunks = stream_of(deltas, completion);
         let chunks = chunks.iter().map(|chunk| neutral(chunk, &self.workspace)).collect();
         let Completion { message, usage, .. } = completion;
-        let kept = Kept { reasoning: message.reasoning.clone(), usage: *usage };
+        let kept = OpaqueReply { reasoning: message.reasoning.clone(), usage: *usage };
         let kept = match self.workspace.as_str() {
             workspace if workspace.len() > 1 => kept.with(workspace, WORKSPACE),
             _ => Some(kept),
@@ -180,7 +180,7 @@ fn stream_of(deltas: &[Delta], completion: &Completion) -> Vec<String> {
             Delta::Notice(_) | Delta::Usage(_) | Delta::Alive => None,
         }));
     } else {
-        // Nobody wanted deltas.
+        // Deltas were not requested.
         if let Some(reasoning) = &message.reasoning {
             pieces.push(json!({ thinking_field: reasoning.text }));
         }

@@ -123,7 +123,7 @@ async fn each_of_several_says_what_it_said() {
     let made = tape(&file, true).unwrap();
     let named = |server: &Server, name: &str| {
         let (name, model) = (name.to_owned(), format!("{name}-1"));
-        let profile = crate::provider::profile::Profile { name, model, ..server.profile() };
+        let profile = crate::provider::profile::ProviderProfile { name, model, ..server.profile() };
         made.recording(crate::provider::live(profile).unwrap())
     };
     let (one, two) = (named(&first, "one"), named(&second, "two"));
@@ -190,7 +190,7 @@ async fn plays_back_what_it_recorded() {
     assert_eq!(tape(&file, false).err().unwrap().code, "CFG032");
 }
 
-/// What only its server understands comes back as it came, and so do all of the figures.
+/// Opaque data is replayed unchanged, and so are all usage figures.
 #[tokio::test]
 async fn plays_back_every_dialect_with_what_only_its_server_understands() {
     use crate::provider::profile::Protocol;

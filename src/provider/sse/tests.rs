@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-type Read = (Vec<(String, String, u64)>, Result<(), SseError>);
+type SseResult = (Vec<(String, String, u64)>, Result<(), SseError>);
 
-/// What a stream says when it arrives in these chunks.
-fn play<'c>(chunks: impl IntoIterator<Item = &'c [u8]>, bytes_max: usize) -> Read {
+/// Events of a stream that arrives in these chunks.
+fn play<'c>(chunks: impl IntoIterator<Item = &'c [u8]>, bytes_max: usize) -> SseResult {
     let mut parser = SseParser::with_limit(bytes_max);
     let mut events = Vec::new();
     for chunk in chunks {

@@ -1,8 +1,7 @@
-//! Streams that are cut at every byte, and what is asked next: in every protocol.
+//! Streams cut at every byte in every protocol, and the following request.
 //!
-//! However a reply breaks off, no call of it runs that had not arrived as a whole, its text is
-//! not there twice after the next attempt, and every history that can follow is one that the
-//! strictest server takes.
+//! For any cut, no incomplete call runs, text is not repeated after the next attempt, and every
+//! possible history is accepted by the strictest server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +16,14 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::provider::anthropic;
-use crate::provider::decode::{self, Assembly, Patience, Source};
-use crate::provider::http::Origin;
+use crate::provider::decode::{self, Assembly, ChunkSource, Patience};
+use crate::provider::http::MessageOrigin;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible;
 use crate::provider::openai_responses;
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
+use crate::provider::silence_timeout::Brought;
 use crate::provider::testing::strict::{self, assert_valid};
-use crate::provider::watch::Brought;
 
 const TEXT: &str = "I will look at “both”.";
 const THOUGHT: &str = "Two files; I read both.";
@@ -38,7 +37,7 @@ const MESSAGES: &str = include_str!("../anthropic/fixtures/thinking_and_calls.ss
 /// The bytes up to the cut, then the end of the connection, or its failure.
 struct Cut(VecDeque<Bytes>, Result<(), String>);
 
-impl Source for Cut {
+impl ChunkSource for Cut {
     async fn next(&mut self) -> Brought {
         match self.0.pop_front() {
             Some(chunk) => Ok(Some(chunk)),
@@ -50,20 +49,20 @@ impl Source for Cut {
 type Encode = dyn Fn(&Request) -> Vec<u8>;
 
 /// One protocol.
-struct Dialect {
+struct RecordedDialect {
     stream: &'static str,
     check: fn(&Value) -> Result<(), String>,
     encode: Box<Encode>,
     owner: Owner,
 }
 
-type Read = (Result<Completion, ProviderError>, String);
+type CutOutcome = (Result<Completion, ProviderError>, String);
 
 /// Reads a stream that ends after `at` bytes. Returns the visible text that was streamed, too.
-async fn read<A: Assembly>(stream: &str, at: usize, end: Result<(), String>) -> Read {
+async fn read<A: Assembly>(stream: &str, at: usize, end: Result<(), String>) -> CutOutcome {
     let (tx, mut rx) = mpsc::channel(4096);
     let chunks = stream.as_bytes()[..at].chunks(700).map(Bytes::copy_from_slice).collect();
-    let origin = Origin::new("mine", String::new());
+    let origin = MessageOrigin::new("mine", String::new());
     let mut source = Cut(chunks, end);
     let patience = Patience { silence: Duration::from_mins(1), idle: Duration::from_mins(1) };
     let reply = decode::read::<A>(&mut source, &origin, patience, Some(&tx)).await;
@@ -85,7 +84,7 @@ fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
 }
 
-/// The calls with ids of the kernel, as they stand in a history.
+/// Calls with ids of the kernel, as in a history.
 fn minted(mut message: AssistantMessage) -> AssistantMessage {
     for (nth, call) in message.tool_calls.iter_mut().enumerate() {
         call.id = CallId::new(format!("c1-{nth}"));
@@ -102,7 +101,7 @@ fn result(call: &ToolCall) -> Arc<Message> {
     })
 }
 
-async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
+async fn cut_everywhere<A: Assembly>(dialect: &RecordedDialect) {
     let whole = read::<A>(dialect.stream, dialect.stream.len(), Ok(())).await;
     let whole_reply = whole.0.unwrap();
     assert_eq!((whole.1.as_str(), whole_reply.stop_reason), (TEXT, StopReason::ToolUse));
@@ -114,7 +113,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
             let start = vec![user("go")];
             let histories: Vec<Vec<Arc<Message>>> = match reply {
                 Ok(reply) => {
-                    // Everything but the very end had arrived.
+                    // Everything except the very end had arrived.
                     assert_eq!(reply.message, whole_reply.message, "at {at}");
                     let mut message = minted(reply.message);
                     dialect.owner.sign(&mut message);
@@ -137,7 +136,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
                     assert!(TEXT.starts_with(&said), "at {at}: {said}");
                     let kept = AssistantMessage { content: Some(partial), ..Default::default() };
                     let kept = vec![Arc::new(Message::Assistant(kept))];
-                    // The reply is forgotten, or what was seen of it is kept.
+                    // The reply is dropped, or its visible part is kept.
                     let after = [user("go on")];
                     vec![
                         start.clone(),
@@ -151,7 +150,7 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
                 }
                 Err(other) => panic!("at {at}: {}", other.chain()),
             };
-            // Most cuts leave what the one before left.
+            // Most cuts leave the same history as the one before.
             if checked.replace(histories.clone()) == Some(histories.clone()) {
                 continue;
             }
@@ -165,42 +164,42 @@ async fn cut_everywhere<A: Assembly>(dialect: &Dialect) {
 #[tokio::test]
 async fn chat_completions_cut_at_every_byte() {
     let owner = Owner::new(openai_compatible::PROTOCOL, "mine", "m");
-    let profile = Profile::new("mine", "https://h.example/v1", "m", None);
-    let encoder = openai_compatible::Encoder::new(&profile, owner.clone());
-    let dialect = Dialect {
+    let profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
+    let encoder = openai_compatible::ChatEncoder::new(&profile, owner.clone());
+    let dialect = RecordedDialect {
         stream: CHAT,
         check: strict::chat,
         encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
         owner,
     };
-    cut_everywhere::<openai_compatible::reply::Reply>(&dialect).await;
+    cut_everywhere::<openai_compatible::reply::ChatReply>(&dialect).await;
 }
 
 #[tokio::test]
 async fn anthropic_messages_cut_at_every_byte() {
-    let mut profile = Profile::new("mine", "https://h.example/v1", "m", None);
+    let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.quirks.thinking_budget = Some(2048);
     let owner = Owner::new(anthropic::PROTOCOL, "mine", "m");
-    let encoder = anthropic::Encoder::new(&profile, owner.clone());
-    let dialect = Dialect {
+    let encoder = anthropic::AnthropicEncoder::new(&profile, owner.clone());
+    let dialect = RecordedDialect {
         stream: MESSAGES,
         check: strict::messages,
         encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
         owner,
     };
-    cut_everywhere::<anthropic::reply::Reply>(&dialect).await;
+    cut_everywhere::<anthropic::reply::AnthropicReply>(&dialect).await;
 }
 
 #[tokio::test]
 async fn openai_responses_cut_at_every_byte() {
-    let profile = Profile::new("mine", "https://h.example/v1", "m", None);
+    let profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     let owner = Owner::new(openai_responses::PROTOCOL, "mine", "m");
-    let encoder = openai_responses::Encoder::new(&profile, owner.clone());
-    let dialect = Dialect {
+    let encoder = openai_responses::ResponsesEncoder::new(&profile, owner.clone());
+    let dialect = RecordedDialect {
         stream: RESPONSES,
         check: strict::responses,
         encode: Box::new(move |request| encoder.encode(request, true).unwrap().bytes),
         owner,
     };
-    cut_everywhere::<openai_responses::reply::Reply>(&dialect).await;
+    cut_everywhere::<openai_responses::reply::ResponsesReply>(&dialect).await;
 }

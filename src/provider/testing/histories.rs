@@ -1,4 +1,4 @@
-//! Histories that make no sense, and everything that may be in them.
+//! Random histories, including inconsistent ones.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use posse_actors::conversation::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Something that happened, whether it could or not.
+/// An event of a history, possible or not.
 #[derive(Debug, Clone)]
 enum Happening {
     System(String),
@@ -27,7 +27,7 @@ enum Happening {
     },
 }
 
-/// What the histories of `owner` (its protocol, profile and model) may have of thinking.
+/// Thinking that histories of `owner` (protocol, profile and model) may contain.
 fn thoughts(owner: [&'static str; 3]) -> Vec<Option<Reasoning>> {
     let [protocol, profile, model] = owner;
     let signed = json!({"type": "thinking", "thinking": "hm", "signature": "c2ln"});
@@ -165,7 +165,7 @@ pub(crate) fn any_history(owner: [&'static str; 3]) -> impl Strategy<Value = Vec
     })
 }
 
-/// What is left of `history` when it has to come to that many tokens, if that is possible.
+/// `history` compacted to that many tokens, if possible.
 pub(crate) fn compacted(
     history: &[Arc<Message>],
     tokens_max: u64,

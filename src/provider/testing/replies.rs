@@ -1,4 +1,4 @@
-//! What the tests of every dialect do with a reply: ask for it once, and show it.
+//! Test helpers of all dialects: one attempt, and its display.
 
 use std::fmt::Write as _;
 
@@ -7,24 +7,24 @@ use proptest::prelude::*;
 
 use crate::provider::decode::Assembly;
 use crate::provider::live;
-use crate::provider::profile::{Profile, Protocol};
-use crate::provider::testing::{Server, Step, ask, request, stream};
+use crate::provider::profile::{Protocol, ProviderProfile};
+use crate::provider::testing::{Server, ServerStep, ask, request, stream};
 
-/// What came of one attempt.
-pub(crate) type Asked = (Result<Completion, ProviderError>, Vec<Delta>);
+/// Result of one attempt.
+pub(crate) type AttemptResult = (Result<Completion, ProviderError>, Vec<Delta>);
 
-/// A profile for `server` that speaks `protocol`.
-pub(crate) fn profile(server: &Server, protocol: Protocol) -> Profile {
-    Profile { protocol, ..server.profile() }
+/// A profile for `server` with `protocol`.
+pub(crate) fn profile(server: &Server, protocol: Protocol) -> ProviderProfile {
+    ProviderProfile { protocol, ..server.profile() }
 }
 
 /// Asks a server that plays `script` once.
-pub(crate) async fn once(protocol: Protocol, script: Vec<Step>) -> Asked {
+pub(crate) async fn once(protocol: Protocol, script: Vec<ServerStep>) -> AttemptResult {
     let server = Server::start([script]).await;
     ask(&*live(profile(&server, protocol)).unwrap(), request("hi")).await
 }
 
-/// Everything that is in a reply, or its error.
+/// Full content of a reply, or its error.
 pub(crate) fn shown(reply: &Result<Completion, ProviderError>) -> String {
     match reply {
         Ok(reply) => {
@@ -42,7 +42,7 @@ pub(crate) fn shown(reply: &Result<Completion, ProviderError>) -> String {
     }
 }
 
-/// How deltas are cut depends on how bytes arrive; what is in them does not.
+/// Joined text of deltas, whose boundaries depend on timing.
 pub(crate) fn joined(deltas: &[Delta]) -> String {
     let (mut thinking, mut text) = (String::new(), String::new());
     for delta in deltas {
@@ -56,7 +56,7 @@ pub(crate) fn joined(deltas: &[Delta]) -> String {
     format!("thinking {thinking:?}, text {text:?}")
 }
 
-/// What is made of streams as they were recorded, each under its name.
+/// Results of recorded streams, by name.
 pub(crate) async fn recorded(protocol: Protocol, fixtures: &[(&str, &str)]) -> String {
     let mut all = String::new();
     for (name, bytes) in fixtures {
@@ -66,7 +66,7 @@ pub(crate) async fn recorded(protocol: Protocol, fixtures: &[(&str, &str)]) -> S
     all
 }
 
-/// The class of an error, and what is said of it by the provider that is named first.
+/// Class of an error, and its cause without the provider's name.
 pub(crate) fn class_and_cause(error: &ProviderError) -> String {
     let source = std::error::Error::source(error).unwrap().to_string();
     let source = source.strip_prefix("mock: ").expect("names the provider");
@@ -92,7 +92,7 @@ pub(crate) fn edited(text: &str, edits: Vec<(prop::sample::Index, &'static str)>
     text
 }
 
-/// What an `A` makes of a stream, event by event.
+/// Result of an `A` for a stream, event by event.
 pub(crate) fn put_together<A: Assembly>(stream: &str) -> Option<Completion> {
     let mut reply = A::default();
     for data in stream.lines().filter_map(|line| line.strip_prefix("data: ")) {

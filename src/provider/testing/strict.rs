@@ -1,4 +1,4 @@
-//! What the strictest server of each protocol says of a request.
+//! The strictest server of each protocol, as a validator of requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,11 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-type Verdict = Result<(), String>;
+type ValidationResult = Result<(), String>;
 
 /// Fails unless the strictest server would take `body`.
 #[track_caller]
-pub(crate) fn assert_valid(check: fn(&Value) -> Verdict, body: &[u8]) {
+pub(crate) fn assert_valid(check: fn(&Value) -> ValidationResult, body: &[u8]) {
     // Reading it is part of it: there are no halves of characters.
     let request: Value = serde_json::from_slice(body)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(body)));
@@ -27,7 +27,7 @@ fn list<'v>(value: &'v Value, key: &str) -> Result<&'v [Value], String> {
     value[key].as_array().map(Vec::as_slice).ok_or_else(|| format!("no list {key} in {value}"))
 }
 
-fn ensure(holds: bool, what: &str, of: &Value) -> Verdict {
+fn ensure(holds: bool, what: &str, of: &Value) -> ValidationResult {
     if holds { Ok(()) } else { Err(format!("{what}: {of}")) }
 }
 
@@ -41,7 +41,7 @@ fn is_object(json: &str) -> bool {
 }
 
 /// Chat Completions.
-pub(crate) fn chat(request: &Value) -> Verdict {
+pub(crate) fn chat(request: &Value) -> ValidationResult {
     let marks = request.to_string().matches(r#""cache_control""#).count();
     ensure(marks <= 4, "more than four marks of the cache", request)?;
     let mut expected: VecDeque<&str> = VecDeque::new();
@@ -76,7 +76,7 @@ pub(crate) fn chat(request: &Value) -> Verdict {
 }
 
 /// Anthropic Messages.
-pub(crate) fn messages(request: &Value) -> Verdict {
+pub(crate) fn messages(request: &Value) -> ValidationResult {
     text(request, "model")?;
     ensure(request["max_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "no bound", request)?;
     let marks = request.to_string().matches(r#""cache_control""#).count();
@@ -113,7 +113,7 @@ pub(crate) fn messages(request: &Value) -> Verdict {
     thinking(request, turns)
 }
 
-fn user_turn<'v>(blocks: &'v [Value], open: &mut BTreeSet<&'v str>) -> Verdict {
+fn user_turn<'v>(blocks: &'v [Value], open: &mut BTreeSet<&'v str>) -> ValidationResult {
     let mut others = false;
     for block in blocks {
         if text(block, "type")? == "tool_result" {
@@ -136,7 +136,7 @@ fn assistant_turn<'v>(
     blocks: &'v [Value],
     ids: &mut BTreeSet<&'v str>,
     open: &mut BTreeSet<&'v str>,
-) -> Verdict {
+) -> ValidationResult {
     let mut kind = "";
     for block in blocks {
         kind = text(block, "type")?;
@@ -164,8 +164,8 @@ fn assistant_turn<'v>(
     ensure(!thought, "a message that ends with thinking", &Value::from(blocks))
 }
 
-/// Text that says something, or an image that can be seen.
-fn shown(block: &Value) -> Verdict {
+/// Text that is not blank, or a valid image.
+fn shown(block: &Value) -> ValidationResult {
     let source = &block["source"];
     match (text(block, "type")?, source["type"].as_str()) {
         ("text", _) => ensure(!text(block, "text")?.trim().is_empty(), "a blank text", block),
@@ -183,7 +183,7 @@ fn shown(block: &Value) -> Verdict {
 }
 
 /// With a budget, the turn in which tools are used begins with thinking.
-fn thinking(request: &Value, turns: &[Value]) -> Verdict {
+fn thinking(request: &Value, turns: &[Value]) -> ValidationResult {
     let budget = &request["thinking"]["budget_tokens"];
     if request["thinking"]["type"] != "enabled" {
         return ensure(budget.is_null(), "a budget for nothing", request);
@@ -202,7 +202,7 @@ fn thinking(request: &Value, turns: &[Value]) -> Verdict {
 }
 
 /// `OpenAI` Responses.
-pub(crate) fn responses(request: &Value) -> Verdict {
+pub(crate) fn responses(request: &Value) -> ValidationResult {
     text(request, "model")?;
     ensure(request["store"] == false, "it would be stored", request)?;
     let mut calls: BTreeMap<&str, bool> = BTreeMap::new();
@@ -246,7 +246,7 @@ pub(crate) fn responses(request: &Value) -> Verdict {
 }
 
 /// Codex: Responses, as the server behind a `ChatGPT` login takes them.
-pub(crate) fn codex(request: &Value) -> Verdict {
+pub(crate) fn codex(request: &Value) -> ValidationResult {
     responses(request)?;
     ensure(request["stream"] == true, "it is not streamed", request)?;
     let instructions = text(request, "instructions")?;
@@ -264,7 +264,7 @@ pub(crate) fn codex(request: &Value) -> Verdict {
     ensure(installation.len() == 36, "an odd installation", request)
 }
 
-fn message_item(item: &Value) -> Verdict {
+fn message_item(item: &Value) -> ValidationResult {
     let role = text(item, "role")?;
     let kind = match role {
         "assistant" => "output_text",
@@ -276,7 +276,7 @@ fn message_item(item: &Value) -> Verdict {
     parts.iter().try_for_each(|part| input_part(part, kind))
 }
 
-fn input_part(part: &Value, text_kind: &str) -> Verdict {
+fn input_part(part: &Value, text_kind: &str) -> ValidationResult {
     match text(part, "type")? {
         "input_image" if text_kind == "input_text" => {
             let url = text(part, "image_url")?;

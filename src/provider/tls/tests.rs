@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 
 use super::*;
 use crate::provider::live;
-use crate::provider::profile::Profile;
+use crate::provider::profile::ProviderProfile;
 use crate::provider::testing::{ask, request};
 
 /// For 127.0.0.1, signed by itself.
@@ -58,7 +58,7 @@ async fn speaks_to_a_server_that_it_trusts() {
 #[tokio::test]
 async fn refuses_a_server_that_nobody_vouches_for() {
     let port = serve(b"");
-    let profile = Profile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
+    let profile = ProviderProfile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
     let provider = live(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     let shown = error.chain();
@@ -76,7 +76,7 @@ async fn refuses_a_server_that_speaks_no_tls() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         while stream.read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
     });
-    let profile = Profile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
+    let profile = ProviderProfile::new("acme", &format!("https://127.0.0.1:{port}/v1"), "m", None);
     let provider = live(profile).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert_eq!(error.class(), "rejected", "{}", error.chain());

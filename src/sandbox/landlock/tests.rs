@@ -1,4 +1,4 @@
-//! Validity of rules made in advance.
+//! Validity of prepared rules.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::sandbox::plan::Backend;
 
-/// Home folder with secrets, and a workspace.
+/// A home folder with a hidden file, and a workspace.
 struct Home {
     folder: TempDir,
     plan: Plan,
@@ -42,13 +42,13 @@ impl Home {
         self.folder.path().canonicalize().unwrap().join(below)
     }
 
-    /// Rules for this folder alone, because other tests change its siblings.
+    /// Rules for this folder only, independent of other tests.
     fn ahead(&self) -> Made {
-        let seen = Some(Seen::begin(SIBLINGS_MAX));
-        make(Subject::of(&self.plan), seen, &self.at("")).unwrap()
+        let seen = Some(RuleSources::begin(SIBLINGS_MAX));
+        make(RuleSubject::of(&self.plan), seen, &self.at("")).unwrap()
     }
 
-    /// Rules made once the folder has been unchanged for long enough.
+    /// Rules made when nothing has changed for long enough to know it.
     fn made(&self) -> Made {
         let begin = Instant::now();
         loop {
@@ -56,13 +56,13 @@ impl Home {
             if made.suit(&self.plan) {
                 return made;
             }
-            assert!(begin.elapsed() < Duration::from_mins(1), "the folder never settled");
+            assert!(begin.elapsed() < Duration::from_mins(1), "no moment without a change");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// Every change that invalidates rules.
+/// Every change that makes rules invalid.
 #[test]
 fn a_change_of_what_was_looked_at_makes_them_useless() {
     type Change = fn(&Home);
@@ -143,25 +143,25 @@ fn another_plan_needs_other_rules() {
         ("the tier", plan(&|plan| plan.tier = Tier::Full)),
     ];
     for (name, other) in others {
-        assert_ne!(made.subject, Subject::of(&other), "{name}");
+        assert_ne!(made.subject, RuleSubject::of(&other), "{name}");
         assert!(!made.suit(&other), "{name}");
     }
-    // Paths that only mounts and the later scan protect do not affect the rules.
+    // What only mounts and the look afterwards hold changes no rule.
     let same = plan(&|plan| {
         plan.read_only.push(home.at("work/.git/hooks"));
         plan.pinned.push(home.at("work/.git"));
         plan.processes_max = 7;
     });
-    assert_eq!(made.subject, Subject::of(&same));
+    assert_eq!(made.subject, RuleSubject::of(&same));
 }
 
 #[test]
 fn a_folder_that_has_just_changed_is_not_believed() {
     let home = Home::new();
-    let mut seen = Seen::begin(SIBLINGS_MAX);
+    let mut seen = RuleSources::begin(SIBLINGS_MAX);
     fs::write(home.at("new"), "x").unwrap();
     seen.folder(&home.at(""));
-    seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+    seen.listed(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
     assert!(!seen.still_holds());
 }
 
@@ -171,7 +171,7 @@ fn rules_that_were_not_made_ahead_are_never_used_later() {
     assert!(!make_now(&home.plan).unwrap().suit(&home.plan));
 }
 
-/// A change while rules are being made is detected, even if it is undone.
+/// A change during preparation is detected, also if it is reverted.
 #[test]
 fn a_change_in_the_middle_of_it_is_noticed() {
     let home = Home::new();
@@ -181,16 +181,16 @@ fn a_change_in_the_middle_of_it_is_noticed() {
         fs::rename(&other, &moved).unwrap();
         fs::rename(&moved, &other).unwrap();
     };
-    let list = |seen: &mut Seen| {
-        seen.listed(seen::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
+    let list = |seen: &mut RuleSources| {
+        seen.listed(rule_sources::list(&home.at(""), SIBLINGS_MAX).unwrap().as_deref());
     };
-    let mut before = Seen::begin(SIBLINGS_MAX);
+    let mut before = RuleSources::begin(SIBLINGS_MAX);
     before.folder(&home.at(""));
     there_and_back();
     list(&mut before);
     assert!(!before.still_holds());
     home.made();
-    let mut after = Seen::begin(SIBLINGS_MAX);
+    let mut after = RuleSources::begin(SIBLINGS_MAX);
     after.folder(&home.at(""));
     list(&mut after);
     assert!(after.still_holds());
@@ -205,7 +205,7 @@ fn a_folder_with_too_much_in_it_is_compared_as_far_as_it_was_read() {
     for name in ["a", "b", "c"] {
         fs::write(at(name), "").unwrap();
     }
-    let list = |max| seen::list(folder.path(), max).unwrap().unwrap().len();
+    let list = |max| rule_sources::list(folder.path(), max).unwrap().unwrap().len();
     assert_eq!((list(1), list(2), list(3), list(9)), (2, 3, 3, 3));
-    assert!(seen::list(Path::new("/no/such/folder"), 3).unwrap().is_none());
+    assert!(rule_sources::list(Path::new("/no/such/folder"), 3).unwrap().is_none());
 }

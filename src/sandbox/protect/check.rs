@@ -1,4 +1,4 @@
-//! Comparison of protected names after a command, and reverting of changes.
+//! Checks the effects of a command on protected names and handles them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -9,34 +9,43 @@ use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 
 use crate::protected;
+use crate::sandbox::protect::exemptions::Lifted;
 use crate::sandbox::protect::gitconfig;
-use crate::sandbox::protect::lifted::Lifted;
-use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
-use crate::sandbox::protect::scan::{Bounds, Item, Sort};
+use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
+use crate::sandbox::protect::scan::{ProtectedItem, ScanBounds, Sort};
 use crate::sandbox::protect::state::{self, State};
-use crate::sandbox::protect::written::Log;
-use crate::sandbox::protect::{Action, Baseline, Before, Born, Finding, Held, Inner, Key, What};
+use crate::sandbox::protect::tool_writes::Log;
+use crate::sandbox::protect::{
+    Baseline, BaselineItem, Born, Finding, GuardState, ProtectAction, ProtectedChange,
+    ProtectedPath, ProtectionMethod,
+};
 
-/// Number of checks while there are changes to revert: processes may still be running.
+/// Maximum number of check rounds while there is something to handle: processes may still be
+/// running.
 const ROUNDS_MAX: usize = 4;
 
-/// Maximum number of findings reported one by one.
+/// Maximum number of findings that are reported one by one.
 const FINDINGS_MAX: usize = 200;
 
-impl Inner {
-    /// Compares the current state with the baseline and reverts changes.
-    pub(super) fn settle(&mut self, held: Held, bounds: Bounds, log: &Log) -> Vec<Finding> {
+impl GuardState {
+    /// Compares everything with the baseline and handles differences.
+    pub(super) fn settle(
+        &mut self,
+        held: ProtectionMethod,
+        bounds: ScanBounds,
+        log: &Log,
+    ) -> Vec<Finding> {
         let Some(baseline) = self.baseline.clone() else { return Vec::new() };
         let mut findings: Vec<Finding> = Vec::new();
         let mut bounds = bounds;
         for round in 0..ROUNDS_MAX {
             let mut found = self.round(&baseline, held, bounds, log);
             if round == 0 && baseline.is_complete && !self.is_complete {
-                // Exceeding the scan limit must not hide files.
+                // A command must not hide files by creating more than the scan limit.
                 bounds = bounds.wider();
                 found.extend(self.round(&baseline, held, bounds, log));
             }
-            let acted = found.iter().any(|finding| finding.action != Action::Left);
+            let acted = found.iter().any(|finding| finding.action != ProtectAction::Left);
             for finding in found {
                 if !findings.contains(&finding) && findings.len() < FINDINGS_MAX {
                     findings.push(finding);
@@ -58,11 +67,11 @@ impl Inner {
     fn round(
         &mut self,
         baseline: &Baseline,
-        held: Held,
-        bounds: Bounds,
+        held: ProtectionMethod,
+        bounds: ScanBounds,
         log: &Log,
     ) -> Vec<Finding> {
-        let mut items: Vec<(usize, Item)> = Vec::new();
+        let mut items: Vec<(usize, ProtectedItem)> = Vec::new();
         self.is_complete = true;
         for (at, watched) in self.roots.iter_mut().enumerate() {
             if watched.is_out_of_reach {
@@ -73,24 +82,24 @@ impl Inner {
             items.extend(found.items.into_iter().map(|item| (at, item)));
         }
         items.extend(baseline.pointed.iter().cloned());
-        let mut now: BTreeMap<Key, Before> = BTreeMap::new();
+        let mut now: BTreeMap<ProtectedPath, BaselineItem> = BTreeMap::new();
         for (at, item) in items {
             if let Some(current) = self.look(at, &item) {
                 now.insert((at, item.path), current);
             }
         }
-        // Changes by our own tools since then are part of the expected state.
+        // What our own tools have written since is what must be there.
         let amended = self.with_written(baseline, log, &now);
         let baseline = amended.as_ref().unwrap_or(baseline);
         let moved = self.move_back(baseline, &now);
         if !moved.is_empty() {
-            // Paths have changed: the next round scans again.
+            // Names may lead elsewhere now: the next round scans again.
             return moved;
         }
-        let before_by_identity: HashMap<Identity, &Before> =
+        let before_by_identity: HashMap<Identity, &BaselineItem> =
             baseline.items.values().map(|before| (before.identity, before)).collect();
         let mut findings = Vec::new();
-        // The rules for a new repository do not depend on the order of names.
+        // The treatment of a new repository must not depend on the order of names.
         let (repositories, others): (Vec<_>, Vec<_>) =
             now.iter().partition(|(_, current)| current.sort == Sort::Repository);
         for (key, current) in repositories {
@@ -104,7 +113,7 @@ impl Inner {
         for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
             let same_place = known.filter(|before| before.parent == current.parent);
-            // A parent may have been renamed, which moved this name.
+            // A folder above may have been renamed, and this has come with it.
             let carried = before_by_identity
                 .get(&current.identity)
                 .copied()
@@ -124,33 +133,32 @@ impl Inner {
         findings
     }
 
-    /// Returns `true` if the repository at `key` existed before, there or elsewhere.
-    fn knew(&self, baseline: &Baseline, key: &Key) -> bool {
+    /// True if the repository at `key` existed before, there or elsewhere.
+    fn knew(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let Some(identity) = self.roots[key.0].scan.identity(&key.1) else { return true };
         let mut repositories =
             baseline.items.values().filter(|before| before.sort == Sort::Repository);
         repositories.any(|before| before.identity == identity)
     }
 
-    /// Returns `true` if `key` was not scanned before the command, so that it may belong to the
-    /// user.
-    fn was_out_of_sight(&self, baseline: &Baseline, key: &Key) -> bool {
+    /// True if `key` was not scanned before the command, so that it may be the user's.
+    fn was_out_of_sight(&self, baseline: &Baseline, key: &ProtectedPath) -> bool {
         let around = key.1.parent().unwrap_or(Path::new(""));
         let scan = &self.roots[key.0].scan;
         !baseline.is_complete && !scan.was_there(around, baseline.scans[key.0])
     }
 
-    /// Returns `true` if a folder is a repository created by a command of this session.
+    /// True if the folder is a repository that a command of this session created.
     pub(super) fn is_born(&self, parent: Option<Identity>) -> bool {
         parent.is_some_and(|parent| self.born.contains_key(&parent))
     }
 
     fn changed(
         &mut self,
-        key: &Key,
-        before: &Before,
-        current: &Before,
-        held: Held,
+        key: &ProtectedPath,
+        before: &BaselineItem,
+        current: &BaselineItem,
+        held: ProtectionMethod,
         findings: &mut Vec<Finding>,
     ) {
         let (Some(old), Some(new)) = (&before.state, &current.state) else { return };
@@ -164,8 +172,8 @@ impl Inner {
         if self.came_along(key.0, &key.1) {
             return;
         }
-        // It was on a read-only mount, so another process changed it.
-        let is_held = before.is_mounted && held == Held::ByMounts;
+        // It was on a mount that the command could not write, so another program did this.
+        let is_held = before.is_mounted && held == ProtectionMethod::ByMounts;
         if is_held && !self.lifted.reaches_into(&self.path(key)) {
             return;
         }
@@ -204,19 +212,19 @@ impl Inner {
                 Ok(to) => Some(to),
                 Err(Errno::ENOENT) => None,
                 Err(errno) => {
-                    findings.push(failed(path, What::Changed, errno));
+                    findings.push(failed(path, ProtectedChange::Changed, errno));
                     return;
                 }
             },
             None => None,
         };
-        let what = if new.is_some() { What::Changed } else { What::Removed };
+        let what = if new.is_some() { ProtectedChange::Changed } else { ProtectedChange::Removed };
         let action = match state::put_back(folder, name, old) {
-            Ok(()) => Action::Restored(taken),
-            Err(Errno::EFBIG) => Action::Failed(
-                "it was too large to be stored; its replacement was moved aside".to_owned(),
+            Ok(()) => ProtectAction::Restored(taken),
+            Err(Errno::EFBIG) => ProtectAction::Failed(
+                "it was too large to be kept; what replaced it was moved aside".to_owned(),
             ),
-            Err(errno) => Action::Failed(errno.desc().to_owned()),
+            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
         };
         findings.push(Finding::new(path.to_owned(), what, action));
     }
@@ -243,7 +251,7 @@ impl Inner {
                     {
                         self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
                     } else {
-                        self.aside(folder, name, &path, What::Created, findings);
+                        self.aside(folder, name, &path, ProtectedChange::Created, findings);
                     }
                 }
             }
@@ -255,9 +263,9 @@ impl Inner {
         }
     }
 
-    fn removed(&mut self, key: &Key, before: &Before, findings: &mut Vec<Finding>) {
+    fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem, findings: &mut Vec<Finding>) {
         let Some(state) = &before.state else { return };
-        // Without its parent there is nothing to protect: the parent was removed or renamed.
+        // Without its folder there is nothing to protect: the folder was removed or renamed.
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
@@ -265,7 +273,7 @@ impl Inner {
         if parent != before.parent || is_there || is_theirs {
             return;
         }
-        // An emptied `.git` is moved with its content.
+        // An incomplete `.git` is handled together with its contents.
         let is_inside = !matches!(before.sort, Sort::Name(_) | Sort::Pointer);
         if is_inside && !has_head(&folder) && before.sort != Sort::Attributes {
             return;
@@ -274,7 +282,12 @@ impl Inner {
         self.restore(&folder, name, state, None, &path, findings);
     }
 
-    fn created(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
+    fn created(
+        &mut self,
+        key: &ProtectedPath,
+        current: &BaselineItem,
+        findings: &mut Vec<Finding>,
+    ) {
         if !matches!(current.sort, Sort::Name(_)) {
             self.clean(key, current, findings);
             return;
@@ -287,7 +300,7 @@ impl Inner {
             return;
         }
         if self.came_along(key.0, &key.1) {
-            let (what, action) = (What::CameWithRepository, Action::Left);
+            let (what, action) = (ProtectedChange::CameWithRepository, ProtectAction::Left);
             findings.push(Finding::new(path, what, action));
             return;
         }
@@ -299,11 +312,11 @@ impl Inner {
             self.restore_entries(&opened, &BTreeMap::new(), entries, &path, findings);
             return;
         }
-        self.aside(&folder, name, &path, What::Created, findings);
+        self.aside(&folder, name, &path, ProtectedChange::Created, findings);
     }
 
-    /// Returns `true` if a parent is a repository that a command created with its folder: its
-    /// control files are reported, but the work tree belongs to it.
+    /// True if a parent folder is a repository that a command created together with the folder:
+    /// active files are reported, but the work tree stays.
     pub(super) fn came_along(&self, at: usize, path: &Path) -> bool {
         let scan = &self.roots[at].scan;
         let mut above = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
@@ -314,8 +327,8 @@ impl Inner {
         })
     }
 
-    /// Removes hooks and dangerous settings from a repository created by a command.
-    fn clean(&mut self, key: &Key, current: &Before, findings: &mut Vec<Finding>) {
+    /// Takes what acts out of a repository that a command made.
+    fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem, findings: &mut Vec<Finding>) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
             return;
@@ -325,16 +338,28 @@ impl Inner {
             (Sort::Hooks, Some(State::Folder { entries, is_whole: true, .. })) => {
                 let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
                 for (hook, state) in entries {
-                    // git ignores hooks with this suffix.
+                    // git calls no hook of such a name.
                     let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
                     if !is_sample || state.is_folder() {
-                        self.aside(&opened, hook, &path.join(hook), What::Created, findings);
+                        self.aside(
+                            &opened,
+                            hook,
+                            &path.join(hook),
+                            ProtectedChange::Created,
+                            findings,
+                        );
                     }
                 }
             }
             (Sort::Settings, Some(State::File { copy: Some(bytes), .. })) => {
                 let Some(cleaned) = gitconfig::clean(bytes) else {
-                    self.aside(&folder, name, &path, What::Settings(Vec::new()), findings);
+                    self.aside(
+                        &folder,
+                        name,
+                        &path,
+                        ProtectedChange::Settings(Vec::new()),
+                        findings,
+                    );
                     return;
                 };
                 if cleaned.removed.is_empty() {
@@ -344,21 +369,23 @@ impl Inner {
                 let written = kept.and_then(|to| {
                     place::replace_file(&folder, name, &cleaned.text, 0o644).map(|()| to)
                 });
-                let what = What::Settings(cleaned.removed);
-                let action = written
-                    .map_or_else(|errno| Action::Failed(errno.desc().to_owned()), Action::Cleaned);
+                let what = ProtectedChange::Settings(cleaned.removed);
+                let action = written.map_or_else(
+                    |errno| ProtectAction::Failed(errno.desc().to_owned()),
+                    ProtectAction::Cleaned,
+                );
                 findings.push(Finding::new(path, what, action));
             }
             (Sort::Common | Sort::Pointer, _) if self.leads_inside(key) => {}
             (Sort::Common | Sort::Pointer, _) => {
-                self.aside(&folder, name, &path, What::LeadsOutside, findings);
+                self.aside(&folder, name, &path, ProtectedChange::LeadsOutside, findings);
             }
-            _ => self.aside(&folder, name, &path, What::Created, findings),
+            _ => self.aside(&folder, name, &path, ProtectedChange::Created, findings),
         }
     }
 
-    /// Returns `true` if a file that refers to a git folder refers to a protected place.
-    fn leads_inside(&self, key: &Key) -> bool {
+    /// True if a pointer file leads to a place that is protected.
+    fn leads_inside(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let Ok(Some(bytes)) = place::read(&folder, name, 4096) else { return false };
         let Ok(text) = std::str::from_utf8(&bytes) else { return false };
@@ -370,12 +397,12 @@ impl Inner {
             let mut roots = self.roots.iter();
             roots.any(|watched| whole.starts_with(&watched.root.path) && whole != watched.root.path)
         };
-        // Links may resolve to another place than the text.
+        // Links may lead elsewhere than the text suggests.
         is_below(&whole) && std::fs::canonicalize(&whole).is_ok_and(|real| is_below(&real))
     }
 
-    /// Returns `true` if a `.gitmodules` contains only the sources of modules.
-    fn is_harmless_text(&self, key: &Key) -> bool {
+    /// True if a `.gitmodules` contains only locations of modules.
+    fn is_harmless_text(&self, key: &ProtectedPath) -> bool {
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return false };
         let bytes = place::read(&folder, name, gitconfig::BYTES_MAX).ok().flatten();
         let cleaned = bytes.and_then(|bytes| gitconfig::clean(&bytes));
@@ -387,40 +414,40 @@ impl Inner {
         folder: &OwnedFd,
         name: &Path,
         path: &Path,
-        what: What,
+        what: ProtectedChange,
         findings: &mut Vec<Finding>,
     ) {
         if self.lifted.covers(path) {
             return;
         }
         let action = match self.quarantine.take(folder, name) {
-            Ok(to) => Action::MovedAside(to),
-            // It does not exist any more.
+            Ok(to) => ProtectAction::MovedAside(to),
+            // It has gone by itself.
             Err(Errno::ENOENT) => return,
-            Err(errno) => Action::Failed(errno.desc().to_owned()),
+            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
         };
         findings.push(Finding::new(path.to_owned(), what, action));
     }
 
-    pub(super) fn path(&self, key: &Key) -> PathBuf {
+    pub(super) fn path(&self, key: &ProtectedPath) -> PathBuf {
         self.roots[key.0].root.path.join(&key.1)
     }
 }
 
-fn failed(path: &Path, what: What, errno: Errno) -> Finding {
-    Finding::new(path.to_owned(), what, Action::Failed(errno.desc().to_owned()))
+fn failed(path: &Path, what: ProtectedChange, errno: Errno) -> Finding {
+    Finding::new(path.to_owned(), what, ProtectAction::Failed(errno.desc().to_owned()))
 }
 
-fn is_modules(key: &Key) -> bool {
+fn is_modules(key: &ProtectedPath) -> bool {
     let name = key.1.file_name().unwrap_or_default();
     &*protected::fold(name.as_encoded_bytes()) == b".gitmodules"
 }
 
 fn has_head(repository: &OwnedFd) -> bool {
-    Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != Kind::Folder)
+    Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
 }
 
-/// Removes `.` and `..` lexically.
+/// `path` without `.` and `..`, as it reads.
 pub(super) fn normalise(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {

@@ -1,9 +1,9 @@
-//! Filter for git configuration that a command created.
+//! Cleaning of git configuration that a command created.
 //!
-//! Settings on an allow-list stay. All others are removed: too many run a program, and each git
-//! version adds more.
+//! A setting stays if it is on a list of harmless ones. All others are removed: too many run a
+//! program, and each version adds new ones.
 
-/// Maximum size of a configuration file in bytes.
+/// Bytes of a configuration that are read.
 pub(super) const BYTES_MAX: u64 = 256 << 10;
 
 /// Harmless settings: section and key in lower case. `*` matches any key.
@@ -88,10 +88,10 @@ const HARMLESS: [(&str, &str); 78] = [
     ("user", "name"),
 ];
 
-/// Keys of a remote that name programs, and are thus not harmless.
+/// Exceptions among the remote settings: they name programs.
 const REMOTE_PROGRAMS: [&str; 4] = ["receivepack", "uploadpack", "vcs", "proxy"];
 
-/// One setting, with its lines.
+/// One setting with its lines.
 #[derive(Debug)]
 struct Setting {
     section: String,
@@ -101,16 +101,16 @@ struct Setting {
     lines: std::ops::Range<usize>,
 }
 
-/// Result of the filter.
+/// Result of cleaning.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cleaned {
-    /// Text without the removed settings.
+    /// The remaining text.
     pub(super) text: Vec<u8>,
-    /// Names of the removed settings, such as `core.fsmonitor`.
+    /// Names of removed settings, such as `core.fsmonitor`.
     pub(super) removed: Vec<String>,
 }
 
-/// Removes settings that are not harmless. `None` if the text cannot be parsed.
+/// Removes all settings that are not harmless. `None`: the text cannot be parsed.
 pub(super) fn clean(bytes: &[u8]) -> Option<Cleaned> {
     let text = std::str::from_utf8(bytes).ok()?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -168,7 +168,7 @@ fn is_relative(path: &str) -> bool {
     !path.starts_with(['/', '~', '%', '\\'])
 }
 
-/// Parses a configuration like git does. Unknown syntax is an error, because git may understand it.
+/// Parses a configuration as git does. Unknown syntax is an error, because git may accept it.
 fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut section: Option<(String, Option<String>)> = None;
@@ -182,8 +182,8 @@ fn parse(lines: &[&str]) -> Option<Vec<Setting>> {
         if let Some(head) = rest.strip_prefix('[') {
             let (parsed, after) = header(head)?;
             section = Some(parsed);
-            // A setting may follow the header on the same line, and must be separated from it to be
-            // removed.
+            // A setting may follow the header on the same line, and both must be separated for
+            // cleaning.
             if !is_blank(after) {
                 return None;
             }
@@ -218,8 +218,7 @@ fn is_blank(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with(['#', ';'])
 }
 
-/// Parses `section]`, `section.sub]` or `section "sub"]`. Returns the name and the rest of the
-/// line.
+/// `section]`, `section.sub]` or `section "sub"]`, and what follows.
 fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     let end = head.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.')?;
     let (name, rest) = head.split_at(end);
@@ -247,7 +246,7 @@ fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     None
 }
 
-/// Parses the value after `=`, including continuation lines. Returns it with the next line.
+/// The value that begins behind `=`, over as many lines as it has, and the line after it.
 fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut quoted = false;

@@ -1,15 +1,15 @@
-//! Hard links of protected files: a write through any name changes the file.
+//! Other names of the same file: a write through one of them is a write to it.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::sandbox::protect::Watched;
-use crate::sandbox::protect::place::{self, Identity, Kind, Stat};
+use crate::sandbox::protect::place::{self, Identity, PlaceKind, Stat};
 
-/// Maximum number of compared entries of one folder.
+/// Entries of one folder that are compared.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// Cache of found names. A new link changes the file's time stamp, so nothing is searched twice.
+/// Names that were found. A new name changes the time of the file, so nothing is searched twice.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     known: HashMap<Identity, ((i64, i64), Vec<PathBuf>)>,
@@ -36,7 +36,7 @@ impl Links {
                 let Ok(opened) = watched.root.open_folder(folder) else { continue };
                 let Ok((listed, _)) = place::list(&opened, ENTRIES_MAX) else { continue };
                 for entry in listed {
-                    if entry.kind != Kind::File || !inodes.contains(&entry.inode) {
+                    if entry.kind != PlaceKind::File || !inodes.contains(&entry.inode) {
                         continue;
                     }
                     let Ok(stat) = Stat::at(&opened, Path::new(&entry.name)) else { continue };

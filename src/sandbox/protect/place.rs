@@ -1,4 +1,4 @@
-//! Access to names below a root, by descriptors and without following links.
+//! Names below a root, reached by descriptors and through no link.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,21 +14,21 @@ use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-/// Flags to look up and list names.
+/// For looking names up and listing them.
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK);
 
-/// Flags to read one file, which may turn out to be a pipe.
+/// For reading one file, which may turn out to be a pipe.
 const FILE: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY);
 
-/// Maximum length of a link's target in bytes.
+/// Bytes of a link's target.
 const LINK_BYTES_MAX: usize = 4096;
 
 /// Identity of a file, independent of its name.
@@ -38,20 +38,20 @@ pub(super) struct Identity {
     pub(super) inode: u64,
 }
 
-/// Metadata of a name.
+/// File status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) identity: Identity,
-    pub(super) kind: Kind,
+    pub(super) kind: PlaceKind,
     pub(super) mode: u32,
     pub(super) size: u64,
     pub(super) links: u64,
-    /// Last change of any metadata: seconds and nanoseconds. Programs cannot set it.
+    /// Last change of data or metadata: seconds and nanoseconds. Programs cannot set it.
     pub(super) changed: (i64, i64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PlaceKind {
     File,
     Folder,
     Link,
@@ -62,10 +62,10 @@ impl Stat {
     #[expect(clippy::unnecessary_cast, reason = "the types differ between systems")]
     fn of(stat: &FileStat) -> Stat {
         let kind = match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
-            SFlag::S_IFREG => Kind::File,
-            SFlag::S_IFDIR => Kind::Folder,
-            SFlag::S_IFLNK => Kind::Link,
-            _ => Kind::Other,
+            SFlag::S_IFREG => PlaceKind::File,
+            SFlag::S_IFDIR => PlaceKind::Folder,
+            SFlag::S_IFLNK => PlaceKind::Link,
+            _ => PlaceKind::Other,
         };
         Stat {
             identity: Identity { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
@@ -77,14 +77,14 @@ impl Stat {
         }
     }
 
-    /// Metadata of `name` in `folder`, without following links.
+    /// Status of `name` in `folder`, without following a link.
     pub(super) fn at(folder: impl AsFd, name: &Path) -> Result<Stat, Errno> {
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Stat::of(&stat))
     }
 }
 
-/// Root folder, held open for lookups.
+/// A folder that names are looked up in, held open.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) path: PathBuf,
@@ -96,12 +96,12 @@ impl Root {
         Ok(Root { path: path.to_owned(), folder: open(path, FOLDER, Mode::empty())? })
     }
 
-    /// Opens the folder at `relative` without following links.
+    /// Opens the folder at `relative` through no link.
     pub(super) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
         open_beneath(&self.folder, relative)
     }
 
-    /// Opens the parent folder of `relative`. Returns it and the file name.
+    /// The folder that holds `relative`, and the name it has there.
     pub(super) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
         let name = relative.file_name().ok_or(Errno::EINVAL)?;
         let parent = relative.parent().unwrap_or(Path::new(""));
@@ -120,7 +120,7 @@ fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
             | ResolveFlag::RESOLVE_NO_MAGICLINKS,
     );
     match openat2(root, relative, how) {
-        // Some containers do not support this system call.
+        // Some containers know no such call.
         Err(Errno::ENOSYS | Errno::EPERM) => open_by_steps(root, relative),
         opened => opened,
     }
@@ -143,24 +143,24 @@ fn open_by_steps(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     Ok(folder)
 }
 
-/// Creation time of a folder. It tells a new folder from a removed one with the same inode number.
-/// `None` if the file system does not record it.
+/// Creation time of a folder: an inode number is reused soon, this is not. `None` if the file
+/// system does not store it.
 pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
 
-/// Entry of a folder.
+/// A name in a folder.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) name: OsString,
-    pub(super) kind: Kind,
+    pub(super) kind: PlaceKind,
     pub(super) inode: u64,
 }
 
-/// Entries of a folder, without `.` and `..`, up to `entries_max`. The flag is `true` if the list
-/// is complete.
+/// Entries of a folder without `.` and `..`, up to `entries_max`. The flag is true if the list is
+/// complete.
 pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>, bool), Errno> {
-    // A duplicated descriptor would share its position with later callers.
+    // A duplicate descriptor would share its position with other readers.
     let mut dir = Dir::from_fd(openat(folder, ".", FOLDER, Mode::empty())?)?;
     let mut listed = Vec::new();
     for entry in dir.iter() {
@@ -173,12 +173,12 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
             return Ok((listed, false));
         }
         let kind = match entry.file_type() {
-            Some(Type::File) => Kind::File,
-            Some(Type::Directory) => Kind::Folder,
-            Some(Type::Symlink) => Kind::Link,
-            Some(_) => Kind::Other,
+            Some(Type::File) => PlaceKind::File,
+            Some(Type::Directory) => PlaceKind::Folder,
+            Some(Type::Symlink) => PlaceKind::Link,
+            Some(_) => PlaceKind::Other,
             None => Stat::at(folder, Path::new(OsStr::from_bytes(name)))
-                .map_or(Kind::Other, |stat| stat.kind),
+                .map_or(PlaceKind::Other, |stat| stat.kind),
         };
         let name = OsString::from_vec(name.to_owned());
         listed.push(Listed { name, kind, inode: entry.ino() });
@@ -186,7 +186,7 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
     Ok((listed, true))
 }
 
-/// Bytes of a regular file. `None` if there are more than `bytes_max`.
+/// The bytes of a regular file, or none if there are more than `bytes_max`.
 pub(super) fn read(
     folder: impl AsFd,
     name: &Path,
@@ -205,13 +205,13 @@ pub(super) fn read(
     Ok((length as u64 <= bytes_max).then_some(bytes))
 }
 
-/// Target of a link, unresolved.
+/// Target text of a link.
 pub(super) fn link_target(folder: impl AsFd, name: &Path) -> Result<OsString, Errno> {
     let target = readlinkat(folder, name)?;
     if target.len() > LINK_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(target) }
 }
 
-/// Replaces `name` with a file of `bytes`, atomically and without following links.
+/// Replaces `name` by a file with `bytes`, atomically and without following a link.
 pub(super) fn replace_file(
     folder: &OwnedFd,
     name: &Path,
@@ -229,7 +229,7 @@ pub(super) fn replace_file(
         .and_then(|()| fchmod(&file, mode_of(mode)))
         .and_then(|()| renameat(folder, temporary.as_path(), folder, name));
     if written.is_err() {
-        // Removes the remaining temporary name.
+        // Nothing but the name is left of it.
         unlinkat(folder, temporary.as_path(), UnlinkatFlags::NoRemoveDir).ok();
     }
     written
@@ -240,7 +240,7 @@ pub(super) fn make_link(folder: &OwnedFd, name: &Path, target: &OsStr) -> Result
     symlinkat(target, folder, name)
 }
 
-/// Creates a folder, or opens the existing one.
+/// Creates a folder, or opens an existing one.
 pub(super) fn make_folder(folder: &OwnedFd, name: &Path, mode: u32) -> Result<OwnedFd, Errno> {
     match mkdirat(folder, name, mode_of(mode | 0o700)) {
         Ok(()) | Err(Errno::EEXIST) => openat(folder, name, FOLDER, Mode::empty()),

@@ -1,8 +1,7 @@
-//! Incremental scan for protected names and secrets below a root. A folder is read again only if it
-//! has changed.
+//! Scan for protected names and secrets below a root. An unchanged folder is not read again.
 //!
-//! Inside a git folder only git's own names count, because branches may have any name. The 256
-//! folders of loose objects are the only ones that are skipped.
+//! Inside a git folder only git's own names count: branches may have any name. Only the 256 folders
+//! of loose objects are skipped.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -14,30 +13,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::protected::{self, Class};
-use crate::sandbox::protect::place::{self, Identity, Kind, Listed, Root, Stat};
+use crate::sandbox::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 use crate::secrets;
 
-/// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
-/// coarse.
+/// A folder that changed this short before it was read may have changed again without a trace:
+/// the times of a file system have a coarse clock.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Number of folders between checks of the time limit.
+/// Folders after which the time is looked at.
 const FOLDERS_PER_LOOK: usize = 32;
 
 /// Limits of a scan.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct ScanBounds {
     pub(crate) folders: usize,
     pub(crate) entries: usize,
     pub(crate) time: Duration,
 }
 
-impl Bounds {
-    /// Limits for a workspace that a command has just enlarged: the previous content was within the
-    /// normal limits.
-    pub(super) fn wider(self) -> Bounds {
-        let Bounds { folders, entries, time } = self;
-        Bounds {
+impl ScanBounds {
+    /// Limits for a workspace that a command has enlarged: files that existed before were within
+    /// the normal limits.
+    pub(super) fn wider(self) -> ScanBounds {
+        let ScanBounds { folders, entries, time } = self;
+        ScanBounds {
             folders: folders.saturating_mul(5),
             entries: entries.saturating_mul(5),
             time: time.saturating_mul(5),
@@ -45,16 +44,16 @@ impl Bounds {
     }
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { folders: 200_000, entries: 1_000_000, time: Duration::from_secs(2) }
+impl Default for ScanBounds {
+    fn default() -> ScanBounds {
+        ScanBounds { folders: 200_000, entries: 1_000_000, time: Duration::from_secs(2) }
     }
 }
 
-/// Role of a folder, which determines how its content is treated.
+/// Role of a folder for its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// Ordinary folder.
+enum FolderRole {
+    /// An ordinary one.
     Plain,
     /// Filled by a package manager.
     Vendored,
@@ -64,9 +63,9 @@ enum Role {
     Info,
     /// `objects` of a repository.
     Objects,
-    /// Protected folder: only secrets are scanned for.
+    /// A protected folder: only secrets are looked for.
     Held,
-    /// `.git`, regardless of its content.
+    /// `.git`, of any form.
     Git,
 }
 
@@ -75,9 +74,9 @@ enum Role {
 pub(super) enum Sort {
     /// Protected as a whole.
     Name(Class),
-    /// Folder that git uses, or will use, as a repository: only some of its content is protected.
+    /// A folder that git takes for a repository, or will: only some things in it are protected.
     Repository,
-    /// File or link called `.git`, which refers to a repository.
+    /// A file or link called `.git`, which leads to a repository.
     Pointer,
     /// `hooks` of a repository.
     Hooks,
@@ -85,48 +84,48 @@ pub(super) enum Sort {
     Settings,
     /// `info/attributes` of a repository.
     Attributes,
-    /// `commondir` of a repository, which refers to the folder of its settings.
+    /// `commondir` of a repository: where its settings really are.
     Common,
 }
 
-/// Protected name found by the scan.
+/// A protected name that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Item {
-    /// Path below the root.
+pub(super) struct ProtectedItem {
+    /// Below the root.
     pub(super) path: Arc<Path>,
     pub(super) sort: Sort,
 }
 
-/// Folder as of its last reading.
+/// A folder as it was when it was read.
 #[derive(Debug)]
-struct Folder {
+struct ScannedFolder {
     identity: Identity,
-    /// Creation time of a repository, if the file system records it.
+    /// Creation time of a repository, if the file system stores it.
     birth: Option<SystemTime>,
     changed: (i64, i64),
-    /// `true` if any later change would have changed the time stamp.
+    /// True if a later change would be visible in its times.
     is_settled: bool,
-    role: Role,
-    /// Number of the first scan that found it, and of the last one.
+    role: FolderRole,
+    /// The scan that first met it, and the last one.
     first_met: u64,
     last_met: u64,
     entries: usize,
-    below: Vec<(Arc<Path>, Role)>,
-    items: Vec<Item>,
+    below: Vec<(Arc<Path>, FolderRole)>,
+    items: Vec<ProtectedItem>,
     secrets: Vec<Arc<Path>>,
 }
 
-/// Result of one scan.
+/// Result of a scan.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) items: Vec<Item>,
+pub(super) struct ScanResult {
+    pub(super) items: Vec<ProtectedItem>,
     pub(super) secrets: Vec<Arc<Path>>,
     pub(super) is_complete: bool,
-    /// Folders that were read, not only checked for changes.
+    /// Folders that were read, not only looked at.
     pub(super) folders_read: usize,
 }
 
-/// Path compared by its bytes: comparing components costs more than the rest of the scan.
+/// A path that is compared as its bytes: to take it apart for that costs more than all the rest.
 #[derive(Debug)]
 struct Name(Arc<Path>);
 
@@ -150,10 +149,10 @@ impl Borrow<OsStr> for Name {
     }
 }
 
-/// Known state of one root.
+/// Cached state of one root.
 #[derive(Debug)]
 pub(super) struct Scan {
-    folders: HashMap<Name, Folder>,
+    folders: HashMap<Name, ScannedFolder>,
     number: u64,
 }
 
@@ -162,12 +161,12 @@ impl Scan {
         Scan { folders: HashMap::new(), number: 0 }
     }
 
-    /// Number of the last scan.
+    /// The number of the last scan.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns `true` if scan `number` found the same folder at `path`.
+    /// True if the folder at `path` existed at that scan, as the same folder.
     pub(super) fn was_there(&self, path: &Path, number: u64) -> bool {
         self.folders.get(path.as_os_str()).is_some_and(|folder| folder.first_met <= number)
     }
@@ -182,24 +181,24 @@ impl Scan {
         self.folders.get(path.as_os_str()).and_then(|folder| folder.birth)
     }
 
-    /// Path of the folder with this identity.
+    /// Path of the folder with that identity.
     pub(super) fn place_of(&self, identity: Identity) -> Option<&Path> {
         let mut folders = self.folders.iter();
         folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| &*name.0)
     }
 
-    /// Every folder found by the last scan.
+    /// Every folder that the last scan saw.
     pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
         self.folders.keys().map(|name| &*name.0)
     }
 
     /// Scans everything below `root`, breadth first.
-    pub(super) fn run(&mut self, root: &Root, bounds: Bounds) -> Found {
+    pub(super) fn run(&mut self, root: &Root, bounds: ScanBounds) -> ScanResult {
         self.number += 1;
         let begin = Instant::now();
-        let mut found = Found { is_complete: true, ..Found::default() };
+        let mut found = ScanResult { is_complete: true, ..ScanResult::default() };
         let start: Arc<Path> = Path::new("").into();
-        let mut level = vec![(start, Role::Plain)];
+        let mut level = vec![(start, FolderRole::Plain)];
         let mut folders = 0;
         let mut entries = 0;
         while !level.is_empty() {
@@ -229,17 +228,19 @@ impl Scan {
         found
     }
 
-    /// Folder at `path`, read if it has changed. `None` if it is not a folder any more.
+    /// The folder at `path`, read if it is not known as it is. None if it is no folder any more.
     fn visit(
         &mut self,
         root: &Root,
         path: &Arc<Path>,
-        role: Role,
-        found: &mut Found,
-        bounds: Bounds,
-    ) -> Option<&Folder> {
-        // A link on the way leads to another folder, or to the same folder with the same content.
-        let stat = Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == Kind::Folder)?;
+        role: FolderRole,
+        found: &mut ScanResult,
+        bounds: ScanBounds,
+    ) -> Option<&ScannedFolder> {
+        // A link that took a folder's place on the way leads to something else, or to the same
+        // folder, which has the same content.
+        let stat =
+            Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == PlaceKind::Folder)?;
         let number = self.number;
         let known = self.folders.get_mut(path.as_os_str());
         let same = known.as_ref().is_some_and(|known| known.identity == stat.identity);
@@ -255,17 +256,17 @@ impl Scan {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let left = bounds.entries;
         let read = root.open_folder(path).and_then(|folder| {
-            // Describes the opened folder, because the name may have been replaced since.
+            // Describes the opened folder, not a later one of the same name.
             let stat = Stat::at(&folder, Path::new(""))?;
             place::list(&folder, left).map(|(listed, all)| (folder, stat, listed, all))
         });
         let Ok((opened, stat, listed, all)) = read else {
-            // A folder that we cannot read is useless for git as well.
+            // It may be one that only others can read; what we cannot read, git cannot use either.
             return None;
         };
         found.folders_read += 1;
         found.is_complete &= all;
-        let mut folder = Folder {
+        let mut folder = ScannedFolder {
             identity: stat.identity,
             birth: None,
             changed: stat.changed,
@@ -287,34 +288,34 @@ impl Scan {
     }
 }
 
-/// Returns `true` if a change after `now` would give another time than `changed`.
+/// True if a change after `now` would get a time other than `changed`.
 pub(super) fn settled(changed: (i64, i64), now: Duration) -> bool {
     let seconds = u64::try_from(changed.0).unwrap_or(0);
     let nanoseconds = u32::try_from(changed.1).unwrap_or(0);
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
-/// Classifies the content of a folder.
-fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
+/// Finds out what of a folder's content matters.
+fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
     let above = path.file_name().unwrap_or_default();
-    let is_repository = folder.role == Role::Git || looks_like_repository(&listed);
+    let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
     let mut named = String::new();
-    if is_repository && folder.role != Role::Objects {
-        folder.items.push(Item { path: Arc::clone(path), sort: Sort::Repository });
+    if is_repository && folder.role != FolderRole::Objects {
+        folder.items.push(ProtectedItem { path: Arc::clone(path), sort: Sort::Repository });
     }
     for Listed { name, kind, .. } in listed {
         let child: Arc<Path> = path.join(&name).into();
         let sort = sort_of(folder.role, is_repository, above, &name, kind);
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
-            folder.items.push(Item { path: Arc::clone(&child), sort });
+            folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
         }
-        // A name may be both, such as `.npmrc`: then it is hidden and protected.
+        // A name may be both, such as `.npmrc`: then it is hidden, and looked after as well.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
-        let visible = matches!(folder.role, Role::Plain | Role::Held) && may_hide;
+        let visible = matches!(folder.role, FolderRole::Plain | FolderRole::Held) && may_hide;
         let is_secret = visible && secret(above, &name, kind, &mut named);
         if is_secret {
             folder.secrets.push(child);
-        } else if kind == Kind::Folder
+        } else if kind == PlaceKind::Folder
             && let Some(role) = role_below(folder.role, is_repository, &name, sort)
         {
             folder.below.push((child, role));
@@ -322,7 +323,7 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut Folder) {
     }
 }
 
-/// Returns `true` if git would use a folder with this content as a repository.
+/// True if git would accept a folder with these entries as a repository.
 fn looks_like_repository(listed: &[Listed]) -> bool {
     let mut seen: HashSet<&[u8]> = HashSet::new();
     for entry in listed {
@@ -339,11 +340,11 @@ fn looks_like_repository(listed: &[Listed]) -> bool {
 }
 
 fn sort_of(
-    role: Role,
+    role: FolderRole,
     is_repository: bool,
     above: &OsStr,
     name: &OsStr,
-    kind: Kind,
+    kind: PlaceKind,
 ) -> Option<Sort> {
     let folded = protected::fold(name.as_bytes());
     if is_repository {
@@ -357,53 +358,61 @@ fn sort_of(
             return control;
         }
     }
-    if role == Role::Info && &*folded == b"attributes" {
+    if role == FolderRole::Info && &*folded == b"attributes" {
         return Some(Sort::Attributes);
     }
-    if role == Role::Held {
+    if role == FolderRole::Held {
         return None;
     }
     let class = protected::class_of(above.as_bytes(), name.as_bytes())?;
     let is_dot_git = matches!(&*folded, b".git" | b"git~1");
     match (class, role) {
-        (Class::Git, _) if is_dot_git && kind == Kind::Folder => Some(Sort::Repository),
+        (Class::Git, _) if is_dot_git && kind == PlaceKind::Folder => Some(Sort::Repository),
         (Class::Git, _) if is_dot_git => Some(Sort::Pointer),
-        (Class::Authority, Role::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
-        (_, Role::Plain) => Some(Sort::Name(class)),
+        (Class::Authority, FolderRole::Vendored) if is_own(&folded) => Some(Sort::Name(class)),
+        (_, FolderRole::Plain) => Some(Sort::Name(class)),
         _ => None,
     }
 }
 
-/// The name of posse's own folder has the same role in every folder.
+/// Our own folder means the same everywhere.
 fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
 }
 
-/// Role of a subfolder. `None` if it is not scanned.
-fn role_below(role: Role, is_repository: bool, name: &OsStr, sort: Option<Sort>) -> Option<Role> {
+/// Role of a folder within its parent. `None`: it is not scanned.
+fn role_below(
+    role: FolderRole,
+    is_repository: bool,
+    name: &OsStr,
+    sort: Option<Sort>,
+) -> Option<FolderRole> {
     match sort {
-        Some(Sort::Repository) => return Some(Role::Git),
-        Some(Sort::Name(_)) => return Some(Role::Held),
+        Some(Sort::Repository) => return Some(FolderRole::Git),
+        Some(Sort::Name(_)) => return Some(FolderRole::Held),
         Some(_) => return None,
         None => {}
     }
     let folded = protected::fold(name.as_bytes());
-    let is_inside = matches!(role, Role::Inside | Role::Git | Role::Info | Role::Objects);
+    let is_inside = matches!(
+        role,
+        FolderRole::Inside | FolderRole::Git | FolderRole::Info | FolderRole::Objects
+    );
     if is_repository {
         match &*folded {
-            b"info" => return Some(Role::Info),
-            b"objects" => return Some(Role::Objects),
+            b"info" => return Some(FolderRole::Info),
+            b"objects" => return Some(FolderRole::Objects),
             _ => {}
         }
     }
-    if role == Role::Objects && name.len() == 2 && is_hexadecimal(name) {
+    if role == FolderRole::Objects && name.len() == 2 && is_hexadecimal(name) {
         return None;
     }
     if is_inside {
-        return Some(Role::Inside);
+        return Some(FolderRole::Inside);
     }
     match role {
-        Role::Plain if protected::is_vendored(name.as_bytes()) => Some(Role::Vendored),
+        FolderRole::Plain if protected::is_vendored(name.as_bytes()) => Some(FolderRole::Vendored),
         same => Some(same),
     }
 }
@@ -412,16 +421,16 @@ fn is_hexadecimal(name: &OsStr) -> bool {
     name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Returns `true` if `name` in a folder called `above` is a secret. `named` is scratch space.
-fn secret(above: &OsStr, name: &OsStr, kind: Kind, named: &mut String) -> bool {
-    if kind == Kind::Other {
+/// True if a name is a secret in the folder `above`. `named` is a scratch buffer.
+fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> bool {
+    if kind == PlaceKind::Other {
         return false;
     }
     let (Some(above), Some(name)) = (above.to_str(), name.to_str()) else { return false };
     named.clear();
     named.push_str(above);
     named.push('/');
-    // A folder with the name of its parent would match its content twice.
+    // A folder called like the one above it would make its content secret twice.
     named.push_str(name);
     let below_secret = secrets::is_secret(above);
     !below_secret && secrets::is_secret(named)

@@ -1,4 +1,4 @@
-//! Recorded state of protected names, for comparison and restoring.
+//! State of a protected name before a command, for comparison and restoration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -11,19 +11,19 @@ use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 
-use crate::sandbox::protect::place::{self, FOLDER, Identity, Kind, Stat};
+use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::sandbox::protect::scan::settled;
 
-/// Maximum size of a stored file in bytes.
+/// Bytes of a file that are kept.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Maximum size of all stored files in bytes.
+/// Bytes of all files that are kept.
 const ALL_BYTES_MAX: usize = 8 << 20;
-/// Maximum number of stored entries of one protected folder.
+/// Entries of one protected folder that are kept.
 const ENTRIES_MAX: usize = 4096;
-/// Maximum depth of a protected folder.
+/// Maximum depth within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
 
-/// State of one name, and of its content.
+/// A name and everything below it.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     File {
@@ -38,14 +38,14 @@ pub(super) enum State {
         entries: BTreeMap<PathBuf, State>,
         is_whole: bool,
     },
-    /// A pipe, a socket, a device, or an unreadable file.
+    /// A pipe, a socket, a device, or something that cannot be read.
     Other {
         stat: Stat,
     },
 }
 
 impl State {
-    /// Returns `true` if both have the same content for a reader. Folders are compared by content.
+    /// True if both are equal for a reader. Folders are compared by content.
     pub(super) fn is_same(&self, other: &State) -> bool {
         match (self, other) {
             (State::File { stat: a, copy: first }, State::File { stat: b, copy: second }) => {
@@ -77,7 +77,7 @@ impl State {
         State::Folder { mode: 0o755, entries: BTreeMap::new(), is_whole: true }
     }
 
-    /// Sets the state of `path` below this folder, or removes it; parent folders stay.
+    /// Sets or removes `path` below this folder; folders on the way stay.
     pub(super) fn set(&mut self, path: &Path, state: Option<State>) {
         let mut parts = path.components();
         let Some(first) = parts.next() else { return };
@@ -101,12 +101,12 @@ impl State {
     }
 }
 
-/// Reads states, and caches the bytes of unchanged files.
+/// Reads states, and remembers the bytes of files that have not changed since.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct FileStateReader {
     copies: HashMap<Identity, Copied>,
     bytes: usize,
-    /// Increased by each survey. Copies not used by recent rounds are dropped.
+    /// Raised by each survey; copies that none of the last ones used are dropped.
     round: u64,
 }
 
@@ -118,8 +118,8 @@ struct Copied {
     round: u64,
 }
 
-impl Reader {
-    /// Drops copies that were not used recently.
+impl FileStateReader {
+    /// Drops cache entries that were not used lately.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         let round = self.round;
@@ -127,7 +127,7 @@ impl Reader {
         self.bytes = self.copies.values().map(|copied| copied.bytes.len()).sum();
     }
 
-    /// State of `name` in `folder`. `None` if it does not exist.
+    /// State of `name` in `folder`. `None`: it does not exist.
     pub(super) fn state(&mut self, folder: &OwnedFd, name: &Path) -> Option<State> {
         let mut left = ENTRIES_MAX;
         self.state_below(folder, name, DEPTH_MAX, &mut left)
@@ -142,16 +142,16 @@ impl Reader {
     ) -> Option<State> {
         let stat = Stat::at(folder, name).ok()?;
         Some(match stat.kind {
-            Kind::File => State::File { stat, copy: self.copy(folder, name, stat) },
-            Kind::Link => match place::link_target(folder, name) {
+            PlaceKind::File => State::File { stat, copy: self.copy(folder, name, stat) },
+            PlaceKind::Link => match place::link_target(folder, name) {
                 Ok(target) => State::Link { target },
                 Err(_) => State::Other { stat },
             },
-            Kind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
+            PlaceKind::Folder => match openat(folder, name, FOLDER, Mode::empty()) {
                 Ok(opened) => self.folder(&opened, stat.mode, depth, left),
                 Err(_) => State::Other { stat },
             },
-            Kind::Other => State::Other { stat },
+            PlaceKind::Other => State::Other { stat },
         })
     }
 
@@ -171,7 +171,7 @@ impl Reader {
         State::Folder { mode, entries, is_whole }
     }
 
-    /// Bytes of a file, if it is small enough.
+    /// The bytes of a file, if they are few enough.
     fn copy(&mut self, folder: &OwnedFd, name: &Path, stat: Stat) -> Option<Arc<[u8]>> {
         let round = self.round;
         if let Some(known) = self.copies.get_mut(&stat.identity)
@@ -202,7 +202,7 @@ fn read_whole(folder: &OwnedFd, name: &Path) -> Option<Vec<u8>> {
     place::read(folder, name, FILE_BYTES_MAX).ok().flatten()
 }
 
-/// Restores `state` at `name`. The name must not exist, unless both are files or both folders.
+/// Restores `state` at `name`. The name must not exist, unless both are files or both are folders.
 pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(), Errno> {
     match state {
         State::File { stat, copy: Some(copy) } => {
@@ -216,7 +216,7 @@ pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(
             }
             Ok(())
         }
-        // Too large to be stored, or a kind of file that cannot be created again.
+        // It was too large to be kept, or is nothing that can be made again.
         State::File { copy: None, .. } | State::Other { .. } => Err(Errno::EFBIG),
     }
 }

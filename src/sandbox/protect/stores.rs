@@ -1,4 +1,4 @@
-//! Secrets that a command must not read: scan results, and credential files of programs in the home
+//! Secrets that a command must not read: those found by the scan, and credential stores in the home
 //! folder.
 
 use std::collections::{BTreeSet, HashMap};
@@ -6,19 +6,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::sandbox::protect::place::{self, Identity, Kind, Root, Stat};
-use crate::sandbox::protect::{Inner, Protection};
+use crate::sandbox::protect::place::{self, Identity, PlaceKind, Root, Stat};
+use crate::sandbox::protect::{GuardState, Protection};
 use crate::secrets;
 
-/// Maximum number of bytes that are searched for a private key.
+/// Bytes of a file that are searched for a key.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Cache: certificate files that contain a private key.
+/// Cache of certificate files that contain a key.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<Identity, ((i64, i64), bool)>);
 
 impl Keys {
-    /// Returns `true` if a `.pem` contains certificates only.
+    /// True if a `.pem` contains only certificates.
     fn is_public(&mut self, root: &Root, path: &Path) -> bool {
         let is_pem = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem"));
         if !is_pem {
@@ -26,7 +26,7 @@ impl Keys {
         }
         let Ok((folder, name)) = root.open_parent(path) else { return false };
         let Ok(stat) = Stat::at(&folder, name) else { return false };
-        if stat.kind != Kind::File || stat.links > 1 {
+        if stat.kind != PlaceKind::File || stat.links > 1 {
             return false;
         }
         if let Some((changed, is_public)) = self.0.get(&stat.identity)
@@ -45,12 +45,16 @@ impl Keys {
 }
 
 impl Protection {
-    /// Every existing secret, except those that the user lets commands read.
-    pub(super) fn hidden(&self, inner: &mut Inner, found: &[(usize, Arc<Path>)]) -> Vec<PathBuf> {
+    /// Every secret that exists, except those that the user lets commands read.
+    pub(super) fn hidden(
+        &self,
+        inner: &mut GuardState,
+        found: &[(usize, Arc<Path>)],
+    ) -> Vec<PathBuf> {
         let mut hidden: BTreeSet<PathBuf> = BTreeSet::new();
         let mut linked = Vec::new();
         for (at, path) in found {
-            let Inner { roots, stores, .. } = &mut *inner;
+            let GuardState { roots, stores, .. } = &mut *inner;
             let root = &roots[*at].root;
             if stores.is_public(root, path) {
                 continue;
@@ -58,12 +62,12 @@ impl Protection {
             let whole = root.path.join(path);
             let stat = Stat::at(&root.folder, path);
             match stat.as_ref().map(|stat| stat.kind) {
-                Ok(Kind::Link) => hidden.extend(self.linked_to(roots, &whole)),
-                Ok(Kind::File | Kind::Folder) => drop(hidden.insert(whole)),
+                Ok(PlaceKind::Link) => hidden.extend(self.linked_to(roots, &whole)),
+                Ok(PlaceKind::File | PlaceKind::Folder) => drop(hidden.insert(whole)),
                 _ => {}
             }
             if let Ok(stat) = stat
-                && stat.kind == Kind::File
+                && stat.kind == PlaceKind::File
                 && stat.links > 1
             {
                 linked.push(((*at, Arc::clone(path)), stat));
@@ -74,7 +78,7 @@ impl Protection {
         let stores = home.flat_map(|home| secrets::HOME_STORES.map(|name| home.join(name)));
         let exists = |path: &PathBuf| fs::symlink_metadata(path).is_ok();
         let stores = stores.chain(self.own.iter().cloned()).filter(exists);
-        // A link to a credential file is replaced by its target.
+        // A link to a store is resolved: its target is hidden.
         hidden.extend(stores.filter_map(|path| fs::canonicalize(path).ok()));
         let is_readable = |path: &PathBuf| {
             let resolved = self.readable.iter().any(|readable| path.starts_with(readable));
@@ -84,7 +88,7 @@ impl Protection {
         hidden.into_iter().collect()
     }
 
-    /// Target of a link with the name of a secret, if it is a file of the user.
+    /// The file that a link with the name of a secret leads to, if it is one of the user's.
     fn linked_to(&self, roots: &[super::Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
         let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());

@@ -1,4 +1,4 @@
-//! Tests of scan and check, without a sandbox.
+//! Findings and restoration without a sandbox.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,20 +12,20 @@ use super::*;
 
 mod written;
 
-/// Workspace with a repository, a nested repository, and files of all kinds.
-struct World {
+/// A workspace with a repository, another repository below, and files of all kinds.
+struct ProtectedWorkspace {
     root: PathBuf,
     quarantine: PathBuf,
     protection: Arc<Protection>,
     _folder: TempDir,
 }
 
-impl World {
-    fn new() -> World {
-        World::with(|_| {})
+impl ProtectedWorkspace {
+    fn new() -> ProtectedWorkspace {
+        ProtectedWorkspace::with(|_| {})
     }
 
-    fn with(prepare: impl FnOnce(&Path)) -> World {
+    fn with(prepare: impl FnOnce(&Path)) -> ProtectedWorkspace {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
         let (root, quarantine) = (base.join("ws"), base.join("session/quarantine"));
@@ -44,15 +44,15 @@ impl World {
             quarantine.clone(),
         );
         let protection = Arc::new(protection.unwrap());
-        World { root, quarantine, protection, _folder: folder }
+        ProtectedWorkspace { root, quarantine, protection, _folder: folder }
     }
 
-    /// Findings after `act` changed files like a command.
+    /// Findings after `act` changed files as a command would.
     fn after(&self, act: impl FnOnce(&Path)) -> Vec<Finding> {
-        self.after_held(Held::ByCheck, act)
+        self.after_held(ProtectionMethod::ByCheck, act)
     }
 
-    fn after_held(&self, held: Held, act: impl FnOnce(&Path)) -> Vec<Finding> {
+    fn after_held(&self, held: ProtectionMethod, act: impl FnOnce(&Path)) -> Vec<Finding> {
         let mut survey = self.protection.survey();
         assert!(survey.complete);
         survey.held_by(held);
@@ -80,7 +80,7 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A repository like `git init` creates it.
+/// A repository as `git init` makes it.
 fn repository(at: &Path) {
     write(at, "HEAD", "ref: refs/heads/main\n");
     write(at, "config", "[core]\n\tbare = false\n");
@@ -91,7 +91,7 @@ fn repository(at: &Path) {
 
 #[test]
 fn finds_what_is_there_and_what_must_not_be_renamed() {
-    let world = World::with(|root| {
+    let world = ProtectedWorkspace::with(|root| {
         write(root, ".env", "KEY=1\n");
         write(root, ".env.example", "KEY=\n");
         write(root, "certs/public.pem", "-----BEGIN CERTIFICATE-----\n");
@@ -122,7 +122,7 @@ fn finds_what_is_there_and_what_must_not_be_renamed() {
 
 #[test]
 fn what_git_does_every_day_is_no_finding() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         write(root, ".git/objects/ab/cdef", "x");
         write(root, ".git/refs/heads/feature/AGENTS.md", "0000\n");
@@ -163,21 +163,21 @@ fn created_names_are_moved_aside_wherever_they_are() {
         ".github/workflows/x.yml",
         "line\nbreak/CLAUDE.md",
     ] {
-        let world = World::new();
+        let world = ProtectedWorkspace::new();
         let findings = world.after(|root| write(root, path, "[evil]\nrun = x\n"));
         assert_eq!(findings.len(), 1, "{path}: {findings:?}");
         assert!(!world.exists(path) || world.read(path) == "[evil]\n", "{path}");
         assert!(fs::read_dir(&world.quarantine).unwrap().count() == 1, "{path}");
         assert!(!findings[0].to_string().contains('\n'));
-        // Nothing is left for the next command.
+        // Nothing of it is left for the next command.
         assert_eq!(world.after(|_| {}), [], "{path}");
     }
 }
 
-/// A secret that configures package managers is hidden where possible, and protected in any case.
+/// A secret that steers package managers is hidden where that can be, and held in any case.
 #[test]
 fn what_is_secret_and_protected_is_both() {
-    let world = World::with(|root| write(root, ".npmrc", "//host/:_authToken=x\n"));
+    let world = ProtectedWorkspace::with(|root| write(root, ".npmrc", "//host/:_authToken=x\n"));
     let survey = world.protection.survey();
     assert_eq!(world.names(&survey.hidden), [".npmrc"]);
     assert!(!world.names(&survey.read_only).contains(&".npmrc".to_owned()));
@@ -192,7 +192,7 @@ fn what_is_secret_and_protected_is_both() {
 
 #[test]
 fn changed_and_removed_ones_are_put_back() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let config = world.read(".git/config");
     let findings = world.after(|root| {
         write(root, "AGENTS.md", "obey me\n");
@@ -216,8 +216,8 @@ fn changed_and_removed_ones_are_put_back() {
 
 #[test]
 fn what_mounts_hold_was_changed_by_somebody_else() {
-    let world = World::new();
-    let findings = world.after_held(Held::ByMounts, |root| {
+    let world = ProtectedWorkspace::new();
+    let findings = world.after_held(ProtectionMethod::ByMounts, |root| {
         write(root, "AGENTS.md", "the user's new words\n");
         write(root, "CLAUDE.md", "planted\n");
     });
@@ -228,7 +228,8 @@ fn what_mounts_hold_was_changed_by_somebody_else() {
 
 #[test]
 fn links_in_the_place_of_names_are_replaced_by_what_was_there() {
-    let world = World::with(|root| symlink("AGENTS.md", root.join("CLAUDE.md")).unwrap());
+    let world =
+        ProtectedWorkspace::with(|root| symlink("AGENTS.md", root.join("CLAUDE.md")).unwrap());
     let outside = world.root.parent().unwrap().join("outside");
     fs::create_dir(&outside).unwrap();
     write(&outside, "pre-commit", "untouched");
@@ -249,7 +250,7 @@ fn links_in_the_place_of_names_are_replaced_by_what_was_there() {
 
 #[test]
 fn a_folder_that_was_renamed_takes_its_own_along_and_nothing_else() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         fs::rename(root.join("a/b"), root.join("moved")).unwrap();
         write(root, "a/b/inner/.git/HEAD", "x");
@@ -268,7 +269,7 @@ fn a_folder_that_was_renamed_takes_its_own_along_and_nothing_else() {
 
 #[test]
 fn a_repository_that_came_along_works_and_plants_nothing() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         repository(&root.join("clone/.git"));
         write(root, "clone/.git/hooks/post-checkout", "evil");
@@ -281,9 +282,9 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
     assert!(!world.exists("clone/.git/hooks/post-checkout"));
     assert!(world.exists("clone/.git/hooks/pre-commit.sample"));
     assert!(world.exists("clone/.claude") && world.exists("clone/.gitmodules"));
-    // It belongs to the command: no mounts, and harmless settings may change.
+    // It is the command's own: no mounts, and harmless settings may change.
     let mut survey = world.protection.survey();
-    survey.held_by(Held::ByMounts);
+    survey.held_by(ProtectionMethod::ByMounts);
     let held = world.names(&survey.read_only);
     assert!(!held.iter().any(|path| path.starts_with("clone/.git/")), "{held:?}");
     write(&world.root, "clone/.git/config", "[user]\n\tname = me\n[alias]\n\tst = !evil\n");
@@ -296,7 +297,7 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
 
 #[test]
 fn a_new_repository_around_known_files_excuses_nothing() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         repository(&root.join("src/.git"));
         write(root, "src/CLAUDE.md", "planted");
@@ -307,7 +308,7 @@ fn a_new_repository_around_known_files_excuses_nothing() {
 
 #[test]
 fn pointers_must_stay_inside() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         write(root, "one/.git", "gitdir: ../.git\n");
         write(root, "two/.git", "gitdir: /tmp/elsewhere\n");
@@ -326,7 +327,7 @@ fn pointers_must_stay_inside() {
 
 #[test]
 fn what_settings_point_to_is_protected_too() {
-    let world = World::with(|root| {
+    let world = ProtectedWorkspace::with(|root| {
         write(root, ".git/config", "[core]\nhooksPath = tools/hooks\n[include]\npath = ../extra\n");
         write(root, "extra", "[user]\nname = me\n");
     });
@@ -344,7 +345,7 @@ fn what_settings_point_to_is_protected_too() {
 
 #[test]
 fn other_names_of_a_protected_file_are_held_as_well() {
-    let world = World::with(|root| {
+    let world = ProtectedWorkspace::with(|root| {
         fs::hard_link(root.join("AGENTS.md"), root.join("src/innocent")).unwrap();
         write(root, ".env", "KEY=1");
         fs::hard_link(root.join(".env"), root.join("src/visible")).unwrap();
@@ -360,7 +361,7 @@ fn other_names_of_a_protected_file_are_held_as_well() {
 
 #[test]
 fn what_comes_while_others_run_is_not_taken_for_the_users() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let first = world.protection.survey();
     write(&world.root, "CLAUDE.md", "planted");
     let second = world.protection.survey();
@@ -373,7 +374,7 @@ fn what_comes_while_others_run_is_not_taken_for_the_users() {
 
 #[test]
 fn a_command_that_was_given_up_is_looked_at_by_the_next_survey() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let survey = world.protection.survey();
     write(&world.root, ".mcp.json", "{}");
     drop(survey);
@@ -392,13 +393,13 @@ fn what_is_too_much_is_said() {
     let protection =
         Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
             .unwrap();
-    let bounds = Bounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
+    let bounds = ScanBounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
     let protection = Arc::new(protection.within(bounds));
     let survey = protection.survey();
     assert!(!survey.complete);
     let findings = protection.check_after(survey);
     assert_eq!(findings.len(), 1);
-    assert_eq!(findings[0].what, What::TooMuch);
+    assert_eq!(findings[0].what, ProtectedChange::TooMuch);
 }
 
 #[test]
@@ -425,7 +426,7 @@ fn a_repository_that_was_moved_away_is_moved_back() {
         }),
     ];
     for (name, act) in acts {
-        let world = World::new();
+        let world = ProtectedWorkspace::new();
         let before = fs::metadata(world.root.join(".git")).unwrap();
         let config = world.read(".git/config");
         let findings = world.after(act);
@@ -436,24 +437,24 @@ fn a_repository_that_was_moved_away_is_moved_back() {
         assert!(!world.exists("old") && !world.exists(".git/hooks/post-merge"), "{name}");
         let first = &findings[0];
         assert_eq!(first.path, world.root.join(".git"), "{name}: {findings:?}");
-        assert!(matches!(first.action, Action::Restored(_)), "{name}: {findings:?}");
+        assert!(matches!(first.action, ProtectAction::Restored(_)), "{name}: {findings:?}");
     }
-    // An emptied repository is moved back as well.
-    let world = World::new();
+    // Hollowed out it is moved back all the same.
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         fs::rename(root.join(".git"), root.join("old")).unwrap();
         fs::remove_file(root.join("old/HEAD")).unwrap();
     });
     assert!(world.exists(".git/refs/heads/main") && !world.exists("old"), "{findings:?}");
-    // Renaming a parent folder is ordinary work.
-    let world = World::new();
+    // A folder above that was renamed has taken it along, which is ordinary work.
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| fs::rename(root.join("a"), root.join("b")).unwrap());
     assert!(findings.is_empty() && world.exists("b/b/inner/.git/config"), "{findings:?}");
 }
 
 #[test]
 fn a_repository_in_a_temporary_folder_is_moved_back() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let temporary = world.root.with_file_name("tmp");
     world.protection.looks_into(temporary.clone());
     for is_replaced in [false, true] {
@@ -467,7 +468,7 @@ fn a_repository_in_a_temporary_folder_is_moved_back() {
         });
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].path, world.root.join(".git"));
-        let Action::Restored(taken) = &findings[0].action else { panic!("{findings:?}") };
+        let ProtectAction::Restored(taken) = &findings[0].action else { panic!("{findings:?}") };
         assert_eq!(world.read(".git/refs/heads/main"), "0000\n");
         assert!(!temporary.join("t1/deep/x").exists());
         let other = taken.as_ref().map(|taken| fs::read(taken.join("refs/heads/main")).unwrap());
@@ -478,53 +479,55 @@ fn a_repository_in_a_temporary_folder_is_moved_back() {
 
 #[test]
 fn settings_that_are_not_understood_are_named_as_such() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let findings = world.after(|root| write(root, ".GIT/config", "{}"));
     let text = findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n");
     assert!(text.contains("/.GIT/config is not understood as settings of git"), "{text}");
     assert!(!text.contains("()"), "{text}");
 }
 
-/// It cannot be restored, so it is reported once.
+/// It cannot be restored, so it is reported, once.
 #[test]
 fn a_repository_that_is_gone_is_told() {
     type Act = fn(&Path);
-    let acts: [(What, &str, Act); 5] = [
-        (What::Removed, ".git", |root| fs::remove_dir_all(root.join(".git")).unwrap()),
-        (What::Replaced, ".git", |root| {
+    let acts: [(ProtectedChange, &str, Act); 5] = [
+        (ProtectedChange::Removed, ".git", |root| fs::remove_dir_all(root.join(".git")).unwrap()),
+        (ProtectedChange::Replaced, ".git", |root| {
             fs::remove_dir_all(root.join(".git")).unwrap();
             repository(&root.join(".git"));
         }),
-        (What::Replaced, ".git", |root| {
+        (ProtectedChange::Replaced, ".git", |root| {
             fs::remove_dir_all(root.join(".git")).unwrap();
             write(root, ".git", "gitdir: a/b/inner/.git\n");
         }),
-        (What::Removed, ".git", |root| {
+        (ProtectedChange::Removed, ".git", |root| {
             fs::rename(root.join(".git"), root.with_file_name("outside")).unwrap();
         }),
-        (What::Removed, "a/b/inner/.git", |root| fs::remove_dir_all(root.join("a")).unwrap()),
+        (ProtectedChange::Removed, "a/b/inner/.git", |root| {
+            fs::remove_dir_all(root.join("a")).unwrap();
+        }),
     ];
     for (what, path, act) in acts {
-        let world = World::new();
+        let world = ProtectedWorkspace::new();
         let findings = world.after(act);
         assert_eq!(findings.len(), 1, "{what:?} {findings:?}");
         assert_eq!((&findings[0].what, &findings[0].path), (&what, &world.root.join(path)));
-        assert!(matches!(findings[0].action, Action::Failed(_)), "{findings:?}");
+        assert!(matches!(findings[0].action, ProtectAction::Failed(_)), "{findings:?}");
         assert_eq!(world.after(|_| {}), [], "{what:?}");
     }
-    // Removal that the user permitted, and a folder filled by a package manager.
-    let world = World::with(|root| repository(&root.join("vendor/lib/.git")));
+    // Exempt paths, and folders of package managers.
+    let world = ProtectedWorkspace::with(|root| repository(&root.join("vendor/lib/.git")));
     let survey = world.protection.survey_without(&[world.root.join(".git")]);
     fs::remove_dir_all(world.root.join(".git")).unwrap();
     fs::remove_dir_all(world.root.join("vendor/lib")).unwrap();
     assert_eq!(world.protection.check_after(survey), []);
 }
 
-/// A command may change exactly the paths that the user exempted.
+/// An exempt path may change; nothing beside it may.
 #[test]
 fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
-    for held in [Held::ByCheck, Held::ByMounts] {
-        let world = World::new();
+    for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
+        let world = ProtectedWorkspace::new();
         let at = |path: &str| world.root.join(path);
         let lifted = [".git/config", ".vscode/tasks.json", ".idea/run.xml", "CLAUDE.md"].map(at);
         let mut survey = world.protection.survey_without(&lifted);
@@ -541,14 +544,14 @@ fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
         write(&world.root, "CLAUDE.md", "new\n");
         write(&world.root, "GEMINI.md", "new\n");
         write(&world.root, ".git/hooks/post-merge", "new\n");
-        if held == Held::ByCheck {
+        if held == ProtectionMethod::ByCheck {
             write(&world.root, "AGENTS.md", "changed\n");
         }
         let findings = world.protection.check_after(survey);
         let mut found: Vec<PathBuf> = findings.iter().map(|found| found.path.clone()).collect();
         found.sort();
         let mut expected = vec![".idea/other.xml", ".vscode/settings.json", "GEMINI.md"];
-        if held == Held::ByCheck {
+        if held == ProtectionMethod::ByCheck {
             expected.extend([".git/hooks/post-merge", "AGENTS.md"]);
         }
         expected.sort_unstable();
@@ -559,7 +562,7 @@ fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
         assert_eq!(world.read("CLAUDE.md"), "new\n");
         assert_eq!(world.read("AGENTS.md"), "the user's words\n");
         assert!(!world.exists("GEMINI.md") && !world.exists(".idea/other.xml"));
-        // The next command has no exemption.
+        // The next one is held as if nothing had been.
         let findings = world.after(|root| {
             write(root, ".git/config", "[core]\n\tfsmonitor = evil\n");
             write(root, "CLAUDE.md", "evil\n");
@@ -570,7 +573,7 @@ fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
     }
 }
 
-/// A complete scan, followed by a command that exceeds the scan limit.
+/// A fully scanned folder that a command enlarges beyond the limits.
 #[test]
 fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -579,9 +582,9 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     let protection =
         Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
             .unwrap();
-    let bounds = Bounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
+    let bounds = ScanBounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
     let protection = Arc::new(protection.within(bounds));
-    // Beyond the normal scan limit, within the extended one.
+    // Behind more folders than are looked at, and fewer than are looked at then.
     let survey = protection.survey();
     assert!(survey.complete);
     for number in 0..20 {
@@ -591,14 +594,14 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     let findings = protection.check_after(survey);
     assert!(!root.join("src/deep/.mcp.json").exists(), "{findings:?}");
     assert!(protection.is_complete());
-    // The new folders exceed the normal limit, so the next scan is incomplete.
+    // The next scan is incomplete, because there are more files than before.
     let survey = protection.survey();
     assert!(!survey.complete && !protection.is_complete());
     protection.take_back(survey);
     for number in 0..20 {
         fs::remove_dir(root.join(format!("a{number}"))).unwrap();
     }
-    // Beyond the extended limit.
+    // More than is looked at in any case.
     let survey = protection.survey();
     assert!(survey.complete && protection.is_complete());
     for number in 0..100 {
@@ -606,11 +609,11 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     }
     let findings = protection.check_after(survey);
     assert_eq!(findings.len(), 1, "{findings:?}");
-    assert_eq!(findings[0].what, What::TooMuch);
+    assert_eq!(findings[0].what, ProtectedChange::TooMuch);
     assert!(!protection.is_complete());
 }
 
-/// Names that were not scanned before may belong to the user.
+/// A file that was not scanned before may be the user's.
 #[test]
 fn what_was_out_of_sight_is_not_taken_for_a_plant() {
     let folder = tempfile::tempdir().unwrap();
@@ -623,11 +626,11 @@ fn what_was_out_of_sight_is_not_taken_for_a_plant() {
     let protection =
         Protection::new(std::slice::from_ref(&root), Vec::new(), None, Vec::new(), root.join("q"))
             .unwrap();
-    let bounds = Bounds { folders: 22, entries: 1000, time: Duration::from_mins(1) };
+    let bounds = ScanBounds { folders: 22, entries: 1000, time: Duration::from_mins(1) };
     let protection = Arc::new(protection.within(bounds));
     let survey = protection.survey();
     assert!(!survey.complete);
-    // The limit now includes the names not scanned before.
+    // Now the limit suffices for the files not seen before.
     for number in 10..20 {
         fs::remove_dir(root.join(format!("d{number}"))).unwrap();
     }
@@ -670,11 +673,11 @@ fn only_folders_that_changed_are_read_again() {
     }
     let root = Root::open(&path).unwrap();
     let mut scan = Scan::new();
-    assert_eq!(scan.run(&root, Bounds::default()).folders_read, 101);
-    // The file system clock has to advance before a time stamp is reliable.
+    assert_eq!(scan.run(&root, ScanBounds::default()).folders_read, 101);
+    // The clock of the file system has to move on before a time can be trusted.
     let mut read = usize::MAX;
     for _ in 0..2000 {
-        read = scan.run(&root, Bounds::default()).folders_read;
+        read = scan.run(&root, ScanBounds::default()).folders_read;
         if read == 0 {
             break;
         }
@@ -682,6 +685,6 @@ fn only_folders_that_changed_are_read_again() {
     }
     assert_eq!(read, 0);
     write(&path, "d7/e/AGENTS.md", "x");
-    let found = scan.run(&root, Bounds::default());
+    let found = scan.run(&root, ScanBounds::default());
     assert_eq!((found.folders_read, found.items.len()), (1, 1));
 }

@@ -1,24 +1,24 @@
-//! A command that goes on when its call has ended.
+//! Background commands of `bash`.
 
 use std::sync::Arc;
 
 use posse_actors::event::{Event, JobEnd};
-use posse_actors::ports::{After, Aftermath, RunContext, ToolOutput};
+use posse_actors::ports::{After, PostCallSink, RunContext, ToolOutput};
 use tokio::sync::oneshot;
 
 use crate::failure::printable;
-use crate::sandbox::{Besides, Outcome, RunError, Sandbox, Spawn, Update};
+use crate::sandbox::{Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 use crate::tools::bash::{refused, report};
-use crate::tools::jobs::{Ended, Job, begun};
+use crate::tools::jobs::{Job, JobExit, begun};
 use crate::tools::{ToolEnvironment, spill};
 
-/// What is started.
-pub(super) struct Start {
+/// Parameters of a job.
+pub(super) struct JobStart {
     pub(super) spawn: Spawn,
-    pub(super) besides: Besides,
+    pub(super) besides: Exemptions,
     /// One line.
     pub(super) summary: String,
-    /// What the model has to know of its arguments.
+    /// Note for the model about its arguments.
     pub(super) note: Option<String>,
 }
 
@@ -38,10 +38,10 @@ impl Drop for UntilKnown<'_> {
 pub(super) async fn start(
     env: &ToolEnvironment,
     sandbox: Arc<Sandbox>,
-    start: Start,
+    start: JobStart,
     context: &RunContext,
 ) -> ToolOutput {
-    let Start { mut spawn, besides, summary, note } = start;
+    let JobStart { mut spawn, besides, summary, note } = start;
     let call = &context.call;
     let output = spill::path(&env.session_dir, &call.call_id);
     let admitted = env.jobs.admit(call, summary, output, context.aftermath.clone());
@@ -73,13 +73,13 @@ pub(super) async fn start(
     output
 }
 
-/// Runs the command to its end, and says what happens.
+/// Runs the command to its end and reports events.
 async fn attend(
     job: Arc<Job>,
     sandbox: Arc<Sandbox>,
     spawn: Spawn,
-    besides: Besides,
-    aftermath: Aftermath,
+    besides: Exemptions,
+    aftermath: PostCallSink,
     enforced: oneshot::Sender<()>,
 ) -> Result<(), RunError> {
     let mut enforced = Some(enforced);
@@ -102,7 +102,7 @@ async fn attend(
     match ran {
         Ok(outcome) => job.end(job.sum_up(&outcome, notes(&outcome))),
         Err(error) if enforced.is_some() => return Err(error),
-        Err(error) => job.end(Ended {
+        Err(error) => job.end(JobExit {
             end: JobEnd::Killed,
             detail: format!("killed: {}", printable(&error.to_string())),
             exit_code: None,
@@ -114,7 +114,7 @@ async fn attend(
     Ok(())
 }
 
-fn notes(outcome: &Outcome) -> Vec<String> {
+fn notes(outcome: &ProcessOutcome) -> Vec<String> {
     let mut notes = report::findings(outcome);
     if outcome.stragglers > 0 {
         let left = report::count(outcome.stragglers, "process was", "processes were");

@@ -1,4 +1,4 @@
-//! What the model and programs are told about a command that has ended.
+//! Result of an ended command, for the model and for programs.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,13 +9,13 @@ use posse_actors::ports::{RunContext, ToolOutput};
 use serde_json::json;
 
 use crate::failure::printable;
-use crate::sandbox::{Captured, Exit, Finding, Outcome};
+use crate::sandbox::{Captured, Exit, Finding, ProcessOutcome};
 use crate::tools::{output, spill};
 
 /// A command that was quiet for this long when its time was up may have waited for an answer.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Findings that are told one by one.
+/// Maximum number of findings reported one by one.
 const FINDINGS_MAX: usize = 12;
 
 /// Paths that are named of the findings beyond those.
@@ -25,7 +25,7 @@ const NAMED_MAX: usize = 8;
 pub(super) fn output(
     session_dir: &Path,
     context: &RunContext,
-    outcome: &Outcome,
+    outcome: &ProcessOutcome,
     note: Option<String>,
     timeout: Duration,
 ) -> ToolOutput {
@@ -81,8 +81,8 @@ pub(super) fn output(
     }
 }
 
-/// What the command did to protected files, a line each.
-pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
+/// Changes of protected files, one line each.
+pub(super) fn findings(outcome: &ProcessOutcome) -> Vec<String> {
     lines(&outcome.findings)
 }
 
@@ -107,7 +107,7 @@ struct Printed {
     note: Option<String>,
 }
 
-/// What was printed, as text that fits.
+/// Output as text within the size limit.
 fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Printed {
     let max = context.output_bytes_max;
     let call = &context.call.call_id;
@@ -144,7 +144,7 @@ fn joined(head: &str, tail: &str, cut: u64, name: Option<&str>) -> String {
     format!("{head}{line_end}[… {cut} bytes cut{how} …]\n{tail}")
 }
 
-fn footer(outcome: &Outcome, timeout: Duration, is_empty: bool) -> String {
+fn footer(outcome: &ProcessOutcome, timeout: Duration, is_empty: bool) -> String {
     let end = match outcome.exit {
         Exit::Code(127) => "exit 127: command not found".to_owned(),
         Exit::Code(126) => "exit 126: found, but not executable".to_owned(),
@@ -173,13 +173,13 @@ pub(super) fn count(number: usize, one: &str, many: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::{Action, What};
+    use crate::sandbox::{ProtectAction, ProtectedChange};
 
     #[test]
     fn names_the_first_of_those_that_are_not_told_one_by_one() {
         let finding = |number: usize| {
             let path = format!("/w/{number:02}\n/.npmrc").into();
-            Finding::new(path, What::Created, Action::Left)
+            Finding::new(path, ProtectedChange::Created, ProtectAction::Left)
         };
         let told = |many: usize| lines(&(0..many).map(finding).collect::<Vec<_>>());
         assert_eq!(told(FINDINGS_MAX).len(), FINDINGS_MAX);

@@ -1,20 +1,21 @@
-//! What `bash` prepares and refuses; running is tested with the real helper in `tests/it/exec.rs`.
+//! Preparation and denial of `bash` calls; running is tested with the real helper in
+//! `tests/it/exec.rs`.
 
 use serde_json::json;
 
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
 /// A workspace with these files.
-fn desk(files: &[(&str, &str)]) -> Desk {
-    let desk = Desk::new();
+fn desk(files: &[(&str, &str)]) -> ToolFixture {
+    let desk = ToolFixture::new();
     for (path, text) in files {
         desk.put(path, text);
     }
     desk
 }
 
-fn prepared(desk: &Desk, arguments: &Value) -> Result<Prepared, ToolError> {
+fn prepared(desk: &ToolFixture, arguments: &Value) -> Result<Prepared, ToolError> {
     desk.prepare("bash", arguments)
 }
 

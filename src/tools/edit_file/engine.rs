@@ -13,10 +13,10 @@ use crate::tools::text::{count, is_binary, lines_ended};
 /// Lines that are named when a text is found more than once.
 const LINES_NAMED_MAX: usize = 20;
 
-/// What is to be replaced by what.
+/// Replacement of a text.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Edit {
+pub(crate) struct TextEdit {
     pub(crate) old_string: String,
     pub(crate) new_string: String,
     #[serde(default)]
@@ -25,16 +25,16 @@ pub(crate) struct Edit {
 
 /// A file after an edit.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct EditedFile {
     pub(crate) after: Vec<u8>,
-    /// What the model should know about it.
+    /// Notes for the model.
     pub(crate) notes: Vec<String>,
-    /// Whether the text was only nearly there.
+    /// True if the text matched only approximately.
     pub(crate) fuzzy: bool,
 }
 
-impl Edit {
-    /// Refuses what would not change anything, whatever the file is.
+impl TextEdit {
+    /// Rejects a replacement by the same text.
     pub(crate) fn require_change(&self) -> Result<(), ToolError> {
         if self.old_string == self.new_string {
             let why = "oldString and newString are the same; nothing would change";
@@ -45,14 +45,19 @@ impl Edit {
 
     /// The file `shown`, whose bytes are `before`, after the edit. With `fuzzy` a text that is not
     /// there may be one that nearly is.
-    pub(crate) fn apply(&self, before: &[u8], shown: &str, fuzzy: bool) -> Result<Step, ToolError> {
+    pub(crate) fn apply(
+        &self,
+        before: &[u8],
+        shown: &str,
+        fuzzy: bool,
+    ) -> Result<EditedFile, ToolError> {
         if is_binary(before) {
             return Err(ToolError::new(
                 "EDT005",
                 format!("{shown} is binary; change it with bash"),
             ));
         }
-        let Edit { old_string: old, new_string: new, replace_all } = self;
+        let TextEdit { old_string: old, new_string: new, replace_all } = self;
         let room = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
         let too_large = || {
             ToolError::new("ARG003", format!("{shown} would be larger than 64 MiB after the edit"))
@@ -87,7 +92,7 @@ impl Edit {
         if is_fuzzy {
             notes.push(fuzzy::NOTE.to_owned());
         }
-        Ok(Step { after, notes, fuzzy: is_fuzzy })
+        Ok(EditedFile { after, notes, fuzzy: is_fuzzy })
     }
 
     /// The file with the only text replaced that nearly is the wanted one.

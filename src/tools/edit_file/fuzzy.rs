@@ -1,7 +1,6 @@
-//! A text that is nearly there: the same but for blanks at the ends of lines, the shapes of
-//! quotes and dashes, and the kinds of spaces.
+//! Approximate match: ignores blanks at line ends, and the shapes of quotes, dashes and spaces.
 //!
-//! What is replaced are the bytes of the file that the text stands for, and none beside them.
+//! Exactly the matching bytes of the file are replaced.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -11,14 +10,14 @@ const FILE_BYTES_MAX: usize = 8 << 20;
 /// More places than this are not counted.
 const PLACES_MAX: usize = 100;
 
-/// What stands for bytes that are no text: no string of a model has it.
+/// Replacement for invalid UTF-8: no string of a model contains it.
 const NO_TEXT: char = '\u{10ffff}';
 
-/// What the model is told.
+/// Note for the model.
 pub(super) const NOTE: &str = "fuzzy match: the text there differs from oldString in trailing \
                                blanks, quotes, dashes or kinds of spaces; look at the diff";
 
-/// Where `file` nearly has `old`.
+/// Approximate matches of `old` in `file`.
 pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     if file.len() > FILE_BYTES_MAX {
         return Vec::new();
@@ -49,7 +48,7 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
     originals(file, &places)
 }
 
-/// The bytes of `file` that parts of its plain text stand for.
+/// Byte ranges of `file` for ranges of its normalised text.
 fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut found = vec![0..0; places.len()];
     let mut at = 0;
@@ -68,7 +67,7 @@ fn originals(file: &[u8], places: &[Range<usize>]) -> Vec<Range<usize>> {
     found
 }
 
-/// The characters of a text as they are compared, each with the bytes that it stands for.
+/// Normalised characters of a text with their byte ranges.
 fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     let mut start = 0;
     let characters = bytes.utf8_chunks().flat_map(move |chunk| {
@@ -80,17 +79,17 @@ fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
         let rest = (!chunk.invalid().is_empty()).then_some((NO_TEXT, invalid..start));
         valid.chain(rest)
     });
-    Plain { rest: characters.peekable(), held: Vec::new() }
+    TrimmedChars { rest: characters.peekable(), held: Vec::new() }
 }
 
 /// Leaves out blanks before the end of a line, and the CR of a CR LF.
-struct Plain<I: Iterator<Item = (char, Range<usize>)>> {
+struct TrimmedChars<I: Iterator<Item = (char, Range<usize>)>> {
     rest: Peekable<I>,
     /// Blanks, or what follows them, that come out next; the last one first.
     held: Vec<(char, Range<usize>)>,
 }
 
-impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for Plain<I> {
+impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for TrimmedChars<I> {
     type Item = (char, Range<usize>);
 
     fn next(&mut self) -> Option<Self::Item> {

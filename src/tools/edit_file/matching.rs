@@ -1,6 +1,6 @@
-//! Where a text is in a file, and what the file is with another in its place.
+//! Exact search and replacement of a text in a file.
 //!
-//! Works on bytes: whatever is not part of a match comes out as it went in.
+//! Works on bytes: everything outside a match is unchanged.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub(super) struct Edited {
     pub(super) lines: Vec<usize>,
     /// The line of another place that the text is at, overlapping the only one replaced.
     pub(super) overlap: Option<usize>,
-    /// Whether line numbers had to be taken off the strings first.
+    /// True if line numbers had to be removed from the strings first.
     pub(super) unnumbered: bool,
 }
 
@@ -23,12 +23,12 @@ pub(super) struct Edited {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Replaces every `old` in `file` by `new`. `None` says that there is none.
+/// Replaces every `old` in `file` by `new`. `None`: no match.
 ///
-/// LF in `old` matches CR LF too, and then LF in `new` becomes what the lines there end with.
-/// Line numbers as `read_file` shows them are taken off if there is no match with them.
+/// LF in `old` also matches CR LF, and then LF in `new` becomes the line end used there. Line
+/// numbers as shown by `read_file` are removed if there is no match with them.
 ///
-/// Fails if the file would become larger than `room`.
+/// Fails if the result would be larger than `room`.
 pub(super) fn replace(
     file: &[u8],
     old: &str,
@@ -44,7 +44,7 @@ pub(super) fn replace(
     Ok(edited.map(|edited| Edited { unnumbered: true, ..edited }))
 }
 
-/// Whether `file` has `old`, with or without line numbers.
+/// True if `file` contains `old`, with or without line numbers.
 pub(crate) fn contains(file: &[u8], old: &str) -> bool {
     let has = |old: &str| !old.is_empty() && !find(file, old).0.is_empty();
     has(old) || without_numbers(old).is_some_and(|bare| has(&bare))
@@ -98,8 +98,8 @@ pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: boo
     Edited { after, lines, overlap: None, unnumbered: false }
 }
 
-/// Where `old` is in `file`, without overlaps; and if it is there once, where it is once more if
-/// overlaps count.
+/// Positions of `old` in `file` without overlaps; and a second overlapping position, if there is
+/// exactly one.
 fn find(file: &[u8], old: &str) -> (Vec<Range<usize>>, Option<usize>) {
     if old.contains('\r') || !file.windows(2).any(|pair| pair == b"\r\n") {
         let ranges = find_bytes(file, old);
@@ -121,7 +121,7 @@ fn find_overlap(file: &[u8], old: &str, ranges: &[Range<usize>]) -> Option<usize
     find_bytes(&file[start..end], old).first().map(|range| start + range.start)
 }
 
-/// Where the bytes of `old` are. `old` is UTF-8, so it cannot reach into bytes that are not.
+/// Byte positions of `old`. It is UTF-8, so it cannot match within invalid bytes.
 fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let mut start = 0;
@@ -148,7 +148,7 @@ fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (plain, removed)
 }
 
-/// Whether lines end with CR LF at `range`: within it, else after it, else before it.
+/// True if lines at `range` end with CR LF: within it, else after it, else before it.
 fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     let next = file[range.start..].iter().position(|byte| *byte == b'\n');
     let end = next.map(|offset| range.start + offset);

@@ -16,7 +16,7 @@ const SHOWN_CHARS_MAX: usize = 200;
 /// A line that is alike in fewer percent of its letter pairs is not called near.
 const ALIKE_PERCENT_MIN: usize = 50;
 
-/// What to say after "it is not there": the nearest lines, numbered, with white space to see.
+/// Hint for a missing text: the nearest lines, numbered, with visible white space.
 pub(super) fn describe(file: &[u8], wanted: &str) -> String {
     if file.len() > FILE_BYTES_MAX {
         return "; the file is large, read the place with an offset".to_owned();
@@ -60,7 +60,7 @@ fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     for (index, line) in lines.iter().enumerate() {
         let line = squeezed(line);
         for place in places.get(&line).into_iter().flatten() {
-            // A brace says less about a place than a long line does.
+            // A long line identifies a place better than a brace.
             *votes.entry(index.saturating_sub(*place)).or_default() += line.len().min(80);
         }
     }
@@ -94,7 +94,7 @@ fn pairs_of(line: &str) -> impl Iterator<Item = usize> {
     line.as_bytes().windows(2).map(|pair| usize::from(pair[0]) << 8 | usize::from(pair[1]))
 }
 
-/// `line` without white space, and without what is too long to matter.
+/// `line` without white space and without overlong words.
 fn squeezed(line: &str) -> String {
     line.chars().filter(|c| !c.is_whitespace()).take(SHOWN_CHARS_MAX).collect()
 }

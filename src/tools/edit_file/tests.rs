@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::matching::{Edited, TooLarge};
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
-fn edit(desk: &Desk, old: &str, new: &str) -> String {
+fn edit(desk: &ToolFixture, old: &str, new: &str) -> String {
     desk.ask("edit_file", &json!({ "path": "f", "oldString": old, "newString": new }))
 }
 
@@ -25,7 +25,7 @@ fn edited(before: &[u8], old: &str, new: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn replaces_what_occurs_once() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let path = desk.put("f", "one\ntwo\nthree\n");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
     assert_eq!(
@@ -38,7 +38,7 @@ fn replaces_what_occurs_once() {
 
 #[test]
 fn replaces_all_only_if_told() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a\nb\na\na\n");
     assert_eq!(
         edit(&desk, "a", "x"),
@@ -55,7 +55,7 @@ fn replaces_all_only_if_told() {
 
 #[test]
 fn does_not_choose_between_overlapping_places() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "}\n\n\n{");
     assert!(
         edit(&desk, "\n\n", "\n").starts_with("EDT002 oldString is 2 times in f, at lines 1, 2;")
@@ -65,7 +65,7 @@ fn does_not_choose_between_overlapping_places() {
 
 #[test]
 fn shows_the_nearest_place_if_there_is_no_match() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "fn main() {\n\tlet total = sum(1, 2); \n\tprintln!(\"{total}\");\n}\n");
     insta::assert_snapshot!(
         edit(&desk, "    let total = sum(1, 2);\n    println!(\"{total}\");", "x"), @r#"
@@ -87,7 +87,7 @@ fn shows_the_nearest_place_if_there_is_no_match() {
 
 #[test]
 fn refuses_what_changes_nothing() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a\n");
     assert_eq!(
         edit(&desk, "a", "a"),
@@ -98,7 +98,7 @@ fn refuses_what_changes_nothing() {
 
 #[test]
 fn refuses_files_that_are_not_text_or_too_large_or_not_there() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a\0b");
     assert_eq!(edit(&desk, "a", "b"), "EDT005 f is binary; change it with bash");
     let file = fs::File::create(desk.path("work/f")).unwrap();
@@ -110,7 +110,7 @@ fn refuses_files_that_are_not_text_or_too_large_or_not_there() {
 
 #[test]
 fn an_edit_that_does_not_fit_is_judged_as_a_read() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "secret\n");
     for (old, writes) in [("secret", true), ("sekret", false)] {
         let arguments = json!({ "path": "f", "oldString": old, "newString": "x" });
@@ -123,7 +123,7 @@ fn an_edit_that_does_not_fit_is_judged_as_a_read() {
 
 #[test]
 fn refuses_a_file_that_changed_after_it_was_judged() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let arguments = json!({ "path": "f", "oldString": "a", "newString": "b" });
     let path = desk.put("f", "a\n");
     let prepared = desk.prepare("edit_file", &arguments).unwrap();
@@ -184,12 +184,12 @@ const PRINTED: &str =
 
 #[test]
 fn a_text_that_is_nearly_there_counts_only_if_that_is_wanted() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", PRINTED);
     assert!(
         edit(&desk, TYPED, "let c;\n").starts_with("EDT001 oldString is not in f; the nearest")
     );
-    let desk = Desk::set(|env| env.fuzzy_edit = true);
+    let desk = ToolFixture::set(|env| env.fuzzy_edit = true);
     desk.put("f", PRINTED);
     let arguments = json!({ "path": "f", "oldString": TYPED, "newString": "let c;\n" });
     let output = desk.call("edit_file", &arguments).unwrap();
@@ -205,7 +205,7 @@ fn a_text_that_is_nearly_there_counts_only_if_that_is_wanted() {
 
 #[test]
 fn of_several_texts_that_are_nearly_there_none_is_taken() {
-    let desk = Desk::set(|env| env.fuzzy_edit = true);
+    let desk = ToolFixture::set(|env| env.fuzzy_edit = true);
     desk.put("f", "a \u{2014} b\nx\na \u{2013} b\n");
     let arguments =
         json!({ "path": "f", "oldString": "a - b", "newString": "c", "replaceAll": true });
@@ -240,7 +240,7 @@ fn a_nearly_equal_text_covers_exactly_its_own_bytes() {
     assert_eq!(find(b"a \n \n", "  "), Vec::<Vec<u8>>::new());
 }
 
-/// How many cases a property is tried on: more when there is time.
+/// Number of cases of a property.
 fn cases() -> u32 {
     std::env::var("POSSE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
 }
@@ -291,7 +291,7 @@ proptest! {
         }
     }
 
-    /// With all replaced by themselves, a file without CR stays what it is.
+    /// Replacing a text by itself does not change a file without CR.
     #[test]
     fn replacing_text_by_itself_changes_nothing(file in any_file(), old in "[abc\n]{1,3}") {
         if let Some(after) = edited(&file, &old, &old)
@@ -301,7 +301,7 @@ proptest! {
         }
     }
 
-    /// What is nearly there is replaced, and the bytes before and after it stay.
+    /// An approximate match is replaced, and the bytes around it stay.
     #[test]
     fn a_fuzzy_edit_leaves_all_other_bytes_alone(file in any_file(), old in "[abc\n ]{1,4}") {
         for range in fuzzy::find(&file, &old) {

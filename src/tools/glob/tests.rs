@@ -1,4 +1,4 @@
-//! What `glob` lists, in which order, and how it says that there is more.
+//! Results of `glob`, their order, and the truncation notice.
 
 use std::fs::File;
 use std::time::SystemTime;
@@ -6,22 +6,22 @@ use std::time::SystemTime;
 use serde_json::json;
 
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
 /// A workspace with these files.
-fn desk(files: &[(&str, &str)]) -> Desk {
-    let desk = Desk::new();
+fn desk(files: &[(&str, &str)]) -> ToolFixture {
+    let desk = ToolFixture::new();
     for (path, text) in files {
         desk.put(path, text);
     }
     desk
 }
 
-fn glob(desk: &Desk, arguments: &Value) -> String {
+fn glob(desk: &ToolFixture, arguments: &Value) -> String {
     desk.ask("glob", arguments)
 }
 
-fn age(desk: &Desk, path: &str, seconds: u64) {
+fn age(desk: &ToolFixture, path: &str, seconds: u64) {
     let file = File::options().write(true).open(desk.path("work").join(path)).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
 }

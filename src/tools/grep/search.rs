@@ -1,7 +1,7 @@
-//! Searching the files below a folder for a pattern, in the order of their paths.
+//! Content search of the files below a folder, in path order.
 //!
-//! Files are opened beneath the folder and through no link, whatever their paths have become
-//! since they were listed. Secrets are not opened.
+//! Files are opened beneath the folder without following links, so a renamed path does not matter.
+//! Secrets are not opened.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::failure::printable;
 use crate::secrets::is_secret;
 use crate::tools::listing::{self, Stop};
 use crate::tools::workspace::links::{Linked, SecretLinks};
-use crate::tools::workspace::{Entry, Kind, open_beneath};
+use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 
 /// Files that one thread takes at a time.
 const BATCH: usize = 32;
@@ -43,53 +43,53 @@ const LINE_CHARS_MAX: usize = 500;
 /// Characters of a long line before the match.
 const BEFORE_MATCH: usize = 100;
 
-/// What to look for.
+/// Search parameters.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// The pattern.
     pub matcher: RegexMatcher,
-    /// Which files, by their path below the folder.
+    /// Filter by path below the folder.
     pub glob: Option<GlobMatcher>,
     /// Lines around each match.
     pub context: usize,
     /// Absolute paths of files that are searched although they look like secrets.
     pub readable_secrets: Vec<PathBuf>,
-    /// What tells a secret under another name.
+    /// Identities of secrets, to recognise them under other names.
     pub links: Option<Arc<SecretLinks>>,
 }
 
-/// A line that was found, or one beside it.
+/// A matching or context line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct MatchLine {
     /// From 1.
     pub number: u64,
     /// At most 500 characters, with control characters escaped.
     pub text: String,
-    /// Whether the pattern matches here; otherwise it is context.
+    /// True for a match, false for context.
     pub is_match: bool,
-    /// Whether lines are missing between the one before and this one.
+    /// True if lines are missing before this one.
     pub is_after_gap: bool,
 }
 
-/// What was found in one file.
+/// Matches of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hits {
     /// The file, below the folder.
     pub path: PathBuf,
     /// In order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<MatchLine>,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct SearchResult {
     /// Files with a match, sorted by path.
     pub files: Vec<Hits>,
     /// Matching lines in `files`.
     pub matches: usize,
     /// Files that were searched.
     pub searched: usize,
-    /// Whether there may be more: enough was found, or time was up.
+    /// True if the result may be incomplete: a limit was reached.
     pub is_cut: bool,
     /// Files that were skipped because they hold secrets.
     pub secrets: usize,
@@ -104,7 +104,7 @@ pub fn tree(
     query: &Query,
     matches_max: usize,
     stop: &Stop,
-) -> Found {
+) -> SearchResult {
     if matches_max == usize::MAX {
         return everything(folder, directory, below_root, query, stop);
     }
@@ -119,7 +119,7 @@ pub fn tree(
     });
     let secrets = before - files.len();
 
-    let work = Work {
+    let work = SearchWork {
         files: &files,
         directory,
         query,
@@ -153,10 +153,10 @@ fn everything(
     below_root: &Path,
     query: &Query,
     stop: &Stop,
-) -> Found {
-    let all = Mutex::new(Found::default());
+) -> SearchResult {
+    let all = Mutex::new(SearchResult::default());
     let is_cut = listing::visit(folder, stop, || {
-        let mut part = Part { found: Found::default(), all: &all };
+        let mut part = ThreadResults { found: SearchResult::default(), all: &all };
         let mut searcher = searcher(query);
         let mut place = below_root.to_owned();
         let depth = below_root.components().count();
@@ -179,12 +179,12 @@ fn everything(
             }
             found.searched += 1;
             let opened = match open(directory, path, query) {
-                Opened::File(opened) => opened,
-                Opened::Secret => {
+                SearchInput::File(opened) => opened,
+                SearchInput::Secret => {
                     found.secrets += 1;
                     return;
                 }
-                Opened::Nothing => return,
+                SearchInput::Nothing => return,
             };
             let mut lines = Vec::new();
             search(&mut searcher, opened, query, usize::MAX, stop, &mut lines);
@@ -200,13 +200,13 @@ fn everything(
     found
 }
 
-/// What one thread has found, and hands over when it is done.
-struct Part<'a> {
-    found: Found,
-    all: &'a Mutex<Found>,
+/// Results of one thread.
+struct ThreadResults<'a> {
+    found: SearchResult,
+    all: &'a Mutex<SearchResult>,
 }
 
-impl Drop for Part<'_> {
+impl Drop for ThreadResults<'_> {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.files.append(&mut self.found.files);
@@ -215,7 +215,7 @@ impl Drop for Part<'_> {
     }
 }
 
-enum Opened {
+enum SearchInput {
     File(File),
     /// A secret under another name.
     Secret,
@@ -223,33 +223,41 @@ enum Opened {
 }
 
 /// Opens a file to search it, unless it is something else by now.
-fn open(directory: &OwnedFd, path: &Path, query: &Query) -> Opened {
+fn open(directory: &OwnedFd, path: &Path, query: &Query) -> SearchInput {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let Ok(opened) = open_beneath(directory, path, flags) else { return Opened::Nothing };
-    match Entry::of(&opened) {
+    let Ok(opened) = open_beneath(directory, path, flags) else { return SearchInput::Nothing };
+    match FileStatus::of(&opened) {
         // A pipe or device may have taken the file's place.
-        Ok(entry) if entry.kind == Kind::File => match &query.links {
-            Some(links) if entry.links > 1 && links.judge(&entry) != Linked::Open => Opened::Secret,
-            _ => Opened::File(File::from(opened)),
+        Ok(entry) if entry.kind == FileKind::File => match &query.links {
+            Some(links) if entry.links > 1 && links.judge(&entry) != Linked::Open => {
+                SearchInput::Secret
+            }
+            _ => SearchInput::File(File::from(opened)),
         },
-        _ => Opened::Nothing,
+        _ => SearchInput::Nothing,
     }
 }
 
 /// Searches one open file.
-pub fn file(path: PathBuf, file: File, query: &Query, matches_max: usize, stop: &Stop) -> Found {
+pub fn file(
+    path: PathBuf,
+    file: File,
+    query: &Query,
+    matches_max: usize,
+    stop: &Stop,
+) -> SearchResult {
     let mut lines = Vec::new();
     let mut searcher = searcher(query);
     search(&mut searcher, file, query, matches_max.saturating_add(1), stop, &mut lines);
-    let mut done = Done::default();
+    let mut done = FinishedBatches::default();
     done.batches.insert(0, (1, vec![Hits { path, lines }]));
     let mut found = done.sum_up(matches_max);
     found.is_cut |= stop.is_due();
     found
 }
 
-/// What several threads share.
-struct Work<'a> {
+/// State shared by the threads.
+struct SearchWork<'a> {
     files: &'a [PathBuf],
     directory: &'a OwnedFd,
     query: &'a Query,
@@ -258,16 +266,16 @@ struct Work<'a> {
     next: AtomicUsize,
     is_enough: AtomicBool,
     secrets: AtomicUsize,
-    done: Mutex<Done>,
+    done: Mutex<FinishedBatches>,
 }
 
 /// Batches that were searched: number of files, and hits, by the number of their first file.
 #[derive(Default)]
-struct Done {
+struct FinishedBatches {
     batches: BTreeMap<usize, (usize, Vec<Hits>)>,
 }
 
-impl Work<'_> {
+impl SearchWork<'_> {
     fn take_part(&self) {
         let mut searcher = searcher(self.query);
         loop {
@@ -280,12 +288,12 @@ impl Work<'_> {
             let mut matches = 0;
             for path in batch {
                 let opened = match open(self.directory, path, self.query) {
-                    Opened::File(opened) => opened,
-                    Opened::Secret => {
+                    SearchInput::File(opened) => opened,
+                    SearchInput::Secret => {
                         self.secrets.fetch_add(1, Ordering::Relaxed);
                         continue;
                     }
-                    Opened::Nothing => continue,
+                    SearchInput::Nothing => continue,
                 };
                 let mut lines = Vec::new();
                 let max = self.matches_max.saturating_sub(matches).saturating_add(1);
@@ -311,8 +319,8 @@ impl Work<'_> {
     }
 }
 
-impl Done {
-    /// Whether the batches from the beginning, without a hole, have more than enough matches.
+impl FinishedBatches {
+    /// True if the contiguous batches from the beginning have more than enough matches.
     fn is_enough(&self, matches_max: usize) -> bool {
         let mut matches = 0;
         for (expected, (first, (_, hits))) in self.batches.iter().enumerate() {
@@ -327,8 +335,8 @@ impl Done {
         false
     }
 
-    fn sum_up(self, matches_max: usize) -> Found {
-        let mut found = Found::default();
+    fn sum_up(self, matches_max: usize) -> SearchResult {
+        let mut found = SearchResult::default();
         for (searched, hits) in self.batches.into_values() {
             found.searched += searched;
             for mut hits in hits.into_iter().filter(|hits| !hits.lines.is_empty()) {
@@ -382,7 +390,7 @@ fn search(
     query: &Query,
     matches_max: usize,
     stop: &Stop,
-    lines: &mut Vec<Line>,
+    lines: &mut Vec<MatchLine>,
 ) {
     let mut collector =
         Collector { matcher: &query.matcher, left: matches_max, stop, lines, is_after_gap: false };
@@ -412,7 +420,7 @@ struct Collector<'a> {
     matcher: &'a RegexMatcher,
     left: usize,
     stop: &'a Stop,
-    lines: &'a mut Vec<Line>,
+    lines: &'a mut Vec<MatchLine>,
     is_after_gap: bool,
 }
 
@@ -421,7 +429,7 @@ impl Collector<'_> {
         let text = shown(bytes, is_match.then_some(self.matcher));
         let is_after_gap = std::mem::take(&mut self.is_after_gap);
         let number = number.unwrap_or_default();
-        self.lines.push(Line { number, text, is_match, is_after_gap });
+        self.lines.push(MatchLine { number, text, is_match, is_after_gap });
     }
 }
 
@@ -448,7 +456,7 @@ impl Sink for Collector<'_> {
     }
 
     fn finish(&mut self, _: &Searcher, finish: &SinkFinish) -> io::Result<()> {
-        // What was found before it turned out to be no text is none either.
+        // Matches in a file that turned out to be binary do not count.
         if finish.binary_byte_offset().is_some() {
             self.lines.clear();
         }

@@ -1,13 +1,13 @@
-//! What `grep` finds, shows and refuses.
+//! Matches, output and denials of `grep`.
 
 use serde_json::json;
 
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
 /// A workspace with these files.
-fn desk(files: &[(&str, &str)]) -> Desk {
-    let desk = Desk::new();
+fn desk(files: &[(&str, &str)]) -> ToolFixture {
+    let desk = ToolFixture::new();
     for (path, text) in files {
         desk.put(path, text);
     }
@@ -24,11 +24,11 @@ const FILES: &[(&str, &str)] = &[
     ("bin.dat", "one\n\0\none\n"),
 ];
 
-fn grep(desk: &Desk, arguments: &Value) -> String {
+fn grep(desk: &ToolFixture, arguments: &Value) -> String {
     desk.ask("grep", arguments)
 }
 
-fn refused(desk: &Desk, arguments: &Value) -> ToolError {
+fn refused(desk: &ToolFixture, arguments: &Value) -> ToolError {
     desk.prepare("grep", arguments).unwrap_err()
 }
 
@@ -44,7 +44,7 @@ fn finds_lines_in_files_that_matter_sorted_by_path() {
     let found = grep(&desk, &json!({"pattern": "two", "path": "a.rs", "context": 1}));
     assert_eq!(found, "a.rs-1-fn one() {}\na.rs:2:fn two() {}\na.rs-3-// end\n");
     assert_eq!(grep(&desk, &json!({"pattern": "three"})), "no match in 5 files");
-    // Whoever names an ignored file gets it.
+    // An explicitly named file is searched although it is ignored.
     assert_eq!(grep(&desk, &json!({"pattern": "one", "path": "x.log"})), "x.log:1:one\n");
     assert_eq!(grep(&desk, &json!({"pattern": "one", "path": "bin.dat"})), "no match in 1 files");
 }
@@ -67,7 +67,7 @@ fn never_shows_secrets_and_does_show_their_examples() {
 
 #[test]
 fn searches_the_secrets_that_the_user_listed() {
-    let desk = Desk::set(|env| {
+    let desk = ToolFixture::set(|env| {
         env.readable_secrets = vec![env.workspace.cwd().join("a/.env"), "/x/.env".into()];
     });
     desk.put(".env", "KEY=1\n");

@@ -1,4 +1,4 @@
-//! A part of what a job printed: where it begins, where the next one does, and what was left out.
+//! Pages of a job's output, with the offset of the next page and omitted parts.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -9,8 +9,8 @@ use crate::tools::output;
 
 /// A part of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Page {
-    /// As text for a model.
+pub(super) struct OutputPage {
+    /// Text for a model.
     pub(super) text: String,
     /// The byte that it begins with.
     pub(super) from: u64,
@@ -25,25 +25,26 @@ pub(super) struct Page {
 pub(super) enum NoPage {
     /// There are only so many bytes.
     Beyond(u64),
-    /// It cannot be read.
+    /// The file cannot be read.
     Unreadable(io::Error),
 }
 
-/// Reads at most `bytes_max` bytes. With `from` those that begin there; else what is new after
-/// `read_to`, and of too much the newest. `grows`: what is missing of the last character may come.
+/// Reads at most `bytes_max` bytes. With `from`, from that offset; otherwise the output after
+/// `read_to`, and the newest part if that is too long. `grows`: the rest of a partial character may
+/// follow.
 pub(super) fn read(
     path: &Path,
     from: Option<u64>,
     read_to: u64,
     bytes_max: usize,
     grows: bool,
-) -> Result<Page, NoPage> {
+) -> Result<OutputPage, NoPage> {
     let file = match File::open(path) {
         Ok(file) => file,
         // It has printed nothing yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return if from.unwrap_or(0) == 0 {
-                Ok(Page::default())
+                Ok(OutputPage::default())
             } else {
                 Err(NoPage::Beyond(0))
             };
@@ -65,7 +66,7 @@ pub(super) fn read(
     let is_end = from + length as u64 == total;
     let used = if is_end && !grows { whole } else { output::whole_end(whole) };
     let text = output::clean(used);
-    Ok(Page { text, from, next: from + (skipped + used.len()) as u64, total })
+    Ok(OutputPage { text, from, next: from + (skipped + used.len()) as u64, total })
 }
 
 #[cfg(test)]
@@ -78,7 +79,7 @@ mod tests {
     fn reads_what_is_new_or_what_is_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("o");
-        assert_eq!(read(&path, None, 0, 10, true).unwrap(), Page::default());
+        assert_eq!(read(&path, None, 0, 10, true).unwrap(), OutputPage::default());
         assert!(matches!(read(&path, Some(1), 0, 10, true), Err(NoPage::Beyond(0))));
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let at = |from, read_to, max| {
@@ -94,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        /// Pages one after the other are the whole text, wherever they are cut.
+        /// Consecutive pages form the whole text for any page size.
         #[test]
         fn pages_are_the_whole(text in "(a|é|€|😀|\n){0,60}", max in 4_usize..20) {
             let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Who is told of the end of a job, by whom, and how often; and whose jobs end with whom.
+//! Reports of the ends of jobs, and jobs that end with their agent.
 
 use posse_actors::conversation::{InvocationId, text_of};
 
 use super::*;
 
-/// What jobs say, in their order.
-type Heard = Arc<Mutex<Vec<After>>>;
+/// Messages of jobs in order.
+type JobNotices = Arc<Mutex<Vec<After>>>;
 
 fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
     let mut call = CallContext::of_main("s", id, "build");
@@ -18,16 +18,16 @@ fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
     call
 }
 
-fn start(jobs: &Jobs, call: &CallContext) -> (Arc<Job>, oneshot::Receiver<()>, Heard) {
-    let heard = Heard::default();
+fn start(jobs: &Jobs, call: &CallContext) -> (Arc<Job>, oneshot::Receiver<()>, JobNotices) {
+    let heard = JobNotices::default();
     let ears = Arc::clone(&heard);
-    let aftermath = Aftermath::new(move |after| ears.lock().unwrap().push(after));
+    let aftermath = PostCallSink::new(move |after| ears.lock().unwrap().push(after));
     let (job, told) = jobs.admit(call, "run x".to_owned(), PathBuf::new(), aftermath).unwrap();
     (job, told, heard)
 }
 
 fn end(job: &Job, end: JobEnd) {
-    job.end(Ended {
+    job.end(JobExit {
         end,
         detail: "exit 0".to_owned(),
         exit_code: Some(0),
@@ -38,7 +38,7 @@ fn end(job: &Job, end: JobEnd) {
 }
 
 /// The messages for the agent.
-fn notices(heard: &Heard) -> Vec<String> {
+fn notices(heard: &JobNotices) -> Vec<String> {
     let heard = heard.lock().unwrap();
     let notice = |after: &After| match after {
         After::Notice(content) => Some(text_of(content)),
@@ -47,7 +47,7 @@ fn notices(heard: &Heard) -> Vec<String> {
     heard.iter().filter_map(notice).collect()
 }
 
-fn records(heard: &Heard) -> usize {
+fn records(heard: &JobNotices) -> usize {
     let heard = heard.lock().unwrap();
     let ended = |after: &&After| match after {
         After::Fact(event) => matches!(**event, Event::JobEnded { .. }),
@@ -59,7 +59,7 @@ fn records(heard: &Heard) -> usize {
 #[test]
 fn an_agent_is_told_once_and_by_whoever_waits() {
     let jobs = Jobs::new(8);
-    // Nobody waits: a message.
+    // No call waits: a message.
     let (job, _told, heard) = start(&jobs, &call("c1", "i1", None));
     end(&job, JobEnd::Exited);
     assert_eq!(
@@ -73,7 +73,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(job.wait());
     assert_eq!((notices(&heard).len(), records(&heard)), (1, 1));
 
-    // A call waits, and tells.
+    // A call waits and reports the end.
     let (job, _told, heard) = start(&jobs, &call("c2", "i1", None));
     let waiting = job.wait();
     end(&job, JobEnd::Exited);
@@ -81,7 +81,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(waiting);
     assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));
 
-    // A call waited, and was given up before it could tell.
+    // A waiting call was cancelled before it could report.
     let (job, _told, heard) = start(&jobs, &call("c3", "i1", None));
     let waiting = job.wait();
     end(&job, JobEnd::Exited);
@@ -96,7 +96,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     end(&job, JobEnd::Exited);
     assert_eq!(notices(&heard).len(), 1);
 
-    // The session ends: who goes on with it is told then.
+    // The session ends: reported on resume.
     let (job, _told, heard) = start(&jobs, &call("c5", "i1", None));
     end(&job, JobEnd::SessionEnded);
     assert_eq!((notices(&heard).len(), records(&heard)), (0, 1));
@@ -108,7 +108,7 @@ fn a_place_is_free_when_one_has_ended() {
     let (one, _a, _) = start(&jobs, &call("c1", "i1", None));
     let (_two, _b, _) = start(&jobs, &call("c2", "i1", None));
     let third = call("c3", "i1", None);
-    let refused = jobs.admit(&third, String::new(), PathBuf::new(), Aftermath::unheard());
+    let refused = jobs.admit(&third, String::new(), PathBuf::new(), PostCallSink::unheard());
     assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
     end(&one, JobEnd::Exited);
     start(&jobs, &third);

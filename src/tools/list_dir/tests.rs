@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
 #[test]
 fn shows_what_things_are() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("b.txt", "12345");
     desk.put(".hidden", "1");
     desk.put("src/main.rs", "");
@@ -33,7 +33,7 @@ fn shows_what_things_are() {
 
 #[test]
 fn refuses_what_is_no_folder_inside() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "");
     fs::create_dir(desk.path("work/empty")).unwrap();
     symlink("../outside", desk.path("work/out")).unwrap();
@@ -51,7 +51,7 @@ fn refuses_what_is_no_folder_inside() {
 
 #[test]
 fn a_large_folder_is_bounded() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     for number in 0..600 {
         desk.put(&format!("f{number:03}"), "");
     }

@@ -1,9 +1,9 @@
-//! All edits of a call, or none.
+//! A call applies all edits or none.
 
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
-fn ask(desk: &Desk, edits: &[(&str, &str)]) -> String {
+fn ask(desk: &ToolFixture, edits: &[(&str, &str)]) -> String {
     let edits: Vec<Value> =
         edits.iter().map(|(old, new)| json!({ "oldString": old, "newString": new })).collect();
     desk.ask(NAME, &json!({ "path": "f", "edits": edits }))
@@ -11,7 +11,7 @@ fn ask(desk: &Desk, edits: &[(&str, &str)]) -> String {
 
 #[test]
 fn makes_each_edit_on_what_the_one_before_left() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "one\r\ntwo\r\nthree\r\n");
     assert_eq!(
         ask(&desk, &[("two", "2"), ("2\nthree", "2\n3\n4"), ("one", "1")]),
@@ -26,7 +26,7 @@ fn makes_each_edit_on_what_the_one_before_left() {
 
 #[test]
 fn makes_none_if_one_does_not_fit() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let file = "alpha\nbeta\nbeta\ngamma\n";
     desk.put("f", file);
     for (edits, expected) in [
@@ -66,7 +66,7 @@ fn makes_none_if_one_does_not_fit() {
 #[test]
 fn is_judged_as_one_change_and_as_a_read_if_it_does_not_fit() {
     use posse_actors::ports::Operation;
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a\nb\n");
     let prepare = |second: &str| {
         let edits = json!([
@@ -83,7 +83,7 @@ fn is_judged_as_one_change_and_as_a_read_if_it_does_not_fit() {
 
 #[test]
 fn does_not_blow_a_file_up() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a".repeat(5000));
     let new = "a".repeat(2000);
     let edits = vec![json!({ "oldString": "a", "newString": new, "replaceAll": true }); 50];
@@ -94,7 +94,7 @@ fn does_not_blow_a_file_up() {
 
 #[test]
 fn one_that_only_nearly_fits_is_flagged() {
-    let desk = Desk::set(|env| env.fuzzy_edit = true);
+    let desk = ToolFixture::set(|env| env.fuzzy_edit = true);
     desk.put("f", "a  \nb\n\u{201c}c\u{201d}\n");
     let edits = json!([
         { "oldString": "a\nb", "newString": "x" }, { "oldString": "\"c\"", "newString": "y" }

@@ -19,43 +19,43 @@ const PAGE_BYTES_MAX: usize = 256 << 10;
 const LINE_BYTES_MAX: usize = 4 << 10;
 /// Lines are counted up to here; beyond it "at least" is good enough.
 const COUNTED_BYTES_MAX: u64 = 64 << 20;
-/// How much of a large file is read at once.
+/// Bytes per read of a large file.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Which lines are wanted.
+/// Requested lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
     /// The first, from 1.
     pub(super) offset: u64,
-    /// How many.
+    /// Number of lines.
     pub(super) limit: u64,
 }
 
-/// What came of it.
-pub(super) enum Page {
+/// Result of reading.
+pub(super) enum FilePage {
     /// Not text.
     Binary {
         /// Bytes of the file.
         size: u64,
     },
     /// Lines.
-    Text(Lines),
+    Text(FileLines),
 }
 
-/// Some lines of a file.
-pub(super) struct Lines {
+/// Lines of a file.
+pub(super) struct FileLines {
     slice: Slice,
     /// The lines, each with its number.
     text: String,
-    /// How many.
+    /// Number of lines shown.
     shown: u64,
     /// Lines of the whole file, as far as they were counted.
     total: u64,
-    /// Whether the whole file was counted.
+    /// True if the whole file was counted.
     complete: bool,
-    /// Whether some bytes were not UTF-8.
+    /// True if some bytes were not UTF-8.
     lossy: bool,
-    /// Whether a line that is shown ended with CR LF.
+    /// True if a shown line ended with CR LF.
     crlf: bool,
 }
 
@@ -65,11 +65,11 @@ pub(super) fn read(
     size: u64,
     slice: Slice,
     stopped: &dyn Fn() -> bool,
-) -> io::Result<Page> {
+) -> io::Result<FilePage> {
     let mut chunk = vec![0; usize::try_from(size.min(SMALL_BYTES)).unwrap_or(0).max(4095) + 1];
     let mut length = fill(&mut file, &mut chunk)?;
     if is_binary(&chunk[..length]) {
-        return Ok(Page::Binary { size });
+        return Ok(FilePage::Binary { size });
     }
     let mut scan = Scan::new(slice);
     let mut start = if chunk[..length].starts_with(BOM) { BOM.len() } else { 0 };
@@ -83,7 +83,7 @@ pub(super) fn read(
             || scan.length > LINE_BYTES_MAX
             || (scan.line < slice.offset && slice.offset > size);
         if stopped() || (enough && done >= COUNTED_BYTES_MAX) {
-            return Ok(Page::Text(scan.finish(false)));
+            return Ok(FilePage::Text(scan.finish(false)));
         }
         if length < chunk.len() {
             break;
@@ -91,7 +91,7 @@ pub(super) fn read(
         chunk.resize(CHUNK_BYTES, 0);
         length = fill(&mut file, &mut chunk)?;
     }
-    Ok(Page::Text(scan.finish(true)))
+    Ok(FilePage::Text(scan.finish(true)))
 }
 
 /// Reads until `chunk` is full or the file ends.
@@ -111,20 +111,20 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 /// Goes through a file once, chunk by chunk.
 struct Scan {
     slice: Slice,
-    /// The line that comes next, or goes on.
+    /// Number of the current or next line.
     line: u64,
-    /// Whether that line has begun.
+    /// True if that line has begun.
     begun: bool,
-    /// What is kept of it, if it is wanted.
+    /// Its content so far, if it is requested.
     kept: Vec<u8>,
-    /// How long it is.
+    /// Its length.
     length: usize,
-    lines: Lines,
+    lines: FileLines,
 }
 
 impl Scan {
     fn new(slice: Slice) -> Scan {
-        let lines = Lines {
+        let lines = FileLines {
             slice,
             text: String::new(),
             shown: 0,
@@ -195,7 +195,7 @@ impl Scan {
         self.length = 0;
     }
 
-    /// Shows a line that is `length` bytes long, of which `line` are at hand.
+    /// Adds a line of `length` bytes, of which `line` are available.
     fn emit(&mut self, line: &[u8], length: usize) {
         let bare = line.strip_suffix(b"\n").unwrap_or(line);
         let lines = &mut self.lines;
@@ -223,42 +223,42 @@ impl Scan {
             || self.lines.text.len() + LINE_BYTES_MAX > PAGE_BYTES_MAX
     }
 
-    fn finish(mut self, complete: bool) -> Lines {
+    fn finish(mut self, complete: bool) -> FileLines {
         if !self.kept.is_empty() {
             self.emit_kept();
         }
         let total = self.line - 1 + u64::from(self.begun);
-        Lines { total, complete, ..self.lines }
+        FileLines { total, complete, ..self.lines }
     }
 }
 
-/// Moves `bytes` behind their first LF, or to their end, and says how far that is.
+/// Advances `bytes` past the first LF or to the end; returns the distance.
 fn skip_line(bytes: &mut &[u8]) -> usize {
     // Reading from memory cannot fail.
     bytes.skip_until(b'\n').unwrap_or(0)
 }
 
-impl Page {
-    /// Whether all of the file was read to make it.
+impl FilePage {
+    /// True if the whole file was read.
     pub(super) fn is_whole(&self) -> bool {
         match self {
-            Page::Binary { .. } => false,
-            Page::Text(lines) => lines.complete,
+            FilePage::Binary { .. } => false,
+            FilePage::Text(lines) => lines.complete,
         }
     }
 
-    /// What the model gets to read of the file that it knows as `shown`.
+    /// Output for the model, which knows the file as `shown`.
     pub(super) fn into_output(self, shown: &str) -> ToolOutput {
         match self {
-            Page::Binary { size } => ToolOutput::error(format!(
+            FilePage::Binary { size } => ToolOutput::error(format!(
                 "ARG003 {shown} is binary ({size} bytes); look at it with bash: `file` or `xxd`"
             )),
-            Page::Text(lines) => lines.into_output(shown),
+            FilePage::Text(lines) => lines.into_output(shown),
         }
     }
 }
 
-impl Lines {
+impl FileLines {
     fn into_output(mut self, shown: &str) -> ToolOutput {
         let Slice { offset, .. } = self.slice;
         let bound = if self.complete { "" } else { "at least " };

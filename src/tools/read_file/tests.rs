@@ -6,17 +6,17 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use posse_actors::conversation::text_of;
 use proptest::prelude::*;
 
-use super::page::{Page, Slice, read};
+use super::page::{FilePage, Slice, read};
 use super::*;
 use crate::images::ImageLimits;
 use crate::images::testing::{jpeg_with_position, picture, png_bomb};
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
-fn ask(desk: &Desk, arguments: &Value) -> String {
+fn ask(desk: &ToolFixture, arguments: &Value) -> String {
     desk.ask("read_file", arguments)
 }
 
-/// What a model reads of `bytes`.
+/// Output for a file with `bytes`.
 fn shown(bytes: &[u8], offset: u64, limit: u64) -> String {
     let page = read(bytes, bytes.len() as u64, Slice { offset, limit }, &|| false).unwrap();
     text_of(&page.into_output("f").content)
@@ -24,7 +24,7 @@ fn shown(bytes: &[u8], offset: u64, limit: u64) -> String {
 
 #[test]
 fn numbers_lines_and_says_where_to_go_on() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "one\ntwo\nthree");
     assert_eq!(ask(&desk, &json!({"path": "f"})), "1\tone\n2\ttwo\n3\tthree\n[lines 1-3 of 3]");
     assert_eq!(
@@ -40,7 +40,7 @@ fn numbers_lines_and_says_where_to_go_on() {
 
 #[test]
 fn names_what_cannot_be_shown() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "one\n");
     desk.put("empty", "");
     desk.put("binary", b"\x7fELF\0");
@@ -92,7 +92,7 @@ fn cuts_long_lines_and_pages() {
 
 #[test]
 fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let path = desk.put("huge", "first\n");
     let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::End(0)).unwrap();
@@ -127,7 +127,7 @@ impl Read for Endless {
 #[test]
 fn a_line_without_end_has_one() {
     let slice = Slice { offset: 1, limit: 5 };
-    let Page::Text(_) = read(Endless, u64::MAX, slice, &|| false).unwrap() else {
+    let FilePage::Text(_) = read(Endless, u64::MAX, slice, &|| false).unwrap() else {
         panic!("z is text");
     };
 }
@@ -140,7 +140,7 @@ fn stops_when_nobody_waits_any_more() {
 
 #[test]
 fn reads_outputs_of_this_session_only() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     fs::create_dir(desk.path("session/outputs")).unwrap();
     fs::write(desk.path("session/outputs/call-7.txt"), "spilled\n").unwrap();
     fs::write(desk.path("session/secret.txt"), "secret\n").unwrap();
@@ -158,8 +158,8 @@ fn reads_outputs_of_this_session_only() {
 
 #[test]
 fn reads_what_the_session_remembers_where_nothing_was_spilled() {
-    let desk = Desk::set(|env| {
-        env.recall = crate::tools::recall::Recall::new(|_, name| {
+    let desk = ToolFixture::set(|env| {
+        env.recall = crate::tools::stored_output::Recall::new(|_, name| {
             Box::pin(async move {
                 match name.as_str() {
                     "call-9" => Ok(Some("one\ntwo\n".to_owned())),
@@ -187,7 +187,7 @@ fn reads_what_the_session_remembers_where_nothing_was_spilled() {
 
 #[test]
 fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let path = desk.put("f", "judged\n");
     let prepared = desk.prepare("read_file", &json!({"path": "f"})).unwrap();
     fs::remove_file(&path).unwrap();
@@ -197,8 +197,8 @@ fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
 }
 
 /// Tests are not optimised, and share the machine with others.
-fn patient() -> Desk {
-    Desk::set(|env| {
+fn patient() -> ToolFixture {
+    ToolFixture::set(|env| {
         env.images =
             ImageLimits { time_max: std::time::Duration::from_mins(1), ..ImageLimits::default() };
     })
@@ -222,11 +222,11 @@ fn shows_images_by_their_content() {
     assert!(again.starts_with("photo.txt has not changed: call-1 has shown"), "{again}");
 }
 
-/// What D5 of the bad inputs says: a placeholder, and the session goes on.
+/// Invalid images are replaced by a placeholder, and the session continues.
 #[test]
 fn an_image_that_is_none_is_replaced_by_the_reason() {
     let desk = patient();
-    let png = picture(64, 64, image::ImageFormat::Png);
+    let png = picture(64, 64, ::image::ImageFormat::Png);
     desk.put("empty.png", "");
     desk.put("cut.png", &png[..png.len() / 2]);
     desk.put("text.png", "not an image\n");
@@ -277,7 +277,7 @@ proptest! {
     ) {
         let lines: Vec<&str> = text.lines().collect();
         let slice = Slice { offset, limit };
-        // A size that is too small makes the reader go on in chunks.
+        // A wrong size makes the reader continue in chunks.
         let page = read(Pieces(text.as_bytes(), piece), 1, slice, &|| false).unwrap();
         let output = page.into_output("f");
         let wanted: Vec<String> = (offset..)

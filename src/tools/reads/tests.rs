@@ -1,16 +1,16 @@
-//! Who has seen what, and what follows from it.
+//! Known file versions and their consequences.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 
-fn read(desk: &Desk, agent: &str, id: &str) -> String {
+fn read(desk: &ToolFixture, agent: &str, id: &str) -> String {
     desk.ask_as(agent, id, "read_file", &json!({ "path": "f" }))
 }
 
-fn edit(desk: &Desk, agent: &str, old: &str, new: &str) -> String {
+fn edit(desk: &ToolFixture, agent: &str, old: &str, new: &str) -> String {
     let arguments = json!({ "path": "f", "oldString": old, "newString": new });
     desk.ask_as(agent, "e", "edit_file", &arguments)
 }
@@ -21,7 +21,7 @@ fn long(line: &str) -> String {
 
 #[test]
 fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", long("text"));
     assert!(read(&desk, "build", "c1").starts_with("1\ttext\n"));
     assert_eq!(
@@ -30,7 +30,7 @@ fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
     );
     assert!(read(&desk, "build", "c3").starts_with("1\ttext\n"));
     assert!(read(&desk, "build", "c4").starts_with("f has not changed: c3 has"));
-    // Another slice, another agent, another content: nobody has shown that.
+    // Another range, agent or content was not shown before.
     let part = desk.ask_as("build", "c5", "read_file", &json!({ "path": "f", "limit": 90 }));
     assert!(part.starts_with("1\ttext\n"), "{part}");
     assert!(read(&desk, "explore", "c6").starts_with("1\ttext\n"));
@@ -43,12 +43,12 @@ fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
 
 #[test]
 fn short_files_are_shown_again_and_all_are_if_that_is_wanted() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "short\n");
     for id in ["c1", "c2"] {
         assert!(read(&desk, "build", id).starts_with("1\tshort"));
     }
-    let desk = Desk::set(|env| env.dedup_reads = false);
+    let desk = ToolFixture::set(|env| env.dedup_reads = false);
     desk.put("f", long("text"));
     for id in ["c1", "c2"] {
         assert!(read(&desk, "build", id).starts_with("1\ttext"));
@@ -57,7 +57,7 @@ fn short_files_are_shown_again_and_all_are_if_that_is_wanted() {
 
 #[test]
 fn a_change_within_one_tick_is_noticed() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let path = desk.put("f", long("aaaa"));
     let times = fs::metadata(&path).unwrap().modified().unwrap();
     read(&desk, "build", "c1");
@@ -69,7 +69,7 @@ fn a_change_within_one_tick_is_noticed() {
 
 #[test]
 fn what_changed_since_it_was_seen_is_not_changed_again() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let path = desk.put("f", "a\nb\n");
     let stale = "EDT004 f changed since c1 saw it: it was changed from outside, by a person, a command \
                  or a program; read it again";
@@ -83,13 +83,13 @@ fn what_changed_since_it_was_seen_is_not_changed_again() {
     assert_eq!(desk.get("f"), b"a\nb\nc\n");
     read(&desk, "build", "c2");
     assert!(edit(&desk, "build", "a", "x").starts_with("updated f"));
-    // What it wrote itself it has seen.
+    // An agent knows what it wrote.
     assert!(edit(&desk, "build", "x", "y").starts_with("updated f"));
 }
 
 #[test]
 fn two_agents_do_not_overwrite_one_another() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a\nb\n");
     read(&desk, "one", "c1");
     read(&desk, "two", "c2");
@@ -110,10 +110,10 @@ fn two_agents_do_not_overwrite_one_another() {
     assert!(desk.ask_as("three", "w", "write_file", &all).starts_with("updated f"));
 }
 
-/// Of many who were allowed to change the same file, one does, and the others hear who it was.
+/// Of parallel changes of one file, one succeeds, and the others get the writer's name.
 #[test]
 fn of_many_at_the_same_time_one_changes_a_file() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     for round in 0..20 {
         desk.put("f", format!("a {round}\n"));
         let agents: Vec<String> = (0..6).map(|nth| format!("agent-{nth}")).collect();
@@ -146,10 +146,10 @@ fn of_many_at_the_same_time_one_changes_a_file() {
 
 #[test]
 fn two_sessions_do_not_overwrite_one_another() {
-    let one = Desk::new();
+    let one = ToolFixture::new();
     let path = one.put("f", "a\nb\n");
     read(&one, "build", "c1");
-    // Another session has a table of its own; all they share is the file.
+    // Another session has its own table; only the file is shared.
     fs::write(path.with_file_name("g"), "a\nother\n").unwrap();
     fs::rename(path.with_file_name("g"), &path).unwrap();
     assert!(edit(&one, "build", "a", "x").starts_with("EDT004"));
@@ -158,7 +158,7 @@ fn two_sessions_do_not_overwrite_one_another() {
 
 #[test]
 fn where_it_is_required_a_file_is_read_before_it_is_changed() {
-    let desk = Desk::set(|env| env.require_read = true);
+    let desk = ToolFixture::set(|env| env.require_read = true);
     desk.put("f", "a\n");
     let unread = "EDT007 f was not read yet; read it before changing it";
     let write = |content: &str| json!({ "path": "f", "content": content });
@@ -170,7 +170,7 @@ fn where_it_is_required_a_file_is_read_before_it_is_changed() {
     assert_eq!(edit(&desk, "build", "a", "b"), unread);
     read(&desk, "build", "c2");
     assert!(edit(&desk, "build", "a", "b").starts_with("updated f"));
-    // A new file was there for nobody to read.
+    // A new file could not be read before.
     let new = json!({ "path": "new", "content": "x\n" });
     assert!(desk.ask_as("build", "w", "write_file", &new).starts_with("created new"));
     let again = json!({ "path": "new", "oldString": "x", "newString": "y" });
@@ -179,7 +179,7 @@ fn where_it_is_required_a_file_is_read_before_it_is_changed() {
 
 #[test]
 fn a_dry_run_has_seen_nothing_change() {
-    let desk = Desk::with(true);
+    let desk = ToolFixture::with(true);
     desk.put("f", "a\n");
     read(&desk, "build", "c1");
     for _ in 0..2 {
@@ -189,7 +189,7 @@ fn a_dry_run_has_seen_nothing_change() {
 
 #[test]
 fn what_may_have_been_forgotten_is_shown_again() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", long("text"));
     read(&desk, "build", "c1");
     desk.tools().iter().for_each(|tool| tool.history_shortened());

@@ -1,4 +1,4 @@
-//! What a descriptor or a name in a folder really is.
+//! File status by descriptor or by name within a folder.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 use posse_actors::ports::ToolError;
 
-/// What something in a file system is.
+/// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A folder.
@@ -25,11 +25,11 @@ pub enum Kind {
     Device,
 }
 
-/// Something in a file system, as it was at one moment.
+/// Status of a file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// What it is.
-    pub kind: Kind,
+pub struct FileStatus {
+    /// Kind.
+    pub kind: FileKind,
     /// The device it is on.
     pub dev: u64,
     /// Its number there.
@@ -40,42 +40,42 @@ pub struct Entry {
     pub mode: u32,
     /// Names it has.
     pub links: u64,
-    /// Who owns it.
+    /// Owner.
     pub uid: u32,
-    /// Which group owns it.
+    /// Group.
     pub gid: u32,
-    /// When it was last changed in any way: seconds and nanoseconds.
+    /// Last change of data or metadata: seconds and nanoseconds.
     pub changed: (i64, i64),
 }
 
-impl Entry {
-    /// What `descriptor` is.
-    pub fn of(descriptor: impl AsFd) -> Result<Entry, Errno> {
-        fstat(descriptor).map(|stat| Entry::from_stat(&stat))
+impl FileStatus {
+    /// Status of `descriptor`.
+    pub fn of(descriptor: impl AsFd) -> Result<FileStatus, Errno> {
+        fstat(descriptor).map(|stat| FileStatus::from_stat(&stat))
     }
 
-    /// What `name` is in `folder`, itself and not what it may link to.
-    pub fn at(folder: impl AsFd, name: &Path) -> Result<Entry, Errno> {
-        fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| Entry::from_stat(&stat))
+    /// Status of `name` in `folder`, without following a link.
+    pub fn at(folder: impl AsFd, name: &Path) -> Result<FileStatus, Errno> {
+        fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| FileStatus::from_stat(&stat))
     }
 
     /// Two entries with the same identity are the same thing under two names.
-    pub fn identity(&self) -> (u64, u64, Kind) {
+    pub fn identity(&self) -> (u64, u64, FileKind) {
         (self.dev, self.ino, self.kind)
     }
 
-    /// Refuses anything but `kind`, in words for the model.
-    pub fn require(&self, kind: Kind, shown: &str) -> Result<(), ToolError> {
+    /// Returns an error for the model unless it is of `kind`.
+    pub fn require(&self, kind: FileKind, shown: &str) -> Result<(), ToolError> {
         if self.kind == kind {
             return Ok(());
         }
         let (is, hint) = match self.kind {
-            Kind::File => ("a file, not a folder", ""),
-            Kind::Folder => ("a folder", "; list_dir shows what is in it"),
-            Kind::Link => ("a link that leads nowhere", ""),
-            Kind::Pipe => ("a pipe", ""),
-            Kind::Socket => ("a socket", ""),
-            Kind::Device => ("a device", ""),
+            FileKind::File => ("a file, not a folder", ""),
+            FileKind::Folder => ("a folder", "; list_dir shows what is in it"),
+            FileKind::Link => ("a link that leads nowhere", ""),
+            FileKind::Pipe => ("a pipe", ""),
+            FileKind::Socket => ("a socket", ""),
+            FileKind::Device => ("a device", ""),
         };
         Err(ToolError::new("ARG003", format!("{shown} is {is}{hint}")))
     }
@@ -88,17 +88,17 @@ impl Entry {
         trivial_numeric_casts,
         reason = "the widths and signs of these fields differ between systems"
     )]
-    fn from_stat(stat: &FileStat) -> Entry {
+    fn from_stat(stat: &FileStat) -> FileStatus {
         let format = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
         let kind = match format {
-            SFlag::S_IFREG => Kind::File,
-            SFlag::S_IFDIR => Kind::Folder,
-            SFlag::S_IFLNK => Kind::Link,
-            SFlag::S_IFIFO => Kind::Pipe,
-            SFlag::S_IFSOCK => Kind::Socket,
-            _ => Kind::Device,
+            SFlag::S_IFREG => FileKind::File,
+            SFlag::S_IFDIR => FileKind::Folder,
+            SFlag::S_IFLNK => FileKind::Link,
+            SFlag::S_IFIFO => FileKind::Pipe,
+            SFlag::S_IFSOCK => FileKind::Socket,
+            _ => FileKind::Device,
         };
-        Entry {
+        FileStatus {
             kind,
             dev: stat.st_dev as u64,
             ino: stat.st_ino as u64,

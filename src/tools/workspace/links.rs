@@ -11,15 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::secrets::is_secret;
-use crate::tools::workspace::Entry;
+use crate::tools::workspace::FileStatus;
 
-/// How long what was found is taken for true.
+/// Lifetime of a cached result.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Names that are looked at.
 const NAMES_MAX: usize = 500_000;
 
-/// How long that may take: nothing else is done meanwhile.
+/// Time limit, because it blocks other work.
 const TIME_MAX: Duration = Duration::from_millis(400);
 
 /// Folders full of other people's files, with as many links as there are projects.
@@ -29,20 +29,20 @@ const SKIPPED: [&str; 2] = ["node_modules", ".git"];
 #[derive(Debug)]
 pub struct SecretLinks {
     roots: Vec<PathBuf>,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<LinkCache>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LinkCache {
     since: Instant,
     secrets: HashSet<(u64, u64)>,
     complete: bool,
 }
 
-/// What a file with several names is.
+/// Classification of a file with several names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
-    /// Nothing secret.
+    /// Not secret.
     Open,
     /// A secret under another name.
     Secret,
@@ -55,8 +55,8 @@ impl SecretLinks {
         SecretLinks { roots, known: Mutex::default() }
     }
 
-    /// What the file is that `entry` describes.
-    pub(crate) fn judge(&self, entry: &Entry) -> Linked {
+    /// Classifies the file with status `entry`.
+    pub(crate) fn judge(&self, entry: &FileStatus) -> Linked {
         if entry.links < 2 {
             return Linked::Open;
         }
@@ -74,7 +74,7 @@ impl SecretLinks {
 }
 
 /// Looks at every name below the roots, and at the files whose names make them secrets.
-fn survey(roots: &[PathBuf], names_max: usize) -> Known {
+fn survey(roots: &[PathBuf], names_max: usize) -> LinkCache {
     let mut survey = Survey {
         begin: Instant::now(),
         names: 0,
@@ -83,7 +83,7 @@ fn survey(roots: &[PathBuf], names_max: usize) -> Known {
         text: String::new(),
     };
     let complete = roots.iter().all(|root| survey.below(root));
-    Known { since: survey.begin, secrets: survey.secrets, complete }
+    LinkCache { since: survey.begin, secrets: survey.secrets, complete }
 }
 
 struct Survey {
@@ -96,19 +96,19 @@ struct Survey {
 }
 
 /// A folder to look into.
-struct Folder {
+struct LinkSearchFolder {
     path: PathBuf,
     /// Its name, unless it is a root.
     name: String,
-    /// Whether all in it is secret.
+    /// True if everything in it is secret.
     is_secret: bool,
 }
 
 impl Survey {
-    /// Looks at everything below `root`. `false`: there was no time for all of it.
+    /// Searches everything below `root`. Returns false on timeout.
     fn below(&mut self, root: &Path) -> bool {
         let mut open =
-            vec![Folder { path: root.to_owned(), name: String::new(), is_secret: false }];
+            vec![LinkSearchFolder { path: root.to_owned(), name: String::new(), is_secret: false }];
         while let Some(folder) = open.pop() {
             let Ok(entries) = std::fs::read_dir(&folder.path) else { continue };
             for entry in entries.flatten() {
@@ -121,9 +121,9 @@ impl Survey {
                 let name = entry.file_name();
                 if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
                     let name = name.to_string_lossy().into_owned();
-                    // What a file in it would be by its folder alone.
+                    // Classification of a file in it by the folder alone.
                     let is_secret = folder.is_secret || self.is_secret(&folder.name, &name, "/x");
-                    open.push(Folder { path: entry.path(), name, is_secret });
+                    open.push(LinkSearchFolder { path: entry.path(), name, is_secret });
                 } else if kind.is_file()
                     && (folder.is_secret
                         || self.is_secret(&folder.name, &name.to_string_lossy(), ""))
@@ -137,7 +137,7 @@ impl Survey {
         true
     }
 
-    /// Whether `name` in the folder `above` is one of a secret.
+    /// True if `name` in the folder `above` is a secret name.
     fn is_secret(&mut self, above: &str, name: &str, below: &str) -> bool {
         self.text.clear();
         for part in [above, "/", name, below] {
@@ -154,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(path: &Path) -> Entry {
-        Entry::of(OwnedFd::from(fs::File::open(path).unwrap())).unwrap()
+    fn entry(path: &Path) -> FileStatus {
+        FileStatus::of(OwnedFd::from(fs::File::open(path).unwrap())).unwrap()
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! How names are printed for a model, and read back.
+//! Escaping of file names for a model, and parsing of escaped names.
 //!
-//! A name can hold any byte but `/` and NUL. One that would be misread in a list of names is put
-//! in quotes and escaped, without loss, and a path in that form means the name again.
+//! A name can contain any byte except `/` and NUL. A name that would be ambiguous in a list is
+//! quoted and escaped without loss, and a path in that form is accepted.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub(crate) fn shown(path: &Path) -> String {
     shown
 }
 
-/// Whether a name can stand in a list as it is.
+/// True if a name needs no escaping.
 fn is_plain(text: &str) -> bool {
     !text.starts_with('"')
         && !text.contains(['\t', '\n'])
@@ -47,7 +47,7 @@ fn is_plain(text: &str) -> bool {
         && printable(text) == text
 }
 
-/// What `text` means if it, or a name in it, has the form that [`shown`] gives.
+/// Path for a `text` in the form produced by [`shown`], if it has that form.
 pub(crate) fn read_back(text: &str) -> Option<PathBuf> {
     if !text.contains('"') {
         return None;
@@ -82,7 +82,7 @@ fn unquoted(text: &str) -> Option<OsString> {
     (!bytes.is_empty() && !bytes.contains(&0)).then(|| OsString::from_vec(bytes))
 }
 
-/// Reads what stands behind a backslash.
+/// Parses an escape sequence after the backslash.
 fn escape(rest: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     let c = match rest.next()? {
         c @ ('"' | '\\') => c,

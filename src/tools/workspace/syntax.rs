@@ -1,4 +1,4 @@
-//! Which texts are paths at all.
+//! Validity of path texts.
 
 use posse_actors::ports::ToolError;
 

@@ -1,4 +1,4 @@
-//! What can be reached, and what cannot: pairs of the allowed and the refused.
+//! Accessible and denied paths, in pairs.
 
 use std::fs;
 use std::io::Read;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 #[cfg(target_os = "linux")]
-use crate::tools::testing::{Done, exchange};
+use crate::tools::testing::{SetOnDrop, exchange};
 
 struct Fixture {
     folder: TempDir,
@@ -88,7 +88,7 @@ fn finds_places_however_they_are_written() {
         assert_eq!(fixture.find(path), expected, "{path}");
     }
     let root = fixture.workspace.locate(".").unwrap();
-    assert_eq!((root.relative(), root.entry().unwrap().kind), (".", Kind::Folder));
+    assert_eq!((root.relative(), root.entry().unwrap().kind), (".", FileKind::Folder));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn race(attempt: impl Fn(&Fixture)) {
                 exchange(&work, "x", "y");
             }
         });
-        let _done = Done(&done);
+        let _done = SetOnDrop(&done);
         for _ in 0..5_000 {
             attempt(&fixture);
         }

@@ -11,34 +11,34 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
-use super::entry::{Entry, Kind};
+use super::entry::{FileKind, FileStatus};
 use super::{Root, entry};
 
-/// How a folder is opened when only names below it matter.
+/// Flags for opening a folder for access to names below it only.
 #[cfg(target_os = "linux")]
 pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
-/// How a folder is opened when only names below it matter.
+/// Flags for opening a folder for access to names below it only.
 #[cfg(not(target_os = "linux"))]
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// As many links as kernels follow.
+/// Maximum number of links, as in kernels.
 const LINKS_MAX: u32 = 40;
 /// The deepest place a walk goes to, so that it cannot use up descriptors.
 const DEPTH_MAX: usize = 200;
 
 /// A place that was found, or where something missing would be.
-pub(super) struct Place {
+pub(super) struct ResolvedPath {
     pub(super) root: usize,
     /// Without links; empty for the root itself.
     pub(super) relative: PathBuf,
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<FileStatus>,
 }
 
 /// Why there is no such place.
-pub(super) enum Error {
-    /// It is, or leads, outside every root.
+pub(super) enum WalkError {
+    /// Outside every root, or leads there.
     Outside,
-    /// The system says so.
+    /// Error of the system.
     System(Errno),
 }
 
@@ -52,7 +52,7 @@ pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, 
 }
 
 /// Finds the place that `path` names beneath a root, following links that stay in a root.
-pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Place, Error> {
+pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<ResolvedPath, WalkError> {
     #[cfg(target_os = "linux")]
     if let Some(place) = ask_kernel(roots, root, path) {
         return Ok(place);
@@ -64,15 +64,19 @@ pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Place,
 }
 
 /// Does without the kernel's help.
-pub(super) fn resolve_stepwise(roots: &[Root], root: usize, path: &Path) -> Result<Place, Error> {
+pub(super) fn resolve_stepwise(
+    roots: &[Root],
+    root: usize,
+    path: &Path,
+) -> Result<ResolvedPath, WalkError> {
     Walk::new(roots, root, path)?.run()
 }
 
 /// The place under the name it has in its folder, where folders ignore case: a rule about `.env`
 /// has to see `.env` when a model writes `.ENV`.
 #[cfg(target_os = "macos")]
-fn respell(roots: &[Root], mut place: Place) -> Place {
-    let plain = |entry: &Entry| matches!(entry.kind, Kind::File | Kind::Folder);
+fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
+    let plain = |entry: &FileStatus| matches!(entry.kind, Kind::File | Kind::Folder);
     if place.entry.as_ref().is_some_and(plain) {
         let root = &roots[place.root];
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
@@ -88,7 +92,7 @@ fn respell(roots: &[Root], mut place: Place) -> Place {
     place
 }
 
-/// Opens what is at `path` beneath `root`, where no component may be a link.
+/// Opens `path` beneath `root`; no component may be a link.
 pub(super) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
@@ -118,15 +122,15 @@ fn openat2(
 
 /// The usual case in three system calls. `None` leaves the answer to the walk.
 #[cfg(target_os = "linux")]
-fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<Place> {
+fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<ResolvedPath> {
     let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let links = nix::fcntl::ResolveFlag::empty();
     let found = openat2(&roots[root].directory, path, handle, links).ok()?;
-    let entry = Entry::of(&found).ok()?;
+    let entry = FileStatus::of(&found).ok()?;
     let real = entry::real_path(&found).ok()?;
     let relative = real.strip_prefix(&roots[root].path).ok()?.to_owned();
     // The path of something removed reads as one that never existed.
-    (entry.links > 0).then_some(Place { root, relative, entry: Some(entry) })
+    (entry.links > 0).then_some(ResolvedPath { root, relative, entry: Some(entry) })
 }
 
 fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
@@ -140,11 +144,12 @@ fn open_stepwise(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<OwnedFd, E
     open_step(above.as_ref().unwrap_or(root), last, flags)
 }
 
-/// Opens `name` in `folder` unless it is a link, which is an error of its own.
+/// Opens `name` in `folder`; a link is a specific error.
 fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
     openat(folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|errno| {
-        let link = |entry: Entry| entry.kind == Kind::Link;
-        let is_link = errno == Errno::ENOTDIR && Entry::at(folder, Path::new(name)).is_ok_and(link);
+        let link = |entry: FileStatus| entry.kind == FileKind::Link;
+        let is_link =
+            errno == Errno::ENOTDIR && FileStatus::at(folder, Path::new(name)).is_ok_and(link);
         if is_link { Errno::ELOOP } else { errno }
     })
 }
@@ -161,22 +166,22 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(roots: &'a [Root], root: usize, path: &Path) -> Result<Walk<'a>, Error> {
+    fn new(roots: &'a [Root], root: usize, path: &Path) -> Result<Walk<'a>, WalkError> {
         let mut walk = Walk { roots, root, here: Vec::new(), todo: Vec::new(), links: 0 };
         walk.follow(path)?;
         Ok(walk)
     }
 
-    fn run(mut self) -> Result<Place, Error> {
+    fn run(mut self) -> Result<ResolvedPath, WalkError> {
         while let Some(name) = self.todo.pop() {
             if name == ".." {
-                self.here.pop().ok_or(Error::Outside)?;
+                self.here.pop().ok_or(WalkError::Outside)?;
                 continue;
             }
             match openat(self.folder(), name.as_os_str(), FOLDER | OFlag::O_NOFOLLOW, Mode::empty())
             {
                 Ok(_) if self.here.len() >= DEPTH_MAX => {
-                    return Err(Error::System(Errno::ENAMETOOLONG));
+                    return Err(WalkError::System(Errno::ENAMETOOLONG));
                 }
                 Ok(folder) => self.here.push((name, folder)),
                 Err(Errno::ENOENT) => return self.missing(name),
@@ -185,33 +190,33 @@ impl<'a> Walk<'a> {
                         return Ok(self.place(Some(name), Some(entry)));
                     }
                 }
-                Err(errno) => return Err(Error::System(errno)),
+                Err(errno) => return Err(WalkError::System(errno)),
             }
         }
-        let entry = Entry::of(self.folder()).map_err(Error::System)?;
+        let entry = FileStatus::of(self.folder()).map_err(WalkError::System)?;
         Ok(self.place(None, Some(entry)))
     }
 
-    /// Follows `name` if it is a link; if it is not and the walk ends here, says what it is.
-    fn look(&mut self, name: &OsStr) -> Result<Option<Entry>, Error> {
-        let entry = Entry::at(self.folder(), Path::new(name)).map_err(Error::System)?;
-        if entry.kind == Kind::Link {
+    /// Follows `name` if it is a link; otherwise returns its status at the end of the path.
+    fn look(&mut self, name: &OsStr) -> Result<Option<FileStatus>, WalkError> {
+        let entry = FileStatus::at(self.folder(), Path::new(name)).map_err(WalkError::System)?;
+        if entry.kind == FileKind::Link {
             self.links += 1;
             if self.links > LINKS_MAX {
-                return Err(Error::System(Errno::ELOOP));
+                return Err(WalkError::System(Errno::ELOOP));
             }
-            let target = readlinkat(self.folder(), name).map_err(Error::System)?;
+            let target = readlinkat(self.folder(), name).map_err(WalkError::System)?;
             self.follow(Path::new(&target))?;
             return Ok(None);
         }
-        if self.todo.is_empty() { Ok(Some(entry)) } else { Err(Error::System(Errno::ENOTDIR)) }
+        if self.todo.is_empty() { Ok(Some(entry)) } else { Err(WalkError::System(Errno::ENOTDIR)) }
     }
 
-    /// Puts `path` before what is still to follow. An absolute one starts again at its root.
-    fn follow(&mut self, path: &Path) -> Result<(), Error> {
+    /// Prepends `path` to the remaining path. An absolute one restarts at its root.
+    fn follow(&mut self, path: &Path) -> Result<(), WalkError> {
         let mut rest = path;
         if path.is_absolute() {
-            (self.root, rest) = root_of(self.roots, path).ok_or(Error::Outside)?;
+            (self.root, rest) = root_of(self.roots, path).ok_or(WalkError::Outside)?;
             self.here.clear();
         }
         for component in rest.components().rev() {
@@ -222,22 +227,22 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Where something would be that is missing from `name` on.
-    fn missing(mut self, name: OsString) -> Result<Place, Error> {
+    /// Location of a file that is missing from `name` on.
+    fn missing(mut self, name: OsString) -> Result<ResolvedPath, WalkError> {
         let mut rest = PathBuf::from(name);
         while let Some(name) = self.todo.pop() {
             if name == ".." {
-                return Err(Error::System(Errno::ENOENT));
+                return Err(WalkError::System(Errno::ENOENT));
             }
             rest.push(name);
         }
         Ok(self.place(Some(rest.into_os_string()), None))
     }
 
-    fn place(self, last: Option<OsString>, entry: Option<Entry>) -> Place {
+    fn place(self, last: Option<OsString>, entry: Option<FileStatus>) -> ResolvedPath {
         let mut relative: PathBuf = self.here.into_iter().map(|(name, _)| name).collect();
         relative.extend(last);
-        Place { root: self.root, relative, entry }
+        ResolvedPath { root: self.root, relative, entry }
     }
 
     fn folder(&self) -> BorrowedFd<'_> {

@@ -1,7 +1,7 @@
-//! What was changed in a worktree, compared with what it was made of.
+//! Changes in a worktree compared with its base.
 //!
-//! Nothing in the worktree is believed: files are reached beneath its descriptor and through no link,
-//! whatever the agent made of the folders between.
+//! The content of the worktree is untrusted: files are opened beneath its descriptor without
+//! following links, whatever the agent did with the folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -20,13 +20,13 @@ use nix::sys::stat::Mode;
 use crate::failure::printable;
 use crate::tools::change::FILE_BYTES_MAX;
 use crate::tools::listing::Stop;
-use crate::tools::workspace::{Entry, Kind, open_beneath};
+use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
 use crate::tools::worktree::{TREE, Unavailable, failed};
 
 /// New files that are looked at.
 const NEW_MAX: usize = 20_000;
-/// What a folder has in it whose contents can be made again, and how that begins
+/// Marker of folders with reproducible content, and its first line
 /// (<https://bford.info/cachedir/>).
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
@@ -35,23 +35,23 @@ const LEFT_OUT_MAX: usize = 1000;
 /// Of these, those that are named.
 const LEFT_OUT_NAMED_MAX: usize = 20;
 
-/// What a name stands for on one side.
+/// State of a name on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Nothing.
+    /// Missing.
     Nothing,
     /// A file.
     File {
-        /// Whether it may be run.
+        /// True if executable.
         exec: bool,
     },
     /// A link.
     Link,
-    /// Something else, such as a folder or a pipe.
+    /// Another kind, such as a folder or a pipe.
     Other,
 }
 
-/// A file that is not what it was.
+/// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// Below the working directory, with `/`.
@@ -64,36 +64,40 @@ pub(crate) struct Changed {
 /// cannot be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many; no more are counted than 1,000.
+    /// Number of files, counted up to 1,000.
     pub count: usize,
     /// The first of them, by path.
     pub named: Vec<String>,
 }
 
-/// What is found in a worktree.
+/// Changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Every file that is not what it was, by path.
+pub(crate) struct WorktreeChanges {
+    /// All changed files, by path.
     pub(crate) changed: Vec<Changed>,
     pub(crate) left_out: LeftOut,
 }
 
 /// A worktree, opened to be looked at.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct OpenWorktree {
     work: OwnedFd,
     base: OwnedFd,
-    /// The same as paths, for walking: all of it, and the working directory.
+    /// Top folder and working directory as paths, for walking.
     top: PathBuf,
     cwd: PathBuf,
-    /// What files were, by their path below the working directory.
+    /// Base state of files, by path below the working directory.
     based: BTreeMap<String, Based>,
     prefix: PathBuf,
     time: Duration,
 }
 
-impl Tree {
-    pub(super) fn open(folder: &Path, prefix: &Path, time: Duration) -> Result<Tree, Unavailable> {
+impl OpenWorktree {
+    pub(super) fn open(
+        folder: &Path,
+        prefix: &Path,
+        time: Duration,
+    ) -> Result<OpenWorktree, Unavailable> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let opened = |name: &str| {
             open(&folder.join(name), flags, Mode::empty()).map_err(|_| Unavailable::Gone)
@@ -104,7 +108,7 @@ impl Tree {
             let below = Path::new(&one.path).strip_prefix(prefix).ok()?.to_str()?.to_owned();
             Some((below, one))
         });
-        Ok(Tree {
+        Ok(OpenWorktree {
             work: opened(TREE)?,
             base: opened(BASE)?,
             top: folder.join(TREE),
@@ -115,8 +119,8 @@ impl Tree {
         })
     }
 
-    /// Everything that is not what it was.
-    pub(crate) fn look(&self) -> Result<Found, Unavailable> {
+    /// All changes.
+    pub(crate) fn look(&self) -> Result<WorktreeChanges, Unavailable> {
         let (stop, held) = Stop::after(self.time);
         let mut changed = Vec::new();
         for (path, based) in &self.based {
@@ -129,10 +133,10 @@ impl Tree {
         changed.sort_by(|a, b| a.path.cmp(&b.path));
         let left_out = self.find_left_out(&changed, &stop);
         drop(held);
-        Ok(Found { changed, left_out })
+        Ok(WorktreeChanges { changed, left_out })
     }
 
-    /// The file of that name, if it is not what it was: also one that git ignores.
+    /// The file of that name if it changed, including ignored ones.
     pub(crate) fn one(&self, path: &str) -> Result<Option<Changed>, Unavailable> {
         if let Some(based) = self.based.get(path) {
             return self.compared(path, based);
@@ -144,10 +148,10 @@ impl Tree {
         }
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
         let (path, before, after) = (path.to_owned(), Side::Nothing, side(&entry));
-        Ok((entry.kind != Kind::Folder).then_some(Changed { path, before, after }))
+        Ok((entry.kind != FileKind::Folder).then_some(Changed { path, before, after }))
     }
 
-    /// What is to be said of `path` as it is now, for comparing from now on. `None`: nothing is there.
+    /// Current state of `path` as the new base. `None`: missing.
     pub(super) fn based_now(&self, path: &str) -> Result<Option<(Based, Vec<u8>)>, Unavailable> {
         let Some((_, entry)) = self.there(&self.work, path)? else { return Ok(None) };
         let (after, name) = (side(&entry), self.prefix.join(path));
@@ -195,7 +199,7 @@ impl Tree {
             if entry.file_type().is_none_or(|kind| kind.is_dir()) {
                 continue;
             }
-            // What is no UTF-8 can be neither judged nor written: it is left out.
+            // A name that is not UTF-8 can be neither judged nor written, so it is left out.
             let below = entry.path().strip_prefix(&self.cwd).ok().and_then(Path::to_str);
             let Some(below) = below.filter(|below| !self.based.contains_key(*below)) else {
                 continue;
@@ -208,8 +212,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The files that were not there either, and that are not among `changed`. What git ignores and
-    /// what says of itself that it can be made again does not count.
+    /// New files that are not in `changed`. Ignored files and marked cache folders are skipped.
     fn find_left_out(&self, changed: &[Changed], stop: &Stop) -> LeftOut {
         let known: BTreeSet<PathBuf> = changed.iter().map(|one| self.cwd.join(&one.path)).collect();
         let based = self.based.keys().map(|path| self.cwd.join(path));
@@ -228,7 +231,7 @@ impl Tree {
                 Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_dir()) => continue,
                 Ok(entry) if known.contains(entry.path()) => continue,
                 Ok(entry) => entry.path().strip_prefix(&self.cwd).unwrap_or(entry.path()),
-                // Nobody knows what is in there.
+                // Its content is unknown.
                 Err(_) => Path::new("(what cannot be read)"),
             };
             left_out.count += 1;
@@ -242,7 +245,7 @@ impl Tree {
         left_out
     }
 
-    /// What the file was. `None`: there was none.
+    /// Base content of the file. `None`: missing.
     pub(crate) fn before(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         if one.before == Side::Nothing {
             return Ok(None);
@@ -251,7 +254,7 @@ impl Tree {
         self.bytes(&self.base, &one.path, Side::File { exec: false })
     }
 
-    /// What it is. `None`: there is none, or it is no file and no link.
+    /// Current content. `None`: missing, or neither a file nor a link.
     pub(crate) fn after(&self, one: &Changed) -> Result<Option<Vec<u8>>, Unavailable> {
         self.bytes(&self.work, &one.path, one.after)
     }
@@ -270,7 +273,7 @@ impl Tree {
                 let target = readlinkat(&above, name).map_err(|errno| wrong(&errno.into()))?;
                 Ok(Some(target.as_bytes().to_vec()))
             }
-            Side::File { .. } if entry.kind == Kind::File => {
+            Side::File { .. } if entry.kind == FileKind::File => {
                 let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
                 let file = open_beneath(&above, Path::new(name), flags);
                 let file = File::from(file.map_err(|errno| wrong(&errno.into()))?);
@@ -288,8 +291,12 @@ impl Tree {
         }
     }
 
-    /// The folder of `path`, and what is there.
-    fn there(&self, root: &OwnedFd, path: &str) -> Result<Option<(OwnedFd, Entry)>, Unavailable> {
+    /// Folder of `path`, and the status of the file.
+    fn there(
+        &self,
+        root: &OwnedFd,
+        path: &str,
+    ) -> Result<Option<(OwnedFd, FileStatus)>, Unavailable> {
         let gone = |errno: Errno| match errno {
             Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP => Ok(None),
             errno => Err(failed(&printable(path), &errno.into())),
@@ -300,14 +307,14 @@ impl Tree {
             Ok(above) => above,
             Err(errno) => return gone(errno),
         };
-        match Entry::at(&above, Path::new(whole.file_name().unwrap_or_default())) {
+        match FileStatus::at(&above, Path::new(whole.file_name().unwrap_or_default())) {
             Ok(entry) => Ok(Some((above, entry))),
             Err(errno) => gone(errno),
         }
     }
 }
 
-/// Whether a folder says with this file that everything in it can be made again.
+/// True if the file marks its folder as reproducible.
 fn is_cache_tag(path: &Path) -> bool {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()) else { return false };
@@ -316,10 +323,10 @@ fn is_cache_tag(path: &Path) -> bool {
     read.is_ok() && begins == CACHE_SIGNATURE
 }
 
-fn side(entry: &Entry) -> Side {
+fn side(entry: &FileStatus) -> Side {
     match entry.kind {
-        Kind::File => Side::File { exec: entry.mode & 0o100 != 0 },
-        Kind::Link => Side::Link,
-        Kind::Folder | Kind::Pipe | Kind::Socket | Kind::Device => Side::Other,
+        FileKind::File => Side::File { exec: entry.mode & 0o100 != 0 },
+        FileKind::Link => Side::Link,
+        FileKind::Folder | FileKind::Pipe | FileKind::Socket | FileKind::Device => Side::Other,
     }
 }

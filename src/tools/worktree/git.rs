@@ -1,7 +1,7 @@
-//! What git says of the user's repository: where it is, and which files belong to it.
+//! Queries of git about the user's repository: location, and files that belong to it.
 //!
-//! The repository may be anybody's, and its settings can name programs. So git runs as a command that
-//! writes nowhere and has no network, with everything turned off that would start another program.
+//! The repository is untrusted, and its settings can name programs. So git runs as a read-only
+//! command without network, and with all settings overridden that start other programs.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,19 +11,19 @@ use std::time::Duration;
 use posse_actors::ports::Confinement;
 
 use crate::failure::printable;
-use crate::sandbox::{Dialogue, Directory, Exit, Outcome, Sandbox, Spawn};
+use crate::sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn};
 use crate::tools::worktree::Unavailable;
 
-/// How long one question may take.
+/// Time limit of one query.
 const GIT_MAX: Duration = Duration::from_secs(30);
 /// Bytes of an answer: the names of all files.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes of what it complains.
+/// Maximum bytes of its error output.
 const COMPLAINT_BYTES_MAX: usize = 2000;
 /// Characters of that which are shown.
 const COMPLAINT_CHARS_MAX: usize = 200;
 
-/// Settings of a repository that start programs or reach other machines, and what is said instead.
+/// Settings that start programs or reach other machines, with harmless values.
 const HARMLESS: [&str; 8] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -35,7 +35,7 @@ const HARMLESS: [&str; 8] = [
     "protocol.allow=never",
 ];
 
-/// The same by variables.
+/// The same as environment variables.
 const VARIABLES: [(&str, &str); 6] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_OPTIONAL_LOCKS", "0"),
@@ -50,9 +50,9 @@ const VARIABLES: [(&str, &str); 6] = [
 pub(super) struct Repository {
     /// The folder with its files.
     pub(super) top: PathBuf,
-    /// What belongs to this working tree: its index.
+    /// Folder of this working tree: its index.
     pub(super) git_dir: PathBuf,
-    /// What belongs to all of them: objects, branches, settings.
+    /// Common folder of all working trees: objects, branches, settings.
     pub(super) common: PathBuf,
     /// The commit that is checked out.
     pub(super) head: String,
@@ -120,7 +120,7 @@ fn looked_up(
     if found.is_dir() {
         return Ok((top.to_owned(), git));
     }
-    // A file that leads elsewhere counts if the other end says the same.
+    // A pointer file is accepted if the other end points back.
     let main = if found.is_file() { main_of(top) } else { None };
     let main = main.ok_or(Unavailable::Pointer)?;
     Ok((top.to_owned(), main.join(".git")))
@@ -129,11 +129,11 @@ fn looked_up(
 /// The files of a repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
-    /// Below the top: what is tracked, and what is neither tracked nor ignored.
+    /// Paths below the top: tracked, and neither tracked nor ignored.
     pub(super) paths: Vec<PathBuf>,
 }
 
-/// What belongs into a copy of the working tree.
+/// Files that belong into a copy of the working tree.
 pub(super) async fn files(
     sandbox: &Sandbox,
     session_dir: &Path,
@@ -171,7 +171,7 @@ fn listed(list: &[u8]) -> Result<Files, Unavailable> {
         };
         paths.push(PathBuf::from(OsStr::from_bytes(path)));
     }
-    // What is not merged stands there more than once.
+    // Unmerged files are listed more than once.
     paths.sort_unstable();
     paths.dedup();
     Ok(Files { paths })
@@ -181,13 +181,13 @@ fn shown(path: &[u8]) -> String {
     printable(&String::from_utf8_lossy(path))
 }
 
-struct Answer {
+struct GitOutput {
     is_success: bool,
     said: Vec<u8>,
     complained: Vec<u8>,
 }
 
-impl Answer {
+impl GitOutput {
     fn complaint(&self) -> Unavailable {
         let text = String::from_utf8_lossy(&self.complained);
         let line = text.lines().next().unwrap_or("it says nothing");
@@ -201,7 +201,7 @@ async fn ask(
     session_dir: &Path,
     top: &Path,
     asked: &[&OsStr],
-) -> Result<Answer, Unavailable> {
+) -> Result<GitOutput, Unavailable> {
     let program = program().ok_or(Unavailable::NoGit)?;
     let mut arguments: Vec<OsString> = vec!["--no-pager".into()];
     for setting in HARMLESS {
@@ -229,10 +229,10 @@ async fn ask(
         stop: None,
     };
     let run = sandbox.run(spawn, |_| {}).await;
-    let Outcome { exit, output, errors, .. } =
+    let ProcessOutcome { exit, output, errors, .. } =
         run.map_err(|error| Unavailable::Failed(format!("git: {error}")))?;
     if let Some(spill) = &output.spill {
-        // Whoever has that many files is told so, and nobody reads it.
+        // Too many files are an error; the list is not needed.
         std::fs::remove_file(spill).ok();
     }
     if output.cut() > 0 || exit == Exit::OutputFull {
@@ -242,7 +242,7 @@ async fn ask(
         return Err(Unavailable::TimedOut);
     }
     let said = [&output.head[..], &output.tail].concat();
-    Ok(Answer { is_success: exit == Exit::Code(0), said, complained: errors })
+    Ok(GitOutput { is_success: exit == Exit::Code(0), said, complained: errors })
 }
 
 /// The program. Fixed places come first, so that a folder in `PATH` that a command can write to

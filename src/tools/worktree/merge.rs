@@ -10,7 +10,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 /// Between more lines than this no shortest difference is looked for, and nothing is put together.
 const LINES_MAX: usize = 100_000;
 
-/// What one side made of some lines of the base.
+/// Replacement of some lines of the base by one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hunk {
     base: Range<usize>,

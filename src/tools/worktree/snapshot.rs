@@ -1,7 +1,6 @@
-//! A copy of what is in a working tree now, twice: one to work in, one to compare with.
+//! Two copies of the current working tree: one to work in, one to compare with.
 //!
-//! Bytes are copied as they are: no filter of git sees them, and none runs. Secrets are not copied,
-//! under whichever name they have.
+//! Bytes are copied unchanged, without git filters. Secrets are not copied under any name.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -19,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::secrets::is_secret;
 use crate::tools::listing::Stop;
 use crate::tools::workspace::links::{Linked, SecretLinks};
-use crate::tools::workspace::{Entry, Kind, open_beneath};
+use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 use crate::tools::worktree::git::{Files, Repository};
 use crate::tools::worktree::{TREE, Unavailable, failed, make_folder, store};
 
@@ -31,7 +30,7 @@ const BYTES_MAX: u64 = 2 << 30;
 /// Bytes of the list of what git ignores here alone.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
-/// What files were, for comparing.
+/// File with the base state.
 pub(super) const BASE_LIST: &str = "base.json";
 /// Their contents.
 pub(super) const BASE: &str = "base";
@@ -41,22 +40,22 @@ pub(super) const BASE: &str = "base";
 pub(super) struct Based {
     /// Below the top of the worktree.
     pub(super) path: String,
-    /// Whether it is a link and no file.
+    /// True for a link.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) link: bool,
-    /// Whether it may be run.
+    /// True if executable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) exec: bool,
-    /// What tells that nobody touched it since: inode, size, and when anything of it changed.
+    /// Change detection: inode, size, and time of the last change.
     pub(super) seen: (u64, u64, i64, i64),
 }
 
-/// What tells that nobody touched a file.
-pub(super) fn seen(entry: &Entry) -> (u64, u64, i64, i64) {
+/// Change detection values of a file.
+pub(super) fn seen(entry: &FileStatus) -> (u64, u64, i64, i64) {
     (entry.ino, entry.size, entry.changed.0, entry.changed.1)
 }
 
-/// Makes the worktree in `folder`, which is empty.
+/// Creates the worktree in `folder`, which is empty.
 pub(super) fn make(
     folder: &Path,
     repository: &Repository,
@@ -122,14 +121,14 @@ impl Copying<'_> {
         let mut based =
             Based { path: name.to_owned(), link: false, exec: false, seen: (0, 0, 0, 0) };
         match copied {
-            Source::Link(target) => {
+            CopySource::Link(target) => {
                 symlink(&target, &to).map_err(wrong)?;
                 if compared {
                     fs::write(&kept, target.as_os_str().as_bytes()).map_err(wrong)?;
                 }
                 based.link = true;
             }
-            Source::File(mut file, entry) => {
+            CopySource::File(mut file, entry) => {
                 let mut made = create(&to).map_err(wrong)?;
                 self.bytes += io::copy(&mut file, &mut made).map_err(wrong)?;
                 if self.bytes > BYTES_MAX {
@@ -152,8 +151,8 @@ impl Copying<'_> {
         Ok(compared.then_some(based))
     }
 
-    /// What is at `path` in the user's working tree, reached through no link.
-    fn source(&self, path: &Path) -> Result<Option<Source>, Unavailable> {
+    /// File at `path` in the user's working tree, without following links.
+    fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
         let wrong = |errno: Errno| {
             failed(&crate::failure::printable(&path.to_string_lossy()), &errno.into())
         };
@@ -168,28 +167,32 @@ impl Copying<'_> {
             opened => opened.map_err(wrong)?,
         };
         let name = Path::new(path.file_name().unwrap_or_default());
-        let entry = match Entry::at(&above, name) {
+        let entry = match FileStatus::at(&above, name) {
             Err(errno) if gone(&errno) => return Ok(None),
             found => found.map_err(wrong)?,
         };
         match entry.kind {
-            Kind::Link => {
+            FileKind::Link => {
                 let target = readlinkat(&above, name).map_err(wrong)?;
-                Ok(Some(Source::Link(target.into())))
+                Ok(Some(CopySource::Link(target.into())))
             }
-            Kind::File if self.links.judge(&entry) == Linked::Open => {
+            FileKind::File if self.links.judge(&entry) == Linked::Open => {
                 let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
                 match open_beneath(&above, name, flags) {
                     Err(errno) if gone(&errno) => Ok(None),
-                    opened => Ok(Some(Source::File(File::from(opened.map_err(wrong)?), entry))),
+                    opened => Ok(Some(CopySource::File(File::from(opened.map_err(wrong)?), entry))),
                 }
             }
             // A secret under another name, a pipe, a device.
-            Kind::File | Kind::Folder | Kind::Pipe | Kind::Socket | Kind::Device => Ok(None),
+            FileKind::File
+            | FileKind::Folder
+            | FileKind::Pipe
+            | FileKind::Socket
+            | FileKind::Device => Ok(None),
         }
     }
 
-    /// Makes the folder of `path`, which is below `root`.
+    /// Creates the parent folder of `path` below `root`.
     fn folder_of(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let above = path.parent().unwrap_or(root);
         if above != root && !self.folders.contains(above) {
@@ -200,8 +203,8 @@ impl Copying<'_> {
     }
 }
 
-enum Source {
-    File(File, Entry),
+enum CopySource {
+    File(File, FileStatus),
     Link(PathBuf),
 }
 
@@ -209,21 +212,21 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Whether it names something below where it starts. Git lists nothing else.
+/// True if the path stays below its base. Git lists no others.
 fn is_below(path: &Path) -> bool {
     use std::path::Component;
     path.components().all(|part| matches!(part, Component::Normal(name) if name != ".git"))
 }
 
-/// What makes a repository of the worktree: a `HEAD` and an index of its own, and where the rest is.
-/// The index is that of the user's working tree, so that git shows the agent what it shows the user.
+/// Creates the repository of the worktree: its own `HEAD` and index, and a reference to the rest.
+/// The index is that of the user's working tree, so git shows the same state.
 fn git_folder(git: &Path, repository: &Repository) -> io::Result<()> {
     make_folder(git)?;
     fs::write(git.join("HEAD"), format!("{}\n", repository.head))?;
     let mut common = repository.common.as_os_str().as_bytes().to_vec();
     common.push(b'\n');
     fs::write(git.join("commondir"), common)?;
-    // What the user has told git alone to ignore.
+    // Ignore rules of the user for this repository.
     let exclude = Path::new("info/exclude");
     let told = fs::symlink_metadata(repository.common.join(exclude));
     if told.is_ok_and(|told| told.is_file() && told.len() <= EXCLUDE_BYTES_MAX) {

@@ -1,4 +1,4 @@
-//! Worktrees of real repositories, made without a sandbox and looked at whatever became of them.
+//! Worktrees of real repositories, without a sandbox.
 
 #![expect(clippy::disallowed_types, reason = "a user's own git is started plainly")]
 
@@ -12,14 +12,14 @@ use super::*;
 use crate::tools::worktree::git::{Files, Repository};
 use crate::tools::worktree::snapshot;
 
-/// A repository with a commit, and the folder of a session beside it.
-struct World {
+/// A repository with a commit, and a session's folder.
+struct WorktreeFixture {
     dir: tempfile::TempDir,
 }
 
-impl World {
-    fn new() -> World {
-        let world = World { dir: tempfile::tempdir().unwrap() };
+impl WorktreeFixture {
+    fn new() -> WorktreeFixture {
+        let world = WorktreeFixture { dir: tempfile::tempdir().unwrap() };
         fs::create_dir_all(world.path("w/sub")).unwrap();
         world.put("w/f", "one\ntwo\n");
         world.put("w/sub/g", "g\n");
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Makes the worktree of `id` for a session that works in `w` and below.
+    /// Creates the worktree of `id` for a session with working directory `w` and `below`.
     fn make(&self, id: &str, below: &str) -> Result<Worktrees, Unavailable> {
         let list = self.git(&["ls-files", "-z", "-c", "-o", "--exclude-standard"]);
         let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
@@ -70,7 +70,7 @@ impl World {
         let (stop, _held) = Stop::after(Duration::from_secs(20));
         let prefix = PathBuf::from(below);
         snapshot::make(&folder, &self.repository(), &Files { paths }, &prefix, &stop)?;
-        let kept = Kept { caller: None, prefix, merged: false };
+        let kept = WorktreeMetadata { caller: None, prefix, merged: false };
         store(&folder.join(KEPT), &kept)?;
         let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
         let cwd = self.path("w").join(below);
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-fn seen(tree: &Tree) -> Vec<(String, Side, Side)> {
+fn seen(tree: &OpenWorktree) -> Vec<(String, Side, Side)> {
     let changed = tree.look().unwrap().changed;
     changed.into_iter().map(|one| (one.path, one.before, one.after)).collect()
 }
@@ -89,7 +89,7 @@ const PROGRAM: Side = Side::File { exec: true };
 
 #[test]
 fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     world.put("w/f", "one\nchanged\n");
     world.put("w/new", "n\n");
     world.put("w/.env", "KEY=1\n");
@@ -110,7 +110,7 @@ fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
     assert_eq!(names, [".git", ".gitignore", "f", "link", "new"]);
     assert_eq!(fs::read_to_string(place.tree.join("f")).unwrap(), "one\nchanged\n");
     assert_eq!(fs::read_link(place.tree.join("link")).unwrap(), Path::new("/etc/hostname"));
-    // Git shows the agent what it shows the user, and the user's own state is as it was.
+    // Git shows the same state to the agent and the user, and the user's state is unchanged.
     let folder = "session/worktrees/i1/tree";
     let status = world.git_in(folder, &["status", "--porcelain"]);
     assert_eq!(status, " M f\n D sub/g\n?? .gitignore\n?? link\n?? new\n");
@@ -126,12 +126,12 @@ fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
 
 #[test]
 fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     let worktrees = world.make("i1", "").unwrap();
     let place = worktrees.reopen("i1").unwrap();
     let at = |below: &str| place.tree.join(below);
     assert_eq!(seen(&worktrees.tree("i1").unwrap()), []);
-    // Written again with the same bytes, it is what it was.
+    // Rewriting the same bytes is no change.
     fs::write(at("f"), "one\ntwo\n").unwrap();
     fs::write(at("build.log"), "x").unwrap();
     fs::write(at(".gitignore"), "*.log\ntarget\n").unwrap();
@@ -158,7 +158,7 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
     assert_eq!(found, expected.map(|(path, before, after)| (path.to_owned(), before, after)));
     let left_out = worktrees.tree("i1").unwrap().look().unwrap().left_out;
     assert_eq!((left_out.count, left_out.named), (1, vec!["build.log".to_owned()]));
-    // The list of what it was is not in reach of whoever works in it.
+    // The base list is out of reach of the agent.
     let left = worktrees.close("i1").unwrap().unwrap();
     assert_eq!((left.count, left.files[3].clone()), (4, ("sub/g".to_owned(), 0, 1)));
     worktrees.merged("i1").unwrap();
@@ -167,7 +167,7 @@ fn whatever_is_done_to_a_worktree_is_seen_and_nothing_outside_is_read() {
 
 #[test]
 fn only_what_lies_below_the_working_directory_counts() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     let worktrees = world.make("i1", "sub").unwrap();
     let place = worktrees.reopen("i1").unwrap();
     assert_eq!(place.cwd, place.tree.join("sub"));
@@ -179,7 +179,7 @@ fn only_what_lies_below_the_working_directory_counts() {
     let [one] = &tree.look().unwrap().changed[..] else { panic!() };
     assert_eq!(tree.before(one).unwrap().unwrap(), b"g\n");
     assert_eq!(tree.after(one).unwrap().unwrap(), b"changed\n");
-    // Whoever did not ask for it, or names no worktree, has none.
+    // Other callers and unknown names have no access.
     for (id, caller) in [("i1", Some("other")), ("i2", None), ("../i1", None), ("", None)] {
         let why = worktrees.of_caller(id, caller).unwrap_err();
         let is_other =
@@ -195,7 +195,7 @@ fn only_what_lies_below_the_working_directory_counts() {
 
 #[test]
 fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
-    let world = World::new();
+    let world = WorktreeFixture::new();
     // Above the repository, and for another program: neither is for git.
     world.put(".gitignore", "*\n");
     world.put("w/.ignore", "*\n");
@@ -230,7 +230,7 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
     assert_eq!((left.count, left.left_out.count), (0, 4), "{left:?}");
     assert_eq!(left.left_out.named, named);
     assert!(at("dist/out").is_file());
-    // Whoever names one gets it, but never what belongs to git.
+    // An explicitly named file is included, but never git's own.
     let tree = worktrees.tree("i1").unwrap();
     assert_eq!(tree.one("dist/out").unwrap().unwrap().after, FILE);
     for path in ["f", "inner/.git/config", "../i1/base.json", "/etc/hostname", "dist", ""] {
@@ -248,7 +248,7 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
 fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
     let hash = |text: &str| Some(crate::tools::text::sha256(text.as_bytes()));
     for broke_off in [false, true] {
-        let world = World::new();
+        let world = WorktreeFixture::new();
         let worktrees = world.make("i1", "").unwrap();
         let place = worktrees.reopen("i1").unwrap();
         let at = |below: &str| place.tree.join(below);

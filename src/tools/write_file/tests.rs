@@ -1,4 +1,4 @@
-//! What is written, what is kept, and what stops it.
+//! Written content, kept properties, and denials.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,12 +12,12 @@ use posse_actors::conversation::text_of;
 use posse_actors::ports::{Action, Operation};
 
 use super::*;
-use crate::tools::testing::Desk;
+use crate::tools::testing::ToolFixture;
 #[cfg(target_os = "linux")]
-use crate::tools::testing::{Done, exchange};
+use crate::tools::testing::{SetOnDrop, exchange};
 use crate::tools::text::sha256;
 
-fn write(desk: &Desk, path: &str, content: &str) -> String {
+fn write(desk: &ToolFixture, path: &str, content: &str) -> String {
     desk.ask("write_file", &arguments(path, content))
 }
 
@@ -27,7 +27,7 @@ fn arguments(path: &str, content: &str) -> Value {
 
 #[test]
 fn creates_updates_and_knows_when_there_is_nothing_to_do() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     assert_eq!(write(&desk, "new/deep/f", "a\nb\n"), "created new/deep/f (2 lines, 4 bytes)");
     assert_eq!(write(&desk, "new/deep/f", "a\nc\n"), "updated new/deep/f (+1 -1, 4 bytes)");
     let before = fs::metadata(desk.path("work/new/deep/f")).unwrap().ino();
@@ -42,7 +42,7 @@ fn creates_updates_and_knows_when_there_is_nothing_to_do() {
 
 #[test]
 fn says_exactly_what_it_would_do_and_reports_what_it_did() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a\n");
     let prepared = desk.prepare("write_file", &arguments("f", "b\n")).unwrap();
     let root = desk.path("work").display().to_string();
@@ -74,7 +74,7 @@ fn says_exactly_what_it_would_do_and_reports_what_it_did() {
 
 #[test]
 fn the_digest_names_place_state_and_content() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let path = desk.put("f", "a\n");
     desk.put("g", "a\n");
     let digest = |path, content| {
@@ -90,7 +90,7 @@ fn the_digest_names_place_state_and_content() {
 
 #[test]
 fn keeps_permissions_line_endings_and_mark() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let path = desk.put("f", "\u{feff}a\r\nb\r\n");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     assert_eq!(
@@ -107,7 +107,7 @@ fn keeps_permissions_line_endings_and_mark() {
 
 #[test]
 fn keeps_a_before_image_for_itself() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "old\n");
     write(&desk, "f", "new\n");
     let blob = desk.path("session/blobs").join(sha256(b"old\n"));
@@ -120,7 +120,7 @@ fn keeps_a_before_image_for_itself() {
 
 #[test]
 fn writes_nothing_if_there_can_be_no_before_image() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "old\n");
     fs::write(desk.path("session/blobs"), "in the way").unwrap();
     assert_eq!(
@@ -132,7 +132,7 @@ fn writes_nothing_if_there_can_be_no_before_image() {
 
 #[test]
 fn a_dry_run_changes_nothing() {
-    let desk = Desk::with(true);
+    let desk = ToolFixture::with(true);
     desk.put("f", "a\n");
     assert_eq!(
         write(&desk, "f", "b\n"),
@@ -146,7 +146,7 @@ fn a_dry_run_changes_nothing() {
 
 #[test]
 fn writes_to_what_a_link_inside_leads_to_and_never_outside() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("real", "a\n");
     symlink("real", desk.path("work/inside")).unwrap();
     symlink("made", desk.path("work/dangling")).unwrap();
@@ -164,7 +164,7 @@ fn writes_to_what_a_link_inside_leads_to_and_never_outside() {
 
 #[test]
 fn breaks_hard_links_and_says_so() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", "a\n");
     fs::hard_link(desk.path("work/f"), desk.path("outside/same")).unwrap();
     assert_eq!(
@@ -177,7 +177,7 @@ fn breaks_hard_links_and_says_so() {
 
 #[test]
 fn refuses_when_the_world_changed_after_it_was_judged() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let play = |path: &str, meanwhile: &dyn Fn()| {
         let prepared = desk.prepare("write_file", &arguments(path, "mine\n")).unwrap();
         meanwhile();
@@ -205,7 +205,7 @@ fn refuses_when_the_world_changed_after_it_was_judged() {
 
 #[test]
 fn refuses_what_is_not_a_file_to_write() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     fs::create_dir(desk.path("work/d")).unwrap();
     let path = desk.put("locked", "a\n");
     fs::set_permissions(path, fs::Permissions::from_mode(0o444)).unwrap();
@@ -224,7 +224,7 @@ fn refuses_what_is_not_a_file_to_write() {
 
 #[test]
 fn does_not_show_bytes_of_a_binary_file() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     desk.put("f", b"\0\x01");
     let prepared = desk.prepare("write_file", &arguments("f", "text\n")).unwrap();
     assert_eq!(prepared.action.detail, "--- a/f\n+++ b/f\nbinary files differ\n");
@@ -234,7 +234,7 @@ fn does_not_show_bytes_of_a_binary_file() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let here = desk.path("work/d");
     fs::create_dir(&here).unwrap();
     symlink("../outside", desk.path("work/e")).unwrap();
@@ -250,7 +250,7 @@ fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
                 exchange(&desk.path("work"), "d", "e");
             }
         });
-        let _done = Done(&done);
+        let _done = SetOnDrop(&done);
         for number in 0..400 {
             // Now and then nothing moves, so that something is written at all.
             let _still = (number % 20 == 0).then(|| still.lock().unwrap());

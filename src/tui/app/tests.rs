@@ -1,16 +1,16 @@
-//! Every screen at three widths, and what keys do.
+//! Snapshots of every screen at three widths, and the effects of keys.
 
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Scope};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use proptest::prelude::*;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
-use crate::talk::Selected;
+use crate::frontend::Selectable;
 use crate::tui::app::Effect;
-use crate::tui::input::{Code, Input, Key};
-use crate::tui::testing::{Stage, command_ended, origin, question};
+use crate::tui::input::{InputEvent, KeyCode, KeyPress};
+use crate::tui::testing::{TestScreen, command_ended, origin, question};
 use crate::tui::theme::Role;
 
 const ANSWER: &str = "## The cause\n\nThe parts are **rounded** one by one, in `price.rs`:\n\n\
@@ -32,19 +32,19 @@ fn waiting(cause: &str) -> Event {
 
 #[test]
 fn a_conversation_with_streaming_text() {
-    let build = |stage: &mut Stage| {
+    let build = |stage: &mut TestScreen| {
         stage.calls("c1", "read src/price.rs", "…", json!({}));
         stage.calls("c2", "search src for total", "…", json!({}));
         stage.asks_model();
         stage.says(ANSWER);
         stage.later(2300);
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
 fn calls_that_run_end_and_fail() {
-    let build = |stage: &mut Stage| {
+    let build = |stage: &mut TestScreen| {
         let output = "running 3 tests\ntest a ... ok\ntest b ... ok\ntest c ... FAILED\n\
             \u{1b}[31mred\u{1b}[0m\u{7}\nfailures: 1\n(exit 101, 42 ms)";
         stage.calls("c1", "run cargo test", output, command_ended(101));
@@ -64,12 +64,12 @@ fn calls_that_run_end_and_fail() {
         stage.happens(Event::ToolOutputDelta { call_id, text: printed.to_owned() });
         stage.later(3100);
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn a_question_with_a_hostile_command() {
-    let build = |stage: &mut Stage| {
+fn permission_request_with_a_hostile_command() {
+    let build = |stage: &mut TestScreen| {
         stage.says("I will clean up first.");
         stage.replied("I will clean up first.");
         stage.happens(question("q1", "rm -rf build\u{202e}\nprintf '\u{1b}[2J'   "));
@@ -77,21 +77,21 @@ fn a_question_with_a_hostile_command() {
         stage.screen(100, 30);
         stage.later(400);
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn a_question_about_a_change() {
-    let build = |stage: &mut Stage| {
+fn permission_request_for_a_change() {
+    let build = |stage: &mut TestScreen| {
         stage.happens(question("q1", DIFF));
         stage.types("also the te");
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn a_provider_that_is_away() {
-    let build = |stage: &mut Stage| {
+fn unavailable_provider() {
+    let build = |stage: &mut TestScreen| {
         stage.happens(Event::ProviderRetry {
             provider: "anthropic".to_owned(),
             attempt: 1,
@@ -111,12 +111,12 @@ fn a_provider_that_is_away() {
         stage.happens(waiting("503 Service Unavailable: overloaded"));
         stage.later(4000);
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn a_session_that_is_parked() {
-    let build = |stage: &mut Stage| {
+fn parked_session() {
+    let build = |stage: &mut TestScreen| {
         stage.happens(Event::SessionParked {
             cause: "anthropic was away for 30 min".to_owned(),
             class: Some("overloaded".to_owned()),
@@ -124,13 +124,13 @@ fn a_session_that_is_parked() {
         });
         stage.ends();
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn what_goes_on_is_not_parked_any_more() {
+fn parked_state_ends_when_the_run_continues() {
     let waits = |answers: bool| {
-        let mut stage = Stage::at_work();
+        let mut stage = TestScreen::with_task();
         stage.happens(Event::SessionParked {
             cause: "anthropic was away for 30 min".to_owned(),
             class: Some("overloaded".to_owned()),
@@ -147,8 +147,8 @@ fn what_goes_on_is_not_parked_any_more() {
 }
 
 #[test]
-fn something_that_went_wrong() {
-    let build = |stage: &mut Stage| {
+fn error_message() {
+    let build = |stage: &mut TestScreen| {
         stage.ends();
         let what = "the provider does not accept the credentials";
         let failure = Failure::new("PRV003", Exit::Configuration, what)
@@ -156,12 +156,12 @@ fn something_that_went_wrong() {
             .fix("check the key of this provider; `posse config show --origin` says where it comes from");
         stage.app.view.failures(&[failure]);
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn messages_that_wait() {
-    let build = |stage: &mut Stage| {
+fn queued_messages() {
+    let build = |stage: &mut TestScreen| {
         for (nth, kind) in [MessageKind::Steer, MessageKind::FollowUp].into_iter().enumerate() {
             stage.happens(Event::MessageQueued {
                 message_id: MessageId::new(format!("m{nth}")),
@@ -171,12 +171,12 @@ fn messages_that_wait() {
         }
         stage.types("what about");
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn agents_that_work_for_another() {
-    let build = |stage: &mut Stage| {
+fn running_subagents() {
+    let build = |stage: &mut TestScreen| {
         let explore = origin("i2", Some("i1"), "build/explore");
         let review = origin("i3", Some("i2"), "build/explore/reviewer");
         for (at, path) in [(&explore, "read src/price.rs"), (&review, "run cargo test")] {
@@ -194,95 +194,95 @@ fn agents_that_work_for_another() {
         }
         stage.later(7000);
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
 fn help() {
-    let build = |stage: &mut Stage| {
+    let build = |stage: &mut TestScreen| {
         stage.types("/help\n");
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::new));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
 }
 
 #[test]
-fn a_list_to_choose_from() {
-    let build = |stage: &mut Stage| {
+fn selector() {
+    let build = |stage: &mut TestScreen| {
         let names = ["anthropic", "openai", "local"].map(str::to_owned).to_vec();
-        stage.app.choose(Selected::Provider, names, None);
+        stage.app.choose(Selectable::Provider, names, None);
         stage.types("o");
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::new));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
 }
 
 #[test]
 fn the_viewer() {
-    let build = |stage: &mut Stage| {
+    let build = |stage: &mut TestScreen| {
         let lines: Vec<String> = (1..=50).map(|nth| format!("line {nth}")).collect();
         stage.calls("c1", "run seq 50", &lines.join("\n"), command_ended(0));
-        stage.presses(Key::ctrl('o'));
+        stage.presses(KeyPress::ctrl('o'));
         stage.screen(60, 30);
-        stage.presses(Key::plain(Code::PageDown));
+        stage.presses(KeyPress::plain(KeyCode::PageDown));
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
 fn a_prompt_of_several_lines() {
-    let build = |stage: &mut Stage| {
-        stage.app.input(Input::Paste("fn main() {\n    body();\n}".to_owned()), stage.now);
-        stage.presses(Key::ctrl('j'));
+    let build = |stage: &mut TestScreen| {
+        stage.app.input(InputEvent::Paste("fn main() {\n    body();\n}".to_owned()), stage.now);
+        stage.presses(KeyPress::ctrl('j'));
         stage.types(&"word ".repeat(20));
-        stage.app.input(Input::Paste("x\n".repeat(40)), stage.now);
-        stage.presses(Key::plain(Code::Left));
+        stage.app.input(InputEvent::Paste("x\n".repeat(40)), stage.now);
+        stage.presses(KeyPress::plain(KeyCode::Left));
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::new));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
 }
 
 #[test]
-fn a_letter_on_an_empty_prompt_acts_when_nothing_follows() {
-    let mut stage = Stage::new();
+fn shortcut_letter_acts_if_no_key_follows() {
+    let mut stage = TestScreen::new();
     assert_eq!(stage.types("m"), []);
     assert_eq!(stage.later(149), []);
-    assert_eq!(stage.later(1), [Effect::Choose(Selected::Model, Some('m'))]);
+    assert_eq!(stage.later(1), [Effect::Choose(Selectable::Model, Some('m'))]);
     assert!(stage.app.composer.is_empty());
-    // Somebody who writes a word.
+    // The user writes a word.
     for letter in ["a", "p", "m"] {
-        let mut stage = Stage::new();
+        let mut stage = TestScreen::new();
         stage.types(letter);
         stage.later(100);
         stage.types("b");
         assert_eq!(stage.later(1000), []);
         assert_eq!(stage.app.composer.shown(), format!("{letter}b"));
     }
-    // It was the beginning of a word after all.
-    let mut stage = Stage::new();
+    // The letter was the beginning of a word.
+    let mut stage = TestScreen::new();
     stage.types("a");
     stage.later(150);
-    stage.app.choose(Selected::Agent, vec!["build".to_owned()], Some('a'));
+    stage.app.choose(Selectable::Agent, vec!["build".to_owned()], Some('a'));
     stage.types("dd");
-    stage.presses(Key::plain(Code::Esc));
+    stage.presses(KeyPress::plain(KeyCode::Esc));
     assert_eq!(stage.app.composer.shown(), "add");
 }
 
 #[test]
-fn enter_says_it_now_or_at_the_next_step() {
-    let mut stage = Stage::new();
+fn enter_sends_now_or_at_the_next_step() {
+    let mut stage = TestScreen::new();
     let say = |text: &str, kind| vec![Effect::Say(text.to_owned(), kind)];
     assert_eq!(stage.types("fix it\n"), say("fix it", MessageKind::Steer));
     assert_eq!(stage.types("/hlep\n"), []);
     assert_eq!(stage.types("two\\\nlines\n"), say("two\nlines", MessageKind::Steer));
-    let mut stage = Stage::at_work();
+    let mut stage = TestScreen::with_task();
     stage.types("then");
-    assert_eq!(stage.presses(Key::alt(Code::Enter)), say("then", MessageKind::FollowUp));
+    assert_eq!(stage.presses(KeyPress::alt(KeyCode::Enter)), say("then", MessageKind::FollowUp));
     assert_eq!(stage.types("/new\n"), [], "not while something runs");
     assert_eq!(stage.types("/stop\n"), [Effect::Interrupt]);
 }
 
 #[test]
-fn ctrl_c_gives_up_one_thing_after_the_other() {
-    let mut stage = Stage::new();
-    let press = |stage: &mut Stage| stage.presses(Key::ctrl('c'));
+fn ctrl_c_cancels_one_thing_at_a_time() {
+    let mut stage = TestScreen::new();
+    let press = |stage: &mut TestScreen| stage.presses(KeyPress::ctrl('c'));
     stage.types("draft");
     assert_eq!(press(&mut stage), []);
     assert!(stage.app.composer.is_empty());
@@ -291,24 +291,24 @@ fn ctrl_c_gives_up_one_thing_after_the_other() {
     assert_eq!(press(&mut stage), [], "too late to be the second");
     stage.later(1999);
     assert_eq!(press(&mut stage), [Effect::Leave(Exit::Interrupt)]);
-    let mut stage = Stage::at_work();
+    let mut stage = TestScreen::with_task();
     assert_eq!(press(&mut stage), [Effect::Interrupt]);
     assert_eq!(press(&mut stage), [Effect::Leave(Exit::Interrupt)]);
-    let mut stage = Stage::at_work();
-    assert_eq!(stage.presses(Key::plain(Code::Esc)), [Effect::Interrupt]);
-    assert_eq!(Stage::new().presses(Key::plain(Code::Esc)), []);
-    assert_eq!(Stage::new().presses(Key::ctrl('d')), [Effect::Leave(Exit::Done)]);
+    let mut stage = TestScreen::with_task();
+    assert_eq!(stage.presses(KeyPress::plain(KeyCode::Esc)), [Effect::Interrupt]);
+    assert_eq!(TestScreen::new().presses(KeyPress::plain(KeyCode::Esc)), []);
+    assert_eq!(TestScreen::new().presses(KeyPress::ctrl('d')), [Effect::Leave(Exit::Done)]);
 }
 
-fn asked() -> Stage {
-    let mut stage = Stage::at_work();
+fn asked() -> TestScreen {
+    let mut stage = TestScreen::with_task();
     stage.happens(question("q1", "touch a"));
     stage.screen(100, 30);
     stage
 }
 
 #[test]
-fn no_key_within_the_silence_answers() {
+fn no_key_within_the_quiet_period_answers() {
     for after in 0..400 {
         for key in ["y", "n", "a", "s"] {
             let mut stage = asked();
@@ -319,12 +319,12 @@ fn no_key_within_the_silence_answers() {
     }
     let mut stage = asked();
     stage.later(400);
-    let once = Decision::Allow(Scope::Once);
+    let once = HumanDecision::Allow(Scope::Once);
     assert_eq!(stage.types("y"), [Effect::Answer(QuestionId::new("q1"), once)]);
 }
 
 #[test]
-fn who_begins_to_write_is_not_answering() {
+fn typing_text_is_no_answer() {
     let mut stage = asked();
     stage.later(5000);
     assert_eq!(stage.types("oh my, wait: yes"), []);
@@ -334,20 +334,20 @@ fn who_begins_to_write_is_not_answering() {
 }
 
 #[test]
-fn a_question_of_an_agent_in_the_background_outlives_the_run() {
-    let mut stage = Stage::at_work();
+fn permission_request_of_a_background_agent_outlives_the_run() {
+    let mut stage = TestScreen::with_task();
     let child = origin("i2", Some("i1"), "build/worker");
     stage.happens_in(&child, question("q1", "touch a"));
-    stage.app.over();
+    stage.app.finish_task();
     assert!(stage.screen(100, 30).contains("asked by build/worker"));
-    let escape = Key::plain(Code::Esc);
+    let escape = KeyPress::plain(KeyCode::Esc);
     assert_eq!(stage.presses(escape), [Effect::Interrupt]);
     assert_eq!(stage.presses(escape), [Effect::Interrupt], "and never leaves");
     stage.later(400);
     assert_eq!(stage.types("y").len(), 1);
-    // What the main agent asked nobody waits for.
+    // The request of the main agent is gone.
     let mut stage = asked();
-    stage.app.over();
+    stage.app.finish_task();
     assert!(!stage.screen(100, 30).contains("allow?"));
 }
 
@@ -355,13 +355,13 @@ fn a_question_of_an_agent_in_the_background_outlives_the_run() {
 fn a_paste_never_answers() {
     let mut stage = asked();
     stage.later(1000);
-    assert_eq!(stage.app.input(Input::Paste("y".to_owned()), stage.now), []);
+    assert_eq!(stage.app.input(InputEvent::Paste("y".to_owned()), stage.now), []);
     assert_eq!(stage.types("y"), [], "and it was no silence");
     assert_eq!(stage.app.composer.shown(), "yy");
 }
 
 #[test]
-fn the_question_in_front_stays_until_it_is_decided() {
+fn current_permission_request_stays_until_decided() {
     let mut stage = asked();
     stage.later(400);
     let before = stage.screen(100, 30);
@@ -369,7 +369,7 @@ fn the_question_in_front_stays_until_it_is_decided() {
     let after = stage.screen(100, 30);
     assert_eq!(before.lines().count(), after.lines().count(), "nothing moves");
     assert!(after.contains("run touch a (1 of 2)"), "{after}");
-    // What goes on meanwhile is not shown under the finger.
+    // Events do not move the rows above an open request.
     stage.calls("c9", "read x", "x", json!({}));
     stage.says("text\n\nmore");
     assert_eq!(stage.screen(100, 30), after);
@@ -385,16 +385,16 @@ fn the_question_in_front_stays_until_it_is_decided() {
 }
 
 #[test]
-fn nothing_is_allowed_that_was_not_read_to_its_end() {
-    let mut stage = Stage::at_work();
+fn details_must_be_scrolled_to_the_end_before_allowing() {
+    let mut stage = TestScreen::with_task();
     let command: Vec<String> = (0..100).map(|nth| format!("echo {nth}\n")).collect();
     stage.happens(question("q1", &command.concat()));
     stage.screen(80, 24);
     stage.later(400);
     assert_eq!(stage.types("y"), []);
-    assert!(stage.screen(80, 24).contains("read it to its end"));
+    assert!(stage.screen(80, 24).contains("scroll to the end"));
     for _ in 0..20 {
-        stage.presses(Key::plain(Code::PageDown));
+        stage.presses(KeyPress::plain(KeyCode::PageDown));
         stage.screen(80, 24);
     }
     stage.later(400);
@@ -403,13 +403,13 @@ fn nothing_is_allowed_that_was_not_read_to_its_end() {
 }
 
 #[test]
-fn everywhere_is_said_twice() {
+fn global_scope_needs_confirmation() {
     let mut stage = asked();
     stage.later(400);
     assert_eq!(stage.types("a"), []);
     assert!(stage.screen(100, 30).contains("everywhere, in every project? [a] again"));
     stage.later(400);
-    let always = Decision::Allow(Scope::Global);
+    let always = HumanDecision::Allow(Scope::Global);
     assert_eq!(stage.types("a"), [Effect::Answer(QuestionId::new("q1"), always)]);
     let mut stage = asked();
     stage.later(400);
@@ -419,7 +419,7 @@ fn everywhere_is_said_twice() {
 }
 
 #[test]
-fn an_answer_elsewhere_closes_the_question() {
+fn answer_from_another_front_end_closes_the_request() {
     let mut stage = asked();
     stage.happens(Event::PermissionWithdrawn {
         request_id: QuestionId::new("q1"),
@@ -431,8 +431,8 @@ fn an_answer_elsewhere_closes_the_question() {
 }
 
 #[test]
-fn commands_that_need_nothing_else() {
-    let mut stage = Stage::new();
+fn commands_answered_by_the_ui_state() {
+    let mut stage = TestScreen::new();
     for command in ["/status", "/theme", "/theme light", "/theme pink"] {
         assert_eq!(stage.types(&format!("{command}\n")), [], "{command}");
     }
@@ -440,31 +440,31 @@ fn commands_that_need_nothing_else() {
 }
 
 #[test]
-fn what_was_written_before_comes_back() {
-    let mut stage = Stage::new();
+fn history_is_recalled_with_arrow_keys() {
+    let mut stage = TestScreen::new();
     stage.types("first\n");
     stage.types("second\n");
     stage.types("draft");
-    stage.presses(Key::plain(Code::Up));
+    stage.presses(KeyPress::plain(KeyCode::Up));
     assert_eq!(stage.app.composer.shown(), "second");
-    stage.presses(Key::plain(Code::Up));
-    stage.presses(Key::plain(Code::Up));
+    stage.presses(KeyPress::plain(KeyCode::Up));
+    stage.presses(KeyPress::plain(KeyCode::Up));
     assert_eq!(stage.app.composer.shown(), "first");
-    stage.presses(Key::plain(Code::Down));
-    stage.presses(Key::plain(Code::Down));
+    stage.presses(KeyPress::plain(KeyCode::Down));
+    stage.presses(KeyPress::plain(KeyCode::Down));
     assert_eq!(stage.app.composer.shown(), "draft");
 }
 
 #[test]
-fn a_reply_whose_parts_were_lost_is_shown_whole() {
-    let mut stage = Stage::at_work();
+fn reply_with_lost_deltas_is_shown_completely() {
+    let mut stage = TestScreen::with_task();
     stage.says("one\n\nt");
     stage.says("hree\n\n");
     stage.replied("one\n\ntwo\n\nthree");
     let text = stage.screen(60, 30);
     assert!(text.contains("the whole reply") && text.contains("\ntwo\n"), "{text}");
-    // Nothing is said twice where nothing was lost.
-    let mut stage = Stage::at_work();
+    // A complete reply is not repeated.
+    let mut stage = TestScreen::with_task();
     stage.says("one\n\nt");
     stage.replied("one\n\ntwo");
     let text = stage.screen(60, 30);
@@ -472,22 +472,22 @@ fn a_reply_whose_parts_were_lost_is_shown_whole() {
 }
 
 #[test]
-fn a_note_is_what_it_says() {
-    let mut stage = Stage::new();
+fn notes_escape_control_characters() {
+    let mut stage = TestScreen::new();
     stage.app.view.note(Role::Dim, "a\u{1b}[2Jb\u{202e}");
     assert!(stage.screen(60, 10).contains("ab\\u{202e}"));
 }
 
 proptest! {
     #[test]
-    fn no_size_and_no_keys_stop_it(
+    fn survives_any_size_and_keys(
         columns in 1u16..260,
         rows in 1u16..80,
         keys in "[a-z\n/ ]{0,20}",
         text in "([a-z#`*>|\\-]|\n){0,80}",
         asks in any::<bool>(),
     ) {
-        let mut stage = Stage::at_work();
+        let mut stage = TestScreen::with_task();
         stage.says(&text);
         stage.starts("c1", &text);
         if asks {
@@ -495,7 +495,7 @@ proptest! {
         }
         stage.types(&keys);
         stage.screen(columns, rows);
-        stage.presses(Key::ctrl('o'));
+        stage.presses(KeyPress::ctrl('o'));
         stage.later(500);
         stage.screen(rows, columns.min(80));
     }

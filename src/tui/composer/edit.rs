@@ -1,26 +1,26 @@
-//! A text with a cursor: what the usual keys do to it, and the way back.
+//! A text buffer with a cursor, the usual editing actions and undo.
 
 use unicode_segmentation::{GraphemeCursor, UnicodeSegmentation};
 
-use crate::tui::keymap::Edit;
+use crate::tui::keymap::EditAction;
 use crate::tui::text::width;
 
-/// Steps that can be undone.
+/// Maximum number of undo steps.
 const UNDO_MAX: usize = 200;
 
-/// Bytes of all of them.
+/// Maximum bytes of all undo steps.
 const UNDO_BYTES_MAX: usize = 1 << 20;
 
-/// A text with a cursor between two characters, or at an end.
+/// A text with a cursor between two characters or at an end.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     written: String,
-    /// In bytes.
+    /// Byte offset of the cursor.
     cursor: usize,
-    /// What was removed last as a whole, to be put back.
+    /// Text that was cut last, for yank.
     killed: String,
     undo: Vec<(String, usize)>,
-    /// Letters that are written one after the other are undone together.
+    /// Consecutive letters are undone together.
     writing: bool,
 }
 
@@ -34,8 +34,8 @@ impl Text {
     }
 
     pub(super) fn insert(&mut self, text: &str) {
-        let goes_on = self.writing && !text.contains(char::is_whitespace);
-        if !goes_on {
+        let continues_word = self.writing && !text.contains(char::is_whitespace);
+        if !continues_word {
             self.keep();
         }
         self.written.insert_str(self.cursor, text);
@@ -43,7 +43,7 @@ impl Text {
         self.writing = true;
     }
 
-    /// Writes something else instead of the last `bytes` before the cursor.
+    /// Replaces the last `bytes` before the cursor.
     pub(super) fn replace_before(&mut self, bytes: usize, with: &str) {
         self.keep();
         let from = self.cursor.saturating_sub(bytes);
@@ -64,7 +64,7 @@ impl Text {
         std::mem::take(&mut self.written)
     }
 
-    /// Makes a backslash before the cursor, at the end of its line, the end of the line.
+    /// Replaces a backslash before the cursor, at the end of its line, with a line break.
     pub(super) fn continues(&mut self) -> bool {
         let (before, after) = self.around();
         if !before.ends_with('\\') || !(after.is_empty() || after.starts_with('\n')) {
@@ -77,40 +77,40 @@ impl Text {
         true
     }
 
-    /// Does what a key means, and returns whether there was something to do.
-    pub(super) fn follow(&mut self, edit: Edit) -> bool {
+    /// Applies an action. Returns `false` if there was nothing to do.
+    pub(super) fn follow(&mut self, edit: EditAction) -> bool {
         self.writing = false;
         let line = self.line();
         let to = match edit {
-            Edit::Left => self.before(),
-            Edit::Right => self.after(),
-            Edit::WordLeft => self.word_before(),
-            Edit::WordRight => self.word_after(),
-            Edit::LineStart => line.start,
-            Edit::LineEnd => line.end,
-            Edit::Backspace => return self.remove(self.before(), self.cursor, false),
-            Edit::Delete => return self.remove(self.cursor, self.after(), false),
-            Edit::KillWord => return self.remove(self.word_before(), self.cursor, true),
-            Edit::KillWordRight => return self.remove(self.cursor, self.word_after(), true),
-            Edit::KillToStart => return self.remove(line.start, self.cursor, true),
-            Edit::KillToEnd if line.end == self.cursor => {
+            EditAction::Left => self.before(),
+            EditAction::Right => self.after(),
+            EditAction::WordLeft => self.word_before(),
+            EditAction::WordRight => self.word_after(),
+            EditAction::LineStart => line.start,
+            EditAction::LineEnd => line.end,
+            EditAction::Backspace => return self.remove(self.before(), self.cursor, false),
+            EditAction::Delete => return self.remove(self.cursor, self.after(), false),
+            EditAction::KillWord => return self.remove(self.word_before(), self.cursor, true),
+            EditAction::KillWordRight => return self.remove(self.cursor, self.word_after(), true),
+            EditAction::KillToStart => return self.remove(line.start, self.cursor, true),
+            EditAction::KillToEnd if line.end == self.cursor => {
                 return self.remove(self.cursor, self.after(), true);
             }
-            Edit::KillToEnd => return self.remove(self.cursor, line.end, true),
-            Edit::Yank => {
+            EditAction::KillToEnd => return self.remove(self.cursor, line.end, true),
+            EditAction::Yank => {
                 let killed = self.killed.clone();
                 self.keep();
                 self.written.insert_str(self.cursor, &killed);
                 self.cursor += killed.len();
                 return !killed.is_empty();
             }
-            Edit::Undo => return self.undo(),
-            Edit::Newline | Edit::Up | Edit::Down => return false,
+            EditAction::Undo => return self.undo(),
+            EditAction::Newline | EditAction::Up | EditAction::Down => return false,
         };
         std::mem::replace(&mut self.cursor, to) != to
     }
 
-    /// Moves to the line above; `false`: there is none.
+    /// Moves to the line above. Returns `false` if there is none.
     pub(super) fn up(&mut self) -> bool {
         let line = self.line();
         if line.start == 0 {
@@ -122,7 +122,7 @@ impl Text {
         true
     }
 
-    /// Moves to the line below; `false`: there is none.
+    /// Moves to the line below. Returns `false` if there is none.
     pub(super) fn down(&mut self) -> bool {
         let line = self.line();
         if line.end == self.written.len() {

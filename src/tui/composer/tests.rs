@@ -1,31 +1,31 @@
-//! What is written, and where the cursor is in it.
+//! Tests of the prompt editor and its cursor.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::tui::testing::text_of_row;
 
-const EDITS: [Edit; 17] = [
-    Edit::Newline,
-    Edit::Left,
-    Edit::Right,
-    Edit::Up,
-    Edit::Down,
-    Edit::WordLeft,
-    Edit::WordRight,
-    Edit::LineStart,
-    Edit::LineEnd,
-    Edit::Backspace,
-    Edit::Delete,
-    Edit::KillWord,
-    Edit::KillWordRight,
-    Edit::KillToStart,
-    Edit::KillToEnd,
-    Edit::Yank,
-    Edit::Undo,
+const EDITS: [EditAction; 17] = [
+    EditAction::Newline,
+    EditAction::Left,
+    EditAction::Right,
+    EditAction::Up,
+    EditAction::Down,
+    EditAction::WordLeft,
+    EditAction::WordRight,
+    EditAction::LineStart,
+    EditAction::LineEnd,
+    EditAction::Backspace,
+    EditAction::Delete,
+    EditAction::KillWord,
+    EditAction::KillWordRight,
+    EditAction::KillToStart,
+    EditAction::KillToEnd,
+    EditAction::Yank,
+    EditAction::Undo,
 ];
 
-fn with(text: &str, edits: &[Edit]) -> String {
+fn with(text: &str, edits: &[EditAction]) -> String {
     let mut composer = Composer::default();
     composer.set(text);
     for edit in edits {
@@ -36,9 +36,9 @@ fn with(text: &str, edits: &[Edit]) -> String {
 }
 
 #[test]
-fn keys_do_what_they_do_elsewhere() {
-    use Edit::*;
-    let table: &[(&str, &[Edit], &str)] = &[
+fn edit_actions_work_as_usual() {
+    use EditAction::*;
+    let table: &[(&str, &[EditAction], &str)] = &[
         ("one two", &[Left], "one tw|o"),
         ("one two", &[WordLeft], "one |two"),
         ("one two", &[WordLeft, WordLeft, WordRight], "one| two"),
@@ -63,7 +63,7 @@ fn keys_do_what_they_do_elsewhere() {
 }
 
 #[test]
-fn a_long_paste_is_a_mark_and_sent_whole() {
+fn long_paste_is_a_placeholder_and_sent_completely() {
     let mut composer = Composer::default();
     let long = "line\n".repeat(20);
     composer.write('a');
@@ -80,7 +80,7 @@ fn a_long_paste_is_a_mark_and_sent_whole() {
 }
 
 #[test]
-fn the_cursor_is_where_the_next_character_comes() {
+fn cursor_is_at_the_insertion_point() {
     let mut composer = Composer::default();
     composer.set("日本語 text\nsecond");
     let (rows, cursor) = composer.rows(12, 10, "", Theme::Plain);
@@ -91,7 +91,7 @@ fn the_cursor_is_where_the_next_character_comes() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_done_breaks_it(
+    fn any_sequence_of_edits_is_safe(
         text in "([a-z日é ]|\n){0,40}",
         edits in prop::collection::vec(prop::sample::select(EDITS.to_vec()), 0..40),
         columns in 4usize..40,
@@ -109,7 +109,7 @@ proptest! {
 }
 
 #[test]
-fn names_of_images_are_known_as_terminals_paste_them() {
+fn pasted_image_names_are_recognised() {
     let table = [
         ("/tmp/a.png", true),
         (" '/tmp/a shot.JPG' \n", true),
@@ -129,15 +129,15 @@ fn names_of_images_are_known_as_terminals_paste_them() {
 }
 
 #[test]
-fn an_image_goes_with_its_mark() {
+fn image_is_removed_with_its_placeholder() {
     let image = |url: &str| ContentPart::ImageUrl { url: url.to_owned(), detail: None };
     let mut composer = Composer::default();
     assert!(composer.attach("'/tmp/a shot.png'", image("one")));
     composer.write(' ');
     assert!(composer.attach("b.png", image("two")));
     assert_eq!(composer.shown(), "[image 1: a shot.png] [image 2: b.png]");
-    // Without its mark it goes nowhere.
-    composer.edit(Edit::KillToStart);
+    // An image without its placeholder is not sent.
+    composer.edit(EditAction::KillToStart);
     assert!(composer.attach("c.png", image("three")));
     assert_eq!(composer.take(), "[image 3: c.png]");
     assert_eq!(composer.take_images(), [image("three")]);
@@ -150,11 +150,11 @@ fn an_image_goes_with_its_mark() {
 }
 
 #[test]
-fn what_comes_back_stands_before_what_is_written() {
+fn restored_text_precedes_the_current_text() {
     let mut composer = Composer::default();
     let long = "line\n".repeat(20);
     composer.paste(&long);
-    composer.bring_back("first");
+    composer.restore_text("first");
     assert_eq!(composer.whole(), format!("first\n{long}"));
     assert_eq!(composer.take(), format!("first\n{long}"));
 }

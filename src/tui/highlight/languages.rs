@@ -1,17 +1,17 @@
-//! The languages whose code is coloured: one row for each.
+//! Table of the languages that are highlighted.
 
-/// What a language looks like, as far as colours go.
+/// Syntax of a language, as far as highlighting needs it.
 #[derive(Debug)]
 pub(super) struct Language {
     pub(super) names: &'static [&'static str],
-    pub(super) words: &'static [&'static str],
-    /// Begin a remark to the end of the line.
-    pub(super) remarks: &'static [&'static str],
-    /// Begin and end a remark of several lines.
-    pub(super) block: Option<(&'static str, &'static str)>,
+    pub(super) keywords: &'static [&'static str],
+    /// Delimiters of a comment to the end of the line.
+    pub(super) line_comments: &'static [&'static str],
+    /// Start and end of a comment of several lines.
+    pub(super) block_comment: Option<(&'static str, &'static str)>,
     pub(super) quotes: &'static str,
-    /// Whether three quotes begin a text of several lines.
-    pub(super) triple: bool,
+    /// Triple quotes delimit a string of several lines.
+    pub(super) triple_quotes: bool,
 }
 
 const C_BLOCK: Option<(&str, &str)> = Some(("/*", "*/"));
@@ -19,33 +19,33 @@ const C_BLOCK: Option<(&str, &str)> = Some(("/*", "*/"));
 pub(super) const LANGUAGES: &[Language] = &[
     Language {
         names: &["rust", "rs"],
-        words: &[
+        keywords: &[
             "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum",
             "extern", "false", "fn", "for", "if", "impl", "in", "let", "loop", "match", "mod",
             "move", "mut", "pub", "ref", "return", "self", "Self", "static", "struct", "super",
             "trait", "true", "type", "unsafe", "use", "where", "while",
         ],
-        remarks: &["//"],
-        block: C_BLOCK,
+        line_comments: &["//"],
+        block_comment: C_BLOCK,
         quotes: "\"",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["python", "py", "python3"],
-        words: &[
+        keywords: &[
             "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
             "elif", "else", "except", "False", "finally", "for", "from", "global", "if", "import",
             "in", "is", "lambda", "None", "nonlocal", "not", "or", "pass", "raise", "return",
             "self", "True", "try", "while", "with", "yield", "match", "case",
         ],
-        remarks: &["#"],
-        block: None,
+        line_comments: &["#"],
+        block_comment: None,
         quotes: "\"'",
-        triple: true,
+        triple_quotes: true,
     },
     Language {
         names: &["javascript", "js", "jsx", "typescript", "ts", "tsx", "mjs"],
-        words: &[
+        keywords: &[
             "abstract",
             "any",
             "as",
@@ -102,14 +102,14 @@ pub(super) const LANGUAGES: &[Language] = &[
             "while",
             "yield",
         ],
-        remarks: &["//"],
-        block: C_BLOCK,
+        line_comments: &["//"],
+        block_comment: C_BLOCK,
         quotes: "\"'`",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["go", "golang"],
-        words: &[
+        keywords: &[
             "break",
             "case",
             "chan",
@@ -137,17 +137,17 @@ pub(super) const LANGUAGES: &[Language] = &[
             "type",
             "var",
         ],
-        remarks: &["//"],
-        block: C_BLOCK,
+        line_comments: &["//"],
+        block_comment: C_BLOCK,
         quotes: "\"'`",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &[
             "c", "h", "cpp", "c++", "cc", "hpp", "java", "kotlin", "kt", "swift", "csharp", "cs",
             "scala", "dart", "php", "zig", "proto",
         ],
-        words: &[
+        keywords: &[
             "abstract",
             "auto",
             "bool",
@@ -220,26 +220,26 @@ pub(super) const LANGUAGES: &[Language] = &[
             "when",
             "while",
         ],
-        remarks: &["//"],
-        block: C_BLOCK,
+        line_comments: &["//"],
+        block_comment: C_BLOCK,
         quotes: "\"'",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["bash", "sh", "shell", "zsh", "console", "fish"],
-        words: &[
+        keywords: &[
             "case", "do", "done", "elif", "else", "esac", "exit", "export", "fi", "for",
             "function", "if", "in", "local", "return", "set", "then", "until", "while", "cd",
             "echo", "source", "unset", "readonly", "trap",
         ],
-        remarks: &["#"],
-        block: None,
+        line_comments: &["#"],
+        block_comment: None,
         quotes: "\"'",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["ruby", "rb", "elixir", "ex", "crystal"],
-        words: &[
+        keywords: &[
             "and",
             "begin",
             "break",
@@ -278,25 +278,25 @@ pub(super) const LANGUAGES: &[Language] = &[
             "defmodule",
             "defp",
         ],
-        remarks: &["#"],
-        block: None,
+        line_comments: &["#"],
+        block_comment: None,
         quotes: "\"'",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["lua"],
-        words: &[
+        keywords: &[
             "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in",
             "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
         ],
-        remarks: &["--"],
-        block: Some(("--[[", "]]")),
+        line_comments: &["--"],
+        block_comment: Some(("--[[", "]]")),
         quotes: "\"'",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["sql", "postgresql", "mysql", "sqlite"],
-        words: &[
+        keywords: &[
             "add",
             "alter",
             "and",
@@ -353,22 +353,22 @@ pub(super) const LANGUAGES: &[Language] = &[
             "where",
             "with",
         ],
-        remarks: &["--"],
-        block: C_BLOCK,
+        line_comments: &["--"],
+        block_comment: C_BLOCK,
         quotes: "'\"",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["json", "jsonc", "json5", "jsonl"],
-        words: &["true", "false", "null"],
-        remarks: &["//"],
-        block: C_BLOCK,
+        keywords: &["true", "false", "null"],
+        line_comments: &["//"],
+        block_comment: C_BLOCK,
         quotes: "\"",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["yaml", "yml", "toml", "ini", "dockerfile", "make", "makefile", "nix", "hcl"],
-        words: &[
+        keywords: &[
             "true",
             "false",
             "null",
@@ -390,36 +390,36 @@ pub(super) const LANGUAGES: &[Language] = &[
             "with",
             "import",
         ],
-        remarks: &["#"],
-        block: None,
+        line_comments: &["#"],
+        block_comment: None,
         quotes: "\"'",
-        triple: true,
+        triple_quotes: true,
     },
     Language {
         names: &["css", "scss", "less"],
-        words: &["important", "media", "import", "root", "hover", "auto", "none", "inherit"],
-        remarks: &[],
-        block: C_BLOCK,
+        keywords: &["important", "media", "import", "root", "hover", "auto", "none", "inherit"],
+        line_comments: &[],
+        block_comment: C_BLOCK,
         quotes: "\"'",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["haskell", "hs", "elm", "purescript"],
-        words: &[
+        keywords: &[
             "case", "class", "data", "deriving", "do", "else", "if", "import", "in", "infix",
             "instance", "let", "module", "newtype", "of", "then", "type", "where",
         ],
-        remarks: &["--"],
-        block: Some(("{-", "-}")),
+        line_comments: &["--"],
+        block_comment: Some(("{-", "-}")),
         quotes: "\"",
-        triple: false,
+        triple_quotes: false,
     },
     Language {
         names: &["html", "xml", "svg", "vue", "svelte"],
-        words: &[],
-        remarks: &[],
-        block: Some(("<!--", "-->")),
+        keywords: &[],
+        line_comments: &[],
+        block_comment: Some(("<!--", "-->")),
         quotes: "\"",
-        triple: false,
+        triple_quotes: false,
     },
 ];

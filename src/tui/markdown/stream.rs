@@ -1,30 +1,29 @@
-//! Markdown that arrives in pieces: what is finished is handed on once, and what is not stays
-//! small.
+//! Streamed Markdown: finished pieces are returned once, and the unfinished tail stays small.
 
 use crate::tui::highlight::Highlighter;
 
-/// Bytes that are kept back for what may still change.
+/// Maximum bytes that are held back because they may still change.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 
-/// A part of a text that does not change any more, or the rest of it as it is now.
+/// A finished part of a text, or its unfinished tail as it is now.
 #[derive(Debug, Clone)]
 pub(in crate::tui) enum Piece {
     /// Whole blocks of Markdown.
     Text(String),
     /// Lines of a block of code.
     Code {
-        /// The language, as it stands behind the fence.
+        /// The language named behind the fence.
         language: String,
-        /// How its first line is to be read.
+        /// State of the highlighter at the first line.
         highlighter: Highlighter,
         /// Lines, without the newline of the last.
         lines: String,
-        /// The block begins here.
+        /// This is the first piece of the block.
         begins: bool,
     },
 }
 
-/// A block of code that is not at its end.
+/// An open block of code.
 #[derive(Debug, Clone)]
 struct Fence {
     mark: char,
@@ -34,17 +33,17 @@ struct Fence {
     begins: bool,
 }
 
-/// Takes a text piece by piece.
+/// Splits a streamed text into pieces.
 #[derive(Debug, Clone, Default)]
 pub(in crate::tui) struct Stream {
     tail: String,
     fence: Option<Fence>,
-    /// Bytes that came so far.
+    /// Bytes received so far.
     pub(in crate::tui) bytes: usize,
 }
 
 impl Stream {
-    /// Takes more of it. Returns what is finished now.
+    /// Adds text. Returns the pieces that are finished now.
     pub(in crate::tui) fn push(&mut self, text: &str) -> Vec<Piece> {
         self.tail.push_str(text);
         self.bytes += text.len();
@@ -60,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// The text is at its end. Returns what is left of it.
+    /// Ends the text. Returns the remaining pieces.
     pub(in crate::tui) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = if self.tail.ends_with('\n') { Vec::new() } else { self.push("\n") };
         pieces.extend(self.rest());
@@ -68,7 +67,7 @@ impl Stream {
         pieces
     }
 
-    /// What is not finished, as it is now.
+    /// The unfinished tail.
     pub(in crate::tui) fn rest(&self) -> Option<Piece> {
         if self.tail.trim().is_empty() {
             return None;
@@ -80,7 +79,7 @@ impl Stream {
         })
     }
 
-    /// Whole lines of the block of code.
+    /// Takes complete lines of the block of code.
     fn code(&mut self) -> Option<Piece> {
         let fence = self.fence.as_mut()?;
         let (mut end, mut closed) = (0, false);
@@ -109,7 +108,7 @@ impl Stream {
         piece
     }
 
-    /// Whole blocks before the last one.
+    /// Takes complete blocks before the last one.
     fn text(&mut self) -> Option<Piece> {
         let (mut at, mut cut, mut after_blank, mut in_list) = (0, 0, false, false);
         for line in self.tail.split_inclusive('\n') {
@@ -123,7 +122,7 @@ impl Stream {
                 let piece = self.tail[..at].to_owned();
                 self.tail.drain(..at + line.len());
                 self.fence = Some(fence);
-                return Some(Piece::Text(piece)).filter(says_something);
+                return Some(Piece::Text(piece)).filter(has_text);
             }
             if after_blank && !blank && !indented {
                 cut = at;
@@ -134,16 +133,16 @@ impl Stream {
             at += line.len();
         }
         if cut == 0 && self.tail.len() > TAIL_BYTES_MAX {
-            // At the end of a line, or of a word; whatever has neither is no text to be read.
+            // Cut at the end of a line or of a word, or anywhere if there is neither.
             let end = self.tail.rfind('\n').or_else(|| self.tail.rfind(' '));
             cut = end.map_or(self.tail.len(), |end| end + 1);
         }
         let piece: String = self.tail.drain(..cut).collect();
-        Some(Piece::Text(piece)).filter(says_something)
+        Some(Piece::Text(piece)).filter(has_text)
     }
 }
 
-fn says_something(piece: &Piece) -> bool {
+fn has_text(piece: &Piece) -> bool {
     match piece {
         Piece::Text(text) => !text.trim().is_empty(),
         Piece::Code { .. } => true,
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn hands_on_what_is_finished() {
+    fn returns_finished_pieces() {
         let mut stream = Stream::default();
         assert!(stream.push("one\ntwo").is_empty());
         assert!(stream.push("\n\n").is_empty());
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_does_not_grow() {
+    fn tail_is_bounded() {
         let mut stream = Stream::default();
         for _ in 0..100 {
             stream.push(&"word ".repeat(1000));
@@ -239,16 +238,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn how_it_is_cut_does_not_matter(text in "([a-z#`\\-> 0-9.]|\n){0,120}", cut in 0usize..120) {
-            let mut at_once = Stream::default();
-            let mut whole = at_once.push(&text);
-            whole.extend(at_once.finish());
+        fn splitting_the_text_does_not_change_the_result(text in "([a-z#`\\-> 0-9.]|\n){0,120}", cut in 0usize..120) {
+            let mut whole_stream = Stream::default();
+            let mut whole = whole_stream.push(&text);
+            whole.extend(whole_stream.finish());
             let cut = cut.min(text.len());
             let mut stream = Stream::default();
             let mut pieces = stream.push(&text[..cut]);
             pieces.extend(stream.push(&text[cut..]));
             pieces.extend(stream.finish());
-            // Lines of code may come in more pieces; what they say is the same.
+            // Lines of code may arrive in more pieces; their text is the same.
             let say = |pieces: &[Piece]| -> Vec<String> {
                 pieces.iter().flat_map(|piece| match piece {
                     Piece::Text(text) => text.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),

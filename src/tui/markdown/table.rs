@@ -1,14 +1,14 @@
-//! A table in columns as wide as what is in them; one that does not fit is shown cell by cell.
+//! Tables with columns as wide as their content. A table that does not fit is shown cell by cell.
 
 use pulldown_cmark::Alignment;
 use ratatui_core::text::{Line, Span};
 
-use crate::tui::text::{Row, span, width, wrap};
+use crate::tui::text::{TextRow, span, width, wrap};
 use crate::tui::theme::{Role, Theme};
 
 type Cell = Vec<Span<'static>>;
 
-/// A table that is being read.
+/// A table that is being parsed.
 #[derive(Debug)]
 pub(super) struct Table {
     alignments: Vec<Alignment>,
@@ -21,12 +21,12 @@ fn columns_of(cell: &Cell) -> usize {
 }
 
 impl Table {
-    /// Columns that are aligned so.
+    /// An empty table with these alignments.
     pub(super) fn new(alignments: Vec<Alignment>) -> Table {
         Table { alignments, rows: Vec::new(), has_head: false }
     }
 
-    /// Blanks before and behind a cell of a column.
+    /// Number of spaces before and after a cell.
     fn blanks(&self, column: usize, left: usize) -> (usize, usize) {
         match self.alignments.get(column) {
             Some(Alignment::Right) => (left, 0),
@@ -50,7 +50,7 @@ impl Table {
         }
     }
 
-    pub(super) fn rows(&self, room: usize, theme: Theme) -> Vec<Row> {
+    pub(super) fn rows(&self, room: usize, theme: Theme) -> Vec<TextRow> {
         let count = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let wide = |nth: usize| {
             self.rows
@@ -62,7 +62,7 @@ impl Table {
         };
         let widths: Vec<usize> = (0..count).map(wide).collect();
         if widths.iter().sum::<usize>() + 3 * count.saturating_sub(1) > room {
-            return self.one_by_one(room, theme);
+            return self.rows_by_cell(room, theme);
         }
         let mut rows = Vec::new();
         for (nth, row) in self.rows.iter().enumerate() {
@@ -97,8 +97,8 @@ impl Table {
         rows
     }
 
-    /// Each cell in rows of its own, behind the title of its column.
-    fn one_by_one(&self, room: usize, theme: Theme) -> Vec<Row> {
+    /// Renders each cell in rows of its own, after the title of its column.
+    fn rows_by_cell(&self, room: usize, theme: Theme) -> Vec<TextRow> {
         let mut rows = Vec::new();
         let titles = self.rows.first().filter(|_| self.has_head);
         for (nth, row) in self.rows.iter().skip(usize::from(self.has_head)).enumerate() {

@@ -1,4 +1,4 @@
-//! Markdown as rows, and whatever else is called Markdown.
+//! Tests of Markdown rendering, including invalid Markdown.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,8 @@ use crate::tui::text::row_width;
 
 fn shown(text: &str, columns: usize) -> String {
     let rows = rows(text, columns, Theme::Plain);
-    let line = |row: &Row| row.spans.iter().map(|span| span.content.as_ref()).collect::<String>();
+    let line =
+        |row: &TextRow| row.spans.iter().map(|span| span.content.as_ref()).collect::<String>();
     rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
 }
 
@@ -22,13 +23,13 @@ fn shows_every_kind_of_block() {
 }
 
 #[test]
-fn columns_of_a_table_are_aligned_as_they_say() {
+fn table_columns_are_aligned() {
     let text = "| left | right | middle |\n|:--|--:|:-:|\n| a | 1 | x |\n| bb | 22 | 日本 |\n| c | 12345678 | y |";
     insta::assert_snapshot!(shown(text, 60));
 }
 
 #[test]
-fn blocks_in_blocks_keep_their_place() {
+fn nested_blocks_keep_their_indentation() {
     let text = "1. first\n\n   ```sh\n   cargo test\n   ```\n\n   and then\n   - a\n     > quoted in it\n     > > twice\n\n\
         2. second\n\n   | a | b |\n   |---|--:|\n   | 1 | 2 |\n\n> - item\n>\n>   ```\n>   code\n>   ```\n> - other\n";
     insta::assert_snapshot!(shown(text, 40));
@@ -42,12 +43,12 @@ fn a_table_that_does_not_fit_is_shown_cell_by_cell() {
 }
 
 #[test]
-fn nothing_in_it_draws() {
+fn control_sequences_are_removed() {
     let text = "a\u{1b}[2Jb `c\u{1b}]0;x\u{7}d`\n\n```\n\u{1b}[31m\u{202e}\n```\n";
     assert_eq!(shown(text, 40), "ab cd\n\n  \\u{202e}\n");
 }
 
-/// What Markdown is made of, what terminals are told with, and whatever else there is.
+/// Markdown syntax, terminal escape sequences and other text.
 fn pieces() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "\n",
@@ -99,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_it_is_given_it_fits_and_draws_nothing(
+    fn any_input_fits_and_has_no_control_characters(
         pieces in prop::collection::vec(pieces(), 0..40),
         columns in 4usize..90,
     ) {
@@ -109,7 +110,7 @@ proptest! {
             let controls = row.spans.iter().any(|span| span.content.chars().any(char::is_control));
             prop_assert!(!controls, "{row:?}");
         }
-        // In pieces as they come, it is no different.
+        // Streaming does not change the result.
         let mut stream = Stream::default();
         let mut parts = stream.push(&text);
         parts.extend(stream.finish());
@@ -119,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn words_are_not_lost(words in prop::collection::vec("[a-z]{1,12}", 1..30), columns in 8usize..40) {
+    fn no_word_is_lost(words in prop::collection::vec("[a-z]{1,12}", 1..30), columns in 8usize..40) {
         let text = words.join(" ");
         let shown = shown(&text, columns).split_whitespace().collect::<String>();
         prop_assert_eq!(shown, words.concat());

@@ -1,30 +1,30 @@
-//! The painter against a small terminal that knows nothing but what we send.
+//! Tests of the painter against a small terminal emulator.
 
 use proptest::prelude::*;
 use ratatui_core::text::Line;
 
 use super::*;
 
-/// A terminal of so many columns: rows without end, of which the last `high` are the screen.
+/// A terminal with a number of columns and unlimited rows, of which the last `high` are the screen.
 #[derive(Debug)]
-struct Screen {
+struct TestTerminal {
     wide: usize,
     high: usize,
     rows: Vec<Vec<String>>,
     x: usize,
     y: usize,
-    /// A character was written into the last column.
+    /// A character was written into the last column (pending wrap).
     full: bool,
     erased: usize,
-    /// Rows that go on in the next one, because it was too narrow.
+    /// Rows that continue in the next one after a reflow.
     broken: Vec<bool>,
-    /// A row that is too long is broken, and not a mistake.
+    /// Long rows wrap instead of failing the test.
     wraps: bool,
 }
 
-impl Screen {
-    fn new(wide: usize, high: usize) -> Screen {
-        Screen {
+impl TestTerminal {
+    fn new(wide: usize, high: usize) -> TestTerminal {
+        TestTerminal {
             wide,
             high,
             rows: vec![Vec::new()],
@@ -132,7 +132,7 @@ impl Screen {
         }
     }
 
-    /// Breaks lines anew, as tmux does.
+    /// Reflows lines as tmux does.
     fn resize(&mut self, wide: usize) {
         let (mut lines, mut place) = (Vec::<Vec<String>>::new(), (0, 0));
         let mut goes_on = false;
@@ -176,7 +176,7 @@ impl Screen {
         self.full = self.x >= wide;
     }
 
-    /// Whole lines, whatever they are broken into.
+    /// Logical lines, independent of wrapping.
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![String::new()];
         for (row, goes_on) in self.rows.iter().zip(&self.broken) {
@@ -194,14 +194,14 @@ impl Screen {
     }
 }
 
-fn frame(finished: &[String], live: &[String], columns: u16) -> Frame {
+fn frame(finished: &[String], live: &[String], columns: u16) -> ScreenFrame {
     let height = u16::try_from(live.len()).unwrap();
     let mut buffer = Buffer::empty(Rect::new(0, 0, columns, height));
     for (y, line) in (0..).zip(live) {
         buffer.set_line(0, y, &Line::from(line.as_str()), columns);
     }
     let finished = finished.iter().map(|line| Line::from(line.clone())).collect();
-    Frame { finished, live: buffer, cursor: Some((0, height - 1)) }
+    ScreenFrame { finished, live: buffer, cursor: Some((0, height - 1)) }
 }
 
 fn trimmed(lines: &[String]) -> Vec<String> {
@@ -209,34 +209,34 @@ fn trimmed(lines: &[String]) -> Vec<String> {
 }
 
 fn text(columns: usize) -> impl Strategy<Value = String> {
-    // A row of ours is never wider than the screen.
+    // A row of the live region is never wider than the screen.
     prop::collection::vec(prop::sample::select(vec!["a", "b", " ", "é", "日"]), 0..12)
         .prop_map(move |pieces| crate::tui::text::clipped(&pieces.concat(), columns))
 }
 
-type Step = (Vec<String>, Vec<String>);
+type PaintStep = (Vec<String>, Vec<String>);
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<PaintStep>> {
     let rows = |range| prop::collection::vec(text(9), range);
     prop::collection::vec((rows(0..3), rows(1..6)), 1..8)
 }
 
 proptest! {
     #[test]
-    fn the_terminal_shows_what_it_should(steps in steps()) {
+    fn terminal_shows_the_last_frame(steps in steps()) {
         let mut painter = Painter::new(true);
-        let mut screen = Screen::new(9, 10);
+        let mut screen = TestTerminal::new(9, 10);
         let mut finished: Vec<String> = Vec::new();
         for (more, live) in steps {
             screen.take(&painter.paint(&frame(&more, &live, 9)));
             finished.extend(more);
             let expected = trimmed(&[finished.clone(), live.clone()].concat());
             let mut shown = screen.shown();
-            // What is below the cursor and blank may or may not be there.
+            // Blank rows below the cursor may or may not exist.
             shown.resize(expected.len(), String::new());
             prop_assert_eq!(&shown, &expected);
             prop_assert_eq!(screen.y, expected.len() - 1);
-            // The same again costs nothing.
+            // The same frame again produces no output.
             prop_assert!(painter.paint(&frame(&[], &live, 9)).is_empty());
         }
         screen.take(&painter.withdraw());
@@ -247,12 +247,12 @@ proptest! {
 }
 
 fn ours() -> impl Strategy<Value = Vec<String>> {
-    // What is ours begins with something, as a blank row cannot be told from none.
+    // Live rows start with a character, because a blank row looks like no row.
     let row = prop::collection::vec(prop::sample::select(vec!["x", "yy", " ", "日"]), 0..12);
     prop::collection::vec(row.prop_map(|pieces| pieces.concat()), 1..5)
 }
 
-/// Rows of finished text, our part, and the widths that the terminal has before the next frame.
+/// Finished rows, live rows, and the widths of the terminal before the next frame.
 fn storms() -> impl Strategy<Value = Vec<(usize, Vec<String>, Vec<usize>)>> {
     let widths = prop::collection::vec(2usize..24, 0..4);
     prop::collection::vec((0usize..3, ours(), widths), 1..8)
@@ -264,8 +264,8 @@ fn fitting(rows: &[String], columns: usize) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn a_terminal_that_folds_keeps_what_is_finished_and_nothing_of_ours(storm in storms()) {
-        let (mut painter, mut screen) = (Painter::new(true), Screen::new(20, 500));
+    fn reflowing_terminal_keeps_finished_rows_and_no_live_rows(storm in storms()) {
+        let (mut painter, mut screen) = (Painter::new(true), TestTerminal::new(20, 500));
         let mut finished: Vec<String> = Vec::new();
         for (count, live, widths) in storm {
             let wide = screen.wide;
@@ -287,8 +287,8 @@ proptest! {
     }
 
     #[test]
-    fn drawing_for_another_width_than_it_has_loses_nothing_that_is_finished(storm in storms()) {
-        let (mut painter, mut screen) = (Painter::new(true), Screen::new(20, 500));
+    fn drawing_for_a_wrong_width_loses_no_finished_row(storm in storms()) {
+        let (mut painter, mut screen) = (Painter::new(true), TestTerminal::new(20, 500));
         screen.wraps = true;
         let (mut finished, mut believed) = (Vec::<String>::new(), 20);
         for (count, live, widths) in storm {
@@ -296,7 +296,7 @@ proptest! {
             let live = fitting(&live, believed);
             screen.take(&painter.paint(&frame(&more, &live, u16::try_from(believed).unwrap())));
             finished.extend(more);
-            // Of several widths the last one is not heard of in time.
+            // The last of several widths is reported late.
             for wide in &widths {
                 screen.resize(*wide);
             }
@@ -314,7 +314,7 @@ proptest! {
 }
 
 #[test]
-fn a_change_of_one_cell_costs_a_few_bytes() {
+fn changing_one_cell_takes_few_bytes() {
     let mut painter = Painter::new(true);
     let rows = |last: &str| vec!["x".repeat(100), "y".repeat(100), format!("{last} working")];
     painter.paint(&frame(&[], &rows("⠋"), 100));
@@ -323,7 +323,7 @@ fn a_change_of_one_cell_costs_a_few_bytes() {
 }
 
 #[test]
-fn a_narrower_terminal_is_drawn_from_where_its_rows_begin_now() {
+fn narrower_terminal_is_drawn_from_the_reflowed_start() {
     let rows = vec!["a".repeat(20), "b".to_owned(), "❯".to_owned()];
     let mut painter = Painter::new(true);
     painter.paint(&frame(&["done".to_owned()], &rows, 20));
@@ -339,7 +339,7 @@ fn a_narrower_terminal_is_drawn_from_where_its_rows_begin_now() {
 }
 
 #[test]
-fn a_cursor_behind_the_last_character_stays_with_it() {
+fn cursor_after_the_last_character_stays_with_it() {
     let mut painter = Painter::new(true);
     let mut wanted = frame(&[], &["one".to_owned(), "abcdefgh".to_owned()], 20);
     for (column, rows) in [(7, 1), (8, 1), (15, 1)] {
@@ -353,21 +353,21 @@ fn a_cursor_behind_the_last_character_stays_with_it() {
 }
 
 #[test]
-fn a_finished_row_never_takes_two() {
+fn finished_row_never_wraps() {
     let mut painter = Painter::new(true);
-    let mut screen = Screen::new(9, 10);
+    let mut screen = TestTerminal::new(9, 10);
     let rows = ["abcdefghijk".to_owned(), "abcdefgh日".to_owned(), "日日日日日".to_owned()];
     screen.take(&painter.paint(&frame(&rows, &["❯".to_owned()], 9)));
     assert_eq!(screen.shown(), ["abcdefghi", "abcdefgh", "日日日日", "❯"]);
 }
 
 #[test]
-fn colours_end_where_they_should() {
+fn styles_are_reset() {
     use ratatui_core::style::Stylize;
     let mut painter = Painter::new(true);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 1));
     buffer.set_line(0, 0, &Line::from(vec!["a".red(), "b".bold(), "c".into()]), 10);
-    let frame = Frame { finished: vec![Line::from("f".green())], live: buffer, cursor: None };
+    let frame = ScreenFrame { finished: vec![Line::from("f".green())], live: buffer, cursor: None };
     let bytes = String::from_utf8(painter.paint(&frame)).unwrap();
     insta::assert_snapshot!(bytes.escape_debug());
 }

@@ -1,5 +1,5 @@
-//! The session that goes on, and the task that is worked on. Requests are made beside: whoever
-//! draws does not wait for an answer.
+//! The current session and its task. Requests run in tasks of their own; the UI does not wait for
+//! the results.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,120 +9,120 @@ use posse_actors::context::ContextUse;
 use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId, SessionId};
 use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
 use posse_actors::ledger::{Accounts, usd};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{
-    DeliverError, PromptError, Running, SessionEnding, SessionHandle, TurnOutcome, UserCall,
+    DeliverError, PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
-use crate::talk::asked::Changes;
-use crate::talk::joining::Joinable;
-use crate::talk::{self, Opened, Ready, Sources};
-use crate::tui::Found;
+use crate::frontend::remote_session::AttachSocket;
+use crate::frontend::session_queries::Changes;
+use crate::frontend::{self, LoadedSession, OpenedSession, SelectionSources};
+use crate::tui::SetupFacts;
 use crate::tui::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Debug)]
-pub(super) enum Told {
-    /// The task runs.
-    Runs(Running),
-    /// It does not.
+pub(super) enum RequestResult {
+    /// The task has started.
+    Runs(RunningPrompt),
+    /// The task was refused, with the reason.
     Refused(String),
-    /// Something to know.
+    /// A note for the user.
     Note(String),
-    /// A message found nobody: nothing ran any more.
-    Unsaid(Vec<ContentPart>),
-    /// A message that waited is the user's again, to go on with.
-    Back(Vec<ContentPart>),
-    /// An image that was named so.
+    /// A message that could not be delivered because no task ran any more.
+    Undelivered(Vec<ContentPart>),
+    /// A withdrawn message, for the prompt.
+    Withdrawn(Vec<ContentPart>),
+    /// An image and its file name.
     Attached(String, Result<(ContentPart, String), Failure>),
-    /// Files that were looked for.
+    /// A file query and the names found.
     Found(String, Vec<String>),
-    /// How full the context of that session is.
+    /// Context usage of a session.
     Measured(SessionId, ContextUse),
-    /// What somebody asked the session for, in words.
+    /// Answer of the session to a command.
     Answer(String),
-    /// What was looked up, and the number of that.
-    Looked(u64, Looked),
+    /// Result of a lookup, and the number of the lookup.
+    LookupResult(u64, LookupResult),
 }
 
-/// What was looked up on another thread.
-pub(super) enum Looked {
-    /// A text with that title.
+/// Result of a lookup.
+pub(super) enum LookupResult {
+    /// A text with a title.
     Text(&'static str, Result<String, Vec<Failure>>),
-    /// What is on this machine.
-    Around(Result<Found, Vec<Failure>>),
-    /// Changes of files.
+    /// Facts about this machine.
+    Setup(Result<SetupFacts, Vec<Failure>>),
+    /// File changes.
     Changes(Changes),
     /// Stored sessions.
     Stored(Result<Vec<(String, String)>, Vec<Failure>>),
-    /// One of them, that can be taken up; with `true` as a branch of it.
-    Ready(Result<Ready, Vec<Failure>>, bool),
-    /// The call that takes a change back.
+    /// A stored session to resume, or to branch off with `true`.
+    LoadedSession(Result<LoadedSession, Vec<Failure>>, bool),
+    /// The call that reverts a file change.
     Undo(Result<UserCall, Vec<Failure>>),
 }
 
-impl std::fmt::Debug for Looked {
+impl std::fmt::Debug for LookupResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Looked::Text(title, _) => title,
-            Looked::Around(_) => "around",
-            Looked::Changes(_) => "changes",
-            Looked::Stored(_) => "stored",
-            Looked::Ready(..) => "ready",
-            Looked::Undo(_) => "undo",
+            LookupResult::Text(title, _) => title,
+            LookupResult::Setup(_) => "around",
+            LookupResult::Changes(_) => "changes",
+            LookupResult::Stored(_) => "stored",
+            LookupResult::LoadedSession(..) => "ready",
+            LookupResult::Undo(_) => "undo",
         })
     }
 }
 
-/// A task that is worked on.
-struct Task {
+/// The running task.
+struct ActiveTask {
     invocation: InvocationId,
     since: Duration,
     outcome: Option<Outcome>,
-    /// How it ended, and when that was known.
+    /// Outcome and the time at which it was known.
     ended: Option<(Option<TurnOutcome>, Duration)>,
-    /// Its last event was followed.
+    /// Its last event was handled.
     over: bool,
     rule_shown: bool,
 }
 
-/// How a task ended.
+/// Summary of a finished task.
 #[derive(Debug)]
-pub(super) struct Concluded {
+pub(super) struct TaskSummary {
     pub(super) outcome: Option<TurnOutcome>,
     pub(super) took: Duration,
     pub(super) rule_shown: bool,
 }
 
-/// The session that goes on.
-pub(super) struct Current {
+/// The current session.
+pub(super) struct CurrentSession {
     pub(super) session: SessionHandle,
-    joinable: Joinable,
+    attach_socket: AttachSocket,
     pub(super) events: Subscription,
     pub(super) provider: String,
     pub(super) model: String,
-    sources: Sources,
+    sources: SelectionSources,
     agent: String,
     tier: String,
     accounts: Accounts,
-    /// Tokens that a request may have.
+    /// Maximum tokens of a request.
     context_max: u64,
-    /// Something was said already.
-    goes_on: bool,
-    task: Option<Task>,
-    /// Questions so far that nobody could be asked.
+    /// The session started with a history.
+    has_history: bool,
+    task: Option<ActiveTask>,
+    /// Permission requests so far that were denied because no user could be asked.
     unanswered: u32,
-    /// Of these, what `--yes` would not have covered.
+    /// Number of them that `--yes` would not have covered.
     not_by_yes: u32,
 }
 
-impl Current {
-    pub(super) async fn start(opened: Opened) -> Result<Current, String> {
-        let Opened { ports, settings, sources, invitation } = opened;
+impl CurrentSession {
+    pub(super) async fn start(opened: OpenedSession) -> Result<CurrentSession, String> {
+        let OpenedSession { ports, settings, sources, session_server } = opened;
         let info = ports.provider.info();
         let (agent, tier) = (settings.agent.clone(), settings.tier.clone());
         let resumed = settings.resumption.as_ref().filter(|resumed| resumed.branch.is_none());
@@ -132,15 +132,15 @@ impl Current {
         };
         let window = settings.context.windows.as_ref().and_then(|windows| windows(&info));
         let context_max = settings.limits.context_main.tokens_max(window);
-        let goes_on = settings.resumption.is_some() || !settings.history.is_empty();
+        let has_history = settings.resumption.is_some() || !settings.history.is_empty();
         let session = SessionHandle::start(ports, settings).await;
         let session = session.map_err(|error| error.to_string())?;
-        let joinable = invitation.open(&session);
+        let attach_socket = session_server.start(&session);
         let events = session.subscribe();
         let (provider, model) = (info.profile, info.model);
-        Ok(Current {
+        Ok(CurrentSession {
             session,
-            joinable,
+            attach_socket,
             events,
             provider,
             model,
@@ -149,14 +149,14 @@ impl Current {
             tier,
             accounts,
             context_max,
-            goes_on,
+            has_history,
             task: None,
             unanswered: 0,
             not_by_yes: 0,
         })
     }
 
-    /// Tells what is shown all the time.
+    /// Copies the constant values to the UI state.
     pub(super) fn describe(&self, app: &mut App) {
         app.session = self.session.id().to_string();
         app.sources = self.sources.clone();
@@ -169,40 +169,40 @@ impl Current {
         app.view.model.clone_from(&self.model);
     }
 
-    /// Asks how full the context is, where something was said before anybody looked.
-    pub(super) fn measure(&self, tells: &mpsc::Sender<Told>) {
-        if self.goes_on {
-            let (session, tells) = (self.session.clone(), tells.clone());
+    /// Queries the context usage of a session with a history.
+    pub(super) fn measure(&self, results: &mpsc::Sender<RequestResult>) {
+        if self.has_history {
+            let (session, results) = (self.session.clone(), results.clone());
             tokio::spawn(async move {
                 let Some(used) = session.context().await else { return };
-                tells.send(Told::Measured(session.id().clone(), used)).await.ok();
+                results.send(RequestResult::Measured(session.id().clone(), used)).await.ok();
             });
         }
     }
 
-    /// What is known of the cost so far, in dollars.
+    /// Known cost so far in US dollars.
     pub(super) fn cost(&self) -> Option<f64> {
         self.accounts.total.known().map(usd)
     }
 
-    pub(super) fn work(&self, task: talk::Task, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
+    pub(super) fn work(&self, task: frontend::Task, results: &mpsc::Sender<RequestResult>) {
+        let (session, results) = (self.session.clone(), results.clone());
         tokio::spawn(async move {
             let content = match &task {
-                talk::Task::Prompt(prompt) => Some(prompt.content.clone()),
-                talk::Task::GoOn => None,
+                frontend::Task::Prompt(prompt) => Some(prompt.content.clone()),
+                frontend::Task::Continue => None,
             };
-            let told = match task.begin(&session).await {
-                Ok(running) => Told::Runs(running),
-                Err(PromptError::Busy) => Told::Refused(steered(&session, content).await),
-                Err(error) => Told::Refused(format!("{error}; /new begins anew")),
+            let result = match task.begin(&session).await {
+                Ok(running) => RequestResult::Runs(running),
+                Err(PromptError::Busy) => RequestResult::Refused(steered(&session, content).await),
+                Err(error) => RequestResult::Refused(format!("{error}; /new starts a new session")),
             };
-            tells.send(told).await.ok();
+            results.send(result).await.ok();
         });
     }
 
-    pub(super) fn runs(&mut self, running: Running, now: Duration) {
-        self.task = Some(Task {
+    pub(super) fn runs(&mut self, running: RunningPrompt, now: Duration) {
+        self.task = Some(ActiveTask {
             invocation: running.invocation().clone(),
             since: now,
             outcome: Some(Box::pin(running.outcome())),
@@ -216,59 +216,69 @@ impl Current {
         &self,
         kind: MessageKind,
         content: Vec<ContentPart>,
-        tells: &mpsc::Sender<Told>,
+        results: &mpsc::Sender<RequestResult>,
     ) {
-        let (session, tells) = (self.session.clone(), tells.clone());
+        let (session, results) = (self.session.clone(), results.clone());
         tokio::spawn(async move {
-            let told = match session.deliver(kind, content.clone()).await {
+            let result = match session.deliver(kind, content.clone()).await {
                 Ok(_) => return,
-                Err(DeliverError::Idle) => Told::Unsaid(content),
-                Err(error @ DeliverError::Full) => Told::Note(format!("({error})")),
+                Err(DeliverError::Idle) => RequestResult::Undelivered(content),
+                Err(error @ DeliverError::Full) => RequestResult::Note(format!("({error})")),
             };
-            tells.send(told).await.ok();
+            results.send(result).await.ok();
         });
     }
 
-    pub(super) fn withdraw(&self, id: MessageId, back: bool, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
+    pub(super) fn withdraw(
+        &self,
+        id: MessageId,
+        back: bool,
+        results: &mpsc::Sender<RequestResult>,
+    ) {
+        let (session, results) = (self.session.clone(), results.clone());
         tokio::spawn(async move {
-            let told = match session.withdraw(id).await {
-                None => Told::Note("(too late: it was said already)".to_owned()),
-                Some(content) if back => Told::Back(content),
+            let result = match session.withdraw(id).await {
+                None => RequestResult::Note("(too late: it was already sent)".to_owned()),
+                Some(content) if back => RequestResult::Withdrawn(content),
                 Some(_) => return,
             };
-            tells.send(told).await.ok();
+            results.send(result).await.ok();
         });
     }
 
-    /// Runs a tool for the user.
-    pub(super) fn call(&self, wanted: UserCall, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
+    /// Runs a tool call of the user.
+    pub(super) fn call(&self, wanted: UserCall, results: &mpsc::Sender<RequestResult>) {
+        let (session, results) = (self.session.clone(), results.clone());
         tokio::spawn(async move {
-            let told = match session.call(wanted).await {
-                Ok(running) => Told::Runs(running),
-                Err(error) => Told::Refused(error.to_string()),
+            let result = match session.call(wanted).await {
+                Ok(running) => RequestResult::Runs(running),
+                Err(error) => RequestResult::Refused(error.to_string()),
             };
-            tells.send(told).await.ok();
+            results.send(result).await.ok();
         });
     }
 
-    pub(super) fn answer(&self, id: QuestionId, decision: Decision, tells: &mpsc::Sender<Told>) {
-        let (session, tells) = (self.session.clone(), tells.clone());
+    pub(super) fn answer(
+        &self,
+        id: QuestionId,
+        decision: HumanDecision,
+        results: &mpsc::Sender<RequestResult>,
+    ) {
+        let (session, results) = (self.session.clone(), results.clone());
         tokio::spawn(async move {
             if let Err(error) = session.answer(id, decision).await {
-                tells.send(Told::Note(format!("({error})"))).await.ok();
+                results.send(RequestResult::Note(format!("({error})"))).await.ok();
             }
         });
     }
 
-    /// Looks whether an event is the last one of the task.
+    /// Updates the accounts and detects the last event of the task.
     pub(super) fn notice(&mut self, announcement: &Announcement) {
         self.accounts.follow(announcement.origin(), announcement.event());
         let Some(task) = &mut self.task else { return };
         match announcement.event() {
             Event::PermissionDenied { by, rule: Some(_), .. } => task.rule_shown |= by == "nobody",
-            // What is queued last tells the model what the user ran.
+            // The last message of a user's own call tells the model about it.
             Event::MessageQueued { kind: MessageKind::Aside, .. } => task.over = true,
             Event::InvocationCompleted { .. }
             | Event::InvocationFailed { .. }
@@ -287,15 +297,15 @@ impl Current {
         }
     }
 
-    /// How long the last events are still awaited.
+    /// Remaining wait for the last events of a finished task.
     pub(super) fn waits_until(&self, limit: Duration, now: Duration) -> Option<Duration> {
         let task = self.task.as_ref()?;
         let (_, at) = task.ended.as_ref()?;
         Some((*at + limit).saturating_sub(now))
     }
 
-    /// How the task ended, once, when everything it said was heard.
-    pub(super) fn concluded(&mut self, limit: Duration, now: Duration) -> Option<Concluded> {
+    /// Returns the summary of the task, once, when its last event was handled or the wait is over.
+    pub(super) fn take_summary(&mut self, limit: Duration, now: Duration) -> Option<TaskSummary> {
         let task = self.task.as_ref()?;
         let (_, at) = task.ended.as_ref()?;
         if !task.over && now.saturating_sub(*at) < limit {
@@ -304,7 +314,7 @@ impl Current {
         let task = self.task.take()?;
         let (outcome, at) = task.ended?;
         let outcome = outcome.map(|mut outcome| {
-            // The session counts over all of its tasks.
+            // The counts of the session cover all of its tasks.
             let before = std::mem::replace(&mut self.unanswered, outcome.unanswered);
             outcome.unanswered = outcome.unanswered.saturating_sub(before);
             let before = std::mem::replace(&mut self.not_by_yes, outcome.not_by_yes);
@@ -312,7 +322,7 @@ impl Current {
             outcome
         });
         let took = at.saturating_sub(task.since);
-        Some(Concluded { outcome, took, rule_shown: task.rule_shown })
+        Some(TaskSummary { outcome, took, rule_shown: task.rule_shown })
     }
 
     pub(super) async fn end(&mut self, reason: &str, exit: Exit, limit: Duration) {
@@ -322,32 +332,34 @@ impl Current {
             result: None,
         };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
-        self.joinable.close().await;
+        self.attach_socket.close().await;
     }
 }
 
-/// Another front end has given a task: what was meant as one is said to the model all the same.
+/// Delivers a prompt as a steering message, because another front end has started a task.
 async fn steered(session: &SessionHandle, content: Option<Vec<ContentPart>>) -> String {
     let Some(content) = content else { return PromptError::Busy.to_string() };
     match session.deliver(MessageKind::Steer, content).await {
-        Ok(_) => "(another front end has given a task: said at its next step)".to_owned(),
-        Err(error) => format!("({error}; say it again)"),
+        Ok(_) => "(another front end has started a task: sent at its next step)".to_owned(),
+        Err(error) => format!("({error}; send it again)"),
     }
 }
 
-/// What the session says next.
-pub(super) enum Happened {
+/// Next update of the session.
+pub(super) enum SessionUpdate {
     /// An event.
     Event(Arc<Announcement>),
-    /// How the task ended; `None`: the session died.
+    /// Outcome of the task; `None` if the session died.
     Outcome(Option<TurnOutcome>),
-    /// There will be no more.
+    /// The session has ended.
     Closed,
 }
 
-/// What happens next; pending while there is no session. Dropping the future loses nothing.
-pub(super) async fn next(current: &mut Option<Current>) -> Happened {
-    let Some(Current { events, task, .. }) = current else { return std::future::pending().await };
+/// Waits for the next update; pending while there is no session. Cancel safe.
+pub(super) async fn next(current: &mut Option<CurrentSession>) -> SessionUpdate {
+    let Some(CurrentSession { events, task, .. }) = current else {
+        return std::future::pending().await;
+    };
     let outcome = task.as_mut().and_then(|task| task.outcome.as_mut());
     let outcome = async {
         match outcome {
@@ -357,7 +369,7 @@ pub(super) async fn next(current: &mut Option<Current>) -> Happened {
     };
     tokio::select! {
         biased;
-        event = events.next() => event.map_or(Happened::Closed, Happened::Event),
-        outcome = outcome => Happened::Outcome(outcome),
+        event = events.next() => event.map_or(SessionUpdate::Closed, SessionUpdate::Event),
+        outcome = outcome => SessionUpdate::Outcome(outcome),
     }
 }

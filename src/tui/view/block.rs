@@ -1,53 +1,53 @@
-//! The parts that a conversation is shown in, each as rows of its own.
+//! Blocks of the transcript and their rendering.
 
 use std::time::Duration;
 
 use ratatui_core::text::Span;
 
 use crate::tui::markdown::{self, Piece};
-use crate::tui::text::{Row, hanging, harmless, span, wrap};
+use crate::tui::text::{TextRow, hanging_indent, sanitize, span, wrap};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::view::tool::Tool;
+use crate::tui::view::tool::ToolCallView;
 
-/// What turns while something goes on.
-const TURNS: [&str; 8] = ["⠋", "⠙", "⠹", "⠸", "⠴", "⠦", "⠇", "⠏"];
+/// Frames of the spinner.
+const SPINNER_FRAMES: [&str; 8] = ["⠋", "⠙", "⠹", "⠸", "⠴", "⠦", "⠇", "⠏"];
 
-/// How long each of them stands there.
-pub(super) const TURN: Duration = Duration::from_millis(125);
+/// Duration of a spinner frame.
+pub(super) const SPINNER_INTERVAL: Duration = Duration::from_millis(125);
 
-/// A part of what is shown.
+/// A block of the transcript.
 #[derive(Debug, Clone)]
 pub(in crate::tui) enum Block {
-    /// What the user said.
+    /// An input of the user.
     User(String),
-    /// A part of an answer.
+    /// A piece of a reply.
     Text(Piece),
-    /// A call.
-    Tool(Box<Tool>),
-    /// A line or more about what goes on.
+    /// A tool call.
+    Tool(Box<ToolCallView>),
+    /// A note of one or more lines.
     Note(Role, String),
-    /// Rows that are as they should be: lists and help.
+    /// Preformatted lines, such as lists and help.
     Lines(Vec<(Role, String)>),
 }
 
-/// What decides where a blank row stands.
+/// Kind of a block, for the spacing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BlockKind {
     User,
     Text,
-    CodeGoesOn,
+    CodeContinued,
     Tool,
     Note,
 }
 
 impl Block {
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> BlockKind {
         match self {
-            Block::User(_) => Kind::User,
-            Block::Text(Piece::Code { begins: false, .. }) => Kind::CodeGoesOn,
-            Block::Text(_) => Kind::Text,
-            Block::Tool(_) => Kind::Tool,
-            Block::Note(..) | Block::Lines(_) => Kind::Note,
+            Block::User(_) => BlockKind::User,
+            Block::Text(Piece::Code { begins: false, .. }) => BlockKind::CodeContinued,
+            Block::Text(_) => BlockKind::Text,
+            Block::Tool(_) => BlockKind::Tool,
+            Block::Note(..) | Block::Lines(_) => BlockKind::Note,
         }
     }
 
@@ -55,26 +55,31 @@ impl Block {
         matches!(self, Block::Tool(tool) if tool.is_open())
     }
 
-    pub(in crate::tui) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<Row> {
+    pub(in crate::tui) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
         let mark = [span(theme, Role::User, "❯ ")];
         let under = [Span::raw("  ")];
         match self {
             Block::User(text) => {
                 let mut rows = Vec::new();
-                for (at, line) in harmless(text).split('\n').enumerate() {
+                for (at, line) in sanitize(text).split('\n').enumerate() {
                     let first = if at == 0 { &mark } else { &under };
                     rows.extend(wrap(&[span(theme, Role::User, line)], columns, first, &under));
                 }
                 rows
             }
             Block::Text(piece) => markdown::piece_rows(piece, columns, theme),
-            Block::Tool(tool) => tool.rows(columns, theme, now, turn(now)),
+            Block::Tool(tool) => tool.rows(columns, theme, now, spinner(now)),
             Block::Note(role, text) => {
-                let lines = harmless(text);
+                let lines = sanitize(text);
                 let lines = lines.trim_end_matches('\n').split('\n');
                 lines
                     .flat_map(|line| {
-                        wrap(&[span(theme, *role, line)], columns, &[], &hanging(line, columns))
+                        wrap(
+                            &[span(theme, *role, line)],
+                            columns,
+                            &[],
+                            &hanging_indent(line, columns),
+                        )
                     })
                     .collect()
             }
@@ -82,10 +87,10 @@ impl Block {
                 .iter()
                 .flat_map(|(role, line)| {
                     wrap(
-                        &[span(theme, *role, harmless(line))],
+                        &[span(theme, *role, sanitize(line))],
                         columns,
                         &[],
-                        &hanging(line, columns),
+                        &hanging_indent(line, columns),
                     )
                 })
                 .collect(),
@@ -93,17 +98,19 @@ impl Block {
     }
 }
 
-/// Whether a blank row stands between two.
-pub(super) fn apart(before: Kind, after: Kind) -> bool {
+/// Returns `true` if a blank row separates two blocks.
+pub(super) fn needs_blank_row(before: BlockKind, after: BlockKind) -> bool {
     let together = matches!(
         (before, after),
-        (_, Kind::CodeGoesOn) | (Kind::Tool, Kind::Tool | Kind::Note) | (Kind::Note, Kind::Note)
+        (_, BlockKind::CodeContinued)
+            | (BlockKind::Tool, BlockKind::Tool | BlockKind::Note)
+            | (BlockKind::Note, BlockKind::Note)
     );
     !together
 }
 
-/// What turns, at that time.
-pub(in crate::tui) fn turn(now: Duration) -> &'static str {
-    let nth = (now.as_millis() / TURN.as_millis()) % TURNS.len() as u128;
-    TURNS[usize::try_from(nth).unwrap_or_default()]
+/// The spinner frame at that time.
+pub(in crate::tui) fn spinner(now: Duration) -> &'static str {
+    let nth = (now.as_millis() / SPINNER_INTERVAL.as_millis()) % SPINNER_FRAMES.len() as u128;
+    SPINNER_FRAMES[usize::try_from(nth).unwrap_or_default()]
 }

@@ -1,11 +1,11 @@
-//! Calls as they are followed: asked for, started, printing, ended.
+//! Tracks tool calls: requested, started, printing, ended.
 
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::event::Event;
 
-use crate::tui::view::tool::{State, Tool, Waits};
+use crate::tui::view::tool::{State, ToolCallView, WaitReason};
 use crate::tui::view::{Block, View};
 
 impl View {
@@ -13,8 +13,8 @@ impl View {
         match event {
             Event::ToolRequested { call_id, name, arguments } => {
                 self.end_text();
-                let mut tool = Tool::asked(call_id.clone(), name, now);
-                tool.wants(arguments);
+                let mut tool = ToolCallView::asked(call_id.clone(), name, now);
+                tool.set_arguments(arguments);
                 self.blocks.push_back(Block::Tool(Box::new(tool)));
             }
             Event::ToolStarted { call_id, name, summary, .. } => {
@@ -41,28 +41,28 @@ impl View {
                 self.outputs.add(title, &text_of(content), None);
             }
             Event::ToolOutcomeUnknown { call_id, name, begun, .. } => {
-                self.tool(call_id, name, now).lost(begun.as_ref());
+                self.tool(call_id, name, now).set_outcome_unknown(begun.as_ref());
             }
             _ => (),
         }
     }
 
-    /// Somebody is asked whether a call may do this.
-    pub(super) fn will_do(&mut self, call: &CallId, summary: &str) {
+    /// Sets the summary of a call from its permission request.
+    pub(super) fn set_summary(&mut self, call: &CallId, summary: &str) {
         if let Some(tool) = self.known(call) {
             tool.summary = Some(summary.to_owned());
         }
     }
 
-    /// An agent works for a call: the tree says what it does.
-    pub(super) fn handed_on(&mut self, call: &CallId) {
+    /// Marks a call as delegated: the tree shows its progress.
+    pub(super) fn delegated(&mut self, call: &CallId) {
         if let Some(tool) = self.known(call) {
-            tool.hand_on();
+            tool.set_delegated();
         }
     }
 
-    /// Which calls wait, and for what: some event of a call or a question was followed.
-    pub(super) fn settle_turns(&mut self, event: &Event) {
+    /// Updates the wait reasons of open calls after an event of a call or a permission request.
+    pub(super) fn update_wait_reasons(&mut self, event: &Event) {
         if matches!(event, Event::ToolOutputDelta { .. }) {
             return;
         }
@@ -74,32 +74,36 @@ impl View {
             {
                 let asked = self.asked.iter().any(|(_, call)| *call == tool.call);
                 tool.waits = match tool.state {
-                    State::Asked if asked => Some(Waits::Answer),
-                    State::Asked if many => Some(Waits::Turn),
+                    State::Asked if asked => Some(WaitReason::UserAnswer),
+                    State::Asked if many => Some(WaitReason::EarlierCall),
                     _ => None,
                 };
             }
         }
     }
 
-    fn known(&mut self, call: &CallId) -> Option<&mut Tool> {
+    fn known(&mut self, call: &CallId) -> Option<&mut ToolCallView> {
         self.blocks.iter_mut().find_map(|block| match block {
             Block::Tool(tool) if tool.call == *call => Some(&mut **tool),
             _ => None,
         })
     }
 
-    fn tool(&mut self, call: &CallId, name: &str, now: Duration) -> &mut Tool {
+    fn tool(&mut self, call: &CallId, name: &str, now: Duration) -> &mut ToolCallView {
         let at = self.blocks.iter().position(
             |block| matches!(block, Block::Tool(tool) if tool.call == *call && tool.is_open()),
         );
         let at = at.unwrap_or_else(|| {
-            self.blocks.push_back(Block::Tool(Box::new(Tool::asked(call.clone(), name, now))));
+            self.blocks.push_back(Block::Tool(Box::new(ToolCallView::asked(
+                call.clone(),
+                name,
+                now,
+            ))));
             self.blocks.len() - 1
         });
         match &mut self.blocks[at] {
             Block::Tool(tool) => tool,
-            _ => unreachable!("it was looked for, or put there"),
+            _ => unreachable!("the index belongs to a tool block"),
         }
     }
 }

@@ -1,70 +1,70 @@
-//! Events that deserve a line of their own, and the words for them.
+//! Texts for events that are shown on a line of their own.
 
 use posse_actors::event::{Event, Grant, Scope};
 
-use crate::talk::context;
-use crate::talk::notices::{of_hook, switch};
-use crate::talk::outcome::clock_time;
+use crate::frontend::context;
+use crate::frontend::notices::{failover_notice, hook_notice};
+use crate::frontend::outcome::clock_time;
 use crate::tui::theme::Role;
 
-/// What begins every message of posse itself to the model.
+/// Prefix of every notice from posse to the model.
 const FROM_POSSE: &str = "(from posse, not from the user) ";
 
-/// Characters of such a message that are shown.
-const TOLD_CHARS_MAX: usize = 240;
+/// Maximum characters of such a notice.
+const NOTICE_CHARS_MAX: usize = 240;
 
-/// What posse itself tells the model, for whoever reads along.
+/// Shortens a notice to the model for display.
 pub(super) fn brief(text: &str) -> String {
     let text = text.strip_prefix(FROM_POSSE).unwrap_or(text);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let cut: String = text.chars().take(TOLD_CHARS_MAX).collect();
+    let cut: String = text.chars().take(NOTICE_CHARS_MAX).collect();
     let more = if cut.len() < text.len() { " …" } else { "" };
     cut + more
 }
 
-/// What an answer allows from now on, for how long, and how that is taken back.
+/// Text of a grant: its scope, and how to revoke it.
 pub(super) fn granted(grant: &Grant) -> String {
     let Grant { operation, target, scope } = grant;
     let (reach, back) = match scope {
         Scope::Once => ("once", ""),
         Scope::Session => {
-            ("until this session ends", "/permissions lists it, /new begins without it")
+            ("until this session ends", "/permissions lists it, /new starts without it")
         }
         Scope::Project => (
             "in this project until it expires",
-            "posse grants list says when, posse grants revoke takes it back",
+            "posse grants list shows it, posse grants revoke revokes it",
         ),
         Scope::Global => (
             "everywhere until it expires",
-            "posse grants list says when, posse grants revoke takes it back",
+            "posse grants list shows it, posse grants revoke revokes it",
         ),
     };
     format!("(allowed {reach}: {operation} {target}; {back})")
 }
 
-/// The line for an event, if it has one.
+/// Text of an event, if it has one.
 pub(super) fn of(event: &Event) -> Option<(Role, String)> {
     let text = match event {
         Event::ProviderRetry { provider, attempt, cause, wait_ms, .. } => {
-            let wait = super::tool::lasted(*wait_ms);
-            format!("! {provider}: attempt {attempt} failed ({cause}); again in {wait}")
+            let wait = super::tool::format_duration(*wait_ms);
+            format!("! {provider}: attempt {attempt} failed ({cause}); retry in {wait}")
         }
-        Event::ProviderFailover { .. } => switch(event),
+        Event::ProviderFailover { .. } => failover_notice(event),
         Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
             let rule = rule.as_deref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
             format!("! denied: {reason}{rule}")
         }
-        // The front end that shows this is never one that joined.
+        // This front end owns the session; a named answer comes from an attached one.
         Event::PermissionGranted { answered_by: Some(by), .. } => format!("! allowed by {by}"),
         Event::PermissionDenied { answered_by: Some(by), .. } => format!("! denied by {by}"),
         Event::ActorCrashed { actor, cause } => format!("! {actor} crashed: {cause}"),
-        Event::ActorRestarted { actor, .. } => format!("! {actor} runs again"),
+        Event::ActorRestarted { actor, .. } => format!("! {actor} was restarted"),
         Event::SessionParked { cause, next_try_ms, .. } => {
-            let next = next_try_ms.map(|at| format!("; next try at {}", clock_time(at)));
+            let next = next_try_ms.map(|at| format!("; retry at {}", clock_time(at)));
             format!("! parked: {cause}{}", next.unwrap_or_default())
         }
         Event::SessionResumed { records, .. } => {
-            return Some((Role::Dim, format!("(goes on from {records} records)")));
+            return Some((Role::Dim, format!("(resumed from {records} records)")));
         }
         Event::ContextCompacted { .. } => {
             let text = format!("▤ {}", context::compacted(event)?);
@@ -83,7 +83,7 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             let first = format!("! job {call_id} {detail}: {summary}");
             std::iter::once(&first).chain(findings).cloned().collect::<Vec<_>>().join("\n  ")
         }
-        Event::HookFired { .. } | Event::HookFailed { .. } => of_hook(event)?,
+        Event::HookFired { .. } | Event::HookFailed { .. } => hook_notice(event)?,
         _ => return None,
     };
     Some((Role::Warn, text))

@@ -1,22 +1,22 @@
-//! Whole outputs of calls, to be looked at. Bounded: the oldest go first.
+//! Full outputs of calls for the viewer. Bounded: the oldest are dropped first.
 
 use std::collections::VecDeque;
 
-/// Bytes of all outputs that are kept.
+/// Maximum bytes of all outputs.
 const BYTES_MAX: usize = 8 << 20;
 
-/// What a call gave.
+/// Output of a call.
 #[derive(Debug, Clone)]
 pub(in crate::tui) struct Output {
-    /// What it did, in a line.
+    /// Summary of the call.
     pub(in crate::tui) title: String,
-    /// What the model got to read.
+    /// Text that the model received.
     pub(in crate::tui) text: String,
-    /// What it changed.
+    /// File change as a diff.
     pub(in crate::tui) diff: Option<String>,
 }
 
-/// What calls gave, oldest first.
+/// Outputs of calls, oldest first.
 #[derive(Debug, Default)]
 pub(in crate::tui) struct Outputs {
     kept: VecDeque<Output>,
@@ -34,7 +34,7 @@ impl Outputs {
         }
     }
 
-    /// Oldest first.
+    /// All outputs, oldest first.
     pub(in crate::tui) fn iter(&self) -> impl DoubleEndedIterator<Item = &Output> {
         self.kept.iter()
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_first() {
+    fn oldest_are_dropped_first() {
         let mut outputs = Outputs::default();
         for nth in 0..20 {
             outputs.add(nth.to_string(), &"x".repeat(1 << 20), None);
@@ -57,6 +57,6 @@ mod tests {
         let titles: Vec<&str> = outputs.iter().map(|output| output.title.as_str()).collect();
         assert_eq!(titles, ["13", "14", "15", "16", "17", "18", "19"]);
         outputs.add("huge".to_owned(), &"x".repeat(BYTES_MAX), None);
-        assert_eq!(outputs.iter().count(), 1, "the last one is always there");
+        assert_eq!(outputs.iter().count(), 1, "the last one is always kept");
     }
 }

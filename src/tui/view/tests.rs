@@ -1,4 +1,4 @@
-//! What is said while something waits, and what stays of it.
+//! Tests of waiting states and of what remains of them.
 
 use posse_actors::conversation::{CallId, ContentPart, InvocationId, QuestionId, Usage};
 use posse_actors::event::{Event, Grant, JobEnd, MessageKind, Scope};
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::failure::Exit;
 use crate::tui::app::Effect;
-use crate::tui::input::Key;
-use crate::tui::testing::{Stage, origin, question};
+use crate::tui::input::KeyPress;
+use crate::tui::testing::{TestScreen, origin, question};
 
 const DIFF: &str = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n";
 
@@ -45,24 +45,24 @@ fn parked() -> Event {
 }
 
 #[test]
-fn who_is_parked_sees_for_how_long_and_nothing_of_it_stays() {
-    let mut stage = Stage::at_work();
+fn parked_state_shows_a_countdown_and_disappears() {
+    let mut stage = TestScreen::with_task();
     stage.app.view.wall_ms = 1000;
     stage.happens(parked());
     stage.later(20_000);
     let screen = stage.screen(80, 24);
-    assert!(screen.contains("⏸ parked: next try in 59 min 40 s · Esc stops it"), "{screen}");
+    assert!(screen.contains("⏸ parked: retry in 59 min 40 s · Esc stops it"), "{screen}");
     assert!(screen.contains("  429: come back later") && !screen.contains("working"), "{screen}");
     stage.later(3_000);
-    assert!(stage.screen(80, 24).contains("next try in 59 min 37 s"));
-    let clears: [fn(&mut Stage); 4] = [
+    assert!(stage.screen(80, 24).contains("retry in 59 min 37 s"));
+    let clears: [fn(&mut TestScreen); 4] = [
         |stage| stage.happens(request(1)),
         |stage| stage.happens(cancelled()),
         |stage| stage.says("Here."),
         |stage| stage.app.view.unpark(),
     ];
     for clear in clears {
-        let mut stage = Stage::at_work();
+        let mut stage = TestScreen::with_task();
         stage.happens(parked());
         clear(&mut stage);
         stage.happens(cancelled());
@@ -71,16 +71,16 @@ fn who_is_parked_sees_for_how_long_and_nothing_of_it_stays() {
 }
 
 #[test]
-fn what_is_asked_beside_goes_with_its_end() {
+fn auxiliary_request_disappears_with_its_end() {
     let beside = origin("i9", Some("i1"), "build/compact");
     let used = Event::ModelUsage { turn: 1, usage: Usage::default(), billing: None };
     let warning = Event::Warning { message: "there is no summary".to_owned() };
     let titled = Event::SessionTitled { title: "Prices".to_owned() };
     for (by_itself, end) in [(true, used), (false, warning), (false, titled)] {
-        let mut stage = Stage::new();
+        let mut stage = TestScreen::new();
         stage.happens_in(&beside, request(1));
         stage.later(6000);
-        assert!(stage.screen(80, 24).contains("compact · 6 s · asks its model"));
+        assert!(stage.screen(80, 24).contains("compact · 6 s · waiting for its model"));
         assert_eq!(stage.app.view.agents(), 0, "it is none of the agents");
         if by_itself {
             stage.happens_in(&beside, end);
@@ -88,11 +88,11 @@ fn what_is_asked_beside_goes_with_its_end() {
             stage.app.follow(&end, None, stage.now);
         }
         let screen = stage.screen(80, 24);
-        assert!(!screen.contains("asks its model"), "{screen}");
+        assert!(!screen.contains("waiting for its model"), "{screen}");
         assert_eq!(stage.app.next_change(stage.now), None, "nothing counts on");
     }
-    // An agent of that name stays until it says how it ended.
-    let mut stage = Stage::at_work();
+    // An agent with that name stays until its own end event.
+    let mut stage = TestScreen::with_task();
     let child = origin("i9", Some("i1"), "build/compact");
     stage.happens(requested("i9", "c1"));
     stage.happens_in(&child, request(1));
@@ -115,8 +115,8 @@ fn requested(id: &str, call: &str) -> Event {
 }
 
 #[test]
-fn a_call_that_was_denied_or_stopped_says_what_it_was() {
-    let mut stage = Stage::at_work();
+fn denied_or_cancelled_call_keeps_its_summary() {
+    let mut stage = TestScreen::with_task();
     stage.happens(asks_for("c1", "bash", &json!({"command": "rm -rf build"})));
     stage.happens(fails("c1", "denied", "Denied: the user said no"));
     stage.happens(asks_for("c2", "bash", &json!({"command": "touch zz", "timeout": 3})));
@@ -129,16 +129,16 @@ fn a_call_that_was_denied_or_stopped_says_what_it_was() {
 }
 
 #[test]
-fn calls_that_wait_say_for_what_and_do_not_turn() {
-    let mut stage = Stage::at_work();
+fn waiting_calls_show_the_reason_without_a_spinner() {
+    let mut stage = TestScreen::with_task();
     for (id, command) in [("call-q1", "touch a"), ("c2", "touch b"), ("c3", "touch c")] {
         stage.happens(asks_for(id, "bash", &json!({"command": command})));
     }
     stage.happens(question("q1", "touch a"));
     stage.later(20_000);
     let screen = stage.screen(80, 24);
-    assert!(screen.contains("? run touch a · waits for your answer"), "{screen}");
-    assert!(screen.contains("· bash touch b · waits its turn"), "{screen}");
+    assert!(screen.contains("? run touch a · waiting for your answer"), "{screen}");
+    assert!(screen.contains("· bash touch b · waiting for earlier calls"), "{screen}");
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
         request_id: QuestionId::new("q1"),
@@ -149,14 +149,17 @@ fn calls_that_wait_say_for_what_and_do_not_turn() {
     });
     stage.happens(fails("call-q1", "denied", "Denied: the user said no"));
     stage.happens(fails("c2", "skipped", "Skipped"));
-    // The last one is looked at now.
+    // The last call is under review now.
     let screen = stage.screen(80, 24);
-    assert!(!screen.contains("· waits") && screen.contains("bash touch c · 20 s"), "{screen}");
+    assert!(
+        !screen.contains("· waiting for") && screen.contains("bash touch c · 20 s"),
+        "{screen}"
+    );
 }
 
 #[test]
-fn a_change_that_was_allowed_stands_in_the_transcript() {
-    let mut stage = Stage::at_work();
+fn grants_appear_in_the_transcript() {
+    let mut stage = TestScreen::with_task();
     stage.happens(asks_for("call-q1", "edit_file", &json!({"path": "x"})));
     stage.happens(question("q1", DIFF));
     let (operation, target) = ("write".to_owned(), "src".to_owned());
@@ -177,17 +180,17 @@ fn a_change_that_was_allowed_stands_in_the_transcript() {
         "1 -one",
         "1 +two",
         "(allowed until this session ends: write src; /permissions lists it",
-        "(allowed in this project until it expires: write src; posse grants list says when",
-        "(allowed everywhere until it expires: write src; posse grants list says when",
-        "posse grants revoke takes it back)",
+        "(allowed in this project until it expires: write src; posse grants list shows it",
+        "(allowed everywhere until it expires: write src; posse grants list shows it",
+        "posse grants revoke revokes it)",
     ] {
         assert!(screen.contains(line), "{line}: {screen}");
     }
 }
 
 #[test]
-fn who_works_for_a_call_is_shown_once() {
-    let mut stage = Stage::at_work();
+fn delegated_call_is_shown_once() {
+    let mut stage = TestScreen::with_task();
     stage.happens(asks_for("c1", "delegate", &json!({"task": "make it short"})));
     let text = "waiting for a place (limit 3)\n".to_owned();
     stage.happens(Event::ToolOutputDelta { call_id: CallId::new("c1"), text });
@@ -202,8 +205,8 @@ fn who_works_for_a_call_is_shown_once() {
 }
 
 #[test]
-fn a_message_that_came_too_late_goes_with_the_next() {
-    let mut stage = Stage::at_work();
+fn late_message_is_sent_with_the_next_prompt() {
+    let mut stage = TestScreen::with_task();
     stage.happens(Event::MessageQueued {
         message_id: posse_actors::conversation::MessageId::new("m1"),
         kind: MessageKind::Steer,
@@ -211,31 +214,31 @@ fn a_message_that_came_too_late_goes_with_the_next() {
     });
     assert!(stage.screen(80, 24).contains("⤷ at the next step: and the tests"));
     stage.happens(cancelled());
-    stage.app.over();
+    stage.app.finish_task();
     let screen = stage.screen(80, 24);
-    assert!(screen.contains("⤷ goes with your next message: and the tests"), "{screen}");
-    assert!(screen.contains("Alt+Up takes the last one back"), "{screen}");
+    assert!(screen.contains("⤷ with your next message: and the tests"), "{screen}");
+    assert!(screen.contains("Alt+Up edits the last one"), "{screen}");
 }
 
 #[test]
-fn leaving_says_first_what_ends_with_it() {
+fn exit_warns_about_background_work() {
     let leave = vec![Effect::Leave(Exit::Done)];
-    let mut stage = Stage::at_work();
-    assert_eq!(stage.presses(Key::ctrl('d')), []);
-    assert!(stage.screen(80, 24).contains("something runs: Esc stops it"));
+    let mut stage = TestScreen::with_task();
+    assert_eq!(stage.presses(KeyPress::ctrl('d')), []);
+    assert!(stage.screen(80, 24).contains("a task runs: Esc stops it"));
     stage.later(2000);
-    assert!(!stage.screen(80, 24).contains("something runs"), "a hint for a moment");
+    assert!(!stage.screen(80, 24).contains("a task runs:"), "a hint for a moment");
     stage.ends();
     let summary = "serve".to_owned();
     stage.happens(Event::JobStarted { call_id: CallId::new("c1"), summary: summary.clone() });
-    assert_eq!(stage.presses(Key::ctrl('d')), []);
-    let text = "! 1 job in the background would end with the session: Ctrl+D or /exit again";
+    assert_eq!(stage.presses(KeyPress::ctrl('d')), []);
+    let text = "! 1 job in the background would be stopped: Ctrl+D or /exit again";
     assert!(stage.screen(100, 24).contains(text));
     assert_eq!(stage.types("/exit\n"), leave);
-    // Whoever said something in between is told again.
+    // Another input resets the warning.
     stage.types("go on\n");
     assert_eq!(stage.types("/exit\n"), []);
-    assert_eq!(stage.presses(Key::ctrl('d')), leave);
+    assert_eq!(stage.presses(KeyPress::ctrl('d')), leave);
     stage.happens(Event::JobEnded {
         call_id: CallId::new("c1"),
         summary,
@@ -247,5 +250,5 @@ fn leaving_says_first_what_ends_with_it() {
         findings: Vec::new(),
     });
     stage.types("go on\n");
-    assert_eq!(stage.presses(Key::ctrl('d')), leave);
+    assert_eq!(stage.presses(KeyPress::ctrl('d')), leave);
 }

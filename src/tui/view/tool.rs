@@ -1,4 +1,4 @@
-//! A call of a tool, in short: what it does, and how it ended.
+//! Compact view of a tool call: its summary, state and result.
 
 use std::time::Duration;
 
@@ -8,86 +8,86 @@ use serde_json::Value;
 
 use ratatui_core::text::Span;
 
-use crate::talk::outcome::clock_time;
+use crate::frontend::outcome::clock_time;
 use crate::tui::diff;
-use crate::tui::text::{Row, clipped, harmless, row, span, wrap};
+use crate::tui::text::{TextRow, clipped, row, sanitize, span, wrap};
 use crate::tui::theme::{Role, Theme};
 
-/// Lines of a command's output that are shown when it has ended, the last ones.
+/// Maximum lines of a finished command's output, the last ones.
 const OUTPUT_LINES_MAX: usize = 5;
 
-/// The same of one that the user ran: whoever runs it wants to see it.
+/// Maximum lines of a user's own command.
 const OWN_LINES_MAX: usize = 60;
 
-/// The same while it runs.
+/// Maximum lines of a running command.
 const LIVE_LINES_MAX: usize = 5;
 
-/// Lines of a diff that are shown, the first ones.
+/// Maximum lines of a diff, the first ones.
 const DIFF_LINES_MAX: usize = 16;
 
-/// Bytes of the output of a running command that are kept.
+/// Bytes of a running command's output that are kept.
 const LIVE_BYTES_MAX: usize = 8 << 10;
 
-/// Columns of a line of output: what is longer is cut, and whole in the viewer.
+/// Maximum columns of an output line; longer ones are cut here, but not in the viewer.
 const LINE_COLUMNS_MAX: usize = 400;
 
-/// Arguments that tell best what a call would do, the best first.
-const TELLING: [&str; 8] =
+/// Arguments that describe a call best, most descriptive first.
+const SUMMARY_ARGUMENTS: [&str; 8] =
     ["command", "path", "file_path", "pattern", "query", "url", "task", "name"];
 
-/// Columns of what a call would do that never said so itself.
+/// Maximum columns of a summary made from arguments.
 const WANTED_COLUMNS_MAX: usize = 200;
 
-/// How far a call is.
+/// State of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
-    /// It was asked for, and is looked at.
+    /// Requested; under review.
     Asked,
-    /// It runs.
+    /// Running.
     Running,
-    /// It ended well.
+    /// Succeeded.
     Done,
-    /// It did not: the class and the first line of what the model is told.
+    /// Failed: the class and the first line of the result.
     Failed { class: String, why: String },
-    /// Nobody knows; when it began, if that was recorded.
+    /// Outcome unknown; the start time, if it was recorded.
     Unknown { since_ms: Option<u64> },
 }
 
-/// What a call waits for that has not begun.
+/// Reason why a call has not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// A person is asked.
-    Answer,
-    /// Others come first.
-    Turn,
+pub(super) enum WaitReason {
+    /// The user is asked for permission.
+    UserAnswer,
+    /// Earlier calls run first.
+    EarlierCall,
 }
 
-/// A call.
+/// View of a tool call.
 #[derive(Debug, Clone)]
-pub(in crate::tui) struct Tool {
+pub(in crate::tui) struct ToolCallView {
     pub(super) call: CallId,
     pub(super) name: String,
     pub(super) summary: Option<String>,
     pub(super) state: State,
-    /// When it began.
+    /// Start time.
     pub(super) since: Duration,
-    /// The end of what it printed so far.
+    /// End of the live output.
     live: String,
-    /// How a command ended.
+    /// Exit status and duration of a command.
     ended: Option<String>,
-    /// The last lines of a command.
+    /// Last lines of a command's output.
     output: Vec<String>,
     above: usize,
     diff: Option<String>,
-    /// What it waits for, if it has not begun.
-    pub(super) waits: Option<Waits>,
-    /// An agent works for it, and is followed elsewhere.
-    handed_on: bool,
+    /// Wait reason, if the call has not started.
+    pub(super) waits: Option<WaitReason>,
+    /// A subagent works on it and is shown in the tree.
+    delegated: bool,
 }
 
-impl Tool {
-    pub(super) fn asked(call: CallId, name: &str, now: Duration) -> Tool {
-        Tool {
+impl ToolCallView {
+    pub(super) fn asked(call: CallId, name: &str, now: Duration) -> ToolCallView {
+        ToolCallView {
             call,
             name: name.to_owned(),
             summary: None,
@@ -99,29 +99,29 @@ impl Tool {
             above: 0,
             diff: None,
             waits: None,
-            handed_on: false,
+            delegated: false,
         }
     }
 
-    /// It was asked for with these arguments: what it would do, until somebody says that better.
-    pub(super) fn wants(&mut self, arguments: &str) {
+    /// Makes a preliminary summary from the arguments.
+    pub(super) fn set_arguments(&mut self, arguments: &str) {
         let given: Value = serde_json::from_str(arguments).unwrap_or_default();
-        let named = TELLING.iter().find_map(|name| given[*name].as_str());
+        let named = SUMMARY_ARGUMENTS.iter().find_map(|name| given[*name].as_str());
         let any = || given.as_object()?.values().find_map(Value::as_str);
         if let Some(text) = named.or_else(any).map(str::trim).filter(|text| !text.is_empty()) {
             self.summary = Some(clipped(&format!("{} {text}", self.name), WANTED_COLUMNS_MAX));
         }
     }
 
-    /// An agent works for it from now on. What it printed was about the time before.
-    pub(super) fn hand_on(&mut self) {
-        self.handed_on = true;
+    /// Marks the call as delegated. Its earlier output is dropped.
+    pub(super) fn set_delegated(&mut self) {
+        self.delegated = true;
         self.live = String::new();
     }
 
-    /// Whether what it does is to be seen elsewhere.
-    pub(super) fn is_elsewhere(&self) -> bool {
-        self.handed_on && self.is_open()
+    /// Returns `true` if the subagent tree shows this call.
+    pub(super) fn is_shown_in_tree(&self) -> bool {
+        self.delegated && self.is_open()
     }
 
     pub(super) fn printed(&mut self, text: &str) {
@@ -135,7 +135,7 @@ impl Tool {
         }
     }
 
-    /// It ended well. `own`: the user made it.
+    /// Marks the call as succeeded. `own`: the user made it.
     pub(super) fn completed(
         &mut self,
         content: &[ContentPart],
@@ -148,10 +148,10 @@ impl Tool {
         if metadata.get("exitCode").is_some() {
             let how = match (metadata["exitCode"].as_i64(), metadata["signal"].as_str()) {
                 (Some(code), _) => format!("exit {code}"),
-                (None, Some(signal)) => format!("ended by {}", harmless(signal)),
+                (None, Some(signal)) => format!("ended by {}", sanitize(signal)),
                 (None, None) => "ended".to_owned(),
             };
-            self.ended = Some(format!("{how}, {}", lasted(duration_ms)));
+            self.ended = Some(format!("{how}, {}", format_duration(duration_ms)));
             (self.output, self.above) =
                 last_lines(&text_of(content), if own { OWN_LINES_MAX } else { OUTPUT_LINES_MAX });
         }
@@ -159,16 +159,16 @@ impl Tool {
     }
 
     pub(super) fn failed(&mut self, class: &str, content: &[ContentPart]) {
-        let text = harmless(&text_of(content));
+        let text = sanitize(&text_of(content));
         let line = text.lines().next().unwrap_or_default();
-        // What the model is told begins with the class as well.
+        // The result that the model receives starts with the class as well.
         let line = line.strip_prefix("Denied: ").filter(|_| class == "denied").unwrap_or(line);
         self.live = String::new();
         self.state = State::Failed { class: class.to_owned(), why: clipped(line, 300) };
     }
 
-    /// Nobody saw how it ended. It may be one of a process that is gone.
-    pub(super) fn lost(&mut self, begun: Option<&Begun>) {
+    /// Marks the outcome as unknown, for example after a crash of the process.
+    pub(super) fn set_outcome_unknown(&mut self, begun: Option<&Begun>) {
         self.live = String::new();
         if let Some(begun) = begun {
             let call = format!("{}: {}", self.name, begun.summary);
@@ -181,20 +181,20 @@ impl Tool {
         matches!(self.state, State::Asked | State::Running)
     }
 
-    /// What it does, in words.
+    /// Summary in one line.
     pub(in crate::tui) fn title(&self) -> String {
         let summary = self.summary.as_deref().unwrap_or(&self.name);
-        harmless(&summary.replace('\n', " ⏎ "))
+        sanitize(&summary.replace('\n', " ⏎ "))
     }
 
-    /// The rows of it. `tick`: what turns while it runs.
+    /// Rows of the call. `tick`: the spinner frame.
     pub(in crate::tui) fn rows(
         &self,
         columns: usize,
         theme: Theme,
         now: Duration,
         tick: &str,
-    ) -> Vec<Row> {
+    ) -> Vec<TextRow> {
         let title = self.title();
         let below = [Span::raw("  ")];
         let head = |role, mark: &str, text: String| {
@@ -208,8 +208,8 @@ impl Tool {
         let mut rows = match &self.state {
             State::Asked if self.waits.is_some() => {
                 let (role, mark, what) = match self.waits {
-                    Some(Waits::Answer) => (Role::Warn, "? ", "waits for your answer"),
-                    _ => (Role::Dim, "· ", "waits its turn"),
+                    Some(WaitReason::UserAnswer) => (Role::Warn, "? ", "waiting for your answer"),
+                    _ => (Role::Dim, "· ", "waiting for earlier calls"),
                 };
                 let title = clipped(&title, columns.saturating_mul(2));
                 head(role, mark, format!("{title} · {what}"))
@@ -235,9 +235,9 @@ impl Tool {
                 rows.extend(wrap(&text, columns, &indent, &under));
             }
             State::Unknown { since_ms } => {
-                let since = since_ms.map(|ms| format!("begun at {}; ", clock_time(ms)));
+                let since = since_ms.map(|ms| format!("started at {}; ", clock_time(ms)));
                 let since = since.unwrap_or_default();
-                let text = format!("{since}nobody knows whether it happened; the model was told");
+                let text = format!("{since}outcome unknown; the model was informed");
                 rows.extend(wrap(&[span(theme, Role::Bad, text)], columns, &indent, &under));
             }
             State::Asked | State::Running => {
@@ -245,7 +245,7 @@ impl Tool {
                 let from = lines.len().saturating_sub(LIVE_LINES_MAX);
                 let shown: Vec<String> = lines[from..]
                     .iter()
-                    .map(|line| clipped(&harmless(line), columns.saturating_sub(4)))
+                    .map(|line| clipped(&sanitize(line), columns.saturating_sub(4)))
                     .collect();
                 rows.extend(
                     shown.into_iter().map(|line| row(theme, Role::Dim, format!("    {line}"))),
@@ -256,7 +256,7 @@ impl Tool {
         rows
     }
 
-    fn outcome(&self, columns: usize, theme: Theme, rows: &mut Vec<Row>) {
+    fn outcome(&self, columns: usize, theme: Theme, rows: &mut Vec<TextRow>) {
         if let Some(ended) = &self.ended {
             let more = if self.above > 0 {
                 format!("; {} above (Ctrl+O shows all)", lines(self.above))
@@ -272,21 +272,21 @@ impl Tool {
             rows.extend(inner.into_iter().map(|row| {
                 let mut spans = vec![Span::raw("    ")];
                 spans.extend(row.spans);
-                Row::from(spans)
+                TextRow::from(spans)
             }));
         }
     }
 }
 
-/// The last lines that a command printed, without the tool's own remarks below them, and how many
-/// there are above.
+/// The last lines of a command's output without the tool's own notes below them, and the number of
+/// lines above.
 fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
         lines.pop();
     }
     let above = lines.len().saturating_sub(count_max);
-    let shown = lines[above..].iter().map(|line| clipped(&harmless(line), LINE_COLUMNS_MAX));
+    let shown = lines[above..].iter().map(|line| clipped(&sanitize(line), LINE_COLUMNS_MAX));
     (shown.collect(), above)
 }
 
@@ -294,8 +294,8 @@ fn lines(count: usize) -> String {
     format!("{count} {}", if count == 1 { "line" } else { "lines" })
 }
 
-/// How long something took.
-pub(in crate::tui) fn lasted(ms: u64) -> String {
+/// Formats a duration.
+pub(in crate::tui) fn format_duration(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms"),
         1000..100_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
@@ -303,7 +303,7 @@ pub(in crate::tui) fn lasted(ms: u64) -> String {
     }
 }
 
-/// How long ago something began, in whole seconds, so that it changes rarely.
+/// Formats an age in whole units, so that it changes rarely.
 pub(in crate::tui) fn age(now: Duration, since: Duration) -> String {
     let seconds = now.saturating_sub(since).as_secs();
     match seconds {

@@ -1,81 +1,80 @@
-//! Agents that work for another one, as a tree: what each is asked for, what it does or waits for,
-//! for how long, and what it took.
+//! Tree of running subagents: task, activity or wait, duration and usage of each.
 
 use std::time::Duration;
 
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
-use posse_actors::delegation::Outcome;
+use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Event, Origin};
 use posse_actors::ledger::usd;
 
-use crate::talk::outcome::clock_time;
-use crate::talk::workers;
+use crate::frontend::outcome::clock_time;
+use crate::frontend::subagents;
 use crate::tui::status::short;
-use crate::tui::text::{Row, clipped, harmless, row, width};
+use crate::tui::text::{TextRow, clipped, row, sanitize, width};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::view::drawing::countdown;
 use crate::tui::view::tool::age;
-use crate::tui::view::{Block, turn};
+use crate::tui::view::{Block, spinner};
 
-/// Agents that are shown; of the others their number is.
+/// Maximum number of subagents that are shown; the rest is counted.
 const SHOWN_MAX: usize = 12;
 
-/// Columns of a task in the line that stays.
+/// Maximum columns of a task in the final line.
 const TASK_COLUMNS_MAX: usize = 40;
 
-/// How often a row changes while nothing but its age does.
+/// Interval at which the age of a row changes.
 const PULSE: Duration = Duration::from_secs(1);
 
-/// One agent at work.
+/// A running subagent or auxiliary request.
 #[derive(Debug, Clone)]
-struct Node {
+struct SubagentNode {
     id: InvocationId,
     path: String,
-    /// What it was asked for, in a line.
+    /// Task in one line.
     task: String,
     since: Duration,
     usage: Usage,
     cost_nano_usd: Option<u64>,
-    doing: Doing,
-    /// Questions of it that are open.
+    activity: Activity,
+    /// Open permission requests.
     questions: Vec<QuestionId>,
-    /// Whom it works for.
+    /// Invocation of its caller.
     caller: Option<InvocationId>,
-    /// It is a model that is asked beside the conversation, for a summary or a title: nobody asked
-    /// for it as a tool, so nobody is told that it has ended.
-    aside: bool,
+    /// An auxiliary request for a summary or a title. It was not delegated, so no `DelegationEnded`
+    /// follows.
+    auxiliary: bool,
 }
 
-/// What it is at.
+/// Activity of a subagent.
 #[derive(Debug, Clone)]
-enum Doing {
+enum Activity {
     Something(String),
-    /// Its provider is away.
+    /// Its provider is unavailable.
     Waiting {
         until: Duration,
         cause: String,
     },
-    /// A reply is due, and nothing is heard of it.
+    /// Its provider sends nothing.
     Silent {
         since: Duration,
     },
 }
 
-/// Everybody who works for somebody else, each behind whom it works for.
+/// Running subagents, each below its caller.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tree {
-    nodes: Vec<Node>,
+pub(super) struct SubagentTree {
+    nodes: Vec<SubagentNode>,
 }
 
-impl Tree {
-    /// Follows an event. Returns the line that stays when an agent has ended.
+impl SubagentTree {
+    /// Updates the tree from an event. Returns the final line of an agent that has ended.
     pub(super) fn follow(
         &mut self,
         event: &Event,
         origin: Option<&Origin>,
         (now, wall_ms): (Duration, u64),
     ) -> Option<Block> {
-        self.end_asides(event, origin);
+        self.end_auxiliary(event, origin);
         let origin = origin?;
         match event {
             Event::InvocationRequested { child_invocation_id, target, task, .. } => {
@@ -90,7 +89,7 @@ impl Tree {
                 node.cost_nano_usd = cost_nano_usd.or(node.cost_nano_usd);
                 return Some(node.ended(outcome, now));
             }
-            // Its caller is told next.
+            // `DelegationEnded` follows for the caller.
             Event::InvocationCompleted { .. }
             | Event::InvocationFailed { .. }
             | Event::InvocationCancelled { .. } => (),
@@ -111,20 +110,20 @@ impl Tree {
         None
     }
 
-    /// An agent says itself how it ended.
+    /// Marks a node as a subagent, whose end is reported by an event.
     fn is_agent(&mut self, id: &InvocationId) {
         if let Some(node) = self.nodes.iter_mut().find(|node| node.id == *id) {
-            node.aside = false;
+            node.auxiliary = false;
         }
     }
 
-    /// What was asked beside has ended: it was answered and paid for, or what it was for came about
-    /// with it or without.
-    fn end_asides(&mut self, event: &Event, origin: Option<&Origin>) {
+    /// Removes auxiliary requests that have ended: after their usage report, or when their purpose
+    /// was settled without them.
+    fn end_auxiliary(&mut self, event: &Event, origin: Option<&Origin>) {
         let id = origin.map(|origin| &origin.invocation_id);
         match event {
             Event::ModelUsage { .. } => {
-                self.nodes.retain(|node| !node.aside || Some(&node.id) != id);
+                self.nodes.retain(|node| !node.auxiliary || Some(&node.id) != id);
             }
             Event::ContextCompacted { .. }
             | Event::SessionTitled { .. }
@@ -132,18 +131,18 @@ impl Tree {
             | Event::InvocationCompleted { .. }
             | Event::InvocationFailed { .. }
             | Event::InvocationCancelled { .. } => {
-                let is_theirs = |node: &Node| {
+                let is_theirs = |node: &SubagentNode| {
                     id.is_none() || Some(&node.id) == id || node.caller.as_ref() == id
                 };
-                self.nodes.retain(|node| !node.aside || !is_theirs(node));
+                self.nodes.retain(|node| !node.auxiliary || !is_theirs(node));
             }
             _ => (),
         }
     }
 
-    /// Agents at work, without what is asked beside.
+    /// Number of running subagents, without auxiliary requests.
     pub(super) fn agents(&self) -> usize {
-        self.nodes.iter().filter(|node| !node.aside).count()
+        self.nodes.iter().filter(|node| !node.auxiliary).count()
     }
 
     fn add(
@@ -156,43 +155,43 @@ impl Tree {
         if self.nodes.iter().any(|node| node.id == *id) {
             return;
         }
-        let path = harmless(path).replace('\n', " ");
+        let path = sanitize(path).replace('\n', " ");
         let above = caller.cloned();
-        // Below whom it works for, behind who else does.
+        // Below its caller, after the caller's other subagents.
         let caller = self.nodes.iter().position(|node| Some(&node.id) == caller);
         let place = caller.map_or(self.nodes.len(), |at| {
             let depth = self.nodes[at].depth();
             let below = self.nodes[at + 1..].iter().take_while(|node| node.depth() > depth);
             at + 1 + below.count()
         });
-        let node = Node {
+        let node = SubagentNode {
             id: id.clone(),
             path,
-            task: harmless(task).split_whitespace().collect::<Vec<_>>().join(" "),
+            task: sanitize(task).split_whitespace().collect::<Vec<_>>().join(" "),
             since: now,
             usage: Usage::default(),
             cost_nano_usd: None,
-            doing: Doing::Something("starts".to_owned()),
+            activity: Activity::Something("starting".to_owned()),
             questions: Vec::new(),
             caller: above,
-            aside: true,
+            auxiliary: true,
         };
         self.nodes.insert(place, node);
     }
 
-    /// How often its rows change by themselves; `None`: nobody is at work.
+    /// Interval at which the rows change by themselves; `None` if the tree is empty.
     pub(super) fn pulse(&self) -> Option<Duration> {
         (!self.nodes.is_empty()).then_some(PULSE)
     }
 
-    /// The rows of those at work.
-    pub(super) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<Row> {
+    /// Rows of the tree.
+    pub(super) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
         let labels: Vec<String> = self.nodes.iter().map(|node| node.label(columns / 5)).collect();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<TextRow> = Vec::new();
         for (node, label) in self.nodes.iter().zip(&labels).take(SHOWN_MAX) {
             let alike = labels.iter().filter(|other| *other == label).count() > 1;
             let label = if alike { format!("{label} #{}", node.tag()) } else { label.clone() };
-            // Even the deepest has half of the row for what it does.
+            // Even the deepest row keeps half of the width for its activity.
             let indent = " ".repeat((2 * node.depth()).min(columns / 6));
             let (role, mark, what) = node.state(now);
             let facts = format!("{}{}", age(now, node.since), node.spent(columns < 80));
@@ -207,7 +206,7 @@ impl Tree {
     }
 }
 
-/// Whether whoever does this is at work.
+/// Returns `true` for events that show that an agent is running.
 fn is_work(event: &Event) -> bool {
     matches!(
         event,
@@ -223,36 +222,36 @@ fn is_work(event: &Event) -> bool {
     )
 }
 
-impl Node {
-    /// Agents between it and the main one.
+impl SubagentNode {
+    /// Number of agents between it and the main agent.
     fn depth(&self) -> usize {
         self.path.matches('/').count().saturating_sub(1)
     }
 
-    /// Its name, and what it was asked for in at most so many columns.
+    /// Name and task, the task in at most `columns`.
     fn label(&self, columns: usize) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         let task = clipped(&self.task, columns.clamp(8, TASK_COLUMNS_MAX));
         if width(&task) == 0 { name.to_owned() } else { format!("{name} “{task}”") }
     }
 
-    /// What tells it from another one of its name and task.
+    /// Counter that distinguishes it from another one with the same name and task.
     fn tag(&self) -> String {
-        harmless(workers::short(&self.id))
+        sanitize(subagents::short(&self.id))
     }
 
     fn state(&self, now: Duration) -> (Role, &'static str, String) {
         if !self.questions.is_empty() {
-            return (Role::Warn, "?", "waits for your answer".to_owned());
+            return (Role::Warn, "?", "waiting for your answer".to_owned());
         }
-        match &self.doing {
-            Doing::Something(what) => (Role::Dim, turn(now), what.clone()),
-            Doing::Waiting { until, cause } => {
+        match &self.activity {
+            Activity::Something(what) => (Role::Dim, spinner(now), what.clone()),
+            Activity::Waiting { until, cause } => {
                 let left = countdown(until.saturating_sub(now));
-                let what = format!("provider away, next try in {left}: {cause}");
+                let what = format!("provider unavailable, retry in {left}: {cause}");
                 (Role::Warn, "⏸", what)
             }
-            Doing::Silent { since } => {
+            Activity::Silent { since } => {
                 let what = format!("provider silent for {}", age(now, *since));
                 (Role::Warn, "⏸", what)
             }
@@ -260,7 +259,7 @@ impl Node {
     }
 
     fn follow(&mut self, event: &Event, now: Duration, wall_ms: u64) {
-        let doing = match event {
+        let activity = match event {
             Event::ModelUsage { usage, billing, .. } => {
                 self.usage.add(usage);
                 let cost = billing.as_ref().and_then(|billing| billing.cost_nano_usd);
@@ -270,22 +269,22 @@ impl Node {
                 }
                 return;
             }
-            Event::ModelRequest { .. } => Doing::Something("asks its model".to_owned()),
-            Event::ThinkingDelta { .. } => Doing::Something("thinks".to_owned()),
-            Event::TextDelta { .. } => Doing::Something("writes".to_owned()),
+            Event::ModelRequest { .. } => Activity::Something("waiting for its model".to_owned()),
+            Event::ThinkingDelta { .. } => Activity::Something("thinking".to_owned()),
+            Event::TextDelta { .. } => Activity::Something("writing".to_owned()),
             Event::ToolStarted { summary, .. } => {
-                Doing::Something(harmless(summary).replace('\n', " "))
+                Activity::Something(sanitize(summary).replace('\n', " "))
             }
-            Event::ProviderWaiting { wait_ms, cause, .. } => Doing::Waiting {
+            Event::ProviderWaiting { wait_ms, cause, .. } => Activity::Waiting {
                 until: now + Duration::from_millis(*wait_ms),
-                cause: harmless(cause).replace('\n', " "),
+                cause: sanitize(cause).replace('\n', " "),
             },
-            Event::SessionParked { cause, next_try_ms: Some(at), .. } => Doing::Waiting {
+            Event::SessionParked { cause, next_try_ms: Some(at), .. } => Activity::Waiting {
                 until: now + Duration::from_millis(at.saturating_sub(wall_ms)),
-                cause: harmless(cause).replace('\n', " "),
+                cause: sanitize(cause).replace('\n', " "),
             },
             Event::ProviderSilent { silent_ms, .. } => {
-                Doing::Silent { since: now.saturating_sub(Duration::from_millis(*silent_ms)) }
+                Activity::Silent { since: now.saturating_sub(Duration::from_millis(*silent_ms)) }
             }
             Event::PermissionRequested { request_id, .. } => {
                 self.questions.push(request_id.clone());
@@ -299,29 +298,31 @@ impl Node {
             }
             _ => return,
         };
-        self.doing = doing;
+        self.activity = activity;
     }
 
-    /// The line that stays of it.
-    fn ended(&self, outcome: &Outcome, now: Duration) -> Block {
-        let flat = |text: &str| harmless(text).replace('\n', " ");
+    /// Final line of a subagent.
+    fn ended(&self, outcome: &SubagentOutcome, now: Duration) -> Block {
+        let flat = |text: &str| sanitize(text).replace('\n', " ");
         let (role, mark, how) = match outcome {
-            Outcome::Done => (Role::Good, "•", "done".to_owned()),
-            Outcome::Partial { turns, limit } => (
+            SubagentOutcome::Done => (Role::Good, "•", "done".to_owned()),
+            SubagentOutcome::Partial { turns, limit } => (
                 Role::Warn,
                 "•",
                 format!("stopped by the limit {} after {turns} replies", flat(limit)),
             ),
-            Outcome::Waiting { until_ms: Some(until) } => {
+            SubagentOutcome::Waiting { until_ms: Some(until) } => {
                 let at = clock_time(*until);
-                (Role::Warn, "✗", format!("its provider is away until {at}"))
+                (Role::Warn, "✗", format!("its provider is unavailable until {at}"))
             }
-            Outcome::Waiting { until_ms: None } => {
-                (Role::Warn, "✗", "its provider is away".to_owned())
+            SubagentOutcome::Waiting { until_ms: None } => {
+                (Role::Warn, "✗", "its provider is unavailable".to_owned())
             }
-            Outcome::Failed { cause, .. } => (Role::Bad, "✗", format!("failed: {}", flat(cause))),
-            Outcome::Cancelled => (Role::Warn, "✗", "stopped".to_owned()),
-            Outcome::Refused { limit } => {
+            SubagentOutcome::Failed { cause, .. } => {
+                (Role::Bad, "✗", format!("failed: {}", flat(cause)))
+            }
+            SubagentOutcome::Cancelled => (Role::Warn, "✗", "stopped".to_owned()),
+            SubagentOutcome::Refused { limit } => {
                 (Role::Warn, "✗", format!("refused: the limit {}", flat(limit)))
             }
         };

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use posse::provider::live;
-use posse::provider::profile::Profile;
+use posse::provider::profile::ProviderProfile;
 use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
@@ -16,11 +16,11 @@ use posse_actors::ports::{
     Action, CallContext, Operation, PortFuture, Prepared, Provider, RunContext, SideEffect, Tool,
     ToolError, ToolOutput, ToolSpec,
 };
-use posse_actors::testing::Bench;
+use posse_actors::testing::SessionBuilder;
 use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
-use crate::byte_server::{ByteServer, DIALECTS, Dialect, Framing, Move, response};
+use crate::byte_server::{ByteServer, DIALECTS, DialectFixture, Framing, Move, response};
 
 const TEXT: &str = "I will look at “both”.";
 const CALLS: [(&str, &str); 2] = [("read_file", "a.rs"), ("bash", "ls; pwd")];
@@ -120,22 +120,22 @@ fn noting(name: &str, key: &'static str, ran: &Arc<Mutex<Vec<(String, String)>>>
 }
 
 /// A server of one protocol, and the adapter that asks it.
-struct Line {
-    dialect: Dialect,
+struct ProtocolServer {
+    dialect: DialectFixture,
     server: ByteServer,
     provider: Arc<dyn Provider>,
 }
 
-impl Line {
-    fn new(dialect: Dialect) -> Line {
+impl ProtocolServer {
+    fn new(dialect: DialectFixture) -> ProtocolServer {
         let server = ByteServer::start(&dialect, |_| Vec::new());
-        let mut profile = Profile::new("mine", &server.base_url(), "m", None);
+        let mut profile = ProviderProfile::new("mine", &server.base_url(), "m", None);
         profile.protocol = dialect.protocol;
         profile.max_tokens = Some(1000);
         // Long enough for a busy machine where nothing stalls, short where something does.
         profile.timeouts.silence_ms = 300;
         profile.timeouts.header_ms = 300;
-        Line { dialect, provider: live(profile).unwrap(), server }
+        ProtocolServer { dialect, provider: live(profile).unwrap(), server }
     }
 
     /// Cuts the first reply at `at`; what follows is whole.
@@ -153,16 +153,16 @@ impl Line {
 }
 
 /// What is left of one session.
-struct Left {
+struct CutResult {
     ending: Ending,
     ran: Vec<(String, String)>,
     events: Vec<Event>,
 }
 
 /// One session against the server of `line`.
-async fn session(line: &Line) -> Left {
+async fn session(line: &ProtocolServer) -> CutResult {
     let ran = Arc::new(Mutex::new(Vec::new()));
-    let mut bench = Bench::new(Vec::new())
+    let mut bench = SessionBuilder::new(Vec::new())
         .tool(noting("read_file", "path", &ran))
         .tool(noting("bash", "command", &ran));
     bench.provider = Some(Arc::clone(&line.provider));
@@ -174,7 +174,7 @@ async fn session(line: &Line) -> Left {
     let ending = running.outcome().await.unwrap().ending;
     let events = stage.end().await.iter().map(|seen| seen.event().clone()).collect();
     let ran = ran.lock().unwrap().clone();
-    Left { ending, ran, events }
+    CutResult { ending, ran, events }
 }
 
 fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -184,7 +184,7 @@ fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// What must hold wherever the first reply was cut.
-fn check_cut(line: &Line, fault: Fault, whole: &[u8], at: usize) {
+fn check_cut(line: &ProtocolServer, fault: Fault, whole: &[u8], at: usize) {
     line.cut_at(fault, whole, at);
     let place = format!("{}, {fault:?} at {at}", line.dialect.name);
     let left = soon(&place, session(line));
@@ -213,7 +213,7 @@ fn check_cut(line: &Line, fault: Fault, whole: &[u8], at: usize) {
 }
 
 /// What must hold wherever a byte was another one: what was understood may be something else.
-fn check_damage(line: &Line, whole: &[u8], at: usize) {
+fn check_damage(line: &ProtocolServer, whole: &[u8], at: usize) {
     line.cut_at(Fault::Damage, whole, at);
     let place = format!("{}, damaged at {at}", line.dialect.name);
     let left = soon(&place, session(line));
@@ -233,7 +233,11 @@ fn check_damage(line: &Line, whole: &[u8], at: usize) {
 /// Tries `check` at offsets of the recorded reply of each protocol: all of them if `POSSE_CUTS` is
 /// `all`, otherwise every so many.
 #[expect(clippy::print_stdout, reason = "how many there were, for whoever asked for all")]
-fn everywhere(faults: &[Fault], stride: usize, check: impl Fn(&Line, Fault, &[u8], usize) + Sync) {
+fn everywhere(
+    faults: &[Fault],
+    stride: usize,
+    check: impl Fn(&ProtocolServer, Fault, &[u8], usize) + Sync,
+) {
     let all = std::env::var("POSSE_CUTS").is_ok_and(|cuts| cuts == "all");
     let begin = Instant::now();
     let mut places = Vec::new();
@@ -250,7 +254,7 @@ fn everywhere(faults: &[Fault], stride: usize, check: impl Fn(&Line, Fault, &[u8
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(move || {
-                let lines = DIALECTS.map(Line::new);
+                let lines = DIALECTS.map(ProtocolServer::new);
                 while let Some((nth, fault, at)) = places.get(next.fetch_add(1, Ordering::Relaxed))
                 {
                     let line = &lines[*nth];

@@ -1,9 +1,9 @@
-//! System calls that the kernel must refuse.
+//! Calls that the kernel must refuse.
 
-use super::{Proof, Row, Tiers, Twin};
+use super::{Proof, SandboxCase, Tiers, Twin};
 
-const fn row(name: &'static str, script: &'static str) -> Row {
-    Row {
+const fn row(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase {
         name,
         tiers: Tiers::Both,
         proof: Proof::Denied,
@@ -15,7 +15,7 @@ const fn row(name: &'static str, script: &'static str) -> Row {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table")]
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<SandboxCase> {
     vec![
         row("make a ring of calls", "python3 -IS $PROBE io_uring_setup"),
         row("enter a ring of calls", "python3 -IS $PROBE io_uring_enter"),
@@ -63,7 +63,7 @@ pub(super) fn rows() -> Vec<Row> {
         row("name its domain", "python3 -IS $PROBE setdomainname"),
         row("type into a terminal", "python3 -IS $PROBE tiocsti"),
         row("gain privileges", "python3 -IS $PROBE no_new_privileges"),
-        Row {
+        SandboxCase {
             forbidden: "C=x32",
             allowed: "C=not_x32",
             ..row("calls of another kind", "python3 -IS $PROBE $C")

@@ -1,10 +1,10 @@
-//! Planting files that run later, or that steer an agent.
+//! Planting what runs later, or what steers who runs it.
 
-use super::{Proof, Row, Tiers, Twin};
+use super::{Proof, SandboxCase, Tiers, Twin};
 
-/// `G` is a repository, or a folder similar to one.
-const fn git(name: &'static str, script: &'static str) -> Row {
-    Row {
+/// `G` is a repository, or a folder that only looks a little like one.
+const fn git(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase {
         name,
         tiers: Tiers::Both,
         proof: Proof::Undone,
@@ -15,23 +15,27 @@ const fn git(name: &'static str, script: &'static str) -> Row {
     }
 }
 
-/// `F` is a file that a program acts on, or an ordinary one.
-const fn file(name: &'static str, script: &'static str) -> Row {
-    Row { forbidden: "F=$WS/AGENTS.md", allowed: "F=$WS/plain/notes.md", ..git(name, script) }
+/// `F` is a file that something acts on, or one that nobody looks at.
+const fn file(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase {
+        forbidden: "F=$WS/AGENTS.md",
+        allowed: "F=$WS/plain/notes.md",
+        ..git(name, script)
+    }
 }
 
-/// Name of a file that does not exist.
-const fn missing(name: &'static str, forbidden: &'static str) -> Row {
-    Row {
+/// The name of a file that is not there.
+const fn missing(name: &'static str, forbidden: &'static str) -> SandboxCase {
+    SandboxCase {
         forbidden,
         allowed: "F=$WS/new/ordinary.md",
         ..git(name, "mkdir -p \"${F%/*}\" && echo evil > \"$F\" && [ -s \"$F\" ] && echo DONE")
     }
 }
 
-/// A parent folder of a repository.
-const fn moved(name: &'static str, forbidden: &'static str) -> Row {
-    Row { forbidden, allowed: "M=$WS/plain/x; G=$WS/plain/x/b/part", ..git(name, MOVE) }
+/// A folder above a repository.
+const fn moved(name: &'static str, forbidden: &'static str) -> SandboxCase {
+    SandboxCase { forbidden, allowed: "M=$WS/plain/x; G=$WS/plain/x/b/part", ..git(name, MOVE) }
 }
 
 const MOVE: &str = "mv -T $M $M-moved; mkdir -p $G/hooks; echo evil > $G/hooks/pre-commit
@@ -49,7 +53,7 @@ const ARCHIVE: &str = "mkdir -p $WS/pack/hooks && echo evil > $WS/pack/hooks/pre
 tar -C $WS/pack -cf $WS/x.tar hooks && tar -C $G -xf $WS/x.tar && echo DONE";
 
 #[expect(clippy::too_many_lines, reason = "a table")]
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<SandboxCase> {
     vec![
         git("a hook", "echo evil > $G/hooks/pre-commit && echo DONE"),
         git("a hook that may run", "install -m 755 /dev/stdin $G/hooks/pre-commit <<< evil && echo DONE"),

@@ -1,11 +1,11 @@
-//! Differential test: a model of the policy and the kernel agree for any policy and operation.
+//! The model of the policy and the kernel say the same, whatever the policy and the operation.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posse::sandbox::{Backend, Directory, Sandbox, Spawn, Surroundings, Wanted};
+use posse::sandbox::{Backend, Directory, ProbeRequest, Sandbox, Spawn, Surroundings};
 use posse_actors::ports::Confinement;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -13,16 +13,16 @@ use proptest::test_runner::{Config, TestRunner};
 const FOLDERS: [&str; 7] = ["r0", "r0/x", "r0/x/y", "r1", "r1/z", "o", "o/p"];
 const ROOTS: [&str; 3] = ["r0", "r1", "r0/x"];
 
-/// Confinement of a command, and the files around it.
+/// What a command is confined to, and what lies around.
 #[derive(Debug, Clone)]
 struct Policy {
     roots: Vec<&'static str>,
-    /// For each folder: instructions, a secret, a repository.
+    /// For each folder: whether it has instructions, a secret, a repository.
     has: Vec<[bool; 3]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Target {
+enum DifferentialTarget {
     Plain,
     Instructions,
     Secret,
@@ -41,7 +41,7 @@ enum Operation {
     Link,
 }
 
-type Case = (usize, Target, Operation);
+type DifferentialCase = (usize, DifferentialTarget, Operation);
 
 fn policies() -> impl Strategy<Value = Policy> {
     let roots = proptest::sample::subsequence(ROOTS.to_vec(), 1..=ROOTS.len());
@@ -49,9 +49,9 @@ fn policies() -> impl Strategy<Value = Policy> {
     (roots, has).prop_map(|(roots, has)| Policy { roots, has })
 }
 
-fn cases() -> impl Strategy<Value = Vec<Case>> {
+fn cases() -> impl Strategy<Value = Vec<DifferentialCase>> {
+    use DifferentialTarget::{Instructions, Plain, Secret, Settings};
     use Operation::{Append, Create, Link, MakeFolder, Read, Remove, Replace, Truncate};
-    use Target::{Instructions, Plain, Secret, Settings};
     let target = proptest::sample::select(vec![Plain, Instructions, Secret, Settings]);
     let operations = vec![Read, Append, Remove, Replace, Truncate, Create, MakeFolder, Link];
     let operation = proptest::sample::select(operations);
@@ -59,13 +59,13 @@ fn cases() -> impl Strategy<Value = Vec<Case>> {
 }
 
 impl Policy {
-    fn exists(&self, folder: usize, target: Target) -> bool {
+    fn exists(&self, folder: usize, target: DifferentialTarget) -> bool {
         let [instructions, secret, repository] = self.has[folder];
         match target {
-            Target::Plain => true,
-            Target::Instructions => instructions,
-            Target::Secret => secret,
-            Target::Settings => repository,
+            DifferentialTarget::Plain => true,
+            DifferentialTarget::Instructions => instructions,
+            DifferentialTarget::Secret => secret,
+            DifferentialTarget::Settings => repository,
         }
     }
 
@@ -73,27 +73,27 @@ impl Policy {
         self.roots.iter().any(|root| Path::new(FOLDERS[folder]).starts_with(root))
     }
 
-    /// Verdict of the policy while the command runs.
-    fn allows(&self, (folder, target, operation): Case, backend: Backend) -> bool {
+    /// What the policy says of an operation while the command runs.
+    fn allows(&self, (folder, target, operation): DifferentialCase, backend: Backend) -> bool {
         let full = backend != Backend::Landlock;
         let inside = self.is_writable(folder);
         match operation {
-            Operation::Read => !(full && inside && target == Target::Secret),
-            // New names are allowed, and checked afterwards.
+            Operation::Read => !(full && inside && target == DifferentialTarget::Secret),
+            // New names are free, and looked at afterwards.
             Operation::Create | Operation::MakeFolder | Operation::Link => inside,
             Operation::Append | Operation::Remove | Operation::Replace | Operation::Truncate => {
-                inside && (target == Target::Plain || !full)
+                inside && (target == DifferentialTarget::Plain || !full)
             }
         }
     }
 }
 
-fn file(target: Target) -> &'static str {
+fn file(target: DifferentialTarget) -> &'static str {
     match target {
-        Target::Plain => "plain.txt",
-        Target::Instructions => "AGENTS.md",
-        Target::Secret => ".env",
-        Target::Settings => ".git/config",
+        DifferentialTarget::Plain => "plain.txt",
+        DifferentialTarget::Instructions => "AGENTS.md",
+        DifferentialTarget::Secret => ".env",
+        DifferentialTarget::Settings => ".git/config",
     }
 }
 
@@ -105,18 +105,23 @@ fn write(path: &Path, text: &str) {
 fn build(base: &Path, policy: &Policy) {
     for (at, folder) in FOLDERS.iter().enumerate() {
         let folder = base.join(folder);
-        for target in [Target::Plain, Target::Instructions, Target::Secret, Target::Settings] {
+        for target in [
+            DifferentialTarget::Plain,
+            DifferentialTarget::Instructions,
+            DifferentialTarget::Secret,
+            DifferentialTarget::Settings,
+        ] {
             if policy.exists(at, target) {
                 write(&folder.join(file(target)), "[core]\n# the-content\n");
             }
         }
-        if policy.exists(at, Target::Settings) {
+        if policy.exists(at, DifferentialTarget::Settings) {
             super::world::repository_around(&folder.join(".git"));
         }
     }
 }
 
-fn script(cases: &[Case], base: &Path) -> String {
+fn script(cases: &[DifferentialCase], base: &Path) -> String {
     let mut script = String::new();
     for (number, (folder, target, operation)) in cases.iter().enumerate() {
         let folder = base.join(FOLDERS[*folder]);
@@ -154,7 +159,7 @@ async fn verdicts(
     let roots: Vec<PathBuf> = policy.roots.iter().map(|root| base.join(root)).collect();
     let surroundings = Surroundings { roots: roots.clone(), ..Surroundings::default() };
     let sandbox = Sandbox::with_helper(PathBuf::from(env!("CARGO_BIN_EXE_posse")), Vec::new())
-        .confined(Wanted::Exactly(backend), surroundings);
+        .confined(ProbeRequest::Exactly(backend), surroundings);
     let (program, arguments) = sandbox.shell_command(script);
     let spawn = Spawn {
         program,
@@ -184,9 +189,9 @@ async fn verdicts(
     text.lines().filter_map(verdict).collect()
 }
 
-/// Only the first operation on a file, and only on existing files.
-fn distinct(policy: &Policy, cases: Vec<Case>) -> Vec<Case> {
-    let mut seen: Vec<(usize, Target)> = Vec::new();
+/// Only the first operation on a file, and only on files that are there.
+fn distinct(policy: &Policy, cases: Vec<DifferentialCase>) -> Vec<DifferentialCase> {
+    let mut seen: Vec<(usize, DifferentialTarget)> = Vec::new();
     let mut kept = Vec::new();
     for (folder, target, operation) in cases {
         let is_new =
@@ -220,9 +225,9 @@ fn compare(backend: Backend, runs: u32) {
             let said = policy.allows(*case, backend);
             prop_assert_eq!(got.get(&number), Some(&said), "{:?} in {:?}", case, policy);
         }
-        // Protected files are unchanged after any operation.
+        // Whatever the command did to it, what steers others is as it was.
         for at in (0..FOLDERS.len()).filter(|at| policy.is_writable(*at)) {
-            for target in [Target::Instructions, Target::Settings] {
+            for target in [DifferentialTarget::Instructions, DifferentialTarget::Settings] {
                 if policy.exists(at, target) {
                     let path = base.join(FOLDERS[at]).join(file(target));
                     let text = fs::read_to_string(&path).unwrap_or_default();

@@ -1,11 +1,15 @@
-//! Ordinary use that must keep working: git, in a repository with protected control files.
+//! What must go on working: git, in a repository whose control files are held.
 
-use posse::sandbox::{Action, Backend, What};
+use posse::sandbox::{Backend, ProtectAction, ProtectedChange};
 
-use super::world::World;
+use super::world::SandboxFixture;
 
-/// Runs a script that must succeed, and returns the findings.
-async fn works(world: &mut World, backend: Backend, script: &str) -> Vec<posse::sandbox::Finding> {
+/// Runs a script that must come to its end, and returns what was found.
+async fn works(
+    world: &mut SandboxFixture,
+    backend: Backend,
+    script: &str,
+) -> Vec<posse::sandbox::Finding> {
     let prelude = "set -e\ng() { git -c user.name=me -c user.email=me@example.org \"$@\"; }\n";
     let script = format!("{prelude}{script}\necho DONE\n");
     let ran = world.run(backend, false, &script).await.unwrap();
@@ -14,7 +18,7 @@ async fn works(world: &mut World, backend: Backend, script: &str) -> Vec<posse::
 }
 
 async fn everyday(backend: Backend) {
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     let findings = works(
         &mut world,
         backend,
@@ -35,10 +39,10 @@ async fn everyday(backend: Backend) {
          git config user.name somebody; git checkout -qb pushed; git init -q ../fresh",
     )
     .await;
-    // The instructions of the clone are reported, and left.
+    // The instructions that came with it are told, and left.
     assert_eq!(findings.len(), 1, "{findings:?}");
-    assert_eq!(findings[0].what, What::CameWithRepository);
-    // A command may change and remove files that it created.
+    assert_eq!(findings[0].what, ProtectedChange::CameWithRepository);
+    // What a command made itself it may go on with, and remove.
     let findings = works(
         &mut world,
         backend,
@@ -63,7 +67,7 @@ async fn git_works_where_landlock_holds() {
 #[tokio::test]
 async fn a_hostile_clone_is_told_and_runs_nothing() {
     for backend in [Backend::Namespaces, Backend::Landlock] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let findings = works(
             &mut world,
             backend,
@@ -75,11 +79,14 @@ async fn a_hostile_clone_is_told_and_runs_nothing() {
         )
         .await;
         let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        let has = |what: fn(&What) -> bool| findings.iter().any(|finding| what(&finding.what));
-        assert!(has(|what| *what == What::Created), "{told:?}");
-        assert!(has(|what| *what == What::CameWithRepository), "{told:?}");
+        let has =
+            |what: fn(&ProtectedChange) -> bool| findings.iter().any(|finding| what(&finding.what));
+        assert!(has(|what| *what == ProtectedChange::Created), "{told:?}");
+        assert!(has(|what| *what == ProtectedChange::CameWithRepository), "{told:?}");
         let settings = findings.iter().find_map(|finding| match (&finding.what, &finding.action) {
-            (What::Settings(names), Action::Cleaned(kept)) => Some((names.clone(), kept.clone())),
+            (ProtectedChange::Settings(names), ProtectAction::Cleaned(kept)) => {
+                Some((names.clone(), kept.clone()))
+            }
             _ => None,
         });
         let (names, kept) = settings.expect("settings were taken out");
@@ -99,7 +106,7 @@ async fn names_that_are_no_text_are_held_as_well() {
     use std::os::unix::ffi::OsStrExt;
 
     for backend in [Backend::Namespaces, Backend::Landlock] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let odd = std::ffi::OsStr::from_bytes(b"a\nb \xff\"'");
         let folder = world.workspace().join(odd);
         std::fs::create_dir(&folder).unwrap();
@@ -114,7 +121,7 @@ async fn names_that_are_no_text_are_held_as_well() {
 #[tokio::test]
 async fn a_command_that_is_given_up_leaves_nothing_behind() {
     for backend in [Backend::Namespaces, Backend::Landlock] {
-        let mut world = World::new();
+        let mut world = SandboxFixture::new();
         let started = world.workspace().join("started");
         let planted = world.workspace().join("CLAUDE.md");
         let script = "echo evil > CLAUDE.md; touch started; sleep 600";
@@ -130,7 +137,7 @@ async fn a_command_that_is_given_up_leaves_nothing_behind() {
                 () = seen => {}
             }
         }
-        // The next command finds it, unless the background check was faster.
+        // The next command finds it, if nobody was faster.
         let ran = world.run(backend, false, "ls CLAUDE.md 2> /dev/null; echo DONE").await.unwrap();
         assert_eq!(ran.text, "DONE\n", "{backend:?}");
         assert!(!planted.exists());
@@ -140,7 +147,7 @@ async fn a_command_that_is_given_up_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn what_cannot_be_hidden_is_known_before() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     let scratch = world.workspace().join("../state/sessions/this/tmp");
     let exposed = world.sandbox(Backend::Landlock).exposed_secrets(&scratch).unwrap();
     let names: Vec<_> =
@@ -151,19 +158,19 @@ async fn what_cannot_be_hidden_is_known_before() {
     assert!(hidden.is_empty());
 }
 
-/// Mounts do not protect it, so it is searched for before its folder is removed.
+/// Nothing holds it while the command runs, so it is looked for before its folder is removed.
 #[tokio::test]
 async fn a_repository_in_the_temporary_folder_comes_back_where_landlock_holds() {
-    let mut world = World::new();
+    let mut world = SandboxFixture::new();
     let head = world.workspace().join(".git/HEAD");
     let before = std::fs::read_to_string(&head).unwrap();
     let script = "g=.gi; mv ${g}t $TMPDIR/x; git init -q -b other .";
     let findings = works(&mut world, Backend::Landlock, script).await;
     let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
     assert_eq!(findings.len(), 1, "{told:?}");
-    assert!(matches!(findings[0].action, Action::Restored(Some(_))), "{told:?}");
+    assert!(matches!(findings[0].action, ProtectAction::Restored(Some(_))), "{told:?}");
     assert_eq!(std::fs::read_to_string(&head).unwrap(), before);
     let findings = works(&mut world, Backend::Landlock, "rm -rf .git; git init -q .").await;
     let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    assert!(findings.iter().any(|finding| finding.what == What::Replaced), "{told:?}");
+    assert!(findings.iter().any(|finding| finding.what == ProtectedChange::Replaced), "{told:?}");
 }

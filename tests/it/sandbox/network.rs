@@ -1,9 +1,9 @@
-//! Network access.
+//! Network access of commands.
 
-use super::{Proof, Row, Tiers, Twin};
+use super::{Proof, SandboxCase, Tiers, Twin};
 
-const fn row(name: &'static str, script: &'static str) -> Row {
-    Row {
+const fn row(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase {
         name,
         tiers: Tiers::Both,
         proof: Proof::Denied,
@@ -14,16 +14,16 @@ const fn row(name: &'static str, script: &'static str) -> Row {
     }
 }
 
-const fn never(name: &'static str, script: &'static str) -> Row {
-    Row { twin: Twin::Unconfined, ..row(name, script) }
+const fn never(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase { twin: Twin::Unconfined, ..row(name, script) }
 }
 
-/// A separate network accepts every packet: it must not arrive.
-const fn unheard(name: &'static str, script: &'static str) -> Row {
-    Row { proof: Proof::Nowhere, ..row(name, script) }
+/// A network of its own takes everything: what counts is that nobody hears it.
+const fn unheard(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase { proof: Proof::Nowhere, ..row(name, script) }
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<SandboxCase> {
     vec![
         row("a stream", "python3 -IS $PROBE tcp $TCP"),
         row("a stream on IPv6", "python3 -IS $PROBE tcp6 $TCP6"),
@@ -66,7 +66,7 @@ const PERL: &str = "perl -MIO::Socket::INET -e \
  'exit !IO::Socket::INET->new(PeerAddr => \"127.0.0.1\", PeerPort => $ENV{TCP}, Timeout => 3)' \
  && echo DONE";
 
-/// It connects to a server that sends nothing, and checks the connection.
+/// It connects to a server that says nothing, and notices that it is connected.
 const FETCH: &str = "python3 -c \"
 import http.client, os
 c = http.client.HTTPConnection('127.0.0.1', int(os.environ['TCP']), timeout=3)

@@ -1,7 +1,7 @@
-"""Tries one escape from a confined command.
+"""Tries one thing that a confined command must not be able to do.
 
-It prints DONE on success, and nothing else. A call that the machine's kernel does not support counts
-as success: only an error about permissions comes from the sandbox.
+It prints DONE if the system let it, and nothing else. What the kernel of the machine does not know
+counts as let: only a refusal for want of permission is the sandbox's.
 """
 
 import ctypes

@@ -1,10 +1,10 @@
-//! Processes that try to outlive the command.
+//! Outliving the command.
 
-use super::{Proof, Row, Tiers, Twin};
+use super::{Proof, SandboxCase, Tiers, Twin};
 
-/// The script prints `DONE` when it runs; afterwards none of its processes may exist.
-const fn row(name: &'static str, script: &'static str) -> Row {
-    Row {
+/// The script says `DONE` when it runs: whoever looks afterwards must find nothing of it.
+const fn row(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase {
         name,
         tiers: Tiers::Both,
         proof: Proof::Nowhere,
@@ -15,7 +15,7 @@ const fn row(name: &'static str, script: &'static str) -> Row {
     }
 }
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<SandboxCase> {
     vec![
         row("a job left behind", "bash -c 'sleep 600; :' $N & echo DONE"),
         row(

@@ -1,11 +1,11 @@
-//! Reading secrets.
+//! Reading what is secret.
 
-use super::{Proof, Row, Tiers, Twin};
+use super::{Proof, SandboxCase, Tiers, Twin};
 
-/// Only mounts can hide a file in a readable folder: the reduced tier asks before it runs any
-/// command where secrets exist.
-const fn row(name: &'static str, script: &'static str) -> Row {
-    Row {
+/// Only mounts can hide a file in a folder that may be read: the reduced tier asks before it runs
+/// anything where there are secrets.
+const fn row(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase {
         name,
         tiers: Tiers::Full,
         proof: Proof::Silent,
@@ -18,7 +18,7 @@ const fn row(name: &'static str, script: &'static str) -> Row {
 
 const SEEN: &str = "cat $F && echo DONE";
 
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<SandboxCase> {
     vec![
         row("an environment file", SEEN),
         row("a variant of it", SEEN).with_forbidden("F=$WS/.env.local"),

@@ -1,5 +1,5 @@
-//! A machine in a folder: a workspace with files to attack, an outside, and servers that wait for
-//! connections.
+//! A machine in a folder: a workspace with everything that is worth attacking, what is outside of
+//! it, and servers that wait for somebody to reach them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use posse::protected;
-use posse::sandbox::{Backend, Directory, Exit, Finding, Sandbox, Spawn, Surroundings, Wanted};
+use posse::sandbox::{
+    Backend, Directory, Exit, Finding, ProbeRequest, Sandbox, Spawn, Surroundings,
+};
 use posse_actors::ports::Confinement;
 
-/// Text that must never be printed.
+/// What must never be printed.
 pub(super) const SECRET: &str = "s3cret-of-the-user";
 
 const PROBE: &str = include_str!("probe.py");
@@ -26,10 +28,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-pub(super) struct World {
+pub(super) struct SandboxFixture {
     _folder: tempfile::TempDir,
     base: PathBuf,
-    /// One per backend, as a session has one for all of its commands.
+    /// One for each way of confining, as a session has one for all of its commands.
     sandboxes: Vec<(Backend, Sandbox)>,
     id: String,
     tcp: TcpListener,
@@ -43,7 +45,7 @@ pub(super) struct World {
     protected: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// Result of a run.
+/// What came of a run.
 pub(super) struct Ran {
     pub(super) text: String,
     pub(super) was_killed: bool,
@@ -56,13 +58,13 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A repository like `git init` creates it, without running git.
+/// A repository as `git init` makes it, without calling anybody.
 fn repository(at: &Path) {
     write(at, "config", "[core]\n\trepositoryformatversion = 0\n\tbare = false\n");
     repository_around(at);
 }
 
-/// Like [`repository`], without settings.
+/// The same without settings.
 pub(super) fn repository_around(at: &Path) {
     write(at, "HEAD", "ref: refs/heads/main\n");
     write(at, "hooks/pre-commit.sample", "#!/bin/sh\n");
@@ -72,21 +74,21 @@ pub(super) fn repository_around(at: &Path) {
     }
 }
 
-impl World {
-    pub(super) fn new() -> World {
-        // The build folder: a folder for temporary files would be masked.
+impl SandboxFixture {
+    pub(super) fn new() -> SandboxFixture {
+        // Where the tests are built is no folder for temporary files, which would be masked.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let base = folder.path().canonicalize().unwrap();
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}-{number}", std::process::id());
         let hidden =
             |word: &str| SocketAddr::from_abstract_name(format!("posse-{word}-{id}")).unwrap();
-        let mut world = World {
+        let mut world = SandboxFixture {
             tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
             tcp6: TcpListener::bind("[::1]:0").expect("these tests need IPv6 on loopback"),
             udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
             udp6: UdpSocket::bind("[::1]:0").unwrap(),
-            // Socket paths are short, and test folders are not.
+            // Names of sockets are short, and folders of tests are not.
             stream: UnixListener::bind(short(&id, "s")).unwrap(),
             datagram: UnixDatagram::bind(short(&id, "d")).unwrap(),
             hidden_stream: UnixListener::bind_addr(&hidden("stream")).unwrap(),
@@ -110,7 +112,7 @@ impl World {
         world
     }
 
-    /// Restores the original state.
+    /// Makes everything as it was at first, whatever was done to it.
     pub(super) fn reset(&mut self) {
         for folder in ["outside", "home", "state"] {
             fs::remove_dir_all(self.base.join(folder)).unwrap();
@@ -199,7 +201,8 @@ impl World {
             ..Surroundings::default()
         };
         let helper = PathBuf::from(env!("CARGO_BIN_EXE_posse"));
-        Sandbox::with_helper(helper, Vec::new()).confined(Wanted::Exactly(backend), surroundings)
+        Sandbox::with_helper(helper, Vec::new())
+            .confined(ProbeRequest::Exactly(backend), surroundings)
     }
 
     fn environment(&self) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
@@ -228,7 +231,7 @@ impl World {
         pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
-    /// Everything outside the workspace that a command may try to change.
+    /// Everything outside of the workspace that a command may want to change.
     pub(super) fn outside(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         for folder in ["outside", "home", "state/sessions/other"] {
@@ -245,7 +248,7 @@ impl World {
         found
     }
 
-    /// Checks that the host is unchanged.
+    /// Whether the host is as it was.
     pub(super) fn check_host(&self, before: &BTreeMap<PathBuf, String>) -> Result<(), String> {
         let after = self.outside();
         if after != *before {
@@ -287,7 +290,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that no process with the mark of this world runs.
+    /// Whether anything that carries the mark of this world still runs.
     fn check_processes(&self) -> Result<(), String> {
         let mark = format!("posse-survivor-{}", self.id);
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -301,7 +304,7 @@ impl World {
         Ok(())
     }
 
-    /// Protected files of the workspace with their content.
+    /// The protected files of the workspace and their content.
     fn control_files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         walk(&self.workspace(), &mut |path| {
@@ -315,7 +318,7 @@ impl World {
         files
     }
 
-    /// New active files, and missing old ones.
+    /// What is active that was not there before, and what was there and is not.
     pub(super) fn planted(&self) -> Vec<String> {
         let root = self.workspace();
         let now = self.control_files();
@@ -341,7 +344,7 @@ impl World {
             if now.iter().any(is_new) {
                 continue;
             }
-            // Renaming or removing a folder includes its content.
+            // Whoever renames or removes a folder takes along what is in it.
             let repository =
                 path.ancestors().find(|path| path.file_name() == Some("hooks".as_ref()));
             let folder = repository.unwrap_or(path).parent().unwrap();
@@ -354,14 +357,14 @@ impl World {
         planted
     }
 
-    /// Returns `true` if a folder is still the same repository or folder.
+    /// Whether a folder still has what makes it the same repository or folder.
     fn had_same(&self, folder: &Path) -> bool {
         let is_repository = folder.file_name().is_some_and(|name| name == ".git");
         !is_repository || self.workspace().join(folder).join("refs/heads").is_dir()
     }
 }
 
-impl Drop for World {
+impl Drop for SandboxFixture {
     fn drop(&mut self) {
         for word in ["s", "d"] {
             fs::remove_file(short(&self.id, word)).ok();
@@ -391,7 +394,7 @@ fn workspace(ws: &Path) {
     write(ws, ".env.example", "example-value\n");
     write(ws, "certs/server.key", SECRET);
     write(ws, "certs/notes.txt", "example-value\n");
-    // The same without the files that make it a repository.
+    // The same without what makes it a repository.
     write(ws, "plain/hooks/pre-commit.sample", "#!/bin/sh\n");
     write(ws, "plain/config", "[core]\n\tbare = false\n");
     write(ws, "plain/info/exclude", "");
@@ -415,7 +418,7 @@ fn walk(folder: &Path, act: &mut impl FnMut(&Path)) {
     }
 }
 
-/// Returns `true` for control files; written independently of the code under test.
+/// Whether a file controls anything, said in another way than the code under test says it.
 fn is_control(root: &Path, relative: &Path) -> bool {
     let mut above: &[u8] = b"";
     let mut in_git = false;
@@ -451,7 +454,7 @@ fn is_hook(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "hooks")
 }
 
-/// State of `path` and its content: kinds, modes, modification times, owners, bytes.
+/// What is at `path` and below: kinds, modes, times of content, owners, bytes.
 fn describe(path: &Path, found: &mut BTreeMap<PathBuf, String>) {
     let Ok(stat) = fs::symlink_metadata(path) else { return };
     let mode = stat.permissions().mode();

@@ -1,9 +1,9 @@
-//! Writing to read-only places.
+//! Writing where nothing may be written.
 
-use super::{Proof, Row, Tiers, Twin};
+use super::{Proof, SandboxCase, Tiers, Twin};
 
-const fn denied(name: &'static str, script: &'static str) -> Row {
-    Row {
+const fn denied(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase {
         name,
         tiers: Tiers::Both,
         proof: Proof::Denied,
@@ -14,14 +14,14 @@ const fn denied(name: &'static str, script: &'static str) -> Row {
     }
 }
 
-/// Operations that Landlock does not control: owner and times of a file.
-const fn denied_by_mounts(name: &'static str, script: &'static str) -> Row {
-    Row { tiers: Tiers::Full, ..denied(name, script) }
+/// What Landlock does not know: who owns a file and when it changed.
+const fn denied_by_mounts(name: &'static str, script: &'static str) -> SandboxCase {
+    SandboxCase { tiers: Tiers::Full, ..denied(name, script) }
 }
 
-/// A place of the host. A command may have its own under that name.
-const fn nowhere(name: &'static str, forbidden: &'static str) -> Row {
-    Row {
+/// A place of the host. A command may have one of its own under that name.
+const fn nowhere(name: &'static str, forbidden: &'static str) -> SandboxCase {
+    SandboxCase {
         name,
         tiers: Tiers::Both,
         proof: Proof::Nowhere,
@@ -33,7 +33,7 @@ const fn nowhere(name: &'static str, forbidden: &'static str) -> Row {
 }
 
 #[expect(clippy::too_many_lines, reason = "a table")]
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<SandboxCase> {
     vec![
         denied("create a file", "echo x > $T/new && echo DONE"),
         denied("append to a file", "echo x >> $T/file.txt && echo DONE"),
@@ -157,16 +157,16 @@ const LOADER: &str = "for l in /lib64/ld-linux-x86-64.so.2 /lib/ld-linux-aarch64
   [ -e $l ] && $l /bin/cp $WS/src/main.rs $T/loaded && echo DONE
 done";
 
-impl Row {
-    pub(super) const fn with_tiers(self, tiers: Tiers) -> Row {
-        Row { tiers, ..self }
+impl SandboxCase {
+    pub(super) const fn with_tiers(self, tiers: Tiers) -> SandboxCase {
+        SandboxCase { tiers, ..self }
     }
 
-    pub(super) const fn with_forbidden(self, forbidden: &'static str) -> Row {
-        Row { forbidden, ..self }
+    pub(super) const fn with_forbidden(self, forbidden: &'static str) -> SandboxCase {
+        SandboxCase { forbidden, ..self }
     }
 
-    pub(super) const fn with_twin(self, twin: Twin, allowed: &'static str) -> Row {
-        Row { allowed, twin, ..self }
+    pub(super) const fn with_twin(self, twin: Twin, allowed: &'static str) -> SandboxCase {
+        SandboxCase { allowed, twin, ..self }
     }
 }

@@ -1,4 +1,4 @@
-//! How it gives the terminal back, and the screen of its own that it may have.
+//! Exit of the terminal UI, and the alternate screen.
 
 use std::fs;
 
@@ -8,23 +8,24 @@ use super::Tmux;
 use crate::model_server::{ModelServer, says};
 use crate::posse::Machine;
 
-/// One with a screen of its own.
-fn apart(server: &ModelServer) -> Machine {
+/// A machine that uses the alternate screen.
+fn alternate_screen_machine(server: &ModelServer) -> Machine {
     Machine::configured(server, &json!({"ui": {"alternateScreen": true}}), &json!({}))
 }
 
-fn is_apart(tmux: &Tmux) -> bool {
+fn is_alternate_screen(tmux: &Tmux) -> bool {
     let shown = tmux.run(&["display-message", "-p", "-t", "t", "#{alternate_on}"]);
     String::from_utf8_lossy(&shown.stdout).trim() == "1"
 }
 
-/// A panic can be asked for in a debug build only.
+/// A panic can be requested in debug builds only.
 #[cfg(debug_assertions)]
 #[test]
-fn a_panic_gives_the_terminal_back_and_says_what_it_was() {
+fn panic_restores_the_terminal_and_is_reported() {
     for own_screen in [false, true] {
         let server = ModelServer::start(vec![]);
-        let machine = if own_screen { apart(&server) } else { Machine::with(&server) };
+        let machine =
+            if own_screen { alternate_screen_machine(&server) } else { Machine::with(&server) };
         let tmux = Tmux::with(&machine, &[], "TERM=tmux-256color TMUX=1 POSSE_TEST_PANIC=now");
         tmux.says("now");
         tmux.assert_ended(70);
@@ -32,25 +33,27 @@ fn a_panic_gives_the_terminal_back_and_says_what_it_was() {
         assert!(stderr.contains("a test said so"), "{stderr}");
         let screen = tmux.screen();
         assert!(!screen.contains("❯") && !screen.contains("scripted-1 via"), "{screen}");
-        // Keys are what they were: with those of the program a letter would be a sequence.
+        // Keyboard modes are restored: otherwise a letter would be sent as an escape sequence.
         tmux.types("typed afterwards");
         tmux.wait_for("typed afterwards");
     }
 }
 
 #[test]
-fn a_screen_of_its_own_is_gone_through_and_left() {
+fn alternate_screen_is_scrolled_and_left() {
     let lines: Vec<String> = (1..=80).map(|nth| format!("- point {nth}")).collect();
     let server = ModelServer::start(vec![says(&lines.join("\n"))]);
-    let machine = apart(&server);
+    let machine = alternate_screen_machine(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("say much");
     let screen = tmux.wait_for("(done: 1 reply");
-    assert!(is_apart(&tmux) && screen.contains("point 80") && !screen.contains("point 40\n"));
+    assert!(
+        is_alternate_screen(&tmux) && screen.contains("point 80") && !screen.contains("point 40\n")
+    );
     for _ in 0..5 {
         tmux.presses("PPage");
     }
-    let screen = tmux.wait_for("50 rows below: PgDn goes there");
+    let screen = tmux.wait_for("50 rows below: PgDn scrolls down");
     assert!(screen.contains("point 20") && !screen.contains("point 80"), "{screen}");
     for _ in 0..5 {
         tmux.presses("NPage");
@@ -61,7 +64,7 @@ fn a_screen_of_its_own_is_gone_through_and_left() {
     tmux.wait_until("a narrower prompt", |screen| screen.contains(&rule));
     tmux.presses("C-d");
     tmux.assert_ended(0);
-    // What was on its screen is gone with it.
+    // The content of the alternate screen is gone.
     let all = tmux.all();
     assert!(!all.contains('❯') && !all.contains("point 80"), "{all}");
     machine.verify();

@@ -1,4 +1,4 @@
-//! What a terminal does to it: stops it, resizes it, pastes much, answers what nobody asked.
+//! Robustness against the terminal: suspending, resizing, large pastes, unrequested replies.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use super::{Tmux, variables_of};
 use crate::model_server::{ModelServer, says, text_of};
 use crate::posse::Machine;
 
-/// How the terminal is set, seen from outside.
+/// Settings of the terminal, read from outside.
 fn settings(tmux: &Tmux) -> String {
     let shown = tmux.run(&["display-message", "-p", "-t", "t", "#{pane_tty}"]);
     let tty = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
@@ -18,10 +18,10 @@ fn settings(tmux: &Tmux) -> String {
 }
 
 #[test]
-fn it_is_stopped_and_goes_on() {
+fn suspend_and_resume_by_the_shell() {
     let server = ModelServer::start(vec![says("Still here.")]);
     let machine = Machine::with(&server);
-    // Only a shell that somebody types into stops what it started.
+    // Only an interactive shell can suspend its child.
     let tmux = Tmux::start(machine.path("tmp"), "env PS1='shell> ' sh -i");
     tmux.wait_for("shell>");
     let before = settings(&tmux);
@@ -39,7 +39,7 @@ fn it_is_stopped_and_goes_on() {
     tmux.presses("C-z");
     let screen = tmux.wait_for("Stopped");
     assert!(!screen.contains('❯'), "nothing of ours is left:\n{screen}");
-    // The shell that has it now may have its own ideas of how keys are read.
+    // The shell may use other line-editing settings.
     let lines = |text: &str| text.split(';').skip(1).collect::<String>().contains(" -icrnl");
     assert_eq!(lines(&settings(&tmux)), lines(&before));
     tmux.types("fg");
@@ -53,7 +53,7 @@ fn it_is_stopped_and_goes_on() {
 }
 
 #[test]
-fn no_size_and_no_haste_stop_it() {
+fn survives_rapid_extreme_resizes() {
     let server = ModelServer::start(vec![says("Still here.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -73,7 +73,7 @@ fn no_size_and_no_haste_stop_it() {
 }
 
 #[test]
-fn ten_megabytes_are_pasted_whole() {
+fn ten_megabyte_paste_arrives_complete() {
     let server = ModelServer::start(vec![says("Read.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -97,7 +97,7 @@ fn ten_megabytes_are_pasted_whole() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_are_no_keys() {
+fn unrequested_terminal_replies_are_not_keys() {
     let server = ModelServer::start(vec![says("Still here.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);

@@ -1,4 +1,4 @@
-//! What is written, from the keyboard: completed, looked for, edited, kept, taken back, and run.
+//! Editing in the prompt: completion, history, editor, drafts, queued messages and shell commands.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,13 +10,15 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
 use super::{SILENCE, STUCK, Tmux};
-use crate::model_server::{Answer, ModelServer, calls, says, stream_bytes, text_event, text_of};
+use crate::model_server::{
+    ModelAnswer, ModelServer, calls, says, stream_bytes, text_event, text_of,
+};
 use crate::posse::Machine;
 
-/// An image of one pixel.
+/// A PNG image of one pixel.
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// What the user said, in the last request.
+/// User messages of the last request.
 fn said(server: &ModelServer) -> Vec<String> {
     let request = server.requests().pop().unwrap();
     let messages = request["messages"].as_array().unwrap();
@@ -38,9 +40,9 @@ fn pastes(tmux: &Tmux, machine: &Machine, text: &str) {
 }
 
 #[test]
-fn a_message_that_waits_is_taken_back_or_deleted() {
+fn queued_message_is_edited_or_deleted() {
     let held = stream_bytes(text_event("This takes a").as_bytes());
-    let server = ModelServer::start(vec![Answer::Hold(held), says("Here I am again.")]);
+    let server = ModelServer::start(vec![ModelAnswer::Hold(held), says("Here I am again.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
     tmux.says("take your time");
@@ -68,7 +70,7 @@ fn a_message_that_waits_is_taken_back_or_deleted() {
 }
 
 #[test]
-fn what_was_written_is_found_in_the_next_process() {
+fn history_is_available_in_the_next_process() {
     let server = ModelServer::start(vec![says("Yes."), says("Again.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -80,7 +82,7 @@ fn what_was_written_is_found_in_the_next_process() {
     let tmux = Tmux::open(&machine, &[]);
     tmux.wait_for("❯ a task");
     tmux.presses("C-r");
-    tmux.wait_for("what was written before");
+    tmux.wait_for("history");
     tmux.types("milk");
     tmux.wait_for("▸ remember the milk");
     tmux.presses("Enter");
@@ -118,7 +120,7 @@ fn commands_and_files_are_completed() {
 }
 
 #[test]
-fn a_command_of_the_user_is_asked_about_run_and_told() {
+fn shell_command_needs_permission_runs_and_is_reported_to_the_model() {
     let server = ModelServer::start(vec![says("I see.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -130,7 +132,7 @@ fn a_command_of_the_user_is_asked_about_run_and_told() {
     tmux.wait_for("└ exit 0");
     assert_eq!(machine.read("made"), "one\n");
     assert!(server.requests().is_empty(), "the model is asked nothing");
-    // It stops like everything else.
+    // Escape stops it.
     tmux.says("!touch begun; sleep 600");
     agrees(&tmux);
     let begun = Instant::now();
@@ -153,7 +155,7 @@ fn a_command_of_the_user_is_asked_about_run_and_told() {
 }
 
 #[test]
-fn an_editor_has_the_terminal_for_itself() {
+fn external_editor_gets_the_terminal() {
     let server = ModelServer::start(vec![says("Read.")]);
     let machine = Machine::with(&server);
     let script = "stty -a > \"$0.stty\"\nprintf 'editor here\\n'\nread line\nprintf ' %s' \"$line\" >> \"$1\"\n";
@@ -178,7 +180,7 @@ fn an_editor_has_the_terminal_for_itself() {
     tmux.assert_ended(0);
 }
 
-/// Files that keep what is being written.
+/// Draft files.
 fn drafts(machine: &Machine) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![machine.path("posse")];
@@ -196,7 +198,7 @@ fn drafts(machine: &Machine) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_was_being_written_survives_a_crash() {
+fn draft_survives_a_crash() {
     let server = ModelServer::start(vec![says("Yes.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -223,7 +225,7 @@ fn what_was_being_written_survives_a_crash() {
 }
 
 #[test]
-fn an_image_that_is_dropped_on_it_is_shown_to_the_model() {
+fn dropped_image_is_sent_to_the_model() {
     let server = ModelServer::start(vec![says("A pixel.")]);
     let machine = Machine::with(&server);
     let pixel = base64::engine::general_purpose::STANDARD.decode(PIXEL).unwrap();
@@ -244,7 +246,7 @@ fn an_image_that_is_dropped_on_it_is_shown_to_the_model() {
 }
 
 #[test]
-fn the_last_change_is_taken_back_as_long_as_nobody_else_made_another() {
+fn undo_reverts_the_last_change_unless_the_file_changed_since() {
     let server = ModelServer::start(vec![
         calls(&[("read_file", json!({"path": "a.txt"}))]),
         calls(&[("write_file", json!({"path": "a.txt", "content": "new\n"}))]),
@@ -257,7 +259,7 @@ fn the_last_change_is_taken_back_as_long_as_nobody_else_made_another() {
     tmux.says("change it");
     tmux.wait_for("Changed.");
     tmux.wait_for("(done: ");
-    // The tool keeps the ends of lines that a file has.
+    // The tool keeps a file's line ends.
     assert_eq!(machine.read("a.txt"), "new\r\n");
     tmux.says("/undo");
     tmux.wait_for("rm -- 'b.txt'");
@@ -265,18 +267,18 @@ fn the_last_change_is_taken_back_as_long_as_nobody_else_made_another() {
     tmux.wait_for("❯ a task");
     machine.write("a.txt", "mine\n");
     tmux.says("/undo");
-    tmux.wait_for("is not as the change left it");
+    tmux.wait_for("was modified after the change");
     assert_eq!(machine.read("a.txt"), "mine\n");
     machine.write("a.txt", "new\r\n");
     tmux.says("/undo");
     tmux.wait_until("the old file", |_| machine.read("a.txt") == "old\r\n");
     tmux.wait_for("❯ a task");
     tmux.says("/undo");
-    tmux.wait_for("there is no change to take back");
+    tmux.wait_for("there is no change to undo");
 }
 
 #[test]
-fn a_conversation_from_before_goes_on_or_is_copied() {
+fn stored_session_is_resumed_or_forked() {
     let server = ModelServer::start(vec![says("One."), says("Two."), says("Three.")]);
     let machine = Machine::with(&server);
     let tmux = Tmux::open(&machine, &[]);
@@ -284,19 +286,19 @@ fn a_conversation_from_before_goes_on_or_is_copied() {
     tmux.wait_for("One.");
     tmux.wait_for("(done: ");
     tmux.says("/new");
-    tmux.wait_for("(a new conversation");
+    tmux.wait_for("(a new session");
     tmux.says("/resume");
-    tmux.wait_for("conversations here");
+    tmux.wait_for("sessions here");
     tmux.types("first");
     tmux.wait_for("▸");
     tmux.presses("Enter");
-    tmux.wait_for("(a conversation from before");
+    tmux.wait_for("(a stored session");
     tmux.says("goes on");
     tmux.wait_for("Two.");
     tmux.wait_for("❯ a task");
     assert_eq!(said(&server), ["the first task", "goes on"]);
     tmux.says("/fork");
-    tmux.wait_for("(a copy of the conversation");
+    tmux.wait_for("(a copy of the session");
     tmux.says("another way");
     tmux.wait_for("Three.");
     assert_eq!(said(&server), ["the first task", "goes on", "another way"]);

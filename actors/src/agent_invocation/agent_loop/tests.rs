@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, the history stays one that a provider accepts.
+//! In every order of inputs the history stays valid for a provider.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::flaw;
 
-fn bounds() -> Bounds {
-    Bounds {
+fn bounds() -> LoopBounds {
+    LoopBounds {
         tokens_max: None,
         turns_max: 25,
         parallel_calls_max: 8,
@@ -23,10 +23,10 @@ fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
 }
 
-fn begun(bounds: Bounds) -> AgentLoop {
-    let start = Start { history: vec![user("go")], ..Start::default() };
+fn begun(bounds: LoopBounds) -> AgentLoop {
+    let start = LoopStart { history: vec![user("go")], ..LoopStart::default() };
     let mut agent_loop = AgentLoop::new(bounds, start);
-    assert_eq!(agent_loop.step(Input::Begin), [Effect::AskModel]);
+    assert_eq!(agent_loop.step(LoopInput::Begin), [Effect::AskModel]);
     agent_loop
 }
 
@@ -39,23 +39,23 @@ fn call(id: &str, arguments: &str) -> ToolCall {
     }
 }
 
-fn wants(calls: Vec<ToolCall>, alone: Vec<bool>) -> Input {
+fn wants(calls: Vec<ToolCall>, alone: Vec<bool>) -> LoopInput {
     let message = AssistantMessage { tool_calls: calls, ..AssistantMessage::default() };
-    Input::Replied { message, alone, stop: StopReason::ToolUse, usage: None }
+    LoopInput::Replied { message, alone, stop: StopReason::ToolUse, usage: None }
 }
 
-fn says(text: &str, stop: StopReason) -> Input {
+fn says(text: &str, stop: StopReason) -> LoopInput {
     let message =
         AssistantMessage { content: Some(text.to_owned()), ..AssistantMessage::default() };
-    Input::Replied { message, alone: Vec::new(), stop, usage: None }
+    LoopInput::Replied { message, alone: Vec::new(), stop, usage: None }
 }
 
 fn queued(id: &str, kind: MessageKind) -> Queued {
     Queued { id: MessageId::new(id), kind, content: vec![ContentPart::text(id)] }
 }
 
-fn ended(id: &CallId, text: &str) -> Input {
-    Input::CallEnded(id.clone(), ToolOutput::text(text))
+fn ended(id: &CallId, text: &str) -> LoopInput {
+    LoopInput::CallEnded(id.clone(), ToolOutput::text(text))
 }
 
 fn started(effects: &[Effect]) -> Vec<CallId> {
@@ -103,7 +103,7 @@ fn answers_two_hundred_parallel_calls_in_their_order() {
 
 #[test]
 fn answers_calls_above_the_bound_without_running_them() {
-    let mut agent_loop = begun(Bounds { calls_per_turn_max: 2, ..bounds() });
+    let mut agent_loop = begun(LoopBounds { calls_per_turn_max: 2, ..bounds() });
     let calls = (0..4).map(|nth| call(&format!("c{nth}"), "{}")).collect();
     let effects = agent_loop.step(wants(calls, vec![false; 4]));
     assert_eq!(started(&effects).len(), 2);
@@ -119,7 +119,7 @@ fn stops_a_model_that_makes_the_same_failing_call_three_times() {
     for nth in 0..3 {
         let id = CallId::new(format!("c{nth}"));
         agent_loop.step(wants(vec![call(id.as_str(), r#"{"a":1}"#)], vec![false]));
-        let effects = agent_loop.step(Input::CallEnded(id, ToolOutput::error("no")));
+        let effects = agent_loop.step(LoopInput::CallEnded(id, ToolOutput::error("no")));
         match (nth, finished(&effects)) {
             (2, Some(Ending::Failed { class, cause })) => {
                 assert_eq!(class, "loop");
@@ -140,7 +140,7 @@ fn forgives_failures_that_differ_or_are_followed_by_success() {
         let id = CallId::new(format!("c{nth}"));
         agent_loop.step(wants(vec![call(id.as_str(), arguments)], vec![false]));
         let output = if fails { ToolOutput::error("no") } else { ToolOutput::text("yes") };
-        assert_eq!(agent_loop.step(Input::CallEnded(id, output)), [Effect::AskModel]);
+        assert_eq!(agent_loop.step(LoopInput::CallEnded(id, output)), [Effect::AskModel]);
     }
 }
 
@@ -152,7 +152,7 @@ fn does_not_run_calls_of_a_reply_that_was_cut_off() {
             tool_calls: vec![call("c", r#"{"path": "a"#)],
             ..AssistantMessage::default()
         };
-        let input = Input::Replied { message, alone: vec![true], stop, usage: None };
+        let input = LoopInput::Replied { message, alone: vec![true], stop, usage: None };
         let effects = agent_loop.step(input);
         assert!(matches!(&effects[..], [Effect::Skip(..), Effect::AskModel]), "{effects:?}");
         assert_eq!(flaw(agent_loop.history()), None);
@@ -177,7 +177,7 @@ fn ends_in_its_own_way_for_each_reason() {
     ] {
         let mut agent_loop = begun(bounds());
         assert_eq!(agent_loop.step(says("text", stop)), [Effect::Finish(ending)]);
-        assert_eq!(agent_loop.step(Input::Begin), [], "nothing happens after the end");
+        assert_eq!(agent_loop.step(LoopInput::Begin), [], "nothing happens after the end");
     }
 }
 
@@ -189,8 +189,8 @@ fn begins_where_an_earlier_loop_broke_off() {
     }));
     let begin = |history: Vec<Arc<Message>>, queued: Vec<Queued>| {
         let (pending, usage) = (Vec::new(), Usage::default());
-        let start = Start { history, pending, queued, turns: 1, usage };
-        AgentLoop::new(bounds(), start).step(Input::Begin)
+        let start = LoopStart { history, pending, queued, turns: 1, usage };
+        AgentLoop::new(bounds(), start).step(LoopInput::Begin)
     };
     let (steer, follow) = (queued("s", MessageKind::Steer), queued("f", MessageKind::FollowUp));
     let done = vec![user("go"), Arc::clone(&answered)];
@@ -209,9 +209,9 @@ fn begins_where_an_earlier_loop_broke_off() {
     );
 }
 
-/// What a test does next, if it can.
+/// Next action of the test.
 #[derive(Debug, Clone)]
-enum Happens {
+enum LoopAction {
     Reply { calls: Vec<(bool, bool)>, text: bool, stop: u8 },
     CallEnds { which: usize, fails: bool },
     StrangerEnds,
@@ -221,22 +221,22 @@ enum Happens {
     Stop,
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn happens() -> impl Strategy<Value = LoopAction> {
     let calls = prop::collection::vec((any::<bool>(), any::<bool>()), 0..12);
     prop_oneof![
         6 => (calls, any::<bool>(), 0..12_u8)
-            .prop_map(|(calls, text, stop)| Happens::Reply { calls, text, stop }),
+            .prop_map(|(calls, text, stop)| LoopAction::Reply { calls, text, stop }),
         20 => (any::<usize>(), any::<bool>())
-            .prop_map(|(which, fails)| Happens::CallEnds { which, fails }),
-        1 => Just(Happens::StrangerEnds),
-        2 => any::<bool>().prop_map(|steers| Happens::Queue { steers }),
-        1 => Just(Happens::Unanswered),
-        4 => any::<bool>().prop_map(|holds| Happens::Settle { holds }),
-        1 => Just(Happens::Stop),
+            .prop_map(|(which, fails)| LoopAction::CallEnds { which, fails }),
+        1 => Just(LoopAction::StrangerEnds),
+        2 => any::<bool>().prop_map(|steers| LoopAction::Queue { steers }),
+        1 => Just(LoopAction::Unanswered),
+        4 => any::<bool>().prop_map(|holds| LoopAction::Settle { holds }),
+        1 => Just(LoopAction::Stop),
     ]
 }
 
-/// What a loop has said so far, and what must hold of it.
+/// Effects of a loop so far, with its invariants.
 #[derive(Default)]
 struct Observed {
     asking: bool,
@@ -295,9 +295,9 @@ impl Observed {
         }
     }
 
-    fn input(&mut self, happens: Happens) -> Option<Input> {
+    fn input(&mut self, happens: LoopAction) -> Option<LoopInput> {
         Some(match happens {
-            Happens::Reply { calls, text, stop } => {
+            LoopAction::Reply { calls, text, stop } => {
                 if !std::mem::take(&mut self.asking) {
                     return None;
                 }
@@ -326,9 +326,9 @@ impl Observed {
                 let content = text.then(|| "text".to_owned());
                 let message =
                     AssistantMessage { content, tool_calls: wanted, ..AssistantMessage::default() };
-                Input::Replied { message, alone, stop, usage: None }
+                LoopInput::Replied { message, alone, stop, usage: None }
             }
-            Happens::CallEnds { which, fails } => {
+            LoopAction::CallEnds { which, fails } => {
                 if self.running.is_empty() {
                     return None;
                 }
@@ -336,32 +336,35 @@ impl Observed {
                 assert!(self.owed.remove(&id));
                 let output =
                     if fails { ToolOutput::error("no") } else { ToolOutput::text(id.as_str()) };
-                Input::CallEnded(id, output)
+                LoopInput::CallEnded(id, output)
             }
-            Happens::Settle { holds } => {
+            LoopAction::Settle { holds } => {
                 if !std::mem::take(&mut self.settling) {
                     return None;
                 }
                 self.ids += 1;
                 let held = holds.then(|| follow_up(&format!("m{}", self.ids)));
                 self.queued.extend(held.iter().map(|held| held.id.clone()));
-                Input::Settled(held)
+                LoopInput::Settled(held)
             }
-            Happens::StrangerEnds => ended(&CallId::new("stranger"), "x"),
-            Happens::Queue { steers } => {
+            LoopAction::StrangerEnds => ended(&CallId::new("stranger"), "x"),
+            LoopAction::Queue { steers } => {
                 self.ids += 1;
                 let kind = if steers { MessageKind::Steer } else { MessageKind::FollowUp };
                 let message = queued(&format!("m{}", self.ids), kind);
                 self.queued.insert(message.id.clone());
-                Input::Queued(message)
+                LoopInput::Queued(message)
             }
-            Happens::Unanswered => {
+            LoopAction::Unanswered => {
                 if !std::mem::take(&mut self.asking) {
                     return None;
                 }
-                Input::Unanswered(Ending::Failed { class: "x".to_owned(), cause: "y".to_owned() })
+                LoopInput::Unanswered(Ending::Failed {
+                    class: "x".to_owned(),
+                    cause: "y".to_owned(),
+                })
             }
-            Happens::Stop => Input::Stop(Ending::Interrupted),
+            LoopAction::Stop => LoopInput::Stop(Ending::Interrupted),
         })
     }
 }
@@ -372,7 +375,7 @@ proptest! {
         settles in any::<bool>(),
         all in prop::collection::vec(happens(), 1..120),
     ) {
-        let mut agent_loop = begun(Bounds { settles, ..bounds() });
+        let mut agent_loop = begun(LoopBounds { settles, ..bounds() });
         let mut observed = Observed { asking: true, ..Observed::default() };
         for happens in all {
             if observed.finished {
@@ -389,7 +392,7 @@ proptest! {
     }
 }
 
-fn answers(text: &str) -> Input {
+fn answers(text: &str) -> LoopInput {
     says(text, StopReason::EndTurn)
 }
 
@@ -402,28 +405,28 @@ fn an_answer_that_has_to_settle_ends_the_run_only_then() {
     let settle = || Effect::Settle("done".to_owned());
     let finish = || vec![Effect::Finish(Ending::Answered("done".to_owned()))];
     let settling = || {
-        let mut agent_loop = begun(Bounds { settles: true, ..bounds() });
+        let mut agent_loop = begun(LoopBounds { settles: true, ..bounds() });
         assert_eq!(agent_loop.step(answers("done")), [settle()]);
         agent_loop
     };
-    assert_eq!(settling().step(Input::Settled(None)), finish());
+    assert_eq!(settling().step(LoopInput::Settled(None)), finish());
 
     let mut held = settling();
-    let effects = held.step(Input::Settled(Some(follow_up("held"))));
+    let effects = held.step(LoopInput::Settled(Some(follow_up("held"))));
     assert_eq!(effects, [Effect::Deliver(follow_up("held")), Effect::AskModel]);
     assert_eq!(flaw(held.history()), None);
     assert_eq!(held.step(answers("done")), [settle()]);
 
-    // What the user says meanwhile is not lost.
+    // A steering message in the meantime is not lost.
     let mut steered = settling();
-    assert_eq!(steered.step(Input::Queued(follow_up("more"))), []);
-    let effects = steered.step(Input::Settled(None));
+    assert_eq!(steered.step(LoopInput::Queued(follow_up("more"))), []);
+    let effects = steered.step(LoopInput::Settled(None));
     assert_eq!(effects, [Effect::Deliver(follow_up("more")), Effect::AskModel]);
 
     let mut stopped = settling();
-    let effects = stopped.step(Input::Stop(Ending::Interrupted));
+    let effects = stopped.step(LoopInput::Stop(Ending::Interrupted));
     assert_eq!(effects, [Effect::Cancel(Vec::new()), Effect::Finish(Ending::Interrupted)]);
-    assert_eq!(stopped.step(Input::Settled(Some(follow_up("late")))), []);
+    assert_eq!(stopped.step(LoopInput::Settled(Some(follow_up("late")))), []);
 
     // An answer that was there before a crash settles again.
     let mut history = vec![user("go")];
@@ -431,7 +434,7 @@ fn an_answer_that_has_to_settle_ends_the_run_only_then() {
         content: Some("done".to_owned()),
         ..AssistantMessage::default()
     })));
-    let start = Start { history, ..Start::default() };
-    let mut again = AgentLoop::new(Bounds { settles: true, ..bounds() }, start);
-    assert_eq!(again.step(Input::Begin), [settle()]);
+    let start = LoopStart { history, ..LoopStart::default() };
+    let mut again = AgentLoop::new(LoopBounds { settles: true, ..bounds() }, start);
+    assert_eq!(again.step(LoopInput::Begin), [settle()]);
 }

@@ -1,89 +1,87 @@
-//! Agents that worked for others, as the records tell it: who was started for which call, and how
-//! far each of them got.
+//! Subagents according to the records: their calls and their progress.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{CallId, InvocationId, MessageId, Usage};
-use crate::delegation::{Caps, Deeds, Ended, Outcome, follow_files, notice_id};
+use crate::delegation::{ActionLog, Caps, SubagentEnd, SubagentOutcome, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
-use crate::ports::Remains;
+use crate::ports::WorktreeSummary;
 
-/// An agent that was started to work for another.
+/// A subagent that was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that come one by one, as records do")]
 pub struct Delegated {
-    /// Its own.
+    /// Its own origin.
     pub origin: Arc<Origin>,
-    /// The one that it works for.
+    /// Origin of its caller.
     pub caller: Arc<Origin>,
-    /// The call that asked for it last.
+    /// The call that started or resumed it last.
     pub call_id: CallId,
     /// The provider profile.
     pub provider: String,
-    /// Where it was started.
+    /// Working directory.
     pub cwd: String,
     /// Its task in one line.
     pub task: String,
-    /// Whether nobody waits for it.
+    /// True if the caller does not wait.
     pub background: bool,
-    /// How often it was started: more than once if it went on after it was stopped.
+    /// Number of starts: more than one if it was resumed.
     pub starts: u32,
-    /// Whether what it was told to do is recorded.
+    /// True if its task is recorded.
     pub briefed: bool,
-    /// Whether it was recorded to have begun.
+    /// True if its start is recorded.
     pub began: bool,
-    /// The files that its calls were about, the last one last.
+    /// Files that its calls referred to, newest last.
     pub files: Vec<String>,
-    /// What all of its calls did.
-    #[serde(default)]
-    pub deeds: Deeds,
-    /// How long it has been at work since it was started last, in milliseconds: what lies between two
-    /// processes does not count.
+    /// Actions of all its calls.
+    #[serde(default, rename = "deeds")]
+    pub actions: ActionLog,
+    /// Running time since its last start, in milliseconds, without downtime between processes.
     #[serde(default)]
     pub worked_ms: u64,
-    /// Since when it is counted in this process (milliseconds since 1970).
+    /// Start of the current measurement in this process (milliseconds since 1970).
     #[serde(default)]
     since_ms: Option<u64>,
-    /// Whether what it reported is to be forgotten.
+    /// True if its report was deleted from the memory.
     pub forgotten: bool,
-    /// What it said last.
+    /// Its last text.
     pub said: String,
-    /// All of its replies.
+    /// Total number of turns.
     pub replies: u32,
-    /// Its replies since it was started last.
+    /// Number of replies since its last start.
     pub turns: u32,
-    /// Their tokens.
+    /// Tokens of those replies.
     pub usage: Usage,
-    /// Tokens of all of its replies.
+    /// Tokens of all its replies.
     pub used: Usage,
-    /// What is known of the cost of all of its replies, in billionths of a dollar.
+    /// Known cost of all replies, in billionths of a dollar.
     pub nano_usd: u64,
-    /// The same, since it was started last.
+    /// Known cost since its last start.
     pub run_nano_usd: u64,
-    /// How it ended, if it has.
-    pub ended: Option<Outcome>,
-    /// Whether that is also recorded for its caller.
+    /// Its outcome, if it has ended.
+    pub ended: Option<SubagentOutcome>,
+    /// True if the end is recorded for its caller.
     pub announced: bool,
-    /// Whether a message tells its caller so.
+    /// True if a message informs its caller.
     pub noticed: bool,
-    /// Where it works, if that is a place of its own.
+    /// Its isolated workspace, if any.
     #[serde(default)]
     pub workplace: Option<String>,
-    /// What was there of it at its end, as far as that is recorded.
+    /// State of that workspace at its end, if recorded.
     #[serde(default)]
-    pub remains: Option<Remains>,
+    pub remains: Option<WorktreeSummary>,
 }
 
 impl Delegated {
-    /// One that begins, with all that is known of it from before.
+    /// A new start, with the known state of earlier ones.
     fn after(known: Option<Delegated>, origin: Arc<Origin>, caller: Arc<Origin>) -> Delegated {
-        let (starts, replies, nano_usd, used, files, deeds) = match known {
-            Some(Delegated { starts, replies, nano_usd, used, files, deeds, .. }) => {
-                (starts, replies, nano_usd, used, files, deeds)
+        let (starts, replies, nano_usd, used, files, actions) = match known {
+            Some(Delegated { starts, replies, nano_usd, used, files, actions, .. }) => {
+                (starts, replies, nano_usd, used, files, actions)
             }
-            None => (0, 0, 0, Usage::default(), Vec::new(), Deeds::default()),
+            None => (0, 0, 0, Usage::default(), Vec::new(), ActionLog::default()),
         };
         Delegated {
             origin,
@@ -97,7 +95,7 @@ impl Delegated {
             briefed: false,
             began: false,
             files,
-            deeds,
+            actions,
             worked_ms: 0,
             since_ms: None,
             forgotten: false,
@@ -121,19 +119,19 @@ impl Delegated {
         &self.origin.invocation_id
     }
 
-    /// Whether it works for the main agent.
-    pub fn is_mains(&self) -> bool {
+    /// True if the main agent called it.
+    pub fn called_by_main(&self) -> bool {
         self.caller.parent_invocation_id.is_none()
     }
 
-    /// Whether it is at work for the main agent, which does not wait for it.
-    pub(crate) fn is_beside(&self) -> bool {
-        self.background && self.is_mains() && self.ended.is_none()
+    /// True if it runs in the background of the main agent.
+    pub(crate) fn runs_in_background(&self) -> bool {
+        self.background && self.called_by_main() && self.ended.is_none()
     }
 
-    /// How it ended, for whoever reads it.
-    pub(crate) fn ending(&self, outcome: Outcome) -> Ended {
-        Ended {
+    /// Its end, for a reader.
+    pub(crate) fn ending(&self, outcome: SubagentOutcome) -> SubagentEnd {
+        SubagentEnd {
             id: self.id().clone(),
             agent: self.origin.agent.clone(),
             outcome,
@@ -141,16 +139,16 @@ impl Delegated {
             turns: self.turns,
             usage: self.usage,
             cost_nano_usd: (self.run_nano_usd > 0).then_some(self.run_nano_usd),
-            deeds: Some(self.deeds.clone()),
+            actions: Some(self.actions.clone()),
             workplace: self
                 .remains
                 .clone()
-                .or_else(|| self.workplace.clone().map(Remains::unknown)),
-            left_below: Vec::new(),
+                .or_else(|| self.workplace.clone().map(WorktreeSummary::unknown)),
+            unmerged_below: Vec::new(),
         }
     }
 
-    /// The result of the call that had started it, where nobody waits for it any more.
+    /// Result of the call that started it, if nothing waits for it any more.
     pub(super) fn cut_off(&self) -> String {
         match &self.ended {
             Some(outcome) => self.ending(outcome.clone()).compact(Caps::default().result_bytes_max),
@@ -159,14 +157,14 @@ impl Delegated {
                  not known. {}\n{}Look at how things are before it is done again.",
                 self.origin.agent,
                 self.id(),
-                self.deeds,
-                self.apart()
+                self.actions,
+                self.workspace_clause()
             ),
         }
     }
 
-    /// Where all that was done, if not in the workspace.
-    fn apart(&self) -> String {
+    /// Location of its changes, if not in the workspace.
+    fn workspace_clause(&self) -> String {
         self.workplace.as_ref().map_or_else(String::new, |cwd| {
             format!(
                 "All of that was in a worktree of its own, and none of it is in the workspace: {}\n",
@@ -175,22 +173,22 @@ impl Delegated {
         })
     }
 
-    /// Counts how long it has been at work up to `ts`.
+    /// Adds running time up to `ts`.
     fn count_time(&mut self, ts: u64) {
         if let Some(since) = self.since_ms.replace(ts) {
             self.worked_ms = self.worked_ms.saturating_add(ts.saturating_sub(since));
         }
     }
 
-    /// Whether it is, or has, something that the main agent did not wait for and has not heard.
-    pub(crate) fn is_owed(&self) -> bool {
-        // Whoever stopped it knows.
-        let quiet = self.noticed || matches!(self.ended, Some(Outcome::Cancelled));
-        self.background && self.is_mains() && !quiet
+    /// True if the main agent did not wait for it and was not informed of its end.
+    pub(crate) fn is_unreported(&self) -> bool {
+        // The agent that stopped it is informed.
+        let quiet = self.noticed || matches!(self.ended, Some(SubagentOutcome::Cancelled));
+        self.background && self.called_by_main() && !quiet
     }
 }
 
-/// Adds the next record to what is known of all of them, in the order in which they began.
+/// Adds a record to the state of all subagents, in order of their start.
 pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord) {
     match (&record.event, &record.origin) {
         (Event::InvocationRequested { .. }, Some(caller)) => {
@@ -233,7 +231,7 @@ pub(super) fn follow(all: &mut Vec<Delegated>, cwd: &str, record: &StoredRecord)
     }
 }
 
-/// Another process goes on, or the records end: until `ts` they were at work.
+/// End of a process or of the records: running subagents ran until `ts`.
 pub(super) fn break_off(all: &mut [Delegated], ts: u64) {
     for one in all.iter_mut().filter(|one| one.ended.is_none()) {
         one.count_time(ts);
@@ -241,7 +239,8 @@ pub(super) fn break_off(all: &mut [Delegated], ts: u64) {
     }
 }
 
-/// Adds one that is wanted. One that goes on stands where its latest caller can be before it.
+/// Adds a requested subagent. A resumed one moves to the end, so that its latest caller precedes
+/// it.
 fn requested(all: &mut Vec<Delegated>, cwd: &str, caller: &Arc<Origin>, record: &StoredRecord) {
     let Event::InvocationRequested {
         child_invocation_id,
@@ -286,7 +285,7 @@ fn is_notice_of(id: &MessageId, one: &Delegated) -> bool {
 impl Delegated {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only beginnings, replies and ends matter")]
     fn lives(&mut self, event: &Event) {
-        self.deeds.follow(event);
+        self.actions.follow(event);
         match event {
             Event::UserMessage { .. } => self.briefed = true,
             Event::InvocationStarted { .. } => self.began = true,
@@ -307,14 +306,17 @@ impl Delegated {
             }
             Event::InvocationCompleted { result, .. } => {
                 self.said.clone_from(result);
-                self.ended =
-                    Some(if result.trim().is_empty() { Outcome::silent() } else { Outcome::Done });
+                self.ended = Some(if result.trim().is_empty() {
+                    SubagentOutcome::silent()
+                } else {
+                    SubagentOutcome::Done
+                });
             }
             Event::InvocationFailed { class, cause, .. } => {
                 let (class, cause) = (class.clone(), cause.clone());
-                self.ended = Some(Outcome::Failed { class, cause });
+                self.ended = Some(SubagentOutcome::Failed { class, cause });
             }
-            Event::InvocationCancelled { .. } => self.ended = Some(Outcome::Cancelled),
+            Event::InvocationCancelled { .. } => self.ended = Some(SubagentOutcome::Cancelled),
             _ => (),
         }
     }

@@ -1,4 +1,4 @@
-//! Messages in an order that is always valid. Each reply reserves the places of its results.
+//! Messages in an order that is always valid. Each reply reserves the positions of its results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,47 +11,47 @@ use crate::record::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, Op
 
 /// The history so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct History {
-    entries: Vec<Entry>,
-    /// Where the result of which call stands.
+pub(super) struct FoldedHistory {
+    entries: Vec<HistoryEntry>,
+    /// Message index of the result of each call.
     places: HashMap<CallId, usize>,
-    /// Where the results of the last reply begin, as long as nothing was said after it.
+    /// Index of the first result of the last reply, until another message follows.
     last_results: Option<usize>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Entry {
+enum HistoryEntry {
     Said(Arc<Message>),
-    Result(Box<Call>),
+    Result(Box<FoldedCall>),
 }
 
-/// A call and what is known of its end.
+/// A call and the known facts about its end.
 #[derive(Debug, Serialize, Deserialize)]
-struct Call {
+struct FoldedCall {
     asked: ToolCall,
     requested: bool,
-    /// Whether it changes anything, once it has started.
+    /// True if it has side effects; known once it has started.
     started: Option<bool>,
     begun: Option<Begun>,
-    /// An agent was started for it.
+    /// A subagent was started for it.
     agent: bool,
     approved: Option<String>,
     end: Option<(Vec<ContentPart>, bool)>,
 }
 
-impl History {
-    /// Messages so far.
+impl FoldedHistory {
+    /// Number of messages.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
     pub(super) fn user(&mut self, content: Vec<ContentPart>) {
         self.last_results = None;
-        self.entries.push(Entry::Said(Arc::new(Message::User { content })));
+        self.entries.push(HistoryEntry::Said(Arc::new(Message::User { content })));
     }
 
-    /// Adds a reply and a place for the result of each of its calls. A reply that says nothing is
-    /// left out, and so is a call whose id was there before: providers refuse both.
+    /// Adds a reply and a result slot for each of its calls. An empty reply is omitted, and so is a
+    /// call with a repeated id: providers reject both.
     pub(super) fn reply(&mut self, mut message: AssistantMessage) {
         let mut new: Vec<ToolCall> = Vec::new();
         for call in std::mem::take(&mut message.tool_calls) {
@@ -64,11 +64,11 @@ impl History {
         if silent && new.is_empty() {
             return;
         }
-        self.entries.push(Entry::Said(Arc::new(Message::Assistant(message))));
+        self.entries.push(HistoryEntry::Said(Arc::new(Message::Assistant(message))));
         self.last_results = Some(self.entries.len());
         for call in new {
             self.places.insert(call.id.clone(), self.entries.len());
-            let call = Call {
+            let call = FoldedCall {
                 asked: call,
                 requested: false,
                 started: None,
@@ -77,15 +77,15 @@ impl History {
                 approved: None,
                 end: None,
             };
-            self.entries.push(Entry::Result(Box::new(call)));
+            self.entries.push(HistoryEntry::Result(Box::new(call)));
         }
     }
 
-    /// Goes on with these messages instead of all that were there.
+    /// Replaces all messages.
     pub(super) fn replace(&mut self, messages: &[Arc<Message>]) {
         self.last_results = None;
         self.places.clear();
-        self.entries = messages.iter().cloned().map(Entry::Said).collect();
+        self.entries = messages.iter().cloned().map(HistoryEntry::Said).collect();
     }
 
     pub(super) fn request(&mut self, id: &CallId) {
@@ -101,7 +101,7 @@ impl History {
         }
     }
 
-    /// An agent begins to work for a call.
+    /// Records that a subagent started for a call.
     pub(super) fn delegate(&mut self, id: &CallId) {
         if let Some(call) = self.call(id) {
             call.agent = true;
@@ -114,24 +114,24 @@ impl History {
         }
     }
 
-    /// Notes how a call ended.
+    /// Records the end of a call.
     pub(super) fn end(&mut self, id: &CallId, content: Vec<ContentPart>, is_error: bool) {
         if let Some(call) = self.call(id) {
             call.end = Some((content, is_error));
         }
     }
 
-    /// Notes what a hook made of the outcome: it comes later, and counts.
+    /// Replaces the output by a hook's version: it arrives later and takes precedence.
     pub(super) fn revise(&mut self, id: &CallId, content: Vec<ContentPart>) {
         if let Some((recorded, _)) = self.call(id).and_then(|call| call.end.as_mut()) {
             *recorded = content;
         }
     }
 
-    fn call(&mut self, id: &CallId) -> Option<&mut Call> {
+    fn call(&mut self, id: &CallId) -> Option<&mut FoldedCall> {
         match self.entries.get_mut(*self.places.get(id)?) {
-            Some(Entry::Result(call)) => Some(call),
-            Some(Entry::Said(_)) | None => None,
+            Some(HistoryEntry::Result(call)) => Some(call),
+            Some(HistoryEntry::Said(_)) | None => None,
         }
     }
 
@@ -139,14 +139,14 @@ impl History {
     pub(super) fn finish(self, replayed: &mut Replayed) {
         for (place, entry) in self.entries.into_iter().enumerate() {
             match entry {
-                Entry::Said(message) => replayed.messages.push(message),
-                Entry::Result(call) => {
+                HistoryEntry::Said(message) => replayed.messages.push(message),
+                HistoryEntry::Result(call) => {
                     if call.end.is_none() && self.last_results.is_some_and(|first| place >= first) {
                         replayed.open_calls.push(OpenCall {
                             call: call.asked.clone(),
                             requested: call.requested,
                             started: call.started.is_some(),
-                            // What an agent did for it is not undone.
+                            // The effects of its subagent are not undone.
                             effect: call.started == Some(true) || call.agent,
                             begun: call.begun.clone(),
                             approved: call.approved.clone(),
@@ -160,7 +160,7 @@ impl History {
     }
 }
 
-impl Call {
+impl FoldedCall {
     fn result(self) -> Message {
         let (content, is_error) = self.end.unwrap_or_else(|| {
             let text = match (self.started, &self.begun) {

@@ -1,4 +1,4 @@
-//! A call that the user makes, as the records tell it.
+//! Tool call of the user, according to the records.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use crate::conversation::{CallId, ContentPart, MessageId};
 use crate::event::{Begun, Event, Origin, StoredRecord};
 use crate::record::replay::Replay;
 
-/// A call that the user made, from its first record to the message that tells the model of it.
+/// Tool call of the user, from its first record to the message that informs the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenOwnCall {
-    /// Whose rights it had.
+    /// Origin whose rights it had.
     pub origin: Arc<Origin>,
     /// The call.
     pub call_id: CallId,
     /// The tool.
     pub name: String,
-    /// The message that tells of it.
+    /// The message for the model.
     pub message_id: MessageId,
-    /// How that begins.
+    /// Beginning of that message.
     pub said: String,
-    /// What it was to do, once its intent was recorded. If not, nothing has happened.
+    /// Description, once its intent was recorded. If not, it had no effect.
     pub begun: Option<Begun>,
-    /// What it gave, if it ended.
+    /// Output, if it ended.
     pub output: Option<Vec<ContentPart>>,
 }
 
 impl Replay {
-    /// Follows a call that the user makes: it is no part of any invocation. `false`: the record is
-    /// not about one.
+    /// Follows a call made by the user, which belongs to no invocation. `false`: the record is not
+    /// part of one.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only its beginning and its end matter")]
     pub(super) fn own_call(&mut self, record: &StoredRecord) -> bool {
         let Some(origin) = record.origin.as_ref().filter(|_| self.invocation.is_none()) else {

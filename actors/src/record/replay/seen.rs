@@ -1,4 +1,4 @@
-//! Ids of records as they are stored: counts of one process mostly follow one another.
+//! Set of stored record ids: the counters of one process mostly follow one another.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::record::RecordId;
 
-/// From and to, both included, by process.
+/// Inclusive ranges by process.
 type Ranges = BTreeMap<u32, Vec<(u32, u32)>>;
 
 pub(super) fn serialize<S: Serializer>(

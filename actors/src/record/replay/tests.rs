@@ -150,7 +150,7 @@ fn told(replayed: &Replayed) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What a strict provider checks.
+/// Checks of a strict provider.
 fn assert_valid(messages: &[Arc<Message>]) {
     let mut open: Vec<CallId> = Vec::new();
     let mut all = HashSet::new();
@@ -177,7 +177,7 @@ fn assert_valid(messages: &[Arc<Message>]) {
 }
 
 #[test]
-fn puts_results_in_the_order_of_the_calls() {
+fn results_follow_the_order_of_the_calls() {
     let mut session = Session::default();
     session
         .add(user("fix it"))
@@ -201,7 +201,7 @@ fn puts_results_in_the_order_of_the_calls() {
 }
 
 #[test]
-fn tells_the_model_what_became_of_open_calls() {
+fn open_calls_get_substitute_results() {
     let mut session = Session::default();
     session
         .add(user("fix it"))
@@ -242,7 +242,7 @@ fn tells_the_model_what_became_of_open_calls() {
 }
 
 #[test]
-fn keeps_questions_grants_and_queued_messages() {
+fn keeps_permission_requests_grants_and_queued_messages() {
     let queued = |id: &str| Event::MessageQueued {
         message_id: MessageId::new(id),
         kind: MessageKind::Steer,
@@ -278,7 +278,7 @@ fn keeps_questions_grants_and_queued_messages() {
 }
 
 #[test]
-fn tells_invocations_apart() {
+fn separates_invocations() {
     let mut session = Session::default();
     let child = || Some(origin("child", Some("main")));
     session
@@ -334,7 +334,7 @@ fn knows_whether_the_session_ended() {
 }
 
 #[test]
-fn ignores_a_record_that_comes_twice() {
+fn ignores_duplicate_records() {
     let mut session = Session::default();
     session.add(user("fix it")).add(reply("done", &[]));
     let once = session.replay();
@@ -344,9 +344,9 @@ fn ignores_a_record_that_comes_twice() {
     assert_eq!(session.replay(), Replayed { last_record: 3, ..once });
 }
 
-/// Signed or encrypted thinking is worth nothing if one byte of it is lost.
+/// Signed or encrypted thinking is useless if one byte is lost.
 #[test]
-fn keeps_what_only_the_provider_understands() {
+fn keeps_opaque_provider_data() {
     let opaque = serde_json::json!({
         "profile": "p",
         "items": [{"type": "thinking", "thinking": "a\u{0}\n✓", "signature": "EqoB+/=="}, 7, null],
@@ -358,7 +358,7 @@ fn keeps_what_only_the_provider_understands() {
     }
     let mut session = Session::default();
     session.add(user("fix it")).add(said).add(completed("a", "done"));
-    // As a journal keeps it.
+    // The stored form.
     let text = serde_json::to_string(&session.0[1]).unwrap();
     session.0[1] = serde_json::from_str(&text).unwrap();
     let replayed = session.replay();
@@ -366,7 +366,7 @@ fn keeps_what_only_the_provider_understands() {
     assert_eq!(kept.reasoning.as_ref(), Some(&reasoning));
 }
 
-/// Any event, about few ids, so that they meet.
+/// Any event, with few ids, so that they collide.
 fn any_event() -> impl Strategy<Value = Event> {
     let id = || prop::sample::select(vec!["a", "b", "c", "d"]);
     prop_oneof![
@@ -398,7 +398,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_prefix_of_anything_is_a_valid_history(
+    fn any_prefix_of_any_events_is_a_valid_history(
         events in prop::collection::vec((any_event(), any::<bool>()), 0..24),
     ) {
         let mut session = Session::default();

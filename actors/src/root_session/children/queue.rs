@@ -1,32 +1,32 @@
-//! Agents that are to begin: each with a permit, in the order in which they were asked for. Where
-//! only a place is missing they wait for it, if their caller waits for them; every other limit
-//! refuses at once.
+//! Queue of subagents that are about to start, each with a permit, in order of request. A request
+//! waits only for a concurrency slot, and only if its caller waits; every other limit refuses at
+//! once.
 //!
-//! Nobody waits for ever. Who works for an agent has that one's place while that one waits, so the
-//! deepest always go on, and what ends makes room.
+//! There is no deadlock: a subagent uses the slot of a caller that waits for it, so the deepest
+//! always proceed, and each end frees a slot.
 
 use ractor::{ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
 use crate::conversation::{InvocationId, Message};
-use crate::delegation::{NotStarted, Seen, Start, Started, waiting_for};
+use crate::delegation::{NotStarted, StartRequest, StartedSubagent, SubagentInfo, waiting_for};
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
-use crate::root_session::children::rooms::Room;
+use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::children::{Children, nano};
 use crate::root_session::{Msg, Resumed, RootSession, State};
 
-/// One that is to begin.
-pub(super) struct Waiting {
-    /// Its id, when it does.
+/// Subagent that waits for its start.
+pub(super) struct QueuedSubagent {
+    /// The id that it will have.
     pub(super) id: InvocationId,
-    pub(super) start: Start,
-    pub(super) report: Report<Result<Started, NotStarted>>,
+    pub(super) start: StartRequest,
+    pub(super) report: Report<Result<StartedSubagent, NotStarted>>,
 }
 
-impl Waiting {
-    /// Whether somebody still wants it.
+impl QueuedSubagent {
+    /// True if the caller still wants it.
     fn is_wanted(&self) -> bool {
         self.start.wanted.strong_count() > 0
     }
@@ -39,11 +39,11 @@ impl Children {
 }
 
 impl RootSession {
-    /// Somebody is to begin: behind those that wait. Whoever is being stopped hears nothing.
+    /// Queues a start request. Requests of a caller that is being stopped are ignored.
     pub(super) async fn delegate(
         &self,
         me: &ActorRef<Msg>,
-        one: Waiting,
+        one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         if state.ending.is_some()
@@ -52,17 +52,17 @@ impl RootSession {
         {
             return Ok(());
         }
-        if state.children.is_in_room(&one.start.origin) {
+        if state.children.is_isolated(&one.start.origin) {
             let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
             one.report.send(Err(NotStarted::Cannot(why)));
             return Ok(());
         }
         state.children.waiting.push_back(one);
-        self.let_in(me, state).await
+        self.start_queued(me, state).await
     }
 
-    /// Begins with those that wait, as far as there is room.
-    pub(super) async fn let_in(
+    /// Starts queued subagents, as long as there are slots.
+    pub(super) async fn start_queued(
         &self,
         me: &ActorRef<Msg>,
         state: &mut State,
@@ -75,7 +75,7 @@ impl RootSession {
             if !one.is_wanted() {
                 continue;
             }
-            // Its call is about to be stopped, and says so itself.
+            // Its call is about to be stopped and reports that itself.
             if RootSession::is_stopping(&one.start.origin, state) {
                 state.children.waiting.push_back(one);
                 continue;
@@ -88,10 +88,10 @@ impl RootSession {
     async fn try_start(
         &self,
         me: &ActorRef<Msg>,
-        mut one: Waiting,
+        mut one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        let goes_on = match &one.start.resume {
+        let resumed_entry = match &one.start.resume {
             None => None,
             Some(id) => match Self::resumable(id, &one.start, &mut state.children) {
                 Ok(nth) => Some(nth),
@@ -103,8 +103,8 @@ impl RootSession {
         };
         let ahead = state.children.waiting.len();
         match self.admit_child(&one.id, &one.start, ahead, state) {
-            Ok(permit) => self.begin_child(me, one, goes_on, permit, state).await?,
-            Err(refused) if refused.is_for_a_place() && !one.start.background => {
+            Ok(permit) => self.begin_child(me, one, resumed_entry, permit, state).await?,
+            Err(refused) if refused.is_place_limit() && !one.start.background => {
                 if let Some(queued) = one.start.queued.take() {
                     queued.send(state.children.places()).ok();
                 }
@@ -115,60 +115,61 @@ impl RootSession {
         Ok(())
     }
 
-    /// It has a permit. `goes_on`: where the one stands that it was before.
+    /// Starts it with its permit. `resumed_entry`: index of the earlier run, if it is resumed.
     async fn begin_child(
         &self,
         me: &ActorRef<Msg>,
-        one: Waiting,
-        goes_on: Option<u32>,
+        one: QueuedSubagent,
+        resumed_entry: Option<u32>,
         permit: Permit,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        let Waiting { id, start, report } = one;
-        let Some(kind) = state.children.kinds.get(start.deputy) else { return Ok(()) };
-        let cost_before = state.till.cost_of(&id).unwrap_or_default();
-        state.till.give_share(&id, permit.micro_usd.map(nano));
+        let QueuedSubagent { id, start, report } = one;
+        let Some(kind) = state.children.kinds.get(start.subagent) else { return Ok(()) };
+        let cost_before = state.budget_keeper.cost_of(&id).unwrap_or_default();
+        state.budget_keeper.give_share(&id, permit.micro_usd.map(nano));
         let (waiter, ended) = oneshot::channel();
         let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
         child.cost.1 = cost_before;
         child.waiter = (!child.background).then_some(waiter);
-        if let Some(nth) = &goes_on {
-            let before = state.children.all.get(nth).and_then(|before| before.room.as_ref());
-            child.room = before.map(|room| Room::known(room.cwd.clone()));
+        if let Some(nth) = &resumed_entry {
+            let before = state.children.all.get(nth).and_then(|before| before.workspace.as_ref());
+            child.workspace =
+                before.map(|workspace| SubagentWorkspace::known(workspace.cwd.clone()));
         }
-        self.knows_room(&child);
+        self.register_workspace(&child);
         self.transcript.note(Some(&child.caller), child.requested(kind));
         let message = Event::UserMessage { content: content.clone(), message_id: None };
         self.transcript.note(Some(&child.origin), message);
         self.transcript.note(Some(&child.origin), child.started(kind));
-        if let Some(nth) = goes_on {
+        if let Some(nth) = resumed_entry {
             state.children.all.remove(&nth);
-            child.rereading = Some(self.wake(me, &child, true));
+            child.rereading = Some(self.resume_from_records(me, &child, true));
         } else {
             let messages = vec![Message::User { content }.into()];
             self.start_child(me, &mut child, kind, messages, Resumed::default()).await?;
         }
-        self.known_beside(&child);
+        self.register_background(&child);
         let background = child.background;
         let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
         state.children.all.insert(nth, child);
-        report.send(Ok(Started { id, background, ended }));
+        report.send(Ok(StartedSubagent { id, background, ended }));
         Ok(())
     }
 
-    /// Those below `origin` that wait for a place.
-    pub(super) fn look_at_waiting(origin: &Origin, state: &State) -> Vec<Seen> {
+    /// Queued subagents below `origin`.
+    pub(super) fn queued_status(origin: &Origin, state: &State) -> Vec<SubagentInfo> {
         let is_main = origin.parent_invocation_id.is_none();
-        let theirs = |one: &&Waiting| {
+        let theirs = |one: &&QueuedSubagent| {
             let caller = &one.start.origin.invocation_id;
             let above = state.children.all.values().find(|child| child.id() == caller);
             let is_below = |child| state.children.is_below(child, &origin.invocation_id);
             is_main || *caller == origin.invocation_id || above.is_some_and(is_below)
         };
-        let seen = |one: &Waiting| {
-            let kind = state.children.kinds.get(one.start.deputy);
+        let seen = |one: &QueuedSubagent| {
+            let kind = state.children.kinds.get(one.start.subagent);
             let name = kind.map_or("", |kind| kind.name.as_str());
-            Seen {
+            SubagentInfo {
                 id: one.id.clone(),
                 path: format!("{}/{name}", one.start.origin.agent_path),
                 state: waiting_for(state.children.places()),
@@ -178,7 +179,7 @@ impl RootSession {
                 ended: None,
             }
         };
-        // One that goes on is there as what it was.
+        // A resumed one is listed already.
         let fresh = state.children.waiting.iter().filter(|one| one.start.resume.is_none());
         fresh.filter(|one| one.is_wanted()).filter(theirs).map(seen).collect()
     }

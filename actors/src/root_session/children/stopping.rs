@@ -1,4 +1,4 @@
-//! Stopping agents: the deepest first, each told by message; who does not listen is ended.
+//! Stopping subagents: the deepest first, by message; one that does not end in time is killed.
 
 use std::time::Duration;
 
@@ -6,37 +6,37 @@ use ractor::ActorRef;
 
 use crate::agent_invocation::{self, Ending};
 use crate::conversation::{InvocationId, Usage};
-use crate::mailbox::{Beside, beside, tell};
+use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 
-/// How long those that were told may take.
+/// Time limit for ending after the message.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Which agents are stopped.
+/// Scope of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::root_session) enum Reach {
-    /// The main agent, and those that it waits for.
+    /// The main agent, and the subagents it waits for.
     Foreground,
-    /// Everybody.
+    /// All subagents.
     All,
 }
 
-/// A stop that goes on.
-pub(super) struct Stopping {
-    who: Vec<InvocationId>,
-    /// How the main agent ends when the others have.
+/// A stop in progress.
+pub(super) struct StopInProgress {
+    ids: Vec<InvocationId>,
+    /// Ending of the main agent after all others have ended.
     main: Option<Ending>,
-    _overdue: Beside,
+    _overdue: OwnedTask,
 }
 
 impl Children {
-    /// Whether the main agent ends as soon as those below it have.
+    /// True if the main agent ends after those below it.
     pub(super) fn stops_main(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.main.is_some())
     }
 
-    /// Those that `reach` is about.
+    /// Subagents in the scope of `reach`.
     fn reached(&self, reach: Reach, main: Option<&InvocationId>) -> Vec<InvocationId> {
         let waited_for = |child: &&Child| {
             let mut child = *child;
@@ -60,7 +60,7 @@ impl Children {
             .collect()
     }
 
-    /// Those that work for `id`, and those that work for them.
+    /// Descendants of `id`.
     fn below(&self, id: &InvocationId) -> Vec<InvocationId> {
         let live = self.all.values().filter(|child| child.is_live());
         live.filter(|child| self.is_below(child, id)).map(|child| child.id().clone()).collect()
@@ -68,8 +68,8 @@ impl Children {
 }
 
 impl RootSession {
-    /// Stops agents below the main one, and then that one. `false`: there are none, and it is to be
-    /// stopped at once.
+    /// Stops subagents of the main agent, then the main agent. `false`: there are none, and the
+    /// main agent is to be stopped at once.
     pub(in crate::root_session) fn stop_children(
         &self,
         me: &ActorRef<Msg>,
@@ -81,25 +81,25 @@ impl RootSession {
             return false;
         }
         let main = state.main.as_ref().map(|main| main.origin.invocation_id.clone());
-        let who = state.children.reached(reach, main.as_ref());
-        if who.is_empty() {
+        let ids = state.children.reached(reach, main.as_ref());
+        if ids.is_empty() {
             return false;
         }
         let ending = main.map(|_| ending.clone());
-        self.stop_these(me, who, ending, state);
+        self.begin_stop(me, ids, ending, state);
         true
     }
 
-    /// Stops everybody who works for `id`, which has ended.
+    /// Stops all descendants of `id`, which has ended.
     pub(super) fn stop_below(&self, me: &ActorRef<Msg>, id: &InvocationId, state: &mut State) {
-        let who = state.children.below(id);
-        if !who.is_empty() {
-            self.stop_these(me, who, None, state);
+        let ids = state.children.below(id);
+        if !ids.is_empty() {
+            self.begin_stop(me, ids, None, state);
         }
     }
 
-    /// Stops those that the main agent of this id waited for when it ended.
-    pub(in crate::root_session) fn main_left(
+    /// Stops the subagents that the main agent of this id still waited for when it ended.
+    pub(in crate::root_session) fn stop_awaited(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
@@ -108,38 +108,38 @@ impl RootSession {
         if !state.children.any_live() {
             return;
         }
-        let who = state.children.reached(Reach::Foreground, Some(id));
-        if !who.is_empty() {
-            self.stop_these(me, who, None, state);
+        let ids = state.children.reached(Reach::Foreground, Some(id));
+        if !ids.is_empty() {
+            self.begin_stop(me, ids, None, state);
         }
     }
 
-    fn stop_these(
+    fn begin_stop(
         &self,
         me: &ActorRef<Msg>,
-        who: Vec<InvocationId>,
+        ids: Vec<InvocationId>,
         main: Option<Ending>,
         state: &mut State,
     ) {
         let overdue =
-            beside(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
-        let stopping = state.children.stopping.get_or_insert_with(|| Stopping {
-            who: Vec::new(),
+            spawn_task(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
+        let stopping = state.children.stopping.get_or_insert_with(|| StopInProgress {
+            ids: Vec::new(),
             main: None,
             _overdue: overdue,
         });
-        stopping.who.extend(who);
+        stopping.ids.extend(ids);
         if let Some(main) = main {
             stopping.main.get_or_insert(main);
         }
-        self.go_on_stopping(me, state);
+        self.continue_stop(me, state);
     }
 
-    /// Tells the deepest of those that are left; when nobody is, it is the main agent's turn.
-    pub(super) fn go_on_stopping(&self, me: &ActorRef<Msg>, state: &mut State) {
+    /// Stops the deepest remaining subagents; then the main agent.
+    pub(super) fn continue_stop(&self, me: &ActorRef<Msg>, state: &mut State) {
         loop {
             let Some(stopping) = &state.children.stopping else { return };
-            let left = |child: &&mut Child| child.is_live() && stopping.who.contains(child.id());
+            let left = |child: &&mut Child| child.is_live() && stopping.ids.contains(child.id());
             let mut left: Vec<&mut Child> = state.children.all.values_mut().filter(left).collect();
             let Some(depth) = left.iter().map(|child| child.depth()).max() else { break };
             left.retain(|child| child.depth() == depth);
@@ -151,7 +151,7 @@ impl RootSession {
                 child.stopping = Some(Ending::Interrupted);
                 match &child.actor {
                     Some(actor) => tell(actor, agent_invocation::Msg::Stop(Ending::Interrupted)),
-                    // It is not there to end by itself.
+                    // Its actor does not exist, so the session ends it.
                     None => gone = Some(child.id().clone()),
                 }
             }
@@ -170,15 +170,15 @@ impl RootSession {
         }
         let ending = state.children.stopping.take().and_then(|stopping| stopping.main);
         if let Some(ending) = ending {
-            self.stop_alone(me, ending, state);
+            self.stop_main_run(me, ending, state);
         }
     }
 
-    /// Ends those that were told and have not.
+    /// Kills stopped subagents that have not ended.
     pub(super) fn stop_overdue(&self, me: &ActorRef<Msg>, state: &mut State) {
         let Some(stopping) = &state.children.stopping else { return };
         let told = |child: &&mut Child| {
-            child.is_live() && child.stopping.is_some() && stopping.who.contains(child.id())
+            child.is_live() && child.stopping.is_some() && stopping.ids.contains(child.id())
         };
         let late: Vec<InvocationId> = state
             .children
@@ -195,11 +195,11 @@ impl RootSession {
         for id in late {
             self.conclude_child(me, &id, &Ending::Interrupted, (0, Usage::default()), state);
         }
-        if let Some(Stopping { who, main, .. }) = state.children.stopping.take() {
-            // Those above them have their own time.
+        if let Some(StopInProgress { ids, main, .. }) = state.children.stopping.take() {
+            // Their ancestors have a grace period of their own.
             let overdue =
-                beside(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
-            state.children.stopping = Some(Stopping { who, main, _overdue: overdue });
+                spawn_task(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
+            state.children.stopping = Some(StopInProgress { ids, main, _overdue: overdue });
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What does not fit a schema, in words that a model can act on.
+//! Schema errors, worded for a model.
 //!
-//! Knows the part of JSON Schema that tools use; other keywords are guidance for the model only.
+//! Supports the part of JSON Schema that tools use; other keywords are only guidance for the model.
 
 use std::cmp::Ordering;
 
@@ -65,7 +65,7 @@ fn check_fields(place: &str, schema: &Value, value: &Value, problems: &mut Vec<S
     }
 }
 
-/// Whether fields that the schema does not name are welcome. One without properties names none.
+/// True if additional fields are allowed. A schema without properties allows all.
 fn is_open(schema: &Value) -> bool {
     match schema.get("additionalProperties") {
         Some(rule) => *rule != Value::Bool(false),
@@ -163,7 +163,7 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, near)| near)
 }
 
-/// How many letters have to be added, removed or changed.
+/// Edit distance in characters.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

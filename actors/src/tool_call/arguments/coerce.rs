@@ -4,7 +4,7 @@ use serde_json::{Map, Number, Value};
 
 use super::{allows, kind_of, shown};
 
-/// Fields whose text decides what is touched: they are taken as they are or not at all.
+/// Fields that select a target: they are never coerced.
 const EXACT: [&str; 3] = ["command", "path", "workdir"];
 
 /// Integers beyond this are not exact as floating point numbers.

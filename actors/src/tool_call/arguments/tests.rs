@@ -1,4 +1,4 @@
-//! What is put right, what is refused, and in which words.
+//! Coerced arguments, rejected arguments, and the error texts.
 
 use proptest::prelude::*;
 use serde_json::json;

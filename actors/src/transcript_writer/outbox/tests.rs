@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn durable(count: u32) -> Entry {
-    Entry::Durable {
+fn durable(count: u32) -> OutboxEntry {
+    OutboxEntry::Durable {
         id: RecordId { process: 1, count },
         fact: Durable::New {
             ts: 0,
@@ -17,8 +17,8 @@ fn durable(count: u32) -> Entry {
     }
 }
 
-fn passing(text: &str) -> Entry {
-    Entry::Passing(Fact::Passing {
+fn passing(text: &str) -> OutboxEntry {
+    OutboxEntry::Passing(Fact::Passing {
         ts: 0,
         session_id: SessionId::new("s"),
         origin: None,
@@ -76,8 +76,8 @@ fn submits_again_what_did_not_arrive_and_publishes_what_did() {
 fn leaves_nobody_waiting_when_it_gives_up() {
     let outbox = Outbox::new(SessionId::new("s"));
     let (ack, mut acknowledged) = oneshot::channel();
-    let Entry::Durable { id, fact, durability, .. } = durable(1) else { unreachable!() };
-    outbox.push(Entry::Durable { id, fact, durability, ack: Some(ack) }).unwrap();
+    let OutboxEntry::Durable { id, fact, durability, .. } = durable(1) else { unreachable!() };
+    outbox.push(OutboxEntry::Durable { id, fact, durability, ack: Some(ack) }).unwrap();
     outbox.give_up("disk full".to_owned());
     assert!(acknowledged.try_recv().unwrap().is_err());
     assert!(outbox.push(durable(2)).is_err());
@@ -112,9 +112,9 @@ async fn announces_room_also_when_everything_turns_out_to_be_there() {
     assert!(futures_util::FutureExt::now_or_never(waiting).is_some());
 }
 
-/// What happens around an outbox.
+/// Random action on an outbox.
 #[derive(Debug, Clone)]
-enum Happens {
+enum OutboxAction {
     Durable,
     Passing,
     Submit,
@@ -123,26 +123,26 @@ enum Happens {
     Crash(usize),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn happens() -> impl Strategy<Value = OutboxAction> {
     prop_oneof![
-        6 => Just(Happens::Durable),
-        4 => Just(Happens::Passing),
-        4 => Just(Happens::Submit),
-        3 => Just(Happens::Commit),
-        1 => (0..3_usize).prop_map(Happens::Crash),
+        6 => Just(OutboxAction::Durable),
+        4 => Just(OutboxAction::Passing),
+        4 => Just(OutboxAction::Submit),
+        3 => Just(OutboxAction::Commit),
+        1 => (0..3_usize).prop_map(OutboxAction::Crash),
     ]
 }
 
-/// A journal, its writer, and what was published.
+/// Model of journal, writer and published events.
 #[derive(Default)]
-struct World {
+struct OutboxModel {
     last: u64,
     stored: Vec<RecordId>,
-    in_flight: VecDeque<Ready>,
+    in_flight: VecDeque<ReadyEntries>,
     published: Vec<Fact>,
 }
 
-impl World {
+impl OutboxModel {
     fn submit(&mut self, outbox: &Outbox) {
         let mut ready = outbox.take_ready(&mut self.last);
         self.published.append(&mut ready.passing);
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    fn store(&mut self) -> Option<Ready> {
+    fn store(&mut self) -> Option<ReadyEntries> {
         let ready = self.in_flight.pop_front()?;
         for record in &ready.records {
             assert_eq!(record.record, self.stored.len() as u64 + 1, "numbers have no hole");
@@ -183,23 +183,23 @@ proptest! {
         all in prop::collection::vec(happens(), 0..80),
     ) {
         let outbox = Outbox::new(SessionId::new("s"));
-        let mut world = World::default();
+        let mut world = OutboxModel::default();
         let mut pushed = Vec::new();
         for happens in all {
             match happens {
-                Happens::Durable => {
+                OutboxAction::Durable => {
                     let count = u32::try_from(pushed.len()).unwrap();
                     outbox.push(durable(count)).unwrap();
                     pushed.push(count.to_string());
                 }
-                Happens::Passing => {
+                OutboxAction::Passing => {
                     let text = format!("d{}", pushed.len());
                     outbox.push(passing(&text)).unwrap();
                     pushed.push(text);
                 }
-                Happens::Submit => world.submit(&outbox),
-                Happens::Commit => world.commit(&outbox),
-                Happens::Crash(arrived) => world.crash(&outbox, arrived),
+                OutboxAction::Submit => world.submit(&outbox),
+                OutboxAction::Commit => world.commit(&outbox),
+                OutboxAction::Crash(arrived) => world.crash(&outbox, arrived),
             }
         }
         world.submit(&outbox);

@@ -1,8 +1,8 @@
-//! Agents and histories that become too large: what an agent is to do stays with it, and what works
-//! beside a conversation is not forgotten with the turn that began it.
+//! Subagents with histories that exceed the context: the task stays, and background work is not
+//! forgotten with the turn that started it.
 
 use posse_actors::context::{ContextBudget, ContextSettings};
-use posse_actors::permission_coordinator::Decision;
+use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Abilities, Fallback};
 use posse_actors::root_session::PromptError;
 
@@ -23,7 +23,7 @@ fn words(nth: usize) -> String {
     format!("{nth} {}", "word ".repeat(200))
 }
 
-/// All of a request in one text.
+/// A whole request as one text.
 fn whole(messages: &[Arc<Message>]) -> String {
     let of = |message: &Arc<Message>| match &**message {
         Message::System { content } => content.clone(),
@@ -41,24 +41,24 @@ fn compacted(path: &'static str) -> impl Fn(&Arc<Announcement>) -> bool {
 }
 
 #[tokio::test]
-async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
+async fn subagent_keeps_rules_task_and_memory_through_compactions() {
     let findings = "Done.\n\n## Findings\n- the pool is small\n";
-    let mut steps = vec![Step::say(findings)];
+    let mut steps = vec![ModelStep::say(findings)];
     for nth in 0..40 {
-        steps.push(Step::calls("echo", &[&words(nth)]));
+        steps.push(ModelStep::calls("echo", &[&words(nth)]));
     }
-    steps.push(Step::say("It was the pool."));
+    steps.push(ModelStep::say("It was the pool."));
     let scout = model("scout", steps);
-    // Longer than what is kept of a prompt, and with something beside it that ends meanwhile.
-    let helper = model("helper", vec![Step::say("helped")]);
+    // Longer than the part of a prompt that is kept, and with background work that ends meanwhile.
+    let helper = model("helper", vec![ModelStep::say("helped")]);
     let more = format!(
         r#","context":"{}","constraints":["never touch Cargo.lock"]"#,
         "what I know. ".repeat(200)
     );
-    let mut bench = Bench::new(vec![
-        Step::Call(vec![call("scout", "")]),
-        Step::Call(vec![call("scout", &more)]),
-        Step::say("fine"),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", "")]),
+        ModelStep::Call(vec![call("scout", &more)]),
+        ModelStep::say("fine"),
     ]);
     bench.limits = quick();
     bench.limits.turns_max = 60;
@@ -67,8 +67,8 @@ async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
         remembers: true,
         turns_max: 60,
         ..delegation(vec![
-            deputy("scout", &scout, &["echo"], &[]),
-            deputy("helper", &helper, &[], &[]),
+            subagent("scout", &scout, &["echo"], &[]),
+            subagent("helper", &helper, &[], &[]),
         ])
     });
     let mut stage = bench.start().await;
@@ -95,16 +95,19 @@ async fn a_child_keeps_its_rules_its_task_and_its_memory_through_compactions() {
     assert!(results(&bench.model)[0].contains("It was the pool."));
 }
 
-/// Its caller reads something in between: a message is no reason to forget the task.
+/// Its caller reads a message in between, which must not displace the task.
 #[tokio::test]
-async fn a_message_to_a_child_does_not_take_the_place_of_its_task() {
-    let helper = model("helper", vec![Step::say("helped")]);
-    let mut steps = vec![Step::Call(vec![call("helper", r#","wait":false"#)])];
-    steps.extend((0..30).map(|nth| Step::calls("echo", &[&words(nth)])));
-    steps.push(Step::say("so"));
+async fn message_to_a_subagent_does_not_replace_its_task() {
+    let helper = model("helper", vec![ModelStep::say("helped")]);
+    let mut steps = vec![ModelStep::Call(vec![call("helper", r#","wait":false"#)])];
+    steps.extend((0..30).map(|nth| ModelStep::calls("echo", &[&words(nth)])));
+    steps.push(ModelStep::say("so"));
     let scout = model("scout", steps);
     let more = format!(r#","context":"{}""#, "what I know. ".repeat(200));
-    let mut bench = Bench::new(vec![Step::Call(vec![call("scout", &more)]), Step::say("fine")]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", &more)]),
+        ModelStep::say("fine"),
+    ]);
     bench.limits = quick();
     bench.limits.context_child = tiny(5000);
     let limits = GovernorLimits { depth_max: 2, ..GovernorLimits::default() };
@@ -113,8 +116,8 @@ async fn a_message_to_a_child_does_not_take_the_place_of_its_task() {
         turns_max: 60,
         limits,
         ..delegation(vec![
-            deputy("scout", &scout, &["echo"], &["helper"]),
-            deputy("helper", &helper, &[], &[]),
+            subagent("scout", &scout, &["echo"], &["helper"]),
+            subagent("helper", &helper, &[], &[]),
         ])
     });
     let mut stage = bench.start().await;
@@ -129,27 +132,29 @@ async fn a_message_to_a_child_does_not_take_the_place_of_its_task() {
 }
 
 #[tokio::test]
-async fn what_goes_on_beside_is_said_again_when_the_turn_that_began_it_goes() {
+async fn compaction_keeps_a_line_about_running_background_work() {
     let gate = Arc::new(Notify::new());
-    let hangs = vec![Step::after(&gate, Step::say("found"))];
+    let hangs = vec![ModelStep::after(&gate, ModelStep::say("found"))];
     let scout = model("scout", hangs);
-    let writer = model("writer", vec![Step::calls("write", &["a.txt"]), Step::say("written")]);
+    let writer =
+        model("writer", vec![ModelStep::calls("write", &["a.txt"]), ModelStep::say("written")]);
     let background = r#","wait":false"#;
-    let mut steps = vec![Step::Call(vec![call("scout", background), call("writer", background)])];
-    steps.extend((0..20).map(|nth| Step::calls("echo", &[&words(nth)])));
-    steps.push(Step::say("done"));
-    steps.extend((0..12).map(|nth| Step::calls("echo", &[&words(nth)])));
-    steps.push(Step::say("done again"));
-    let mut bench = Bench::new(steps).tool(WritingTool::new(Journaled::default()));
+    let mut steps =
+        vec![ModelStep::Call(vec![call("scout", background), call("writer", background)])];
+    steps.extend((0..20).map(|nth| ModelStep::calls("echo", &[&words(nth)])));
+    steps.push(ModelStep::say("done"));
+    steps.extend((0..12).map(|nth| ModelStep::calls("echo", &[&words(nth)])));
+    steps.push(ModelStep::say("done again"));
+    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(Journaled::default()));
     bench.limits = quick();
     bench.limits.turns_max = 60;
     bench.limits.context_main = tiny(4000);
     bench.policy = Arc::new(PolicyFn(asks_about_writing));
     bench.delegation = Some(delegation(vec![
-        deputy("scout", &scout, &[], &[]),
-        deputy("writer", &writer, &["write"], &[]),
+        subagent("scout", &scout, &[], &[]),
+        subagent("writer", &writer, &["write"], &[]),
     ]));
-    // The first compaction comes when the question is open.
+    // The first compaction happens while the permission request is open.
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let asks = |event: &Event| matches!(event, Event::PermissionRequested { .. });
@@ -165,7 +170,7 @@ async fn what_goes_on_beside_is_said_again_when_the_turn_that_began_it_goes() {
     assert_eq!(line(&text, "build/writer waits for the user to answer: write a.txt"), 1, "{text}");
 
     let Event::PermissionRequested { request_id, .. } = asked.event() else { panic!() };
-    stage.session.answer(request_id.clone(), Decision::Allow(Scope::Once)).await.unwrap();
+    stage.session.answer(request_id.clone(), HumanDecision::Allow(Scope::Once)).await.unwrap();
     let ended = |event: &Event| matches!(event, Event::DelegationEnded { target, .. } if target == "writer");
     soon("the writer", stage.until(ended)).await;
     let running = stage.session.prompt(Prompt::text("and?")).await.unwrap();
@@ -177,7 +182,7 @@ async fn what_goes_on_beside_is_said_again_when_the_turn_that_began_it_goes() {
     end(&bench, stage).await;
 }
 
-fn helper(steps: Vec<Step>) -> (Arc<ScriptedModel>, ContextSettings) {
+fn helper(steps: Vec<ModelStep>) -> (Arc<ScriptedModel>, ContextSettings) {
     let helper = model("helper", steps);
     let fallback = Fallback {
         provider: Arc::clone(&helper) as Arc<dyn posse_actors::ports::Provider>,
@@ -187,21 +192,22 @@ fn helper(steps: Vec<Step>) -> (Arc<ScriptedModel>, ContextSettings) {
     (helper, ContextSettings { compact: Some(fallback), ..ContextSettings::default() })
 }
 
-async fn talked(stage: &mut Stage) {
+async fn talked(stage: &mut RunningSession) {
     for nth in 0..6 {
         play(stage, &format!("prompt {nth}"), &[]).await.unwrap();
     }
 }
 
-fn talk() -> Vec<Step> {
-    (0..7).map(|nth| Step::say(&format!("answer {nth}: {}", "so ".repeat(300)))).collect()
+fn talk() -> Vec<ModelStep> {
+    (0..7).map(|nth| ModelStep::say(&format!("answer {nth}: {}", "so ".repeat(300)))).collect()
 }
 
 #[tokio::test]
-async fn the_model_for_summaries_writes_also_the_one_that_is_asked_for() {
+async fn summary_model_also_writes_a_requested_compaction() {
     let gate = Arc::new(Notify::new());
-    let mut bench = Bench::new(talk());
-    let (helper, context) = helper(vec![Step::after(&gate, Step::say("Goal: a red door"))]);
+    let mut bench = SessionBuilder::new(talk());
+    let (helper, context) =
+        helper(vec![ModelStep::after(&gate, ModelStep::say("Goal: a red door"))]);
     bench.context = context;
     let mut stage = bench.start().await;
     talked(&mut stage).await;
@@ -230,13 +236,13 @@ async fn the_model_for_summaries_writes_also_the_one_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_summary_that_fails_or_is_stopped_leaves_the_rules() {
+async fn failed_or_stopped_summary_falls_back_to_the_rules() {
     let fails = || {
         let source = "no such model".into();
-        Step::Fail(String::new(), posse_actors::ports::ProviderError::Rejected { source })
+        ModelStep::Fail(String::new(), posse_actors::ports::ProviderError::Rejected { source })
     };
-    for (step, stops) in [(fails(), false), (Step::Hang(String::new()), true)] {
-        let mut bench = Bench::new(talk());
+    for (step, stops) in [(fails(), false), (ModelStep::Hang(String::new()), true)] {
+        let mut bench = SessionBuilder::new(talk());
         bench.limits = quick();
         let (helper, context) = helper(vec![step]);
         bench.context = context;

@@ -1,4 +1,4 @@
-//! Limits: refused by name or waited for, never exceeded, and free again when somebody has ended.
+//! Limits: refused by name or queued for, never exceeded, and free again after an end.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use posse_actors::limits::Limits;
 
 use super::*;
 
-/// No two are the same: whoever repeats a call that fails is stopped.
+/// Different arguments each time: repeating a failing call stops the run.
 fn numbered(nth: usize) -> (String, String) {
     (DELEGATE.to_owned(), format!(r#"{{"agent":"scout","task":"look {nth}"}}"#))
 }
@@ -25,22 +25,24 @@ fn live_at_most(seen: &[Arc<Announcement>]) -> usize {
 }
 
 #[tokio::test]
-async fn of_a_hundred_at_once_so_many_work_as_may_and_the_others_wait_their_turn() {
+async fn hundred_delegations_run_within_the_limit_and_in_turn() {
     let gate = Arc::new(Semaphore::new(0));
     let scout = model(
         "scout",
         (0..4)
-            .map(|_| Step::calls("gated", &["x"]))
-            .chain((0..100).map(|_| Step::say("so")))
+            .map(|_| ModelStep::calls("gated", &["x"]))
+            .chain((0..100).map(|_| ModelStep::say("so")))
             .collect(),
     );
-    let mut bench =
-        Bench::new(vec![Step::Call((0..100).map(numbered).collect()), Step::say("done")])
-            .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call((0..100).map(numbered).collect()),
+        ModelStep::say("done"),
+    ])
+    .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
     bench.limits.parallel_calls_max = 100;
     let limits = GovernorLimits { live_max: 4, ..GovernorLimits::default() };
     bench.delegation =
-        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &["gated"], &[])]) });
+        Some(Delegation { limits, ..delegation(vec![subagent("scout", &scout, &["gated"], &[])]) });
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     for _ in 0..4 {
@@ -68,20 +70,26 @@ async fn of_a_hundred_at_once_so_many_work_as_may_and_the_others_wait_their_turn
     assert_eq!(seen.iter().filter(|one| waiting(one.event())).count(), 96);
 }
 
-/// Only a place is waited for, and only by whoever waits for the answer anyway.
+/// Only a place is waited for, and only by callers that wait for the answer anyway.
 #[tokio::test]
-async fn what_waiting_cannot_free_is_refused_at_once() {
+async fn limit_that_waiting_cannot_free_refuses_at_once() {
     let gate = Arc::new(Notify::new());
-    let scout =
-        model("scout", vec![Step::after(&gate, Step::say("so")), Step::say("so"), Step::say("so")]);
+    let scout = model(
+        "scout",
+        vec![
+            ModelStep::after(&gate, ModelStep::say("so")),
+            ModelStep::say("so"),
+            ModelStep::say("so"),
+        ],
+    );
     let background =
         (DELEGATE.to_owned(), r#"{"agent":"scout","task":"look aside","wait":false}"#.to_owned());
     let first = vec![numbered(0), numbered(1), background, numbered(2), numbered(3)];
-    let mut bench = Bench::new(vec![Step::Call(first), Step::say("done")]);
+    let mut bench = SessionBuilder::new(vec![ModelStep::Call(first), ModelStep::say("done")]);
     bench.limits = quick();
     let limits = GovernorLimits { live_max: 1, total_max: 3, ..GovernorLimits::default() };
     bench.delegation =
-        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &[], &[])]) });
+        Some(Delegation { limits, ..delegation(vec![subagent("scout", &scout, &[], &[])]) });
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     for _ in 0..2 {
@@ -101,57 +109,58 @@ async fn what_waiting_cannot_free_is_refused_at_once() {
     assert!(results[4].starts_with("refused(delegation.maxTotal)"), "{}", results[4]);
 }
 
-/// Those that wait below others have the places of those.
+/// Subagents use the places of their waiting callers.
 #[tokio::test]
 async fn one_place_is_enough_at_any_depth() {
     let names: Vec<String> = (1..=4).map(|nth| format!("a{nth}")).collect();
-    let deputies = names.iter().enumerate().map(|(nth, name)| {
+    let subagents = names.iter().enumerate().map(|(nth, name)| {
         let next = names.get(nth + 1).map(String::as_str);
-        let all: Vec<Step> = match next {
-            // Two at once, each time it is asked.
+        let all: Vec<ModelStep> = match next {
+            // Two at once, on each request.
             Some(next) => (0..100)
                 .map(|_| {
-                    Step::Told(Box::new({
+                    ModelStep::Told(Box::new({
                         let next = next.to_owned();
                         move |messages| match messages.last().map(|last| &**last) {
                             Some(Message::User { .. }) => calls(&[&next, &next]),
-                            _ => Step::say("so"),
+                            _ => ModelStep::say("so"),
                         }
                     }))
                 })
                 .collect(),
-            None => (0..100).map(|_| Step::say("so")).collect(),
+            None => (0..100).map(|_| ModelStep::say("so")).collect(),
         };
-        deputy(name, &model(name, all), &[], next.as_slice())
+        subagent(name, &model(name, all), &[], next.as_slice())
     });
-    let mut bench = Bench::new(vec![calls(&["a1", "a1"]), Step::say("done")]);
+    let mut bench = SessionBuilder::new(vec![calls(&["a1", "a1"]), ModelStep::say("done")]);
     bench.limits = quick();
     let limits = GovernorLimits { depth_max: 4, live_max: 1, ..GovernorLimits::default() };
     let main_calls = vec!["a1".to_owned()];
-    bench.delegation = Some(Delegation { main_calls, limits, ..delegation(deputies.collect()) });
+    bench.delegation = Some(Delegation { main_calls, limits, ..delegation(subagents.collect()) });
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
     let seen = end(&bench, stage).await;
-    assert_eq!(outcomes(&seen), vec![Outcome::Done; 2 + 4 + 8 + 16]);
+    assert_eq!(outcomes(&seen), vec![SubagentOutcome::Done; 2 + 4 + 8 + 16]);
 }
 
 #[tokio::test]
-async fn who_waits_for_a_place_is_seen_and_can_be_stopped() {
+async fn queued_subagent_is_listed_and_can_be_stopped() {
     let gate = Arc::new(Notify::new());
-    let scout = model("scout", vec![Step::after(&gate, Step::say("so")), Step::say("late")]);
+    let scout =
+        model("scout", vec![ModelStep::after(&gate, ModelStep::say("so")), ModelStep::say("late")]);
     let background =
         (DELEGATE.to_owned(), r#"{"agent":"scout","task":"look aside","wait":false}"#.to_owned());
-    let mut bench = Bench::new(vec![
-        Step::Call(vec![background]),
-        Step::Call(vec![numbered(1), ("agent_status".to_owned(), "{}".to_owned())]),
-        Step::say("never"),
-        Step::say("fine"),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![background]),
+        ModelStep::Call(vec![numbered(1), ("agent_status".to_owned(), "{}".to_owned())]),
+        ModelStep::say("never"),
+        ModelStep::say("fine"),
     ]);
     bench.limits = quick();
     let limits = GovernorLimits { live_max: 1, ..GovernorLimits::default() };
     bench.delegation =
-        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &[], &[])]) });
+        Some(Delegation { limits, ..delegation(vec![subagent("scout", &scout, &[], &[])]) });
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let looked = |event: &Event| matches!(event, Event::ToolCompleted { name, .. } if name == "agent_status");
@@ -162,7 +171,7 @@ async fn who_waits_for_a_place_is_seen_and_can_be_stopped() {
     stage.session.interrupt();
     let outcome = soon("stopping", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Interrupted);
-    // What ends now makes room for nobody.
+    // This end frees no place for a start.
     gate.notify_one();
     let ended = |event: &Event| matches!(event, Event::DelegationEnded { .. });
     soon("its end", stage.until(ended)).await;
@@ -174,29 +183,29 @@ async fn who_waits_for_a_place_is_seen_and_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn nobody_gets_deeper_than_the_limit() {
+async fn depth_limit_is_never_exceeded() {
     for depth_max in 0..=5_u32 {
         let names: Vec<String> = (1..=7).map(|nth| format!("a{nth}")).collect();
-        let deputies: Vec<Deputy> = names
+        let subagents: Vec<Subagent> = names
             .iter()
             .enumerate()
             .map(|(nth, name)| {
                 let next = names.get(nth + 1).map_or("a1", String::as_str);
-                let own = model(name, vec![calls(&[next]), Step::say("so")]);
-                deputy(name, &own, &[], &[next])
+                let own = model(name, vec![calls(&[next]), ModelStep::say("so")]);
+                subagent(name, &own, &[], &[next])
             })
             .collect();
-        let mut bench = Bench::new(vec![calls(&["a1"]), Step::say("done")]);
+        let mut bench = SessionBuilder::new(vec![calls(&["a1"]), ModelStep::say("done")]);
         bench.limits = quick();
         let limits = GovernorLimits { depth_max, live_max: 20, ..GovernorLimits::default() };
         bench.delegation =
-            Some(Delegation { main_calls: vec!["a1".to_owned()], limits, ..delegation(deputies) });
+            Some(Delegation { main_calls: vec!["a1".to_owned()], limits, ..delegation(subagents) });
         let mut stage = bench.start().await;
         play(&mut stage, "go", &[]).await.unwrap();
         let seen = end(&bench, stage).await;
         let requested = |event: &Event| matches!(event, Event::InvocationRequested { .. });
         assert_eq!(paths(&seen, requested).len(), depth_max as usize, "at {depth_max}");
-        // Where nobody may be called there is no tool to call them with.
+        // An agent that may call no one has no delegation tool.
         let refused = seen.iter().filter(
             |one| matches!(one.event(), Event::ToolFailed { class, .. } if class == "unknown_tool"),
         );
@@ -205,25 +214,25 @@ async fn nobody_gets_deeper_than_the_limit() {
 }
 
 #[tokio::test]
-async fn nobody_calls_who_is_not_to_be_called() {
+async fn only_callable_agents_can_be_called() {
     let a = model(
         "a",
         vec![
-            Step::Call(vec![
+            ModelStep::Call(vec![
                 call("a", ""),
                 call("build", ""),
                 call("b", ""),
                 call("c", ""),
                 call("d", ""),
             ]),
-            Step::say("so"),
+            ModelStep::say("so"),
         ],
     );
-    let b = model("b", vec![Step::Call(vec![call("a", "")]), Step::say("so")]);
+    let b = model("b", vec![ModelStep::Call(vec![call("a", "")]), ModelStep::say("so")]);
     let other = model("other", vec![]);
-    let mut bench = Bench::new(vec![
-        Step::Call(vec![call("nobody", ""), call("c", ""), call("a", "")]),
-        Step::say("done"),
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("nobody", ""), call("c", ""), call("a", "")]),
+        ModelStep::say("done"),
     ]);
     bench.limits = quick();
     let limits = GovernorLimits { depth_max: 5, live_max: 20, ..GovernorLimits::default() };
@@ -231,9 +240,9 @@ async fn nobody_calls_who_is_not_to_be_called() {
         main_calls: vec!["a".to_owned()],
         limits,
         ..delegation(vec![
-            deputy("a", &a, &[], &["a", "b", "build"]),
-            deputy("b", &b, &[], &["a"]),
-            deputy("c", &other, &[], &[]),
+            subagent("a", &a, &[], &["a", "b", "build"]),
+            subagent("b", &b, &[], &["a"]),
+            subagent("c", &other, &[], &[]),
         ])
     });
     let mut stage = bench.start().await;
@@ -256,7 +265,7 @@ async fn nobody_calls_who_is_not_to_be_called() {
 }
 
 #[tokio::test]
-async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
+async fn turn_token_and_time_limits_end_a_subagent_by_name() {
     for (limits, turns_max, duration_max, word) in [
         (GovernorLimits::default(), Some(2), None, "partial(2): the limit maxTurns ended it"),
         (
@@ -277,7 +286,7 @@ async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
                 name: "echo".to_owned(),
                 arguments: "{}".to_owned(),
             });
-            Step::Reply(posse_actors::ports::Completion {
+            ModelStep::Reply(posse_actors::ports::Completion {
                 message: reply,
                 stop_reason: posse_actors::conversation::StopReason::ToolUse,
                 usage: Some(posse_actors::conversation::Usage {
@@ -289,9 +298,9 @@ async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
             })
         };
         let scout = model("scout", (0..9).map(|_| again("half")).collect());
-        let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+        let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("done")]);
         bench.limits = quick();
-        let one = Deputy { turns_max, duration_max, ..deputy("scout", &scout, &["echo"], &[]) };
+        let one = Subagent { turns_max, duration_max, ..subagent("scout", &scout, &["echo"], &[]) };
         bench.delegation = Some(Delegation { limits, ..delegation(vec![one]) });
         let mut stage = bench.start().await;
         play(&mut stage, "go", &[]).await.unwrap();
@@ -299,11 +308,11 @@ async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
         let result = &results(&bench.model)[0];
         assert!(result.contains(word), "{result}");
     }
-    let scout = model("scout", vec![Step::Hang(String::new())]);
-    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("done")]);
+    let scout = model("scout", vec![ModelStep::Hang(String::new())]);
+    let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("done")]);
     bench.limits = quick();
     let duration_max = Some(Duration::from_millis(50));
-    let one = Deputy { duration_max, ..deputy("scout", &scout, &[], &[]) };
+    let one = Subagent { duration_max, ..subagent("scout", &scout, &[], &[]) };
     bench.delegation = Some(delegation(vec![one]));
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
@@ -313,15 +322,15 @@ async fn limits_of_turns_tokens_and_time_end_a_child_with_a_name() {
 }
 
 #[tokio::test]
-async fn a_thousand_children_all_end_and_take_no_room_afterwards() {
-    let scout = model("scout", (0..1000).map(|_| Step::say("so")).collect());
-    let mut steps: Vec<Step> = (0..20).map(|_| calls(&["scout"; 50])).collect();
-    steps.push(Step::say("done"));
-    let mut bench = Bench::new(steps);
+async fn thousand_subagents_end_and_release_their_memory() {
+    let scout = model("scout", (0..1000).map(|_| ModelStep::say("so")).collect());
+    let mut steps: Vec<ModelStep> = (0..20).map(|_| calls(&["scout"; 50])).collect();
+    steps.push(ModelStep::say("done"));
+    let mut bench = SessionBuilder::new(steps);
     bench.limits = Limits { parallel_calls_max: 50, turns_max: 30, ..quick() };
     let limits = GovernorLimits { live_max: 50, total_max: 1000, ..GovernorLimits::default() };
     bench.delegation =
-        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &[], &[])]) });
+        Some(Delegation { limits, ..delegation(vec![subagent("scout", &scout, &[], &[])]) });
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
@@ -329,38 +338,41 @@ async fn a_thousand_children_all_end_and_take_no_room_afterwards() {
     assert!(live_at_most(&seen) <= 50);
     let outcomes = outcomes(&seen);
     assert_eq!(outcomes.len(), 1000);
-    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Done));
+    assert!(outcomes.iter().all(|outcome| *outcome == SubagentOutcome::Done));
 }
 
 #[tokio::test]
-async fn no_agent_costs_more_than_its_share_and_what_it_cost_is_told() {
-    use posse_actors::ledger::{Price, Rates, Tariff};
-    // A reply has at most 100 tokens of 10 micro-USD, and really two of them.
-    let rates = Rates {
+async fn no_subagent_exceeds_its_share_and_its_cost_is_reported() {
+    use posse_actors::ledger::{ModelPricing, PriceLookup, TokenRates};
+    // A reply has at most 100 tokens of 10 micro-USD, and actually two of them.
+    let rates = TokenRates {
         input: 0,
         output: 10_000_000,
         cached_input: None,
         cache_write: None,
         version: "test".to_owned(),
     };
-    let price = Price::new(move || Tariff { rates: Some(rates.clone()), output_max: Some(100) });
-    let echo = |_| Step::calls("echo", &["a"]);
+    let price = PriceLookup::new(move || ModelPricing {
+        rates: Some(rates.clone()),
+        output_max: Some(100),
+    });
+    let echo = |_| ModelStep::calls("echo", &["a"]);
     let scout = model("scout", (0..9).map(echo).collect());
-    let mut bench = Bench::new(vec![
+    let mut bench = SessionBuilder::new(vec![
         calls(&["scout"]),
-        Step::Call(vec![numbered(1)]),
-        Step::call("agent_status", "{}"),
-        Step::say("done"),
+        ModelStep::Call(vec![numbered(1)]),
+        ModelStep::call("agent_status", "{}"),
+        ModelStep::say("done"),
     ]);
     bench.limits = quick();
-    let one = Deputy { price: Some(price), ..deputy("scout", &scout, &["echo"], &[]) };
+    let one = Subagent { price: Some(price), ..subagent("scout", &scout, &["echo"], &[]) };
     let limits =
         GovernorLimits { live_max: 1, micro_usd_max: Some(1040), ..GovernorLimits::default() };
     bench.delegation = Some(Delegation { limits, ..delegation(vec![one]) });
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     let seen = end(&bench, stage).await;
-    // 20 each: with 60 spent, the worst case of another has no room in 1040.
+    // 20 each: with 60 spent, the worst case of another exceeds 1040.
     assert_eq!(scout.requests().len(), 3);
     let costs: Vec<Option<u64>> = seen
         .iter()

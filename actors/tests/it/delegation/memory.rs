@@ -1,5 +1,5 @@
-//! What agents have reported: handed to the next of their name, also after a resume, until it is
-//! forgotten.
+//! Reports of subagents: handed to the next one of the same name, also after a resume, until they
+//! are removed.
 
 use posse_actors::conversation::SessionId;
 use posse_actors::delegation::Memories;
@@ -10,7 +10,7 @@ use posse_actors::testing::MemoryStore;
 
 use super::*;
 
-/// The packets that an agent was given.
+/// The handoffs that a subagent received.
 fn packets(model: &ScriptedModel) -> Vec<String> {
     let packet = |request: Vec<Arc<Message>>| match &*request[1] {
         Message::User { content } => text_of(content),
@@ -19,24 +19,33 @@ fn packets(model: &ScriptedModel) -> Vec<String> {
     model.requests().into_iter().filter(|request| request.len() == 2).map(packet).collect()
 }
 
-fn reads(path: &str) -> Step {
-    Step::call("echo", &format!(r#"{{"text":"x","path":"{path}"}}"#))
+fn reads(path: &str) -> ModelStep {
+    ModelStep::call("echo", &format!(r#"{{"text":"x","path":"{path}"}}"#))
 }
 
-fn bench(main: Vec<Step>, scout: Vec<Step>) -> (Bench, Arc<ScriptedModel>, Arc<ScriptedModel>) {
-    let (scout, other) = (model("scout", scout), model("other", vec![Step::say("so")]));
-    let mut bench = Bench::new(main);
+fn bench(
+    main: Vec<ModelStep>,
+    scout: Vec<ModelStep>,
+) -> (SessionBuilder, Arc<ScriptedModel>, Arc<ScriptedModel>) {
+    let (scout, other) = (model("scout", scout), model("other", vec![ModelStep::say("so")]));
+    let mut bench = SessionBuilder::new(main);
     bench.limits = quick();
-    let deputies = vec![deputy("scout", &scout, &["echo"], &[]), deputy("other", &other, &[], &[])];
-    bench.delegation = Some(Delegation { remembers: true, ..delegation(deputies) });
+    let subagents =
+        vec![subagent("scout", &scout, &["echo"], &[]), subagent("other", &other, &[], &[])];
+    bench.delegation = Some(Delegation { remembers: true, ..delegation(subagents) });
     (bench, scout, other)
 }
 
 #[tokio::test]
-async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
+async fn memory_reaches_the_next_subagent_of_the_same_name_only() {
     let report = "Findings:\n- it is in src/a.rs:3\n\nOpen questions:\n- who calls it?";
-    let scout = vec![reads("src/a.rs"), Step::say(report), Step::say("again"), Step::say("third")];
-    let main = vec![calls(&["scout"]), calls(&["scout", "other"]), Step::say("done")];
+    let scout = vec![
+        reads("src/a.rs"),
+        ModelStep::say(report),
+        ModelStep::say("again"),
+        ModelStep::say("third"),
+    ];
+    let main = vec![calls(&["scout"]), calls(&["scout", "other"]), ModelStep::say("done")];
     let (bench, scout, other) = bench(main, scout);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -48,7 +57,7 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
         assert!(second.contains(part), "{part}: {second}");
     }
     assert!(!packets(&other)[0].contains("<memory>"), "each has its own");
-    // What is followed and what is read back are the same.
+    // Live memories and those from the journal are the same.
     let live = stage.session.memories().await;
     assert_eq!(live.all().len(), 2);
     let records = bench.journal.records();
@@ -56,8 +65,8 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
     end(&bench, stage).await;
 
     let (mut again, scout, _) = self::bench(
-        vec![calls(&["scout"]), Step::say("done"), calls(&["scout"]), Step::say("done")],
-        vec![Step::say("here"), Step::say("here")],
+        vec![calls(&["scout"]), ModelStep::say("done"), calls(&["scout"]), ModelStep::say("done")],
+        vec![ModelStep::say("here"), ModelStep::say("here")],
     );
     again.journal = Arc::new(MemoryStore::of(bench.journal.records()));
     again.process = 2;
@@ -79,10 +88,10 @@ async fn the_next_of_a_name_knows_what_was_reported_and_another_does_not() {
 }
 
 #[tokio::test]
-async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
+async fn fork_inherits_memories_and_forgets_independently() {
     let (trunk, _, _) = bench(
-        vec![calls(&["scout", "other"]), Step::say("done")],
-        vec![Step::say("Findings:\n- it is in src/a.rs:3")],
+        vec![calls(&["scout", "other"]), ModelStep::say("done")],
+        vec![ModelStep::say("Findings:\n- it is in src/a.rs:3")],
     );
     let mut stage = trunk.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
@@ -91,7 +100,7 @@ async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
     end(&trunk, stage).await;
 
     let (mut branch, scout, _) =
-        bench(vec![calls(&["scout"]), Step::say("done")], vec![Step::say("here")]);
+        bench(vec![calls(&["scout"]), ModelStep::say("done")], vec![ModelStep::say("here")]);
     branch.process = 2;
     let replayed = replay(&trunk.journal.records(), None);
     let at = Branch { session: SessionId::new("trunk"), record: replayed.last_record };
@@ -100,7 +109,7 @@ async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
     assert_eq!(stage.session.memories().await, known);
     play(&mut stage, "and now", &[]).await.unwrap();
     assert!(packets(&scout)[0].contains("- it is in src/a.rs:3"), "{:?}", packets(&scout));
-    // It is in the branch's own journal: the trunk may be gone.
+    // It is in the fork's own journal: the original may be gone.
     let live = stage.session.memories().await;
     assert_eq!(live.all().iter().map(|one| one.tasks).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(Memories::of(&replay(&branch.journal.records(), None)), live);
@@ -112,9 +121,10 @@ async fn a_branch_knows_what_was_reported_before_it_and_forgets_for_itself() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_to_be_remembered_nothing_is_handed_on() {
-    let main = vec![calls(&["scout"]), calls(&["scout"]), Step::say("done")];
-    let (mut bench, scout, _) = bench(main, vec![Step::say("src/a.rs:3"), Step::say("so")]);
+async fn disabled_memory_hands_nothing_on() {
+    let main = vec![calls(&["scout"]), calls(&["scout"]), ModelStep::say("done")];
+    let (mut bench, scout, _) =
+        bench(main, vec![ModelStep::say("src/a.rs:3"), ModelStep::say("so")]);
     bench.delegation.as_mut().unwrap().remembers = false;
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();

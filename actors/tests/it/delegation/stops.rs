@@ -1,24 +1,25 @@
-//! Stopping: the turn with those it waits for, or everybody, the deepest first, and nothing wakes
-//! whoever was stopped.
+//! Stopping: the run with the subagents it waits for, or all agents, the deepest first; a later
+//! result does not wake a stopped agent.
 
 use super::*;
 
-/// A chain `a` → `b` whose last one hangs, and `side`, which works beside them.
-fn chained() -> (Bench, Arc<Notify>, Arc<ScriptedModel>) {
+/// A chain `a` → `b` whose last subagent hangs, and `side` in the background.
+fn chained() -> (SessionBuilder, Arc<Notify>, Arc<ScriptedModel>) {
     let gate = Arc::new(Notify::new());
-    let a = model("a", vec![calls(&["b"]), Step::say("a is done")]);
-    let b = model("b", vec![Step::Hang("half".to_owned())]);
-    let side = model("side", vec![Step::after(&gate, Step::say("side is done"))]);
-    let first = Step::Call(vec![call("side", r#","wait":false"#), call("a", "")]);
-    let mut bench = Bench::new(vec![first, Step::say("fine"), Step::say("still fine")]);
+    let a = model("a", vec![calls(&["b"]), ModelStep::say("a is done")]);
+    let b = model("b", vec![ModelStep::Hang("half".to_owned())]);
+    let side = model("side", vec![ModelStep::after(&gate, ModelStep::say("side is done"))]);
+    let first = ModelStep::Call(vec![call("side", r#","wait":false"#), call("a", "")]);
+    let mut bench =
+        SessionBuilder::new(vec![first, ModelStep::say("fine"), ModelStep::say("still fine")]);
     bench.limits = quick();
-    let deputies = vec![
-        deputy("a", &a, &[], &["b"]),
-        deputy("b", &b, &[], &[]),
-        deputy("side", &side, &[], &[]),
+    let subagents = vec![
+        subagent("a", &a, &[], &["b"]),
+        subagent("b", &b, &[], &[]),
+        subagent("side", &side, &[], &[]),
     ];
     let limits = GovernorLimits { depth_max: 2, ..GovernorLimits::default() };
-    bench.delegation = Some(Delegation { limits, ..delegation(deputies) });
+    bench.delegation = Some(Delegation { limits, ..delegation(subagents) });
     (bench, gate, side)
 }
 
@@ -27,7 +28,7 @@ fn cancelled(event: &Event) -> bool {
 }
 
 #[tokio::test]
-async fn stops_the_turn_from_the_deepest_and_leaves_the_rest() {
+async fn foreground_stop_goes_deepest_first_and_leaves_the_background() {
     let (bench, gate, side) = chained();
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -38,7 +39,7 @@ async fn stops_the_turn_from_the_deepest_and_leaves_the_rest() {
     assert_eq!(outcome.ending, Ending::Interrupted);
     assert_eq!(bench.model.requests().len(), 1);
 
-    // What ends now wakes nobody.
+    // A result that arrives now starts no run.
     gate.notify_one();
     let queued =
         |event: &Event| matches!(event, Event::MessageQueued { kind: MessageKind::Notice, .. });
@@ -60,13 +61,13 @@ async fn stops_the_turn_from_the_deepest_and_leaves_the_rest() {
     assert_eq!(said[0], "again");
     assert!(said[1].contains("side is done"), "it is said before the next prompt: {said:?}");
     assert_eq!(said.len(), 2);
-    // Who was stopped can go on: the call says so.
+    // A stopped subagent can be resumed: the result of the call mentions it.
     let stopped = format!("{second:?}");
     assert!(stopped.contains("agent a (") && stopped.contains("): cancelled"), "{stopped}");
 }
 
 #[tokio::test]
-async fn stops_everybody_and_lets_nothing_happen_after_it() {
+async fn stop_all_stops_every_agent_and_starts_nothing_after() {
     let (bench, gate, _) = chained();
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
@@ -83,40 +84,46 @@ async fn stops_everybody_and_lets_nothing_happen_after_it() {
     stopped.sort();
     assert_eq!(stopped, ["build/a", "build/side"]);
     assert_eq!(bench.model.requests().len(), 1);
-    assert!(outcomes(&seen).iter().all(|outcome| *outcome == Outcome::Cancelled));
+    assert!(outcomes(&seen).iter().all(|outcome| *outcome == SubagentOutcome::Cancelled));
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_ends_who_works_in_the_background() {
-    let scout = model("scout", vec![Step::Hang("half".to_owned())]);
-    let mut bench =
-        Bench::new(vec![Step::Call(vec![call("scout", r#","wait":false"#)]), Step::say("done")]);
+async fn session_end_stops_background_subagents() {
+    let scout = model("scout", vec![ModelStep::Hang("half".to_owned())]);
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
+        ModelStep::say("done"),
+    ]);
     bench.limits = quick();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &[], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[]).await.unwrap();
     let seen = end(&bench, stage).await;
-    assert_eq!(outcomes(&seen), [Outcome::Cancelled]);
+    assert_eq!(outcomes(&seen), [SubagentOutcome::Cancelled]);
     assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
 }
 
 #[tokio::test]
-async fn twenty_ends_after_a_stop_ask_no_model() {
+async fn twenty_ends_after_a_stop_send_no_model_request() {
     let gate = Arc::new(Semaphore::new(0));
     let scout = model(
         "scout",
         (0..20)
-            .flat_map(|_| [Step::calls("gated", &["x"])])
-            .chain((0..20).map(|_| Step::say("so")))
+            .flat_map(|_| [ModelStep::calls("gated", &["x"])])
+            .chain((0..20).map(|_| ModelStep::say("so")))
             .collect(),
     );
     let all = (0..20).map(|_| call("scout", r#","wait":false"#)).collect();
-    let mut bench = Bench::new(vec![Step::Call(all), Step::Hang(String::new()), Step::say("late")])
-        .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    let mut bench = SessionBuilder::new(vec![
+        ModelStep::Call(all),
+        ModelStep::Hang(String::new()),
+        ModelStep::say("late"),
+    ])
+    .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
     bench.limits = quick();
     let limits = GovernorLimits { live_max: 20, ..GovernorLimits::default() };
     bench.delegation =
-        Some(Delegation { limits, ..delegation(vec![deputy("scout", &scout, &["gated"], &[])]) });
+        Some(Delegation { limits, ..delegation(vec![subagent("scout", &scout, &["gated"], &[])]) });
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let second = |event: &Event| matches!(event, Event::ModelRequest { turn: 2, provider, .. } if provider == "scripted");
@@ -134,14 +141,14 @@ async fn twenty_ends_after_a_stop_ask_no_model() {
 }
 
 #[tokio::test]
-async fn a_question_of_a_stopped_child_is_withdrawn() {
-    let scout = model("scout", vec![Step::calls("write", &["x"])]);
+async fn permission_request_of_a_stopped_subagent_is_withdrawn() {
+    let scout = model("scout", vec![ModelStep::calls("write", &["x"])]);
     let journaled = Journaled::default();
-    let mut bench = Bench::new(vec![calls(&["scout"]), Step::say("late")])
+    let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("late")])
         .tool(WritingTool::new(journaled.clone()));
     bench.limits = quick();
     bench.policy = posse_actors::testing::ask_all();
-    bench.delegation = Some(delegation(vec![deputy("scout", &scout, &["write"], &[])]));
+    bench.delegation = Some(delegation(vec![subagent("scout", &scout, &["write"], &[])]));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("go")).await.unwrap();
     let asks = |event: &Event| matches!(event, Event::PermissionRequested { .. });
@@ -152,7 +159,7 @@ async fn a_question_of_a_stopped_child_is_withdrawn() {
     assert_eq!(tool, DELEGATE);
     assert!(detail.contains("provider: scout (scout-1, nowhere)"), "{detail}");
     assert!(detail.contains("<task>\nlook\n</task>"), "what is sent is shown: {detail}");
-    let yes = Decision::Allow(Scope::Once);
+    let yes = HumanDecision::Allow(Scope::Once);
     stage.session.answer(request_id.clone(), yes.clone()).await.unwrap();
     let second = soon("the second question", stage.until(asks)).await;
     let Event::PermissionRequested { request_id, .. } = second.event() else { panic!() };

@@ -1,21 +1,21 @@
-//! A journal of 64 KB, damaged in every way and at every place.
+//! A journal of 64 KB with every kind of damage at every position.
 //!
-//! Every position is tried on the scanner, which decides where a journal ends; every line and a
-//! sample of positions on real files, which are opened, folded, continued and verified.
+//! Every position is tried on the scanner, which decides the end of a journal. Every line and a
+//! sample of positions are tried on real files, which are opened, folded, continued and verified.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::*;
-use crate::journal::format::{Chain, append_line};
+use crate::journal::format::{HashChain, append_line};
 use crate::journal::scan::Damage;
 
 const RECORDS: u64 = 230;
 
-/// The whole journal, and where its lines begin; the last one is its end.
-fn journal() -> (Vec<u8>, Vec<usize>, Vec<Chain>) {
+/// A whole journal, the start offsets of its lines (the last one is its end), and its hashes.
+fn journal() -> (Vec<u8>, Vec<usize>, Vec<HashChain>) {
     let (mut bytes, mut starts) = (Vec::new(), vec![0]);
-    let mut chains = vec![Chain::start("s")];
+    let mut chains = vec![HashChain::start("s")];
     for number in 1..=RECORDS {
         let text = "some text ".repeat(usize::try_from(number % 17).unwrap());
         let chain = append_line(&mut bytes, chains.last().unwrap(), &record(number, &text));
@@ -26,13 +26,18 @@ fn journal() -> (Vec<u8>, Vec<usize>, Vec<Chain>) {
     (bytes, starts, chains)
 }
 
-/// The line that byte `at` lies in, from 0.
+/// Index of the line that contains byte `at`, from 0.
 fn line_of(starts: &[usize], at: usize) -> usize {
     starts.partition_point(|start| *start <= at) - 1
 }
 
-/// Scans from the line before `line`, and says how many lines fit and what came then.
-fn scan_near(bytes: &[u8], starts: &[usize], chains: &[Chain], line: usize) -> (usize, Step) {
+/// Scans from the line before `line`. Returns the number of valid lines and the next step.
+fn scan_near(
+    bytes: &[u8],
+    starts: &[usize],
+    chains: &[HashChain],
+    line: usize,
+) -> (usize, ScanStep) {
     let first = line.saturating_sub(1);
     let number = first as u64 + 1;
     let rest = &bytes[starts[first].min(bytes.len())..];
@@ -40,7 +45,7 @@ fn scan_near(bytes: &[u8], starts: &[usize], chains: &[Chain], line: usize) -> (
     let mut fit = first;
     loop {
         match scanner.step().unwrap() {
-            Step::Record(_) => fit += 1,
+            ScanStep::Record(_) => fit += 1,
             stop => return (fit, stop),
         }
     }
@@ -52,7 +57,7 @@ fn every_truncation_keeps_all_whole_lines() {
     for length in 0..bytes.len() {
         let line = line_of(&starts, length);
         let (fit, stop) = scan_near(&bytes[..length], &starts, &chains, line);
-        let expected = if starts[line] == length { Step::End } else { Step::Torn };
+        let expected = if starts[line] == length { ScanStep::End } else { ScanStep::Torn };
         assert_eq!((fit, stop), (line, expected), "cut at {length}");
     }
 }
@@ -66,16 +71,19 @@ fn every_flipped_bit_ends_the_journal_before_its_line() {
             let line = line_of(&starts, at);
             let (fit, stop) = scan_near(&bytes, &starts, &chains, line);
             assert_eq!(fit, line, "byte {at} ^ {bit:#x}");
-            // Only the very last newline can be taken for a line that is being written.
+            // Only the very last newline can be taken for an incomplete line.
             let last = at + 1 == bytes.len();
-            assert!(matches!(stop, Step::Damaged(_)) || (last && stop == Step::Torn), "{stop:?}");
+            assert!(
+                matches!(stop, ScanStep::Damaged(_)) || (last && stop == ScanStep::Torn),
+                "{stop:?}"
+            );
             bytes[at] ^= bit;
         }
     }
 }
 
-/// A journal with a damage, and what must come of it.
-struct Row {
+/// A damaged journal and the expected result.
+struct DamageCase {
     name: String,
     bytes: Vec<u8>,
     /// Records before the damage.
@@ -83,14 +91,14 @@ struct Row {
     kind: &'static str,
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<DamageCase> {
     let (whole, starts, _) = journal();
     let line = |number: usize| starts[number]..starts[number + 1];
     let with =
         |at: usize, middle: &[u8], from: usize| [&whole[..at], middle, &whole[from..]].concat();
     let mut rows = Vec::new();
     let mut row = |name: String, bytes: Vec<u8>, kept: usize, kind: &'static str| {
-        rows.push(Row { name, bytes, kept: kept as u64, kind });
+        rows.push(DamageCase { name, bytes, kept: kept as u64, kind });
     };
     for number in [0, 1, 7, 100, starts.len() - 2] {
         let Range { start, end } = line(number);
@@ -121,7 +129,8 @@ fn rows() -> Vec<Row> {
         row(format!("foreign line at {number}"), with(start, foreign, start), number, "no_record");
         let stranger = {
             let mut line = Vec::new();
-            append_line(&mut line, &Chain::start("t"), &record(number as u64 + 1, "x")).unwrap();
+            append_line(&mut line, &HashChain::start("t"), &record(number as u64 + 1, "x"))
+                .unwrap();
             line
         };
         let name = format!("line {number} of another session");
@@ -143,23 +152,23 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The bytes of all files that were moved aside, in the order in which that happened.
-fn aside(room: &Room) -> Vec<u8> {
+/// Bytes of all quarantined files, in the order of their creation.
+fn quarantined(room: &JournalFolder) -> Vec<u8> {
     let names = room.names().into_iter().filter(|name| name.contains(".damaged-"));
     names.flat_map(|name| fs::read(room.path(&name)).unwrap()).collect()
 }
 
 #[tokio::test]
-async fn real_files_are_repaired_named_and_kept() {
+async fn damaged_files_are_repaired_reported_and_kept() {
     let mut kinds = BTreeSet::new();
     for row in rows() {
-        let Row { name, bytes, kept, kind } = row;
-        let room = Room::new();
+        let DamageCase { name, bytes, kept, kind } = row;
+        let room = JournalFolder::new();
         fs::create_dir_all(room.dir()).unwrap();
         fs::write(room.path(ACTIVE), &bytes).unwrap();
         let before = room.verify();
         assert_eq!(before.records, kept, "{name}");
-        // Nothing is damage where something was, and a beginning as good as any.
+        // An empty file is reported as damage, but a journal can start in it.
         let empty = bytes.is_empty();
         let whole = before.problem.is_none() || empty;
         if empty {
@@ -172,7 +181,7 @@ async fn real_files_are_repaired_named_and_kept() {
         let good = usize::try_from(before.bytes).unwrap();
 
         let store = room.store();
-        // Both ways in repair the same, save where nothing could be kept.
+        // Both ways of opening repair the same, except if no record is valid.
         let repaired = if kept == 0 && !whole {
             let error = store.replayed().unwrap_err();
             assert!(matches!(error, JournalError::Damaged { .. }), "{name}: {error:?}");
@@ -193,7 +202,7 @@ async fn real_files_are_repaired_named_and_kept() {
             let place = format!("in session.jsonl at byte {good}; ");
             assert!(line.contains(&place) && line.contains("damaged-1"), "{name}: {line}");
         }
-        assert_eq!(aside(&room), bytes[good..], "{name}");
+        assert_eq!(quarantined(&room), bytes[good..], "{name}");
         assert_eq!(fs::read(room.path(ACTIVE)).unwrap(), bytes[..good], "{name}");
         submit(&opened, kept + 1..=kept + 2, Durability::Synced).await.unwrap();
         drop((opened, store));
@@ -204,9 +213,9 @@ async fn real_files_are_repaired_named_and_kept() {
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
 }
 
-/// A journal of forty records in several segments, of which there are so many closed.
-async fn segmented() -> (Room, u32) {
-    let room = Room::new();
+/// A journal of forty records in several segments, with the number of closed ones.
+async fn segmented() -> (JournalFolder, u32) {
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
     for number in 1..=40 {
@@ -218,14 +227,14 @@ async fn segmented() -> (Room, u32) {
     (room, closed)
 }
 
-/// How many records lie in the first `count` closed segments.
-fn records_in(room: &Room, count: u32) -> u64 {
+/// Number of records in the first `count` closed segments.
+fn records_in(room: &JournalFolder, count: u32) -> u64 {
     let name = |number: u32| room.path(&format!("session-{number:06}.jsonl"));
     (1..=count).map(|number| newlines(&fs::read(name(number)).unwrap()) as u64).sum()
 }
 
 #[tokio::test]
-async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
+async fn a_missing_segment_is_reported_and_ends_the_journal() {
     for missing in 1..=3 {
         let (room, closed) = segmented().await;
         let name = format!("session-{missing:06}.jsonl");
@@ -237,7 +246,7 @@ async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
             .map(|path| fs::metadata(path).unwrap().len())
             .sum();
         let problem = room.verify().problem;
-        // Of the last closed segment only the chain knows.
+        // For the last closed segment only the chain shows the gap.
         let (what, kind) = if missing == closed {
             (format!("record {} where", records_in(&room, missing - 1) + 1), "gap")
         } else {
@@ -251,7 +260,7 @@ async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
         assert_eq!(opened.last_record, kept, "{missing}");
         let line = opened.repaired.clone().unwrap();
         assert!(line.contains(if kind == "gap" { "where record" } else { &what }), "{line}");
-        assert_eq!(aside(&room).len() as u64, left, "{line}");
+        assert_eq!(quarantined(&room).len() as u64, left, "{line}");
         submit(&opened, kept + 1..=kept + 1, Durability::Synced).await.unwrap();
         drop((opened, store));
         assert_eq!((room.verify().records, room.verify().problem), (kept + 1, None));
@@ -259,7 +268,7 @@ async fn a_missing_segment_is_a_gap_that_is_named_and_not_jumped_over() {
 }
 
 #[tokio::test]
-async fn damage_in_a_closed_segment_is_found_by_the_fold_and_cut_there() {
+async fn damage_in_a_closed_segment_is_found_by_the_fold_and_truncated_there() {
     for segment in 1..=3 {
         let (room, _) = segmented().await;
         let path = room.path(&format!("session-{segment:06}.jsonl"));
@@ -275,7 +284,7 @@ async fn damage_in_a_closed_segment_is_found_by_the_fold_and_cut_there() {
             .map(|name| fs::metadata(room.path(name)).unwrap().len())
             .sum();
         let good = room.verify().bytes;
-        // One that was made when a segment was closed would spare the damage.
+        // A checkpoint written when a segment was closed would skip the damage.
         fs::remove_file(room.path("checkpoint.json")).ok();
         let store = room.small_segments();
         let folded = store.replayed().unwrap();
@@ -283,12 +292,12 @@ async fn damage_in_a_closed_segment_is_found_by_the_fold_and_cut_there() {
         let line = folded.repaired.unwrap();
         assert!(line.contains(&format!("in session-{segment:06}.jsonl at byte ")), "{line}");
         let opened = store.open().await.unwrap();
-        // It was said by the fold.
+        // The fold has already reported it.
         assert_eq!((opened.last_record, &opened.repaired), (kept, &None));
         submit(&opened, kept + 1..=kept + 1, Durability::Synced).await.unwrap();
         drop((opened, store));
         assert_eq!((room.verify().records, room.verify().problem), (kept + 1, None));
-        assert_eq!(aside(&room).len() as u64, all - good);
+        assert_eq!(quarantined(&room).len() as u64, all - good);
     }
 }
 

@@ -1,11 +1,11 @@
-//! Disks that are full, read-only or lose a name, with real file systems where there is a way.
+//! Full and read-only disks and removed files, on real file systems where possible.
 
 use super::*;
 
 #[tokio::test]
-async fn puts_a_removed_or_replaced_journal_back() {
+async fn restores_a_removed_or_replaced_journal() {
     for replaced in [false, true] {
-        let room = Room::new();
+        let room = JournalFolder::new();
         let store = room.store();
         let opened = store.open().await.unwrap();
         submit(&opened, 1..=3, Durability::Synced).await.unwrap();
@@ -23,8 +23,8 @@ async fn puts_a_removed_or_replaced_journal_back() {
 }
 
 #[tokio::test]
-async fn does_not_claim_to_keep_anything_when_the_folder_is_gone() {
-    let room = Room::new();
+async fn reports_an_error_when_the_folder_is_removed() {
+    let room = JournalFolder::new();
     let store = room.store();
     let opened = store.open().await.unwrap();
     submit(&opened, 1..=3, Durability::Synced).await.unwrap();
@@ -34,11 +34,11 @@ async fn does_not_claim_to_keep_anything_when_the_folder_is_gone() {
 }
 
 #[tokio::test]
-async fn grows_on_where_no_further_file_can_be_made() {
-    let room = Room::new();
+async fn continues_the_segment_if_no_new_file_can_be_created() {
+    let room = JournalFolder::new();
     let store = room.small_segments();
     let opened = store.open().await.unwrap();
-    // A folder of that name stands for a disk without room for another file.
+    // A folder of that name simulates a disk without room for another file.
     fs::create_dir(room.path("session.jsonl.next")).unwrap();
     for number in 1..=20 {
         submit(&opened, number..=number, Durability::Written).await.unwrap();
@@ -57,9 +57,9 @@ async fn grows_on_where_no_further_file_can_be_made() {
 }
 
 #[tokio::test]
-async fn gives_back_the_room_that_it_kept() {
+async fn releases_the_reserved_space() {
     use std::os::unix::fs::MetadataExt;
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.store();
     let opened = store.open().await.unwrap();
     submit(&opened, 1..=3, Durability::Synced).await.unwrap();
@@ -67,7 +67,7 @@ async fn gives_back_the_room_that_it_kept() {
     drop((opened, store));
     let after = fs::metadata(room.path(ACTIVE)).unwrap();
     assert_eq!(after.len(), kept.len());
-    // Where the file system can keep room at all.
+    // Only where the file system can reserve space.
     if kept.blocks() * 512 > 1 << 20 {
         assert!(after.blocks() * 512 < 64 << 10, "{} blocks are left", after.blocks());
     }

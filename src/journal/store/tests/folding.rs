@@ -1,4 +1,4 @@
-//! Folding with and without a checkpoint comes to the same, whatever happened to either.
+//! Folding with and without a checkpoint gives the same result, regardless of the damage.
 
 use posse_actors::record::{Replayed, replay};
 
@@ -6,9 +6,9 @@ use super::*;
 
 const CHECKPOINT: &str = "checkpoint.json";
 
-/// What the records of the room come to, read one by one.
-async fn expected(room: &Room) -> Replayed {
-    let copy = Room::new();
+/// Expected state: the records read one by one.
+async fn expected(room: &JournalFolder) -> Replayed {
+    let copy = JournalFolder::new();
     fs::create_dir_all(copy.dir()).unwrap();
     for name in room
         .names()
@@ -24,10 +24,10 @@ async fn expected(room: &Room) -> Replayed {
     replay(&records, None)
 }
 
-/// A session of sixty prompts, of which the first forty are behind a checkpoint. `segment_bytes`
-/// says whether that lies in a closed segment.
-async fn with_checkpoint(segment_bytes: u64) -> Room {
-    let room = Room::new();
+/// A session of sixty prompts with a checkpoint after forty. `segment_bytes` decides if the
+/// checkpoint is in a closed segment.
+async fn with_checkpoint(segment_bytes: u64) -> JournalFolder {
+    let room = JournalFolder::new();
     for numbers in [1..=40, 41..=60] {
         let store = room.sized(segment_bytes, 1000);
         if *numbers.start() > 1 {
@@ -43,17 +43,17 @@ async fn with_checkpoint(segment_bytes: u64) -> Room {
     room
 }
 
-/// Folds without making another checkpoint.
-fn folded(room: &Room, segment_bytes: u64) -> (Folded, FileJournal) {
+/// Folds without writing another checkpoint.
+fn folded(room: &JournalFolder, segment_bytes: u64) -> (Folded, FileJournal) {
     let store = room.sized(segment_bytes, u64::MAX);
     (store.replayed().unwrap(), store)
 }
 
-/// Away from the threads that make checkpoints of closed segments.
+/// Large enough that no segment is closed and no checkpoint thread starts.
 const ONE_SEGMENT: u64 = 1 << 20;
 
 #[tokio::test]
-async fn a_checkpoint_spares_what_lies_before_it() {
+async fn records_before_a_checkpoint_are_not_read() {
     let room = with_checkpoint(ONE_SEGMENT).await;
     let whole = expected(&room).await;
     let (fold, store) = folded(&room, ONE_SEGMENT);
@@ -101,8 +101,8 @@ async fn a_damaged_checkpoint_is_as_good_as_none() {
 #[tokio::test]
 async fn a_checkpoint_of_another_journal_is_not_used() {
     let room = with_checkpoint(ONE_SEGMENT).await;
-    // The same session and as many records, but other ones.
-    let other = Room::new();
+    // The same session with as many, but different records.
+    let other = JournalFolder::new();
     let store = other.sized(ONE_SEGMENT, u64::MAX);
     let opened = store.open().await.unwrap();
     let (sender, receiver) = oneshot::channel();
@@ -132,7 +132,8 @@ async fn a_journal_that_lost_its_end_is_folded_without_the_checkpoint() {
         assert_eq!((fold.spared, fold.read), (spared, lines as u64 - spared), "{lines}");
         assert_eq!(fold.replay.finish().last_record, lines as u64);
     }
-    // Damage before the checkpoint in the file that is checked whole: what is after it is lost.
+    // Damage before the checkpoint in the file that is verified whole: the records after it are
+    // lost.
     let mut bytes = whole.clone();
     bytes[whole.len() / 3] ^= 1;
     fs::write(room.path(ACTIVE), &bytes).unwrap();
@@ -144,7 +145,7 @@ async fn a_journal_that_lost_its_end_is_folded_without_the_checkpoint() {
 
 #[tokio::test]
 async fn closing_a_segment_makes_a_checkpoint_there() {
-    let room = Room::new();
+    let room = JournalFolder::new();
     let store = room.sized(2000, u64::MAX - 1);
     let opened = store.open().await.unwrap();
     let mut made = 0;
@@ -153,7 +154,7 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
         if number % 20 != 0 {
             continue;
         }
-        // Made beside everything else: wait for one that is further on.
+        // Written by another thread: wait for a checkpoint that is further on.
         let start = Instant::now();
         while start.elapsed().as_secs() < 10 {
             let place = crate::journal::checkpoint::Checkpoint::read(&room.dir(), "s")
@@ -175,13 +176,13 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
 }
 
 #[tokio::test]
-async fn a_fold_of_one_session_is_the_same_wherever_it_was_put_down() {
+async fn a_fold_is_the_same_for_every_checkpoint_position() {
     let whole = {
-        let room = Room::written(30).await;
+        let room = JournalFolder::written(30).await;
         expected(&room).await
     };
     for put_down in 0..=30 {
-        let room = Room::new();
+        let room = JournalFolder::new();
         let store = room.sized(1500, 1);
         let opened = store.open().await.unwrap();
         for number in 1..=put_down {

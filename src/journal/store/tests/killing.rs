@@ -1,6 +1,6 @@
-//! A process that is killed while it writes, closes segments and repairs, at every step of that.
+//! A process that is killed at every step of writing, closing segments and repairing.
 //!
-//! The process is this test program again, told by its environment what to do.
+//! The process is this test program again, controlled by environment variables.
 
 #![expect(clippy::disallowed_types, reason = "real processes are killed")]
 
@@ -12,14 +12,15 @@ use nix::unistd::Pid;
 
 use super::*;
 
-/// Where the child works, and at which step it dies the how-manieth time.
+/// Environment variables: the child's directory, and the step and its repetition at which the
+/// child dies.
 const WHERE: &str = "POSSE_TEST_JOURNAL_DIR";
 const STEP: &str = "POSSE_TEST_JOURNAL_STEP";
 const CHILD: &str = "journal::store::tests::killing::child_of_a_test";
 const RECORDS: u64 = 400;
 
 #[expect(clippy::print_stdout, reason = "the parent reads it")]
-/// Not a test by itself: without its environment it does nothing.
+/// The child's entry point, not a test by itself: does nothing without its environment.
 #[tokio::test]
 async fn child_of_a_test() {
     let (Some(dir), Some(step)) = (std::env::var_os(WHERE), std::env::var(STEP).ok()) else {
@@ -61,8 +62,8 @@ fn start(dir: &Path, step: &str) -> Child {
         .unwrap()
 }
 
-/// Reads what the child says until it ends, or has said it `lines` times and is killed.
-fn last_kept(mut child: Child, lines: usize) -> (u64, bool) {
+/// Reads the child's output until it ends, or kills it after `lines` lines.
+fn last_durable_record(mut child: Child, lines: usize) -> (u64, bool) {
     let mut kept = None;
     let mut said = 0;
     let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -79,8 +80,8 @@ fn last_kept(mut child: Child, lines: usize) -> (u64, bool) {
     (kept.unwrap_or(0), killed == Some(9))
 }
 
-/// Everything that was said to be kept is there, and the journal goes on.
-async fn assert_whole(room: &Room, kept: u64, what: &str) {
+/// Every record that was reported as durable is present, and the journal can be continued.
+async fn assert_whole(room: &JournalFolder, kept: u64, what: &str) {
     let before = room.verify();
     assert!(before.is_sound(), "{what}: {before:?}");
     assert!(before.records >= kept, "{what}: {} of {kept}", before.records);
@@ -97,12 +98,12 @@ async fn assert_whole(room: &Room, kept: u64, what: &str) {
 }
 
 #[tokio::test]
-async fn every_step_of_writing_and_of_closing_a_segment_may_be_the_last() {
+async fn a_kill_at_every_step_of_writing_loses_nothing() {
     for step in ["appended", "synced", "made", "closed", "opened"] {
         for times in [1, 2] {
-            let room = Room::new();
+            let room = JournalFolder::new();
             let what = format!("{step}:{times}");
-            let (kept, killed) = last_kept(start(&room.dir(), &what), usize::MAX);
+            let (kept, killed) = last_durable_record(start(&room.dir(), &what), usize::MAX);
             assert!(killed, "{what} was never reached");
             assert_whole(&room, kept, &what).await;
         }
@@ -110,10 +111,10 @@ async fn every_step_of_writing_and_of_closing_a_segment_may_be_the_last() {
 }
 
 #[tokio::test]
-async fn any_moment_may_be_the_last() {
-    let room = Room::new();
+async fn a_kill_at_any_moment_loses_nothing() {
+    let room = JournalFolder::new();
     for (lines, round) in [3, 19, 1, 40, 8, 26, 90, 2].into_iter().zip(1..) {
-        let (kept, killed) = last_kept(start(&room.dir(), "never:1"), lines);
+        let (kept, killed) = last_durable_record(start(&room.dir(), "never:1"), lines);
         assert!(killed, "round {round}");
         let verified = room.verify();
         assert!(verified.is_sound() && verified.records >= kept, "{round}: {verified:?}");
@@ -123,10 +124,10 @@ async fn any_moment_may_be_the_last() {
 }
 
 #[tokio::test]
-async fn every_step_of_a_repair_may_be_the_last() {
+async fn a_kill_at_every_step_of_a_repair_loses_nothing() {
     for damaged in ["session-000002.jsonl", ACTIVE] {
         for step in ["later moved", "tail copied", "tail cut", "made active"] {
-            let room = Room::new();
+            let room = JournalFolder::new();
             let store = room.sized(4000, u64::MAX);
             let opened = store.open().await.unwrap();
             for number in 1..=70 {
@@ -142,12 +143,12 @@ async fn every_step_of_a_repair_may_be_the_last() {
                 fs::remove_file(room.path("session-000003.jsonl")).unwrap();
             }
             let good = room.verify().records;
-            let (_, killed) = last_kept(start(&room.dir(), &format!("{step}:1")), 1);
+            let (_, killed) = last_durable_record(start(&room.dir(), &format!("{step}:1")), 1);
             assert!(killed);
-            // The child got as far as that, or further: either way nothing good is lost.
+            // The child reached that step or a later one: no valid record is lost.
             let store = room.sized(4000, u64::MAX);
             let folded = store.replayed().unwrap();
-            // One that got further may have written on before it was killed.
+            // A child that got further may have written more before it was killed.
             let kept = folded.read + folded.spared;
             assert!(kept >= good, "{damaged}, {step}: {kept} of {good}");
             drop(store);

@@ -1,10 +1,10 @@
-//! What stands in `name=(…)` and in `[[ … ]]`: words that are no commands.
+//! Arrays `name=(…)` and conditions `[[ … ]]`: words that are not commands.
 
-use super::Reader;
+use super::ShellReader;
 use crate::permission::shell::outline::Flaw;
 
-impl Reader {
-    /// `(a)` and `a=(…)` are over: the word goes on.
+impl ShellReader {
+    /// End of `(a)` and `a=(…)`: the word continues.
     pub(super) fn array(&mut self) {
         let Some(c) = self.peek() else { return };
         match c {
@@ -44,7 +44,7 @@ impl Reader {
         }
     }
 
-    /// What stands in an array or a condition is no command and no argument of one.
+    /// Discards words of an array or a condition.
     pub(super) fn drop_word(&mut self) {
         if let Some(word) = self.word.take() {
             self.read_later(&word.text);

@@ -1,11 +1,11 @@
 //! Simple commands, their words and operators, and the parentheses around them.
 
 use super::reserved::{CaseState, Header};
-use super::{Building, Closer, Mode, Reader, is_name};
-use crate::permission::shell::outline::{Event, Flaw, Redirect, Scope};
+use super::{Building, Closer, ReaderMode, ShellReader, is_name};
+use crate::permission::shell::outline::{Flaw, Redirect, Scope, ShellEvent};
 use crate::permission::shell::word::{Form, active};
 
-impl Reader {
+impl ShellReader {
     pub(super) fn commands(&mut self) {
         let Some(c) = self.peek() else { return };
         if c == '#' && self.word.is_none() {
@@ -23,7 +23,7 @@ impl Reader {
             '\n' => {
                 self.end_word(here);
                 self.raw();
-                self.end_list(Event::End);
+                self.end_list(ShellEvent::End);
                 self.read_heredocs();
             }
             ';' => self.semicolon(),
@@ -32,12 +32,12 @@ impl Reader {
                 self.end_word(here);
                 self.raw();
                 let event = if self.take('|') {
-                    Event::Or
+                    ShellEvent::Or
                 } else if self.take('&') {
                     self.flaw(Flaw::PipeBoth);
-                    Event::Pipe
+                    ShellEvent::Pipe
                 } else {
-                    Event::Pipe
+                    ShellEvent::Pipe
                 };
                 self.end_list(event);
             }
@@ -66,9 +66,9 @@ impl Reader {
         self.raw();
         let double = self.take(';');
         let falls = self.take('&');
-        self.end_list(Event::End);
+        self.end_list(ShellEvent::End);
         if double || falls {
-            if let Mode::Commands(Closer::Case(state)) = &mut self.mode {
+            if let ReaderMode::Commands(Closer::Case(state)) = &mut self.mode {
                 *state = CaseState::Pattern;
             } else {
                 self.flaw(Flaw::Syntax);
@@ -80,13 +80,13 @@ impl Reader {
         self.end_word(self.byte);
         self.raw();
         if self.take('&') {
-            self.end_list(Event::And);
+            self.end_list(ShellEvent::And);
         } else if self.peek() == Some('>') {
             self.raw();
             let operator = if self.take('>') { "&>>" } else { "&>" };
             self.await_target(Redirect::new(operator, None));
         } else {
-            self.end_list(Event::Background);
+            self.end_list(ShellEvent::Background);
         }
     }
 
@@ -108,7 +108,7 @@ impl Reader {
             '\'' => self.single_quotes(),
             '"' => {
                 self.word().form.add(Form::QUOTED);
-                self.open(Mode::Quotes { body: false });
+                self.open(ReaderMode::Quotes { body: false });
             }
             '$' => self.dollar(false),
             '`' => self.backticks(false),
@@ -138,7 +138,7 @@ impl Reader {
                     if self.peek() == Some('(') {
                         self.raw();
                         self.word().form.add(Form::ARRAY);
-                        self.open(Mode::Array);
+                        self.open(ReaderMode::Array);
                     }
                 }
             }
@@ -190,7 +190,7 @@ impl Reader {
         }
         if self.building.coprocess && self.building.command.words.len() == 1 {
             // The name of a coprocess; it is listed as if it ran.
-            self.end_list(Event::Background);
+            self.end_list(ShellEvent::Background);
         }
         if blank || self.building.is_blank() {
             if self.peek() == Some('(') && self.is_arithmetic() {
@@ -201,7 +201,7 @@ impl Reader {
             return self.open_compound(Scope::Subshell, Closer::Paren);
         }
         self.flaw(Flaw::Syntax);
-        self.end_list(Event::End);
+        self.end_list(ShellEvent::End);
         self.open_compound(Scope::Subshell, Closer::Paren);
     }
 
@@ -219,9 +219,10 @@ impl Reader {
     }
 
     pub(super) fn close_parenthesis(&mut self) {
-        self.end_list(Event::End);
-        let closes =
-            |mode: &Mode| matches!(mode, Mode::Commands(Closer::Paren | Closer::Substitution));
+        self.end_list(ShellEvent::End);
+        let closes = |mode: &ReaderMode| {
+            matches!(mode, ReaderMode::Commands(Closer::Paren | Closer::Substitution))
+        };
         if closes(&self.mode) {
             return self.close();
         }

@@ -1,10 +1,10 @@
-//! What begins with a dollar sign or stands in backticks or double quotes.
+//! Dollar expansions, backticks and double quotes.
 
-use super::{Closer, Mode, Reader, unknown};
+use super::{Closer, ReaderMode, ShellReader, unknown};
 use crate::permission::shell::outline::{Flaw, Scope};
 use crate::permission::shell::word::{Form, HOME, PWD, ansi_c};
 
-impl Reader {
+impl ShellReader {
     /// After `$` outside of single quotes.
     pub(super) fn dollar(&mut self, quoted: bool) {
         match self.peek() {
@@ -34,7 +34,7 @@ impl Reader {
             Some('"') if !quoted => {
                 self.raw();
                 self.word().form.add(Form::DOLLAR_QUOTED);
-                self.open(Mode::Quotes { body: false });
+                self.open(ReaderMode::Quotes { body: false });
             }
             Some(c) if c.is_ascii_alphabetic() || c == '_' => {
                 let mut name = String::new();
@@ -89,7 +89,7 @@ impl Reader {
         } else {
             unknown(self, quoted);
         }
-        self.open(Mode::Parameter { quoted });
+        self.open(ReaderMode::Parameter { quoted });
         self.silent += 1;
     }
 
@@ -142,7 +142,7 @@ impl Reader {
             }
         }
         self.open_substitution(Scope::Substitution, Closer::Substitution);
-        self.text(&text, Mode::Commands(Closer::End), false);
+        self.text(&text, ReaderMode::Commands(Closer::End), false);
         self.close();
     }
 
@@ -187,29 +187,29 @@ impl Reader {
                 }
                 self.flaw(Flaw::Unclosed);
             }
-            '"' => self.open(Mode::Quotes { body: false }),
+            '"' => self.open(ReaderMode::Quotes { body: false }),
             '$' => self.dollar(quoted),
             '`' => self.backticks(quoted),
             '<' | '>' if !quoted && self.peek() == Some('(') => {
                 self.raw();
                 self.open_process(c);
             }
-            // `${x@P}`: what is in the variable is read as a prompt, substitutions and all.
+            // `${x@P}` expands the value as a prompt, including substitutions.
             '@' if self.peek() == Some('P') => self.flaw(Flaw::Odd),
             _ => {}
         }
     }
 
-    /// Nothing in it is text of a word.
+    /// Its content is not part of a word.
     pub(super) fn open_arithmetic(&mut self, square: bool, command: bool) {
-        self.open(Mode::Arithmetic { depth: 0, square, command });
+        self.open(ReaderMode::Arithmetic { depth: 0, square, command });
         self.silent += 1;
     }
 
     pub(super) fn arithmetic(&mut self) {
-        let Mode::Arithmetic { depth, square, command } = self.mode else { return };
+        let ReaderMode::Arithmetic { depth, square, command } = self.mode else { return };
         let Some(c) = self.next() else { return };
-        let at = |depth| Mode::Arithmetic { depth, square, command };
+        let at = |depth| ReaderMode::Arithmetic { depth, square, command };
         match c {
             '(' if !square => self.mode = at(depth + 1),
             '[' if square => self.mode = at(depth + 1),
@@ -226,18 +226,18 @@ impl Reader {
                 self.raw();
             }
             '\'' => {
-                // Quotes mean different things in the two kinds; what is in them may run.
+                // Quotes mean different things in the two kinds, and the content may run.
                 self.flaw(Flaw::Syntax);
             }
-            '"' => self.open(Mode::Quotes { body: false }),
+            '"' => self.open(ReaderMode::Quotes { body: false }),
             '$' => self.dollar(true),
             '`' => self.backticks(true),
             _ => {}
         }
     }
 
-    /// Whether what begins with the parenthesis here, the second of two, ends with two. Anything
-    /// else is a substitution or a subshell that begins with a subshell.
+    /// True if the parenthesis here, the second of two, is closed by two. Otherwise it is a
+    /// substitution or subshell that starts with a subshell.
     pub(super) fn is_arithmetic(&mut self) -> bool {
         let mut depth = 0_usize;
         let mut at = self.at;
@@ -267,7 +267,7 @@ impl Reader {
                     if depth == 0 {
                         let ends = self.source.get(at) == Some(&')');
                         if !ends {
-                            // Where it stands decides how bash counts.
+                            // Bash counts depending on the position.
                             self.flaw(Flaw::Syntax);
                         }
                         return ends;
@@ -280,7 +280,7 @@ impl Reader {
         false
     }
 
-    /// Takes `<(` and `>(`; leaves anything else.
+    /// Reads `<(` and `>(`; leaves anything else.
     pub(super) fn takes_process(&mut self) -> bool {
         let (at, byte) = (self.at, self.byte);
         self.raw();

@@ -1,6 +1,6 @@
 //! Redirections and the texts of here-documents.
 
-use super::{Mode, Reader};
+use super::{ReaderMode, ShellReader};
 use crate::permission::shell::outline::{Flaw, Redirect};
 use crate::permission::shell::word::{Form, Word};
 
@@ -8,7 +8,7 @@ use crate::permission::shell::word::{Form, Word};
 #[derive(Debug)]
 pub(super) struct Heredoc {
     delimiter: String,
-    /// Whether nothing in it is expanded.
+    /// True if nothing in it is expanded.
     quoted: bool,
     strip: bool,
     /// The number of its text.
@@ -25,8 +25,8 @@ impl Heredoc {
     }
 }
 
-impl Reader {
-    /// `<`, `>` and what they begin.
+impl ShellReader {
+    /// Reads `<`, `>` and longer operators.
     pub(super) fn redirection(&mut self) {
         let Some(first) = self.peek() else { return };
         let here = self.byte;
@@ -103,7 +103,7 @@ impl Reader {
             return;
         }
         if self.foreign > 0 {
-            // Whether they begin here or behind what is open depends on the version of bash.
+            // The place where they begin depends on the version of bash.
             self.flaw(Flaw::Heredoc);
         }
         for heredoc in std::mem::take(&mut self.heredocs) {
@@ -124,8 +124,8 @@ impl Reader {
                 match self.raw() {
                     None | Some('\n') => break,
                     Some('\\') if !heredoc.quoted && self.source.get(self.at) == Some(&'\n') => {
-                        // A line that goes on; where the delimiter is then looked for has changed
-                        // between versions.
+                        // With a line continuation, the search for the delimiter depends on the
+                        // version.
                         self.flaw(Flaw::Heredoc);
                         self.raw();
                     }
@@ -165,7 +165,7 @@ impl Reader {
         let building = std::mem::take(&mut self.building);
         let word = self.word.take();
         let silent = std::mem::take(&mut self.silent);
-        self.text(body, Mode::Quotes { body: true }, false);
+        self.text(body, ReaderMode::Quotes { body: true }, false);
         let body = self.word.take().unwrap_or_default();
         self.silent = silent;
         self.word = word;

@@ -1,7 +1,7 @@
 //! Reserved words: what opens and closes compound commands.
 
-use super::{Building, Closer, Mode, Reader};
-use crate::permission::shell::outline::{Event, Flaw, Scope};
+use super::{Building, Closer, ReaderMode, ShellReader};
+use crate::permission::shell::outline::{Flaw, Scope, ShellEvent};
 use crate::permission::shell::word::{Word, active};
 
 /// Words between a reserved word and the commands that it is about.
@@ -19,7 +19,7 @@ pub(super) enum Header {
     CaseIn,
     /// `function`: the name comes next.
     FunctionName,
-    /// Nothing more may come.
+    /// Nothing may follow.
     Done,
 }
 
@@ -29,7 +29,7 @@ impl Header {
     }
 }
 
-/// Where in a `case` the reader is.
+/// Position within a `case`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CaseState {
     /// Before the first word of the patterns: `esac` ends the whole.
@@ -40,8 +40,8 @@ pub(super) enum CaseState {
     Body,
 }
 
-impl Reader {
-    /// Whether `word` is reserved where it stands; then it has been dealt with.
+impl ShellReader {
+    /// True if `word` is reserved here; it has then been processed.
     pub(super) fn reserved(&mut self, word: &Word) -> bool {
         if let Some(header) = self.building.header {
             self.header(header, word);
@@ -55,14 +55,14 @@ impl Reader {
             if !continues {
                 return false;
             }
-            self.end_list(Event::End);
+            self.end_list(ShellEvent::End);
         }
         let named = self.building.coprocess && self.building.command.words.len() == 1;
         if named
             && matches!(text, "{" | "[[" | "if" | "while" | "until" | "for" | "case" | "select")
         {
             // The name of a coprocess; it is listed as if it ran.
-            self.end_list(Event::Background);
+            self.end_list(ShellEvent::Background);
         }
         if !self.building.is_blank() {
             return false;
@@ -72,7 +72,7 @@ impl Reader {
 
     fn reserved_word(&mut self, text: &str, word: &Word) -> bool {
         match text {
-            "!" => self.outline.events.push(Event::Not),
+            "!" => self.outline.events.push(ShellEvent::Not),
             "-p" | "--" if self.building.timed => self.flaw(Flaw::Compound),
             "time" => {
                 if self.substitutes() {
@@ -115,14 +115,14 @@ impl Reader {
             "[[" => {
                 self.flaw(Flaw::Compound);
                 self.building.function = None;
-                self.open(Mode::Condition);
+                self.open(ReaderMode::Condition);
             }
             _ => return false,
         }
         true
     }
 
-    /// Whether the commands here are part of a word.
+    /// True if the commands here are part of a word.
     fn substitutes(&self) -> bool {
         self.substituting > 0 || !self.outermost
     }
@@ -150,7 +150,7 @@ impl Reader {
                 if bare != Some("in") {
                     self.flaw(Flaw::Syntax);
                 }
-                self.mode = Mode::Commands(Closer::Case(CaseState::Pattern));
+                self.mode = ReaderMode::Commands(Closer::Case(CaseState::Pattern));
                 None
             }
             Header::FunctionName => {
@@ -164,13 +164,13 @@ impl Reader {
     }
 
     fn close_reserved(&mut self, closer: &Closer) {
-        let same = |mode: &Mode| match (mode, closer) {
-            (Mode::Commands(Closer::Case(_)), Closer::Case(_)) => true,
-            (Mode::Commands(open), closer) => open == closer,
+        let same = |mode: &ReaderMode| match (mode, closer) {
+            (ReaderMode::Commands(Closer::Case(_)), Closer::Case(_)) => true,
+            (ReaderMode::Commands(open), closer) => open == closer,
             _ => false,
         };
         if same(&self.mode) {
-            // What a substitution is closed by goes on with its word.
+            // The closing of a substitution continues with its word.
             return self.close();
         }
         self.flaw(Flaw::Syntax);
@@ -188,8 +188,10 @@ impl Reader {
                 self.raw();
                 match c {
                     '\n' => self.read_heredocs(),
-                    '|' | '(' => self.mode = Mode::Commands(Closer::Case(CaseState::Patterns)),
-                    ')' => self.mode = Mode::Commands(Closer::Case(CaseState::Body)),
+                    '|' | '(' => {
+                        self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns));
+                    }
+                    ')' => self.mode = ReaderMode::Commands(Closer::Case(CaseState::Body)),
                     ';' | '&' | '<' | '>' => self.flaw(Flaw::Syntax),
                     _ => {}
                 }
@@ -202,12 +204,12 @@ impl Reader {
         }
     }
 
-    /// Ends the word before `c`, which is not taken. As the first one behind `in` or `;;`, `esac`
-    /// is reserved, whatever follows it; elsewhere that depends on the version.
+    /// Ends the word before `c`, which is not consumed. As the first word after `in` or `;;`,
+    /// `esac` is always reserved; elsewhere that depends on the version.
     fn ends_case(&mut self, c: char) -> bool {
         let Some(word) = self.word.take() else { return false };
-        let first = self.mode == Mode::Commands(Closer::Case(CaseState::Pattern));
-        self.mode = Mode::Commands(Closer::Case(CaseState::Patterns));
+        let first = self.mode == ReaderMode::Commands(Closer::Case(CaseState::Pattern));
+        self.mode = ReaderMode::Commands(Closer::Case(CaseState::Patterns));
         if !word.form.is_bare() || word.text != "esac" {
             return false;
         }

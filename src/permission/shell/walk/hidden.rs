@@ -1,19 +1,19 @@
 //! Scripts and commands that hide in the arguments of a program.
 
-use super::{Arg, Effects, Input, Run, Walker, said};
-use crate::permission::shell::danger::{DELETES, DOWNLOADED, Place, is_system};
+use super::{Arg, CommandInput, Effects, Run, Walker, said};
+use crate::permission::shell::danger::{CommandLocation, DELETES, DOWNLOADED, is_system};
 use crate::permission::shell::word::{UNKNOWN, ansi_c};
 use crate::permission::shell::wrappers::{SHELLS, is_assignment, is_interpreter};
 
 impl Walker {
-    /// What `name` does with `rest`, whose first word stands at `at` of `run`.
+    /// Effect of `name` with `rest`, whose first word is at `at` of `run`.
     pub(super) fn hidden(
         &mut self,
         name: &str,
         rest: &[Arg],
         run: &mut Run,
         at: usize,
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         let words: Vec<&str> = rest.iter().map(|argument| argument.text.as_str()).collect();
@@ -29,14 +29,14 @@ impl Walker {
                 let text = rest.iter().find(|argument| argument.text != "--");
                 self.texts(text, input, cwd)
             }
-            // What was typed before, and it is run again.
+            // Runs an earlier command again.
             "fc" => {
                 self.findings.unsure = true;
                 Effects::default()
             }
             "history" if words.first() == Some(&"-s") => {
                 self.findings.unsure = true;
-                self.joined(&rest[1..], &Input::default(), &mut cwd.clone())
+                self.joined(&rest[1..], &CommandInput::default(), &mut cwd.clone())
             }
             "jobs" if words.first() == Some(&"-x") => {
                 self.part(&rest[1..], run, at + 1, input, cwd)
@@ -46,7 +46,7 @@ impl Walker {
                 for argument in rest {
                     if let Some((_, text)) = argument.text.split_once('=') {
                         let text = said(text);
-                        self.nested(&text, Input::default(), &mut cwd.clone());
+                        self.nested(&text, CommandInput::default(), &mut cwd.clone());
                     }
                 }
                 Effects::default()
@@ -63,7 +63,7 @@ impl Walker {
             "find" | "gfind" | "fd" | "fdfind" => self.find(name, rest, run, at, cwd),
             "git" => self.git(rest, cwd),
             "at" | "batch" => match &input.text {
-                Some(text) => self.nested(&text.clone(), Input::default(), cwd),
+                Some(text) => self.nested(&text.clone(), CommandInput::default(), cwd),
                 None => Effects { runs_input: true, ..Effects::default() },
             },
             "mapfile" | "readarray" | "complete" | "compgen" | "bind" => self.callbacks(rest, cwd),
@@ -86,10 +86,10 @@ impl Walker {
             let takes = matches!(option.text.as_str(), "-C" | "-c" | "-F" | "-W" | "-x");
             if takes && let Some(text) = rest.get(at + 1) {
                 self.findings.unsure = true;
-                // A list of words is read as if it stood in quotes.
+                // A list of words is parsed as if it were quoted.
                 let words = if option.text == "-W" { ": " } else { "" };
                 let text = format!("{words}{}", said(&text.text));
-                self.nested(&text, Input::default(), &mut cwd.clone());
+                self.nested(&text, CommandInput::default(), &mut cwd.clone());
             }
         }
         Effects::default()
@@ -99,7 +99,7 @@ impl Walker {
     fn texts(
         &mut self,
         argument: Option<&Arg>,
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         let Some(argument) = argument else { return Effects::default() };
@@ -116,7 +116,7 @@ impl Walker {
     }
 
     /// `eval`: its words are one text, run here.
-    fn joined(&mut self, rest: &[Arg], input: &Input, cwd: &mut Option<String>) -> Effects {
+    fn joined(&mut self, rest: &[Arg], input: &CommandInput, cwd: &mut Option<String>) -> Effects {
         // One that runs another needs no further reading, if that removes no quotes.
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
         let even = rest.iter().all(|argument| argument.text.chars().all(plain));
@@ -133,8 +133,8 @@ impl Walker {
         self.nested(&text.join(" "), input.clone(), cwd)
     }
 
-    /// `sh -c TEXT`, `sh FILE` and a `sh` that reads what it runs.
-    fn shell(&mut self, rest: &[Arg], input: &Input, cwd: &mut Option<String>) -> Effects {
+    /// `sh -c TEXT`, `sh FILE`, and `sh` that executes its input.
+    fn shell(&mut self, rest: &[Arg], input: &CommandInput, cwd: &mut Option<String>) -> Effects {
         let mut takes_text = false;
         let mut reads = false;
         let mut at = 0;
@@ -181,20 +181,20 @@ impl Walker {
         }
     }
 
-    /// What is read is run.
-    fn run_input(&mut self, input: &Input, cwd: &mut Option<String>) -> Effects {
+    /// The input is executed.
+    fn run_input(&mut self, input: &CommandInput, cwd: &mut Option<String>) -> Effects {
         self.findings.unsure |= input.text.is_none();
         if input.tainted {
             self.found(DOWNLOADED);
         }
         if let Some(text) = &input.text {
-            return self.nested(&text.clone(), Input::default(), &mut cwd.clone());
+            return self.nested(&text.clone(), CommandInput::default(), &mut cwd.clone());
         }
         Effects { runs_input: true, ..Effects::default() }
     }
 
     /// Python and its like: their text is not read, only where it comes from.
-    fn interpreter(&mut self, rest: &[Arg], input: &Input) -> Effects {
+    fn interpreter(&mut self, rest: &[Arg], input: &CommandInput) -> Effects {
         self.findings.unsure = true;
         let mut words = rest.iter();
         let operand = words.find(|argument| {
@@ -232,7 +232,7 @@ impl Walker {
         }
     }
 
-    fn source(&mut self, rest: &[Arg], input: &Input, cwd: &mut Option<String>) -> Effects {
+    fn source(&mut self, rest: &[Arg], input: &CommandInput, cwd: &mut Option<String>) -> Effects {
         let file = rest.iter().find(|argument| !argument.text.starts_with("--"));
         if file.is_some_and(|file| is_input(&file.text)) {
             return self.run_input(input, cwd);
@@ -249,7 +249,7 @@ impl Walker {
         &mut self,
         name: &str,
         rest: &[Arg],
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         self.findings.unsure = true;
@@ -282,7 +282,7 @@ impl Walker {
         rest: &[Arg],
         run: &mut Run,
         at: usize,
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         self.findings.unsure = true;
@@ -318,7 +318,7 @@ impl Walker {
         inner: &[Arg],
         run: &mut Run,
         at: usize,
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Effects {
         if self.depth >= super::DEPTH_MAX {
@@ -334,8 +334,8 @@ impl Walker {
         effects
     }
 
-    /// Whether a search begins at a whole system or home folder. One that selects by name or age
-    /// may do so in the home folder.
+    /// True if a search starts at a whole system or home folder. A search by name or age may use
+    /// the home folder.
     fn searches_all(&self, name: &str, rest: &[Arg], cwd: Option<&str>) -> bool {
         let starts = |argument: &&Arg| {
             let word = argument.text.as_str();
@@ -353,7 +353,7 @@ impl Walker {
         if name != "find" && name != "gfind" && roots.len() > 1 {
             roots.remove(0);
         }
-        let place = Place { cwd, home: &self.home };
+        let place = CommandLocation { cwd, home: &self.home };
         let selects = rest.iter().any(|argument| {
             let word = argument.text.trim_start_matches('-');
             let word = word.strip_prefix('i').unwrap_or(word);
@@ -417,7 +417,7 @@ impl Walker {
             let inner = tail.get(..end).unwrap_or_default();
             let mut part = Run::default();
             let before = run.programs.len();
-            self.part(inner, run, at + index, &Input::default(), &mut None);
+            self.part(inner, run, at + index, &CommandInput::default(), &mut None);
             part.programs.extend(run.programs.get(before..).unwrap_or_default());
             let removes = part.programs.iter().filter_map(|at| run.words.get(*at)).any(|program| {
                 let name = super::base(program);
@@ -456,19 +456,19 @@ impl Walker {
         let texts: Vec<String> = texts.into_iter().map(said).collect();
         for text in texts {
             self.findings.unsure = true;
-            self.nested(&text, Input::default(), &mut cwd.clone());
+            self.nested(&text, CommandInput::default(), &mut cwd.clone());
         }
         if let Some(tail) = tail {
             self.findings.unsure = true;
             let rest = rest.get(tail..).unwrap_or_default();
             let flags = rest.iter().take_while(|argument| argument.text.starts_with('-')).count();
-            self.joined(&rest[flags..], &Input::default(), &mut cwd.clone());
+            self.joined(&rest[flags..], &CommandInput::default(), &mut cwd.clone());
         }
         Effects::default()
     }
 
-    /// Builtins that change what names mean, or that run what stands in a subscript.
-    fn builtin(&mut self, name: &str, rest: &[Arg], _input: &Input) -> Effects {
+    /// Builtins that change the meaning of names, or that execute subscripts.
+    fn builtin(&mut self, name: &str, rest: &[Arg], _input: &CommandInput) -> Effects {
         let words: Vec<&str> = rest.iter().map(|argument| argument.text.as_str()).collect();
         let subscript = |word: &&str| word.contains("$(") || word.contains('`');
         self.findings.unsure |= match name {
@@ -486,7 +486,7 @@ impl Walker {
         };
         for word in words.iter().filter(|word| subscript(word)) {
             let text = said(word);
-            self.nested(&format!(": \"{text}\""), Input::default(), &mut None);
+            self.nested(&format!(": \"{text}\""), CommandInput::default(), &mut None);
         }
         if name == "printf" {
             let text = ansi_c(&said(words.first().copied().unwrap_or_default()));
@@ -509,7 +509,7 @@ impl Walker {
     pub(super) fn split_string(
         &mut self,
         words: &[&str],
-        input: &Input,
+        input: &CommandInput,
         cwd: &mut Option<String>,
     ) -> Option<Effects> {
         for (at, word) in words.iter().enumerate() {
@@ -542,7 +542,7 @@ fn is_input(word: &str) -> bool {
     matches!(word, "-" | "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
 }
 
-/// What `echo` says.
+/// Output of `echo`.
 fn echoed(words: &[&str]) -> String {
     let options = words.iter().take_while(|word| {
         word.len() > 1 && word.starts_with('-') && word[1..].chars().all(|c| "neE".contains(c))

@@ -1,5 +1,4 @@
-//! Writes turns: what the model said, and everything up to where it speaks again as one message
-//! of the user.
+//! Encoder of turns: a model message, and all content up to the next one as a single user message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,11 +6,11 @@ use std::sync::Arc;
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use serde_json::{Value, json};
 
-use crate::provider::histories::{Before, Grouping};
+use crate::provider::encoded_history::{Grouping, PrecedingGroups};
+use crate::provider::images::GroupOptions;
 use crate::provider::opaque::Owner;
-use crate::provider::pictures::View;
 use crate::provider::profile::Quirks;
-use crate::provider::tame::{
+use crate::provider::sanitize::{
     NO_OUTPUT, NO_RESULT, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name, write_json,
 };
 
@@ -19,7 +18,7 @@ const SILENT_MODEL: &str = "(no answer)";
 const SILENT_USER: &str = "(empty message)";
 const BETWEEN: &str = "Go on.";
 
-/// The model's message, and everything behind it up to its next one.
+/// A model message, and all messages up to the next one.
 pub(super) struct Turns<'e> {
     pub(super) quirks: &'e Quirks,
     pub(super) owner: &'e Owner,
@@ -27,10 +26,10 @@ pub(super) struct Turns<'e> {
     pub(super) blind: bool,
 }
 
-/// A block of what the model said.
+/// A block of a model message.
 #[derive(Debug, Clone, Copy)]
-enum Piece<'m> {
-    /// As it came.
+enum AnthropicBlock<'m> {
+    /// Unchanged.
     Thought(&'m Value),
     Text(&'m str),
     Call(&'m ToolCall),
@@ -42,8 +41,8 @@ impl Grouping for Turns<'_> {
     }
 
     /// Returns whether the user has yet to say something.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
-        let Before { owed, left_out } = before;
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool {
+        let PrecedingGroups { owed, left_out } = before;
         let said = group.first().and_then(|first| match &**first {
             Message::Assistant(said) => Some(said),
             Message::System { .. } | Message::User { .. } | Message::Tool { .. } => None,
@@ -56,7 +55,7 @@ impl Grouping for Turns<'_> {
             }
             write_message(json, "assistant", &self.assistant(said));
         }
-        let view = View::new(self.quirks, self.blind, left_out);
+        let view = GroupOptions::new(self.quirks, self.blind, left_out);
         let content = user(said.map_or(&[], |said| &said.tool_calls), group, &view);
         if content.is_empty() {
             return owed || said.is_some();
@@ -69,20 +68,21 @@ impl Grouping for Turns<'_> {
 impl Turns<'_> {
     fn assistant(&self, said: &AssistantMessage) -> Vec<u8> {
         let mut pieces = pieces(said, self.owner.items(said));
-        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.trim().is_empty()));
+        pieces
+            .retain(|piece| !matches!(piece, AnthropicBlock::Text(text) if text.trim().is_empty()));
         // The protocol has no message that ends with thinking.
-        while let Some(Piece::Thought(_)) = pieces.last() {
+        while let Some(AnthropicBlock::Thought(_)) = pieces.last() {
             pieces.pop();
         }
         if pieces.is_empty() {
-            pieces.push(Piece::Text(SILENT_MODEL));
+            pieces.push(AnthropicBlock::Text(SILENT_MODEL));
         }
         let mut content = Vec::new();
         for piece in pieces {
             match piece {
-                Piece::Thought(block) => push(&mut content, block),
-                Piece::Text(text) => write_text(&mut content, text),
-                Piece::Call(call) => write_call(&mut content, call),
+                AnthropicBlock::Thought(block) => push(&mut content, block),
+                AnthropicBlock::Text(text) => write_text(&mut content, text),
+                AnthropicBlock::Call(call) => write_call(&mut content, call),
             }
         }
         content
@@ -90,7 +90,7 @@ impl Turns<'_> {
 }
 
 /// Results come first, in the order of the calls: servers insist.
-fn user(calls: &[ToolCall], group: &[Arc<Message>], view: &View<'_>) -> Vec<u8> {
+fn user(calls: &[ToolCall], group: &[Arc<Message>], view: &GroupOptions<'_>) -> Vec<u8> {
     let mut content = Vec::new();
     let mut results: HashMap<&CallId, (&[ContentPart], bool)> = HashMap::new();
     for message in group {
@@ -130,7 +130,7 @@ fn write_result(
     pictures: &mut Vec<u8>,
     call: &ToolCall,
     result: Option<(&[ContentPart], bool)>,
-    view: &View<'_>,
+    view: &GroupOptions<'_>,
 ) {
     let mut blocks = Vec::new();
     let is_error = if let Some((parts, is_error)) = result {
@@ -161,7 +161,7 @@ fn write_result(
 fn write_parts<'p>(
     content: &mut Vec<u8>,
     parts: impl IntoIterator<Item = &'p ContentPart>,
-    view: &View<'_>,
+    view: &GroupOptions<'_>,
 ) {
     for part in parts {
         match part {
@@ -177,8 +177,8 @@ fn write_parts<'p>(
     }
 }
 
-/// Whether the turn that is going on began with thinking, or none is: servers that are given a
-/// budget for it insist.
+/// True if the current turn began with thinking, or if there is none: required by servers with a
+/// thinking budget.
 pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> bool {
     let replies = messages.iter().rev().filter_map(|message| match &**message {
         Message::Assistant(said) => Some(said),
@@ -187,23 +187,23 @@ pub(super) fn begins_with_thinking(owner: &Owner, messages: &[Arc<Message>]) -> 
     let first = replies.take_while(|said| !said.tool_calls.is_empty()).last();
     first.is_none_or(|said| {
         let mut pieces = pieces(said, owner.items(said)).into_iter();
-        let blank = |piece: &Piece<'_>| matches!(piece, Piece::Text(t) if t.trim().is_empty());
-        matches!(pieces.find(|piece| !blank(piece)), Some(Piece::Thought(_)))
+        let blank = |piece: &AnthropicBlock<'_>| matches!(piece, AnthropicBlock::Text(t) if t.trim().is_empty());
+        matches!(pieces.find(|piece| !blank(piece)), Some(AnthropicBlock::Thought(_)))
     })
 }
 
 /// The blocks in the order in which they came, as far as that is known.
-fn pieces<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Vec<Piece<'m>> {
+fn pieces<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Vec<AnthropicBlock<'m>> {
     if let Some(pieces) = in_order(said, items) {
         return pieces;
     }
-    let thoughts = items.iter().filter(|item| is_thought(item)).map(Piece::Thought);
-    let text = said.content.as_deref().map(Piece::Text);
-    thoughts.chain(text).chain(said.tool_calls.iter().map(Piece::Call)).collect()
+    let thoughts = items.iter().filter(|item| is_thought(item)).map(AnthropicBlock::Thought);
+    let text = said.content.as_deref().map(AnthropicBlock::Text);
+    thoughts.chain(text).chain(said.tool_calls.iter().map(AnthropicBlock::Call)).collect()
 }
 
 /// `None` if the message is no longer what came.
-fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<Piece<'m>>> {
+fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<AnthropicBlock<'m>>> {
     let mut text = said.content.as_deref().unwrap_or_default();
     let mut calls = said.tool_calls.iter();
     let mut pieces = Vec::with_capacity(items.len());
@@ -213,17 +213,17 @@ fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<Pi
                 let bytes = usize::try_from(item.get("bytes")?.as_u64()?).ok()?;
                 let (piece, rest) = text.split_at_checked(bytes)?;
                 text = rest;
-                Piece::Text(piece)
+                AnthropicBlock::Text(piece)
             }
-            "tool_use" => Piece::Call(calls.next()?),
-            _ if is_thought(item) => Piece::Thought(item),
+            "tool_use" => AnthropicBlock::Call(calls.next()?),
+            _ if is_thought(item) => AnthropicBlock::Thought(item),
             _ => return None,
         });
     }
     (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(pieces)
 }
 
-/// Whether it is a block of thinking with everything a server wants to see of it again.
+/// True for a thinking block with all fields that a server requires back.
 fn is_thought(item: &Value) -> bool {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     match text("type") {

@@ -83,11 +83,11 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> Encoder {
-    let mut profile = Profile::new("mine", "https://h.example/v1", "m", None);
+fn encoder(quirks: Quirks) -> AnthropicEncoder {
+    let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.protocol = Protocol::Messages;
     profile.quirks = quirks;
-    Encoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
+    AnthropicEncoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
 }
 
 fn body_with(quirks: Quirks, request: &Request) -> Value {
@@ -322,7 +322,7 @@ fn writes_a_message_once() {
     let encoder = encoder(unmarked());
     let mut history = vec![system("S"), user("go"), assistant(Some("a"), vec![])];
     encoder.encode(&request(&history), false).unwrap();
-    // A mark in what was written shows whether it is written again.
+    // A mark in the buffer shows whether it is written again.
     let mut kept = encoder.kept.lock().unwrap();
     let json = String::from_utf8(kept.histories.0[0].json.clone()).unwrap();
     kept.histories.0[0].json = json.replace("go", "GO").into_bytes();

@@ -1,8 +1,8 @@
-//! When a limit of rate is over, as headers say that every vendor has its own of: what is waited for
-//! where a server sends no `Retry-After`.
+//! End of a rate limit according to vendor-specific headers, used if a server sends no
+//! `Retry-After`.
 //!
-//! They say when a limit is whole again, and not when one more request fits into it, so a long one is
-//! tried earlier.
+//! They give the time of a full reset, not the time at which one more request fits, so a long wait
+//! is cut short.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::provider::openai_compatible::classify::wording;
 /// The longest wait that is made of such a header.
 const RESET_WAIT_MAX: Duration = Duration::from_mins(5);
 
-/// What is limited: what begins and ends the names of its headers, with `remaining` or `reset` in
-/// between. `OpenAI` and Groq, Anthropic, `OpenRouter`, and the draft of the IETF.
+/// Limits: prefix and suffix of the header names, with `remaining` or `reset` in between. `OpenAI`
+/// and Groq, Anthropic, `OpenRouter`, and the IETF draft.
 const LIMITS: [(&str, &str); 8] = [
     ("x-ratelimit-", "-requests"),
     ("x-ratelimit-", "-tokens"),
@@ -33,8 +33,8 @@ const MOMENT_FROM: f64 = 1e9;
 /// Milliseconds since 1970 that are.
 const MOMENT_MS_FROM: f64 = 1e12;
 
-/// How long it is until the limit is over that was reached, if the headers say so sanely. Of several
-/// that are used up it is the last one; if none is said to be, the first.
+/// Time until the end of the limit that was reached, if plausible. Of several exhausted limits the
+/// longest; if none is marked as exhausted, the shortest.
 pub(super) fn wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: String| headers.get(name).and_then(|value| value.to_str().ok());
     let (mut used_up, mut others) = (None::<Duration>, None::<Duration>);

@@ -9,21 +9,21 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
 }
 
-fn origin() -> Origin {
-    Origin::new("acme", "https://api.example/v1".to_owned())
+fn origin() -> MessageOrigin {
+    MessageOrigin::new("acme", "https://api.example/v1".to_owned())
 }
 
 /// Header lines.
-type Lines = [(&'static str, &'static str)];
+type HeaderLines = [(&'static str, &'static str)];
 
-fn headers(lines: &Lines) -> HeaderMap {
+fn headers(lines: &HeaderLines) -> HeaderMap {
     lines
         .iter()
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
         .collect()
 }
 
-fn sorted(code: u16, lines: &Lines, body: &str) -> ProviderError {
+fn sorted(code: u16, lines: &HeaderLines, body: &str) -> ProviderError {
     let code = StatusCode::from_u16(code).unwrap();
     status(&origin(), code, &headers(lines), body.as_bytes(), now())
 }
@@ -77,7 +77,7 @@ fn sorts_by_status() {
 #[test]
 fn believes_sane_ends_of_limits_only() {
     let seconds = |n| Some(Duration::from_secs(n));
-    let limits: &[(&Lines, Option<Duration>)] = &[
+    let limits: &[(&HeaderLines, Option<Duration>)] = &[
         // OpenAI, Groq: the one that is used up counts.
         (
             &[
@@ -111,7 +111,7 @@ fn believes_sane_ends_of_limits_only() {
         // `Retry-After` comes first, however little sense it makes.
         (&[("retry-after", "7"), ("x-ratelimit-reset-requests", "1s")], seconds(7)),
         (&[("retry-after", "soon"), ("x-ratelimit-reset-requests", "1s")], None),
-        // What is no wait is none.
+        // Invalid values are ignored.
         (&[("x-ratelimit-reset-requests", "")], None),
         (&[("x-ratelimit-reset-requests", "0s")], None),
         (&[("x-ratelimit-reset-requests", "-5s")], None),
@@ -135,7 +135,7 @@ fn believes_sane_ends_of_limits_only() {
 #[test]
 fn believes_sane_waits_only() {
     let seconds = |n| Some(Duration::from_secs(n));
-    let table: &[(&Lines, Option<Duration>)] = &[
+    let table: &[(&HeaderLines, Option<Duration>)] = &[
         (&[], None),
         (&[("retry-after", "7")], seconds(7)),
         (&[("retry-after", " 7 ")], seconds(7)),
@@ -188,7 +188,7 @@ fn tells_a_quota_from_a_rate_limit() {
         assert_eq!(sorted(429, &[], body).class(), "quota", "{body}");
         assert_eq!(sorted(403, &[], body).class(), "quota", "{body}");
     }
-    // Gemini says this of its limits per minute, too, and then says for how long.
+    // Gemini reports its limits per minute in the same way, with a wait.
     let minute = r#"[{"error":{"code":429,"message":"You exceeded your current quota",
         "status":"RESOURCE_EXHAUSTED","details":[{"retryDelay": "34s"}]}}]"#;
     assert_eq!(sorted(429, &[], minute).class(), "rate_limited");
@@ -269,7 +269,7 @@ fn finds_the_message_in_any_shape() {
     assert!(long.len() < 2200, "{}", long.len());
 }
 
-/// A resolver that says what a test wants.
+/// A resolver with a scripted result.
 struct Resolver(Result<Vec<std::net::SocketAddr>, &'static str>);
 
 impl reqwest::dns::Resolve for Resolver {
@@ -282,7 +282,7 @@ impl reqwest::dns::Resolve for Resolver {
     }
 }
 
-/// What comes of asking a host that the resolver knows like this.
+/// Result of a request to a host with this resolver.
 async fn resolved(
     answer: Result<Vec<std::net::SocketAddr>, &'static str>,
 ) -> Result<String, ProviderError> {
@@ -293,7 +293,7 @@ async fn resolved(
         .no_proxy()
         .build()
         .unwrap();
-    let origin = Origin::new("local", "http://api.provider.test".to_owned());
+    let origin = MessageOrigin::new("local", "http://api.provider.test".to_owned());
     let asked = client.get("http://api.provider.test/v1").send().await;
     let response = asked.map_err(|error| transport(&origin, error))?;
     Ok(response.text().await.unwrap())
@@ -304,12 +304,12 @@ async fn names_lead_nowhere_or_to_whoever_answers_first() {
     let error = resolved(Err("no such host")).await.unwrap_err();
     assert_eq!(error.class(), "unreachable");
     assert!(error.chain().contains("is not known here: check the network"), "{}", error.chain());
-    // A name that leads to this machine, where nobody listens.
+    // A name of this machine without a listener.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = resolved(Ok(vec![free])).await.unwrap_err();
     assert_eq!(error.class(), "unreachable");
     assert!(error.chain().contains("nothing listens at"), "{}", error.chain());
-    // An address of which nothing is heard (RFC 6666), before one that answers.
+    // A silent address (RFC 6666) before one that responds.
     let server = Server::start([answer("200 OK", "", "here")]).await;
     let port = server.address.rsplit(':').next().unwrap().parse().unwrap();
     let black_hole = std::net::SocketAddr::new("100::1".parse().unwrap(), port);

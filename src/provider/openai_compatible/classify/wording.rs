@@ -27,8 +27,7 @@ pub(crate) const OVERFLOW_CODES: &[&str] = &[
 pub(crate) const FILTER_CODES: &[&str] =
     &["content_filter", "content_policy", "responsibleai", "moderation_blocked"];
 
-/// Any one of these says that a filter withholds the reply, where the code is that of any bad
-/// request.
+/// Phrases that identify a content filter behind the code of any bad request.
 const FILTER: &[&str] = &[
     // Anthropic
     "blocked by content filtering policy",
@@ -91,17 +90,17 @@ const OVERFLOW: &[&str] = &[
     "maximum prompt length",
 ];
 
-/// Whether `lower` says that the allowance is used up.
+/// True if `lower` reports an exhausted quota.
 pub(crate) fn is_quota(lower: &str) -> bool {
     QUOTA.iter().any(|phrase| lower.contains(phrase))
 }
 
-/// Whether `lower` says that a filter withholds the reply.
+/// True if `lower` reports a content filter.
 pub(crate) fn is_filter(lower: &str) -> bool {
     FILTER.iter().any(|phrase| lower.contains(phrase))
 }
 
-/// Whether `lower` says that the conversation is too long.
+/// True if `lower` reports that the conversation is too long.
 pub(crate) fn is_overflow(lower: &str) -> bool {
     OVERFLOW.iter().any(|phrase| lower.contains(phrase))
 }

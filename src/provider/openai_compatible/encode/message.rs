@@ -10,16 +10,16 @@ use posse_actors::conversation::{
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::provider::images::GroupOptions;
 use crate::provider::opaque::Owner;
-use crate::provider::pictures::View;
 use crate::provider::profile::Quirks;
-use crate::provider::tame::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
+use crate::provider::sanitize::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
 
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 
 /// A message as it goes over the wire.
 #[derive(Serialize)]
-struct Wire<'m> {
+struct ChatMessage<'m> {
     role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'m str>,
@@ -35,12 +35,12 @@ struct Wire<'m> {
 enum Content<'m> {
     None,
     Text(Cow<'m, str>),
-    Parts(Vec<Part<'m>>),
+    Parts(Vec<MessagePart<'m>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'m> {
+enum MessagePart<'m> {
     Text { text: Cow<'m, str> },
     ImageUrl { image_url: ImageUrl<'m> },
 }
@@ -57,7 +57,7 @@ struct WireCall<'m> {
     id: &'m str,
     r#type: &'static str,
     function: WireFunction<'m>,
-    /// What came beside the call and only the server understands.
+    /// Opaque data of the call, for its server only.
     #[serde(skip_serializing_if = "Option::is_none")]
     extra_content: Option<&'m Value>,
 }
@@ -68,33 +68,39 @@ struct WireFunction<'m> {
     arguments: Cow<'m, str>,
 }
 
-/// What a tool answered, as the history has it.
-struct Answer<'m> {
+/// Result of a tool in the history.
+struct ToolResult<'m> {
     name: &'m str,
     content: &'m [ContentPart],
 }
 
-impl<'m> Wire<'m> {
-    fn new(role: &'static str, content: Content<'m>) -> Wire<'m> {
-        Wire { role, tool_call_id: None, name: None, content, tool_calls: Vec::new() }
+impl<'m> ChatMessage<'m> {
+    fn new(role: &'static str, content: Content<'m>) -> ChatMessage<'m> {
+        ChatMessage { role, tool_call_id: None, name: None, content, tool_calls: Vec::new() }
     }
 }
 
-/// Appends a group: one message, or an assistant's message with the results behind it. Results
-/// that nobody asked for are left out, so a group may come to nothing.
+/// Appends a group: one message, or an assistant message with its results. Results without a call
+/// are omitted, so a group may be empty.
 pub(crate) fn write_group(
     json: &mut Vec<u8>,
     group: &[Arc<Message>],
     owner: &Owner,
-    view: &View<'_>,
+    view: &GroupOptions<'_>,
 ) {
     let Some((first, rest)) = group.split_first() else { return };
     match &**first {
         Message::System { content } => {
-            write(json, &Wire::new("system", markable(Content::Text(content.into()), view.quirks)));
+            write(
+                json,
+                &ChatMessage::new("system", markable(Content::Text(content.into()), view.quirks)),
+            );
         }
         Message::User { content } => {
-            write(json, &Wire::new("user", markable(user_content(content, view), view.quirks)));
+            write(
+                json,
+                &ChatMessage::new("user", markable(user_content(content, view), view.quirks)),
+            );
         }
         Message::Assistant(message) => {
             write_turn(json, message, rest, owner.items(message), view);
@@ -108,14 +114,14 @@ fn write_turn(
     message: &AssistantMessage,
     results: &[Arc<Message>],
     extras: &[Value],
-    view: &View<'_>,
+    view: &GroupOptions<'_>,
 ) {
     let ids = wire_ids(&message.tool_calls);
     write_assistant(json, message, &ids, extras, view);
-    let mut answers: HashMap<&CallId, Answer<'_>> = HashMap::with_capacity(results.len());
+    let mut answers: HashMap<&CallId, ToolResult<'_>> = HashMap::with_capacity(results.len());
     for result in results {
         if let Message::Tool { tool_call_id, name, content, .. } = &**result {
-            answers.entry(tool_call_id).or_insert(Answer { name, content });
+            answers.entry(tool_call_id).or_insert(ToolResult { name, content });
         }
     }
     let mut images = Vec::new();
@@ -126,14 +132,14 @@ fn write_turn(
             None => NO_RESULT.into(),
         };
         let name = tool_name(answer.as_ref().map_or(&call.name, |answer| answer.name));
-        let mut wire = Wire::new("tool", markable(Content::Text(text), view.quirks));
+        let mut wire = ChatMessage::new("tool", markable(Content::Text(text), view.quirks));
         wire.tool_call_id = Some(id);
         wire.name = view.quirks.tool_result_name.then_some(&*name);
         write(json, &wire);
     }
     if !images.is_empty() {
         // The protocol has no images in results.
-        write(json, &Wire::new("user", Content::Parts(images)));
+        write(json, &ChatMessage::new("user", Content::Parts(images)));
     }
 }
 
@@ -142,16 +148,16 @@ fn write_assistant(
     message: &AssistantMessage,
     ids: &[&str],
     extras: &[Value],
-    view: &View<'_>,
+    view: &GroupOptions<'_>,
 ) {
-    // What stands beside one call says nothing beside another.
+    // Opaque data is valid only with its own call.
     let extras = if extras.len() == message.tool_calls.len() { extras } else { &[] };
     let content = match &message.content {
         Some(text) => Content::Text(text.into()),
         None if message.tool_calls.is_empty() => Content::Text("".into()),
         None => Content::None,
     };
-    let mut wire = Wire::new("assistant", content);
+    let mut wire = ChatMessage::new("assistant", content);
     wire.tool_calls = message
         .tool_calls
         .iter()
@@ -183,25 +189,24 @@ fn write_assistant(
     }
 }
 
-/// What can have a mark of the cache: a list of parts where there would be a text.
+/// Content that can carry a cache breakpoint: a list of parts instead of a text.
 fn markable<'m>(content: Content<'m>, quirks: &Quirks) -> Content<'m> {
     match content {
         Content::Text(text) if quirks.cache_breakpoints && !text.trim().is_empty() => {
-            Content::Parts(vec![Part::Text { text }])
+            Content::Parts(vec![MessagePart::Text { text }])
         }
         content => content,
     }
 }
 
-fn write(json: &mut Vec<u8>, message: &Wire<'_>) {
+fn write(json: &mut Vec<u8>, message: &ChatMessage<'_>) {
     if !json.is_empty() {
         json.push(b',');
     }
     write_json(json, message);
 }
 
-/// What the calls are called on the wire: what the model called them, where that tells them
-/// apart.
+/// Call ids on the wire: the model's own, if they are unique.
 fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(calls.len());
     for call in calls {
@@ -218,19 +223,20 @@ fn wire_ids(calls: &[ToolCall]) -> Vec<&str> {
         .collect()
 }
 
-fn user_content<'m>(parts: &'m [ContentPart], view: &View<'_>) -> Content<'m> {
+fn user_content<'m>(parts: &'m [ContentPart], view: &GroupOptions<'_>) -> Content<'m> {
     let has_image = parts.iter().any(|part| matches!(part, ContentPart::ImageUrl { .. }));
     match parts {
         // Many servers take nothing but a string where there are no images.
         [ContentPart::Text { text }] => Content::Text(text.into()),
         _ if !has_image => Content::Text(text_of(parts).into()),
         _ => {
-            let written: Vec<Part<'m>> = parts.iter().map(|part| user_part(part, view)).collect();
+            let written: Vec<MessagePart<'m>> =
+                parts.iter().map(|part| user_part(part, view)).collect();
             let texts: Option<Vec<&str>> = written
                 .iter()
                 .map(|part| match part {
-                    Part::Text { text } => Some(&**text),
-                    Part::ImageUrl { .. } => None,
+                    MessagePart::Text { text } => Some(&**text),
+                    MessagePart::ImageUrl { .. } => None,
                 })
                 .collect();
             match texts.map(|texts| texts.join("\n")) {
@@ -241,22 +247,24 @@ fn user_content<'m>(parts: &'m [ContentPart], view: &View<'_>) -> Content<'m> {
     }
 }
 
-fn user_part<'m>(part: &'m ContentPart, view: &View<'_>) -> Part<'m> {
+fn user_part<'m>(part: &'m ContentPart, view: &GroupOptions<'_>) -> MessagePart<'m> {
     match part {
-        ContentPart::Text { text } => Part::Text { text: text.into() },
+        ContentPart::Text { text } => MessagePart::Text { text: text.into() },
         ContentPart::ImageUrl { url, detail } => match view.instead() {
-            Some(marker) => Part::Text { text: marker.into() },
-            None => Part::ImageUrl { image_url: ImageUrl { url, detail: detail.as_deref() } },
+            Some(marker) => MessagePart::Text { text: marker.into() },
+            None => {
+                MessagePart::ImageUrl { image_url: ImageUrl { url, detail: detail.as_deref() } }
+            }
         },
     }
 }
 
 /// The text of a result. Its images are added to those that follow the results.
 fn result_text<'m>(
-    answer: &Answer<'m>,
+    answer: &ToolResult<'m>,
     id: &str,
-    view: &View<'_>,
-    images: &mut Vec<Part<'m>>,
+    view: &GroupOptions<'_>,
+    images: &mut Vec<MessagePart<'m>>,
 ) -> Cow<'m, str> {
     let mut texts: Vec<&'m str> = Vec::with_capacity(answer.content.len());
     let mut shown = false;
@@ -270,10 +278,10 @@ fn result_text<'m>(
                 }
                 if !shown {
                     let text = format!("Images in the result of {} ({id}):", answer.name);
-                    images.push(Part::Text { text: text.into() });
+                    images.push(MessagePart::Text { text: text.into() });
                     shown = true;
                 }
-                images.push(Part::ImageUrl {
+                images.push(MessagePart::ImageUrl {
                     image_url: ImageUrl { url, detail: detail.as_deref() },
                 });
                 texts.push(IMAGE_BELOW);

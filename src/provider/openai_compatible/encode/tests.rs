@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::histories::HISTORIES_MAX;
+use crate::provider::encoded_history::HISTORIES_MAX;
 use crate::provider::openai_compatible::PROTOCOL;
 use crate::provider::testing::histories::{any_history, compacted};
 use crate::provider::testing::strict::{self, assert_valid};
@@ -54,16 +54,16 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> Encoder {
-    of(&Profile { quirks, ..profile() })
+fn encoder(quirks: Quirks) -> ChatEncoder {
+    of(&ProviderProfile { quirks, ..profile() })
 }
 
-fn profile() -> Profile {
-    Profile::new("mine", "https://h.example/v1", "m", None)
+fn profile() -> ProviderProfile {
+    ProviderProfile::new("mine", "https://h.example/v1", "m", None)
 }
 
-fn of(profile: &Profile) -> Encoder {
-    Encoder::new(profile, Owner::new(PROTOCOL, "mine", "m"))
+fn of(profile: &ProviderProfile) -> ChatEncoder {
+    ChatEncoder::new(profile, Owner::new(PROTOCOL, "mine", "m"))
 }
 
 fn messages_with(quirks: Quirks, messages: &[Arc<Message>]) -> Value {
@@ -91,7 +91,7 @@ fn puts_what_changes_least_first() {
         ..request(&[user("hi")])
     };
     let body = |quirks: Quirks| {
-        let encoder = of(&Profile { quirks, max_tokens: Some(9), ..profile() });
+        let encoder = of(&ProviderProfile { quirks, max_tokens: Some(9), ..profile() });
         String::from_utf8(encoder.encode(&full, true).unwrap().bytes).unwrap()
     };
     insta::assert_snapshot!(body(Quirks::default()), @r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"bash","description":"Runs.","parameters":{"type":"object"}}}],"tool_choice":"auto","temperature":0.5,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
@@ -114,7 +114,8 @@ fn a_level_of_thinking_is_said_where_the_server_is_known_to_take_it() {
     let asked = |takes: bool, thinks: Option<bool>| {
         let quirks = Quirks { reasoning_effort: takes, ..Quirks::default() };
         let insight = Insight::new(move || thinks);
-        let body = of(&Profile { quirks, insight, ..profile() }).encode(&wanted, false).unwrap();
+        let body =
+            of(&ProviderProfile { quirks, insight, ..profile() }).encode(&wanted, false).unwrap();
         let json: Value = serde_json::from_slice(&body.bytes).unwrap();
         (json["reasoning_effort"].clone(), body.notice.is_some())
     };
@@ -227,15 +228,15 @@ fn a_model_that_sees_nothing_is_shown_nothing() {
         [Arc::new(Message::User { content: vec![ContentPart::text("look"), image()] }), user("x")];
     let why = encoder(blind()).encode(&request(&shown), false).unwrap_err();
     assert!(why.contains("noVision"), "{why}");
-    let sight = Sight::new(|| Some("m takes none; n does".to_owned()));
-    let encoder = of(&Profile { sight, ..profile() });
+    let sight = VisionSupport::new(|| Some("m takes none; n does".to_owned()));
+    let encoder = of(&ProviderProfile { sight, ..profile() });
     assert_eq!(encoder.encode(&request(&shown), false).unwrap_err(), "m takes none; n does");
 }
 
 #[test]
 fn whether_a_model_sees_is_asked_when_there_is_an_image() {
-    let sight = Sight::new(|| panic!("nobody showed anything"));
-    let encoder = of(&Profile { sight, ..profile() });
+    let sight = VisionSupport::new(|| panic!("nobody showed anything"));
+    let encoder = of(&ProviderProfile { sight, ..profile() });
     encoder.encode(&request(&[user("hi")]), false).unwrap();
 }
 
@@ -350,7 +351,7 @@ fn serialises_a_message_once() {
     let encoder = encoder(Quirks::default());
     let mut history = vec![user("go")];
     encoder.encode(&request(&history), false).unwrap();
-    // A mark in what was written shows whether it is written again.
+    // A mark in the buffer shows whether it is written again.
     encoder.kept.lock().unwrap().histories.0[0].json =
         br#"{"role":"user","content":"GO"}"#.to_vec();
     for n in 0..100 {

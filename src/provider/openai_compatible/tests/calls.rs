@@ -3,14 +3,14 @@
 use super::*;
 
 /// Id, name and arguments of a call.
-type Shown = (&'static str, &'static str, &'static str);
+type ExpectedCall = (&'static str, &'static str, &'static str);
 
 #[tokio::test]
 async fn tells_calls_apart() {
     let first = r#"{"choices":[{"delta":{"tool_calls":[%]}}]}"#;
     let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
     let piece = |pieces: &str| first.replace('%', pieces);
-    let table: &[(&[&str], &[Shown])] = &[
+    let table: &[(&[&str], &[ExpectedCall])] = &[
         // Interleaved.
         (
             &[

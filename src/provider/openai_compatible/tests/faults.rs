@@ -1,4 +1,4 @@
-//! Replies that are none, and what is said of them.
+//! Invalid replies and their errors.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 async fn ends_garbage_with_one_error() {
     let text = r#"{"choices":[{"delta":{"content":"abc"}}]}"#;
     let huge = format!("data: {}", "x".repeat(17 * 1024 * 1024));
-    let table: Vec<(Vec<Step>, &str)> = vec![
+    let table: Vec<(Vec<ServerStep>, &str)> = vec![
         (stream(""), "broken_reply: the reply is empty"),
         (stream("   \r\n\n"), "broken_reply: the reply is empty"),
         (stream(b"\0\xff\xfe garbage"), "cut: the stream ended at byte 11"),
@@ -39,9 +39,12 @@ async fn ends_garbage_with_one_error() {
             "not_the_provider: the reply is an HTML page",
         ),
         (answer("200 OK", "", "\n<!doctype html>"), "not_the_provider: the reply is an HTML page"),
-        (vec![Step::Send(b"SSH-2.0-OpenSSH\r\n".to_vec()), Step::Close], "unreachable: "),
-        (vec![Step::Close], "unreachable: "),
-        (vec![Step::Reset], "unreachable: "),
+        (
+            vec![ServerStep::Send(b"SSH-2.0-OpenSSH\r\n".to_vec()), ServerStep::Close],
+            "unreachable: ",
+        ),
+        (vec![ServerStep::Close], "unreachable: "),
+        (vec![ServerStep::Reset], "unreachable: "),
         (
             stream(sse(&[r#"{"error":{"message":"down","code":502}}"#])),
             "overloaded: reported an error in its reply: down",
@@ -87,7 +90,7 @@ async fn reports_a_server_that_is_not_there() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let provider = live(Profile::new("gone", &address, "m", None)).unwrap();
+    let provider = live(ProviderProfile::new("gone", &address, "m", None)).unwrap();
     let error = ask(&*provider, request("hi")).await.0.unwrap_err();
     assert_eq!(error.class(), "unreachable");
     assert_eq!(

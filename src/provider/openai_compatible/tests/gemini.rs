@@ -1,5 +1,5 @@
-//! What Gemini says through its compatible endpoint and nobody else does: signed thinking beside
-//! calls, reasons to withhold a reply, and calls that are none.
+//! Gemini-specific behaviour of the compatible endpoint: signed thinking with calls, reasons for
+//! withheld replies, and invalid calls.
 
 use std::fmt::Write as _;
 
@@ -58,8 +58,8 @@ async fn signatures_come_back_beside_their_calls_and_go_to_nobody_else() {
     assert_eq!(calls(1)[0]["extra_content"], signed);
     assert_eq!(calls(1)[1].get("extra_content"), None);
     for other in [
-        Profile { name: "other".to_owned(), ..server.profile() },
-        Profile { model: "other".to_owned(), ..server.profile() },
+        ProviderProfile { name: "other".to_owned(), ..server.profile() },
+        ProviderProfile { model: "other".to_owned(), ..server.profile() },
     ] {
         let nth = server.seen().len();
         ask(&*live(other).unwrap(), wanted.clone()).await.0.unwrap();

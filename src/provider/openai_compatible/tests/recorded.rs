@@ -1,4 +1,4 @@
-//! Replies as compatible servers send them, and what is made of each.
+//! Recorded replies of compatible servers, and their results.
 
 use std::fmt::Write as _;
 

@@ -8,20 +8,20 @@ use tokio::net::TcpListener;
 use super::*;
 
 /// An event stream that begins with `text`, in one piece with its head.
-fn begun(text: &str, then: Step) -> Vec<Step> {
+fn begun(text: &str, then: ServerStep) -> Vec<ServerStep> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
-    vec![Step::Send(format!("{head}{text}").into()), then]
+    vec![ServerStep::Send(format!("{head}{text}").into()), then]
 }
 
 #[tokio::test]
 async fn measures_silence_between_content() {
     let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
-    let again = |bytes: &str| Step::Repeat(bytes.into(), Duration::from_millis(5));
+    let again = |bytes: &str| ServerStep::Repeat(bytes.into(), Duration::from_millis(5));
     let scripts = [
-        begun("", Step::Stall),
+        begun("", ServerStep::Stall),
         begun("", again("d")),
         begun("", again("\n")),
-        begun(&text, Step::Stall),
+        begun(&text, ServerStep::Stall),
         begun(&text, again(": ping\n\n")),
         begun(&text, again("data: {\"type\":\"ping\"}\n\n")),
     ];
@@ -45,8 +45,8 @@ async fn measures_silence_between_content() {
 #[tokio::test]
 async fn tells_silence_from_pings() {
     let text = sse(&[r#"{"choices":[{"delta":{"content":"abc"}}]}"#]);
-    let pings = Step::Repeat(": ping\n\n".into(), Duration::from_millis(5));
-    let server = Server::start([begun(&text, Step::Stall), begun(&text, pings)]).await;
+    let pings = ServerStep::Repeat(": ping\n\n".into(), Duration::from_millis(5));
+    let server = Server::start([begun(&text, ServerStep::Stall), begun(&text, pings)]).await;
     let mut profile = server.profile();
     (profile.timeouts.silence_ms, profile.timeouts.idle_ms) = (500, 1000);
     let provider = live(profile).unwrap();
@@ -59,7 +59,7 @@ async fn tells_silence_from_pings() {
 
 #[tokio::test]
 async fn waits_only_so_long_for_an_answer_to_begin() {
-    let server = Server::start([vec![Step::Stall]]).await;
+    let server = Server::start([vec![ServerStep::Stall]]).await;
     let mut profile = server.profile();
     profile.timeouts.header_ms = 50;
     let provider = live(profile).unwrap();
@@ -72,7 +72,7 @@ async fn waits_only_so_long_for_an_answer_to_begin() {
 async fn does_not_wait_for_an_end_that_does_not_come() {
     let done = sse(HELLO);
     let finished = sse(&HELLO[..8]);
-    let scripts = [done, finished].map(|body| begun(&body, Step::Stall));
+    let scripts = [done, finished].map(|body| begun(&body, ServerStep::Stall));
     let server = Server::start(scripts).await;
     let mut profile = server.profile();
     profile.timeouts.idle_ms = 200;
@@ -87,7 +87,7 @@ async fn does_not_wait_for_an_end_that_does_not_come() {
 async fn closes_the_connection_when_nobody_waits_any_more() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/v1", listener.local_addr().unwrap());
-    let provider = live(Profile::new("mock", &address, "m", None)).unwrap();
+    let provider = live(ProviderProfile::new("mock", &address, "m", None)).unwrap();
     let (deltas, mut heard) = tokio::sync::mpsc::channel(8);
     let attempt = tokio::spawn(provider.complete(request("hi"), deltas));
     let (mut connection, _) = listener.accept().await.unwrap();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use serde_json::{Value, json};
 
-use crate::provider::histories::{Before, Grouping};
+use crate::provider::encoded_history::{Grouping, PrecedingGroups};
+use crate::provider::images::GroupOptions;
 use crate::provider::opaque::Owner;
-use crate::provider::pictures::View;
 use crate::provider::profile::Quirks;
-use crate::provider::tame::{
+use crate::provider::sanitize::{
     NO_OUTPUT, NO_RESULT, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name, write_json,
 };
 
@@ -24,10 +24,10 @@ pub(super) struct Items<'e> {
     pub(super) blind: bool,
 }
 
-/// An item of what the model said.
+/// An item of a model message.
 #[derive(Debug, Clone, Copy)]
-enum Piece<'m> {
-    /// As it came.
+enum OutputItem<'m> {
+    /// Unchanged.
     Thought(&'m Value),
     Text {
         text: &'m str,
@@ -42,8 +42,8 @@ impl Grouping for Items<'_> {
     }
 
     /// Results of no call are left out.
-    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: Before) -> bool {
-        let view = View::new(self.quirks, self.blind, before.left_out);
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool {
+        let view = GroupOptions::new(self.quirks, self.blind, before.left_out);
         let Some((first, results)) = group.split_first() else { return false };
         match &**first {
             Message::System { content } if content.trim().is_empty() => {}
@@ -71,21 +71,23 @@ impl Grouping for Items<'_> {
 impl Items<'_> {
     fn write_reply(&self, json: &mut Vec<u8>, said: &AssistantMessage) {
         let mut pieces = pieces(said, self.owner.items(said));
-        pieces.retain(|piece| !matches!(piece, Piece::Text { text, .. } if text.trim().is_empty()));
-        // The protocol has no thinking without anything that came of it.
-        while let Some(Piece::Thought(_)) = pieces.last() {
+        pieces.retain(
+            |piece| !matches!(piece, OutputItem::Text { text, .. } if text.trim().is_empty()),
+        );
+        // The protocol rejects thinking without following content.
+        while let Some(OutputItem::Thought(_)) = pieces.last() {
             pieces.pop();
         }
         for piece in pieces {
             match piece {
-                Piece::Thought(item) => push(json, item),
-                Piece::Text { text, phase } => {
+                OutputItem::Thought(item) => push(json, item),
+                OutputItem::Text { text, phase } => {
                     // Of the gap between two messages.
                     let text = text.trim_start_matches('\n');
                     let part = json!({ "type": "output_text", "text": text });
                     write_message(json, "assistant", &[part], phase);
                 }
-                Piece::Call(call) => push(
+                OutputItem::Call(call) => push(
                     json,
                     &json!({
                         "type": "function_call",
@@ -103,7 +105,7 @@ fn write_results(
     json: &mut Vec<u8>,
     calls: &[ToolCall],
     results: &[Arc<Message>],
-    view: &View<'_>,
+    view: &GroupOptions<'_>,
 ) {
     let mut answers: HashMap<&CallId, &[ContentPart]> = HashMap::with_capacity(results.len());
     for result in results {
@@ -128,7 +130,7 @@ fn write_results(
 }
 
 /// A text where there is nothing but text: not every server takes a list.
-fn output(content: &[ContentPart], view: &View<'_>) -> Value {
+fn output(content: &[ContentPart], view: &GroupOptions<'_>) -> Value {
     let parts = parts(content, view);
     if parts.iter().any(|part| part["type"] == "input_image") {
         return Value::Array(parts);
@@ -137,7 +139,7 @@ fn output(content: &[ContentPart], view: &View<'_>) -> Value {
     if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n").into() }
 }
 
-fn parts(content: &[ContentPart], view: &View<'_>) -> Vec<Value> {
+fn parts(content: &[ContentPart], view: &GroupOptions<'_>) -> Vec<Value> {
     let text = |text: &str| json!({ "type": "input_text", "text": text });
     let parts = content.iter().filter_map(|part| match part {
         ContentPart::Text { text } if text.trim().is_empty() => None,
@@ -157,17 +159,17 @@ fn parts(content: &[ContentPart], view: &View<'_>) -> Vec<Value> {
 }
 
 /// The items in the order in which they came, as far as that is known.
-fn pieces<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Vec<Piece<'m>> {
+fn pieces<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Vec<OutputItem<'m>> {
     if let Some(pieces) = in_order(said, items) {
         return pieces;
     }
-    let thoughts = items.iter().filter(|item| is_thought(item)).map(Piece::Thought);
-    let text = said.content.as_deref().map(|text| Piece::Text { text, phase: None });
-    thoughts.chain(text).chain(said.tool_calls.iter().map(Piece::Call)).collect()
+    let thoughts = items.iter().filter(|item| is_thought(item)).map(OutputItem::Thought);
+    let text = said.content.as_deref().map(|text| OutputItem::Text { text, phase: None });
+    thoughts.chain(text).chain(said.tool_calls.iter().map(OutputItem::Call)).collect()
 }
 
 /// `None` if the message is no longer what came.
-fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<Piece<'m>>> {
+fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<OutputItem<'m>>> {
     let mut text = said.content.as_deref().unwrap_or_default();
     let mut calls = said.tool_calls.iter();
     let mut pieces = Vec::with_capacity(items.len());
@@ -177,17 +179,17 @@ fn in_order<'m>(said: &'m AssistantMessage, items: &'m [Value]) -> Option<Vec<Pi
                 let bytes = usize::try_from(item.get("bytes")?.as_u64()?).ok()?;
                 let (piece, rest) = text.split_at_checked(bytes)?;
                 text = rest;
-                Piece::Text { text: piece, phase: item.get("phase").and_then(Value::as_str) }
+                OutputItem::Text { text: piece, phase: item.get("phase").and_then(Value::as_str) }
             }
-            "function_call" => Piece::Call(calls.next()?),
-            _ if is_thought(item) => Piece::Thought(item),
+            "function_call" => OutputItem::Call(calls.next()?),
+            _ if is_thought(item) => OutputItem::Thought(item),
             _ => return None,
         });
     }
     (text.is_empty() && calls.next().is_none() && !items.is_empty()).then_some(pieces)
 }
 
-/// Whether it is thinking with everything a server wants to see of it again.
+/// True for a thinking item with all fields that a server requires back.
 fn is_thought(item: &Value) -> bool {
     let content = item.get("encrypted_content").and_then(Value::as_str);
     item.get("type").and_then(Value::as_str) == Some("reasoning")

@@ -75,11 +75,11 @@ fn request(messages: &[Arc<Message>]) -> Request {
     }
 }
 
-fn encoder(quirks: Quirks) -> Encoder {
-    let mut profile = Profile::new("mine", "https://h.example/v1", "m", None);
+fn encoder(quirks: Quirks) -> ResponsesEncoder {
+    let mut profile = ProviderProfile::new("mine", "https://h.example/v1", "m", None);
     profile.protocol = Protocol::Responses;
     profile.quirks = quirks;
-    Encoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
+    ResponsesEncoder::new(&profile, Owner::new(PROTOCOL, "mine", "m"))
 }
 
 fn body(quirks: Quirks, request: &Request) -> String {
@@ -201,7 +201,7 @@ fn writes_a_message_once() {
     let encoder = encoder(Quirks::default());
     let mut history = vec![system("S"), user("go"), assistant(Some("a"), vec![], None)];
     encoder.encode(&request(&history), false).unwrap();
-    // A mark in what was written shows whether it is written again.
+    // A mark in the buffer shows whether it is written again.
     let mut kept = encoder.kept.lock().unwrap();
     let json = String::from_utf8(kept.histories.0[0].json.clone()).unwrap();
     kept.histories.0[0].json = json.replace("go", "GO").into_bytes();

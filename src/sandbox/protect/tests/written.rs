@@ -1,4 +1,4 @@
-//! Changes by our own tools during commands are part of the expected state.
+//! Permitted writes of posse's own tools during commands are expected afterwards.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-impl World {
-    /// Writes like a permitted tool call.
+impl ProtectedWorkspace {
+    /// Writes as a tool with permission.
     fn allowed(&self, path: &str, text: &str) {
         let mut writing = self.protection.written.alone();
         write(&self.root, "unnamed", text);
@@ -26,16 +26,16 @@ impl World {
     }
 }
 
-/// Path and change of each finding, without the action.
-fn told(findings: &[Finding], root: &Path) -> Vec<(String, What)> {
+/// Paths and kinds of findings, without their handling.
+fn told(findings: &[Finding], root: &Path) -> Vec<(String, ProtectedChange)> {
     let below = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
     findings.iter().map(|finding| (below(&finding.path), finding.what.clone())).collect()
 }
 
 #[test]
 fn stays_as_it_is() {
-    for held in [Held::ByCheck, Held::ByMounts] {
-        let world = World::with(|root| {
+    for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
+        let world = ProtectedWorkspace::with(|root| {
             write(root, ".git/config", "[core]\n\thooksPath = tools/hooks\n");
             write(root, "tools/hooks/pre-push", "one\n");
         });
@@ -66,17 +66,24 @@ fn stays_as_it_is() {
             assert_eq!(world.read(path), text, "{held:?}");
         }
         assert!(!world.exists(".vscode/tasks.json") && !world.quarantine.exists(), "{held:?}");
-        // From then on it is protected like other files.
+        // From now on it is protected like every other file.
         let findings = world.after(|root| write(root, "CLAUDE.md", "planted\n"));
-        assert_eq!(told(&findings, &world.root), [("CLAUDE.md".to_owned(), What::Changed)]);
+        assert_eq!(
+            told(&findings, &world.root),
+            [("CLAUDE.md".to_owned(), ProtectedChange::Changed)]
+        );
         assert_eq!(world.read("CLAUDE.md"), "second\n");
     }
 }
 
-/// Runs with mounts, which protect only the original file, and without: the result is the same.
-fn on(act: impl Fn(&World), told_of: &[(&str, What)], then: &[(&str, &str)]) {
-    for held in [Held::ByCheck, Held::ByMounts] {
-        let world = World::new();
+/// With mounts on the old file: the replaced file behaves the same.
+fn on(
+    act: impl Fn(&ProtectedWorkspace),
+    told_of: &[(&str, ProtectedChange)],
+    then: &[(&str, &str)],
+) {
+    for held in [ProtectionMethod::ByCheck, ProtectionMethod::ByMounts] {
+        let world = ProtectedWorkspace::new();
         let findings = world.after_held(held, |_| act(&world));
         let wanted = told_of.iter().map(|(at, what)| ((*at).to_owned(), what.clone()));
         assert_eq!(told(&findings, &world.root), wanted.collect::<Vec<_>>(), "{held:?}");
@@ -97,7 +104,7 @@ fn is_what_comes_back_when_a_command_changes_it() {
             world.allowed("AGENTS.md", "allowed\n");
             write(&world.root, "AGENTS.md", "planted\n");
         },
-        &[("AGENTS.md", What::Changed)],
+        &[("AGENTS.md", ProtectedChange::Changed)],
         &[("AGENTS.md", "allowed\n")],
     );
     on(
@@ -105,7 +112,7 @@ fn is_what_comes_back_when_a_command_changes_it() {
             world.allowed("CLAUDE.md", "allowed\n");
             fs::remove_file(world.root.join("CLAUDE.md")).unwrap();
         },
-        &[("CLAUDE.md", What::Removed)],
+        &[("CLAUDE.md", ProtectedChange::Removed)],
         &[("CLAUDE.md", "allowed\n")],
     );
     on(
@@ -114,19 +121,19 @@ fn is_what_comes_back_when_a_command_changes_it() {
             let run = fs::Permissions::from_mode(0o755);
             fs::set_permissions(world.root.join("CLAUDE.md"), run).unwrap();
         },
-        &[("CLAUDE.md", What::Changed)],
+        &[("CLAUDE.md", ProtectedChange::Changed)],
         &[("CLAUDE.md", "allowed\n")],
     );
-    // A file removed with permission cannot be created again by a command.
+    // A file removed with permission must not be created by a command.
     on(
         |world| {
             world.allowed_to_remove("AGENTS.md");
             write(&world.root, "AGENTS.md", "planted\n");
         },
-        &[("AGENTS.md", What::Created)],
+        &[("AGENTS.md", ProtectedChange::Created)],
         &[("AGENTS.md", "")],
     );
-    // A permitted write over a forbidden file is accepted.
+    // A permitted write over a planted file is permitted.
     on(
         |world| {
             write(&world.root, "CLAUDE.md", "planted\n");
@@ -145,7 +152,10 @@ fn comes_back_in_its_folder_and_goes_with_it() {
             write(&world.root, ".claude/settings.json", "planted\n");
             write(&world.root, ".claude/hooks.json", "planted\n");
         },
-        &[(".claude/hooks.json", What::Created), (".claude/settings.json", What::Changed)],
+        &[
+            (".claude/hooks.json", ProtectedChange::Created),
+            (".claude/settings.json", ProtectedChange::Changed),
+        ],
         &[(".claude/settings.json", "{}\n"), (".claude/hooks.json", "")],
     );
     on(
@@ -153,7 +163,7 @@ fn comes_back_in_its_folder_and_goes_with_it() {
             world.allowed(".claude/settings.json", "{}\n");
             fs::remove_dir_all(world.root.join(".claude")).unwrap();
         },
-        &[(".claude", What::Removed)],
+        &[(".claude", ProtectedChange::Removed)],
         &[(".claude/settings.json", "{}\n")],
     );
     on(
@@ -170,20 +180,20 @@ fn comes_back_in_its_folder_and_goes_with_it() {
 fn is_not_kept_where_it_is_large() {
     let big = "x".repeat(2 << 20);
     on(|world| world.allowed("CLAUDE.md", &big), &[], &[("CLAUDE.md", &big)]);
-    // There is no copy to restore.
+    // There is no copy to put back.
     on(
         |world| {
             world.allowed("CLAUDE.md", &big);
             write(&world.root, "CLAUDE.md", "planted\n");
         },
-        &[("CLAUDE.md", What::Changed), ("CLAUDE.md", What::Removed)],
+        &[("CLAUDE.md", ProtectedChange::Changed), ("CLAUDE.md", ProtectedChange::Removed)],
         &[("CLAUDE.md", "")],
     );
 }
 
 #[test]
 fn counts_for_all_commands_that_ran_then_and_for_no_later_one() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let first = world.protection.survey();
     world.allowed("CLAUDE.md", "allowed\n");
     let second = world.protection.survey();
@@ -197,17 +207,17 @@ fn counts_for_all_commands_that_ran_then_and_for_no_later_one() {
          be the work of any; it was moved to "
     ));
     assert_eq!(world.read("CLAUDE.md"), "allowed\n");
-    // The user may remove it.
+    // The user may do away with it.
     fs::remove_file(world.root.join("CLAUDE.md")).unwrap();
     let findings = world.after(|root| write(root, "GEMINI.md", "planted\n"));
-    assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), What::Created)]);
+    assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), ProtectedChange::Created)]);
     assert_eq!(findings[0].whose, Whose::This);
     assert!(!world.exists("CLAUDE.md"));
 }
 
 #[test]
 fn survives_commands_that_were_given_up() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let survey = world.protection.survey();
     drop(survey);
     world.allowed("CLAUDE.md", "allowed\n");
@@ -216,7 +226,7 @@ fn survives_commands_that_were_given_up() {
     write(&world.root, "GEMINI.md", "planted\n");
     world.protection.check_given_up(true);
     let findings = world.after(|_| {});
-    assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), What::Created)]);
+    assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), ProtectedChange::Created)]);
     assert_eq!(findings[0].whose, Whose::Earlier);
     assert_eq!((world.read("CLAUDE.md"), world.read("AGENTS.md")), {
         let text = || "allowed\n".to_owned();
@@ -224,10 +234,11 @@ fn survives_commands_that_were_given_up() {
     });
 }
 
-/// Concurrent writers and commands: no scan sees a change without its record.
+/// Writers and commands at the same time, as fast as they can: no look comes between a change and
+/// its record.
 #[test]
 fn is_never_taken_away_in_between() {
-    let world = World::new();
+    let world = ProtectedWorkspace::new();
     let is_over = AtomicBool::new(false);
     let begin = Instant::now();
     std::thread::scope(|scope| {

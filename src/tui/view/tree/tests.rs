@@ -1,10 +1,10 @@
-//! Agents at work as they are seen: who, for what, since when, and what they wait for.
+//! Tests of the subagent tree.
 
 use posse_actors::conversation::{CallId, InvocationId, Usage};
-use posse_actors::delegation::Outcome;
+use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Event, Origin};
 
-use crate::tui::testing::{Stage, ms, origin, question};
+use crate::tui::testing::{TestScreen, ms, origin, question};
 
 fn requested(id: &str, target: &str, task: &str) -> Event {
     Event::InvocationRequested {
@@ -34,7 +34,7 @@ fn used(tokens: u64) -> Event {
     Event::ModelUsage { turn: 1, usage, billing: None }
 }
 
-fn ended(id: &str, target: &str, outcome: Outcome) -> Event {
+fn ended(id: &str, target: &str, outcome: SubagentOutcome) -> Event {
     Event::DelegationEnded {
         child_invocation_id: InvocationId::new(id),
         target: target.to_owned(),
@@ -51,8 +51,8 @@ fn main() -> Origin {
 }
 
 #[test]
-fn each_says_what_it_is_for_what_it_does_and_what_it_waits_for() {
-    let build = |stage: &mut Stage| {
+fn rows_show_task_activity_and_wait() {
+    let build = |stage: &mut TestScreen| {
         let first = origin("inv-0007", Some("i1"), "build/worker");
         let second = origin("inv-0008", Some("i1"), "build/worker");
         let third = origin("inv-0009", Some("inv-0007"), "build/worker/explore");
@@ -78,15 +78,15 @@ fn each_says_what_it_is_for_what_it_does_and_what_it_waits_for() {
         let silent = Event::ProviderSilent { provider: "anthropic".to_owned(), silent_ms: 4_000 };
         stage.happens_in(&fourth, silent);
         stage.later(2000);
-        // The question itself would hide them.
-        stage.app.questions = crate::tui::question::Questions::default();
+        // The permission prompt would hide the rows.
+        stage.app.prompts = crate::tui::permission_prompt::PermissionPrompts::default();
     };
-    insta::assert_snapshot!(Stage::screens(build, Stage::at_work));
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
 
 #[test]
-fn one_in_the_background_outlives_the_run_with_its_age() {
-    let mut stage = Stage::at_work();
+fn background_agent_outlives_the_run() {
+    let mut stage = TestScreen::with_task();
     let child = origin("inv-0007", Some("i1"), "build/worker");
     stage.happens_in(&main(), requested("inv-0007", "worker", "mend it"));
     stage.happens_in(&child, runs("run cargo test"));
@@ -103,7 +103,7 @@ fn one_in_the_background_outlives_the_run_with_its_age() {
         usage: Usage::default(),
     };
     stage.happens_in(&child, over);
-    stage.happens_in(&main(), ended("inv-0007", "worker", Outcome::Done));
+    stage.happens_in(&main(), ended("inv-0007", "worker", SubagentOutcome::Done));
     let screen = stage.screen(100, 30);
     let line = "• build/worker “mend it” · done · 11 s · 2.1k tokens · $0.02";
     assert!(screen.contains(line), "{screen}");
@@ -112,19 +112,22 @@ fn one_in_the_background_outlives_the_run_with_its_age() {
 }
 
 #[test]
-fn how_one_ended_is_said() {
-    let failed = Outcome::Failed { class: "provider".into(), cause: "no\ncredit".into() };
+fn final_line_shows_the_outcome() {
+    let failed = SubagentOutcome::Failed { class: "provider".into(), cause: "no\ncredit".into() };
     let table = [
-        (Outcome::Cancelled, "✗ build/worker “t” · stopped · 0 s"),
+        (SubagentOutcome::Cancelled, "✗ build/worker “t” · stopped · 0 s"),
         (failed, "✗ build/worker “t” · failed: no credit · 0 s"),
-        (Outcome::Waiting { until_ms: None }, "✗ build/worker “t” · its provider is away · 0 s"),
         (
-            Outcome::Partial { turns: 8, limit: "maxTurns".into() },
+            SubagentOutcome::Waiting { until_ms: None },
+            "✗ build/worker “t” · its provider is unavailable · 0 s",
+        ),
+        (
+            SubagentOutcome::Partial { turns: 8, limit: "maxTurns".into() },
             "• build/worker “t” · stopped by the limit maxTurns after 8 replies · 0 s",
         ),
     ];
     for (outcome, line) in table {
-        let mut stage = Stage::at_work();
+        let mut stage = TestScreen::with_task();
         stage.happens_in(&main(), requested("inv-0007", "worker", "t"));
         stage.happens_in(&main(), ended("inv-0007", "worker", outcome));
         let screen = stage.screen(100, 30);
@@ -133,8 +136,8 @@ fn how_one_ended_is_said() {
 }
 
 #[test]
-fn more_than_fit_are_counted_and_a_new_conversation_has_none() {
-    let mut stage = Stage::at_work();
+fn excess_agents_are_counted_and_a_new_session_has_none() {
+    let mut stage = TestScreen::with_task();
     for nth in 0..20 {
         stage.happens_in(&main(), requested(&format!("inv-{nth:04}"), "worker", "the same"));
     }

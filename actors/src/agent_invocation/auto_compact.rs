@@ -1,0 +1,436 @@
+//! Automatic compaction: checks before each request that the history fits, and compacts it if not.
+//! A request that the provider rejects for its size is compacted and sent once more; then the run
+//! ends with the reason.
+//!
+//! A compaction is recorded first; the history is a view of records from then on. A summary by a
+//! model may fail or take long; then the rules alone decide.
+
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, ActorRef};
+use tokio::task::JoinError;
+
+use crate::agent_invocation::agent_loop::LoopInput;
+use crate::agent_invocation::auxiliary_request::AuxiliaryRequest;
+use crate::agent_invocation::failover::ModelRoutes;
+use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
+use crate::compaction::{
+    Compacted, Goal, compact, history_text, said_last, size_of, summary_instruction,
+};
+use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSettings, bytes_in};
+use crate::conversation::{InvocationId, Message};
+use crate::event::{Event, Origin};
+use crate::mailbox::{OwnedTask, panic_text, spawn_task};
+use crate::provider_client;
+use crate::tool_call::Services;
+
+/// Divisor of the target size: compaction aims at half of what the threshold leaves for the
+/// history, so that it is not repeated at once.
+const AIM: u64 = 2;
+
+/// Divisor of the minimum saving: a smaller saving is not worth another request.
+const WORTH: u64 = 10;
+
+/// The latest turns go only where that saves this part of the history.
+const SACRIFICE: u64 = 3;
+
+/// Cause of a run that ends because the provider rejected the request for its size.
+const CONTEXT_FULL: &str = "provider.context_full";
+
+/// Requests that one summary may need.
+const CHUNKS_MAX: usize = 8;
+
+/// Assumed context window of a summary model whose window is unknown. Tokens.
+const SUMMARISER_WINDOW: u64 = 32_000;
+
+/// Context budget of an invocation, and the summary model.
+#[derive(Clone)]
+pub(crate) struct ContextFitter {
+    pub(crate) budget: ContextBudget,
+    pub(crate) settings: ContextSettings,
+    pub(crate) meter: ContextMeter,
+    /// Model that writes summaries, if one is configured.
+    pub(crate) summariser: Option<ModelRoutes>,
+}
+
+/// A summary that is being written.
+pub(super) struct Fitting {
+    goal: Goal,
+    cause: &'static str,
+    /// Under whose name the model is asked.
+    id: InvocationId,
+    _work: OwnedTask,
+}
+
+/// Record of a compacted history.
+pub(crate) fn compacted_event(
+    compacted: Compacted,
+    (tokens_before, tokens_after): (u64, u64),
+    cause: &str,
+    summarised_by: Option<String>,
+) -> Event {
+    let Compacted { history, bytes_before, bytes_after, turns_removed, .. } = compacted;
+    let Compacted { outputs_removed, prompts_removed, .. } = compacted;
+    Event::ContextCompacted {
+        bytes_before,
+        bytes_after,
+        turns_removed,
+        outputs_removed,
+        prompts_removed,
+        tokens_before: Some(tokens_before),
+        tokens_after: Some(tokens_after),
+        cause: Some(cause.to_owned()),
+        summarised_by,
+        history,
+    }
+}
+
+/// Why the conversation is made shorter so soon, and what can be done about it.
+fn cramped(reading: &ContextReading, whose: &str) -> String {
+    format!(
+        "instructions and tools take {} of the {} tokens beyond which the conversation is made \
+         shorter, so it has little room; raise context.{whose}.maxContextTokens, or take a model \
+         with a larger context",
+        reading.fixed, reading.threshold
+    )
+}
+
+impl AgentInvocation {
+    /// Compacts the history if the next request would exceed the budget. Returns false while a
+    /// model writes the summary.
+    pub(super) fn fit(&self, me: &ActorRef<Msg>, state: &mut State) -> bool {
+        let reading = self.reading(state);
+        let ContextFitter { budget, meter, .. } = &self.fitter;
+        if !budget.compacts || !reading.is_due() {
+            return true;
+        }
+        if reading.is_cramped() && meter.first_to_tell() {
+            let whose =
+                if self.origin.parent_invocation_id.is_some() { "subAgent" } else { "main" };
+            let message = cramped(&reading, whose);
+            self.services.transcript.note(Some(&self.origin), Event::Warning { message });
+        }
+        let history = spoken(state.agent_loop.history());
+        let Some((goal, compacted)) = smaller(history, &reading, budget, &self.stays(state)) else {
+            // It is as small as it gets; it is not looked at again at each turn.
+            meter.settled();
+            return true;
+        };
+        match &self.fitter.summariser {
+            Some(summariser) if compacted.messages_removed > 0 => {
+                let gone = history[..compacted.messages_removed].to_vec();
+                state.fitting = Some(self.summarise(me, summariser, gone, goal, "threshold"));
+                false
+            }
+            _ => {
+                self.apply(compacted, &reading, "threshold", None, state);
+                true
+            }
+        }
+    }
+
+    /// Content that compaction keeps.
+    fn stays(&self, state: &State) -> Stays {
+        let keeps_task = self.origin.parent_invocation_id.is_some();
+        let unanswered = said_before(state.agent_loop.history(), state.prompt.as_ref());
+        Stays { beside: self.services.background_work(&self.origin), keeps_task, unanswered }
+    }
+
+    fn reading(&self, state: &State) -> ContextReading {
+        let ContextFitter { budget, settings, meter, .. } = &self.fitter;
+        let info = self.contacts.info();
+        meter.read(state.agent_loop.history(), &self.tools, budget, settings, info.as_ref())
+    }
+
+    /// Records it first; from then on models see it.
+    fn apply(
+        &self,
+        compacted: Compacted,
+        before: &ContextReading,
+        cause: &str,
+        summarised_by: Option<String>,
+        state: &mut State,
+    ) {
+        let history = state.agent_loop.history();
+        let told = history.len() - spoken(history).len();
+        let mut smaller = history[..told].to_vec();
+        smaller.extend(compacted.history.iter().cloned());
+        self.fitter.meter.compacted(&smaller);
+        state.agent_loop.replace_history(smaller);
+        self.services.tools.iter().for_each(|tool| tool.history_shortened());
+        let tokens = (before.total, self.reading(state).total);
+        let event = compacted_event(compacted, tokens, cause, summarised_by);
+        self.services.transcript.note(Some(&self.origin), event);
+    }
+
+    /// Handles a request that the provider rejected for its size: compacts and retries once if that
+    /// saves enough. Returns `None` if the retry was started.
+    pub(super) fn refused(
+        &self,
+        me: &ActorRef<Msg>,
+        ending: Ending,
+        state: &mut State,
+    ) -> Option<LoopInput> {
+        let reading = self.reading(state);
+        let tried = state.overflows > 0;
+        state.overflows += 1;
+        self.fitter.meter.refused();
+        let history = spoken(state.agent_loop.history());
+        let budget = &self.fitter.budget;
+        let stays = || self.stays(state);
+        let smaller =
+            (!tried && budget.compacts).then(|| squeezed(history, &reading, budget, stays()));
+        let Some(compacted) = smaller.flatten() else {
+            // The next prompt is another beginning.
+            state.overflows = 0;
+            return Some(LoopInput::Unanswered(too_large(ending, &reading, tried)));
+        };
+        self.apply(compacted, &reading, "overflow", None, state);
+        self.clear_way(me, state);
+        None
+    }
+
+    fn summarise(
+        &self,
+        me: &ActorRef<Msg>,
+        summariser: &ModelRoutes,
+        gone: Vec<Arc<Message>>,
+        goal: Goal,
+        cause: &'static str,
+    ) -> Fitting {
+        let asked =
+            Summary::new(&self.services, summariser, &self.fitter.settings, &self.origin, &goal);
+        let id = asked.id();
+        let work = spawn_task(me, asked.of(gone), Msg::Summarised);
+        Fitting { goal, cause, id, _work: work }
+    }
+
+    /// Continues with the summary, or without one.
+    pub(super) fn summarised(
+        &self,
+        me: &ActorRef<Msg>,
+        summary: Result<Result<String, String>, JoinError>,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        // A stopped run ignores the summary.
+        let Some(Fitting { mut goal, cause, .. }) = state.fitting.take() else { return Ok(()) };
+        let by = self.fitter.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
+        match summary.map_err(panic_text)? {
+            Ok(text) => goal.summary = Some(text),
+            Err(why) => {
+                let message = without_summary(&why);
+                self.services.transcript.note(Some(&self.origin), Event::Warning { message });
+            }
+        }
+        let reading = self.reading(state);
+        let history = spoken(state.agent_loop.history());
+        let by = by.filter(|_| goal.summary.is_some());
+        if let Some(compacted) = compact(history, &goal) {
+            self.apply(compacted, &reading, cause, by, state);
+        } else {
+            self.fitter.meter.settled();
+        }
+        self.ask_model(me, state);
+        Ok(())
+    }
+
+    /// Cancels the summary request.
+    pub(super) fn give_up_fitting(&self, state: &mut State) {
+        if let Some(Fitting { id, .. }) = state.fitting.take()
+            && let Some(summariser) = &self.fitter.summariser
+        {
+            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+    }
+}
+
+/// Notice for a summary that the model could not write.
+pub(crate) fn without_summary(why: &str) -> String {
+    format!("the model for summaries gave none ({why}); the history was made smaller without it")
+}
+
+/// One summary, asked of a model in as many pieces as it takes.
+pub(crate) struct Summary {
+    aside: AuxiliaryRequest,
+    chunk_bytes: usize,
+    keep: Option<String>,
+}
+
+impl Summary {
+    /// One for `goal`, asked on behalf of `above`.
+    pub(crate) fn new(
+        services: &Arc<Services>,
+        summariser: &ModelRoutes,
+        settings: &ContextSettings,
+        above: &Origin,
+        goal: &Goal,
+    ) -> Summary {
+        let window = summariser.info().and_then(|info| settings.window(&info));
+        let bounds = (goal.summary_tokens, settings.compact_thinking);
+        Summary {
+            aside: AuxiliaryRequest::new(services, summariser, above, "compact", bounds),
+            // A quarter of the window is reserved for the prompt of the summary and for estimation
+            // errors.
+            chunk_bytes: bytes_in(window.unwrap_or(SUMMARISER_WINDOW) / 2),
+            keep: goal.keep.clone(),
+        }
+    }
+
+    /// Under whose name the model is asked.
+    pub(crate) fn id(&self) -> InvocationId {
+        self.aside.id()
+    }
+
+    /// Each piece is read with the summary of those before it.
+    pub(crate) async fn of(self, gone: Vec<Arc<Message>>) -> Result<String, String> {
+        let chunks = history_text(&gone, self.chunk_bytes);
+        let left_out = chunks.len().saturating_sub(CHUNKS_MAX);
+        let mut summary = String::new();
+        for (turn, chunk) in (1..).zip(&chunks[left_out..]) {
+            let earlier = if summary.is_empty() {
+                String::new()
+            } else {
+                format!("The summary of what came before:\n{summary}\n\n")
+            };
+            let text = format!("{earlier}The part to summarise:\n{chunk}");
+            let system = summary_instruction(self.keep.as_deref());
+            summary = self.aside.ask(turn, system, text).await?;
+        }
+        Ok(summary)
+    }
+}
+
+/// The conversation: the history without system instructions.
+fn spoken(history: &[Arc<Message>]) -> &[Arc<Message>] {
+    let told = history.iter().take_while(|message| matches!(***message, Message::System { .. }));
+    &history[told.count()..]
+}
+
+/// Number of messages between the last reply and `prompt`: prompts of earlier runs that were never
+/// answered.
+fn said_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize {
+    let said = said_last(history);
+    let waiting = &history[history.len() - said..];
+    let is_it = |one: &Arc<Message>| prompt.is_some_and(|prompt| Arc::ptr_eq(one, prompt));
+    waiting.iter().position(is_it).unwrap_or_default()
+}
+
+/// Content that compaction keeps.
+#[derive(Debug, Clone, Default)]
+struct Stays {
+    beside: Vec<String>,
+    keeps_task: bool,
+    /// Messages since the last reply that do not have to.
+    unanswered: usize,
+}
+
+fn goal(budget: &ContextBudget, tokens_max: u64, turns_kept: usize, stays: Stays) -> Goal {
+    let Stays { beside, keeps_task, .. } = stays;
+    let summary_tokens = budget.summary_tokens;
+    Goal { tokens_max, turns_kept, summary_tokens, beside, keeps_task, ..Goal::default() }
+}
+
+/// `history` made clearly smaller than the threshold, with as many of the latest turns as that
+/// allows; if it is not possible, as small as it gets, if that is worth it.
+fn smaller(
+    history: &[Arc<Message>],
+    reading: &ContextReading,
+    budget: &ContextBudget,
+    stays: &Stays,
+) -> Option<(Goal, Compacted)> {
+    let room = reading.threshold.saturating_sub(reading.fixed);
+    let (limit, aim) = (reading.guessed(room), reading.guessed(room / AIM));
+    let mut best: Option<(Goal, Compacted)> = None;
+    for turns in (budget.recent_turns_min..=budget.recent_turns.max(budget.recent_turns_min)).rev()
+    {
+        let goal = goal(budget, aim, turns, stays.clone());
+        let Some(compacted) = compact(history, &goal) else { continue };
+        if compacted.tokens_after <= aim {
+            return Some((goal, compacted));
+        }
+        if best.as_ref().is_none_or(|(_, best)| compacted.tokens_after < best.tokens_after) {
+            best = Some((goal, compacted));
+        }
+    }
+    // A request that was rejected is not sent again unchanged.
+    let fits = best.as_ref().is_some_and(|(_, best)| best.tokens_after <= limit);
+    if !fits && stays.unanswered > 0 && reading.refused.is_some() {
+        let usual = goal(budget, aim, budget.recent_turns_min, stays.clone());
+        let without = Goal { unanswered: stays.unanswered, ..usual };
+        best = compact(history, &without).map(|compacted| (without, compacted)).or(best);
+    }
+    let worth = size_of(history) / WORTH;
+    let is_worth = |one: &Compacted| {
+        one.tokens_after <= limit || one.tokens_before - one.tokens_after >= worth
+    };
+    best.filter(|(_, one)| is_worth(one))
+}
+
+/// `history` compacted to clearly less than the rejected size: first without unanswered prompts of
+/// earlier runs, then without large outputs of the latest turns, finally without these turns. The
+/// last message is kept.
+fn squeezed(
+    history: &[Arc<Message>],
+    reading: &ContextReading,
+    budget: &ContextBudget,
+    stays: Stays,
+) -> Option<Compacted> {
+    let bounds = reading.threshold > reading.fixed;
+    let total = if bounds { reading.total.min(reading.threshold) } else { reading.total };
+    let tokens_max = reading.guessed(total.saturating_sub(reading.fixed) / AIM);
+    let unanswered = stays.unanswered;
+    let usual = goal(budget, tokens_max, budget.recent_turns_min, stays);
+    let without = Goal { unanswered, ..usual };
+    let clipped = Goal { clip_latest: Some(budget.inline_result_tokens), ..without.clone() };
+    let summary_tokens = without.summary_tokens.min(tokens_max / AIM);
+    let last = Goal { replies_go: true, summary_tokens, ..clipped.clone() };
+    let enough = |one: &Compacted| one.tokens_after <= tokens_max;
+    let saves = |one: &Compacted| one.tokens_before - one.tokens_after;
+    let mut best: Option<Compacted> = None;
+    // An unanswered prompt may be the part that no provider accepts, so it is removed before
+    // answered ones.
+    for goal in [without, clipped] {
+        let Some(compacted) = compact(history, &goal) else { continue };
+        if enough(&compacted) {
+            return Some(compacted);
+        }
+        if best.as_ref().is_none_or(|best| compacted.tokens_after < best.tokens_after) {
+            best = Some(compacted);
+        }
+    }
+    let last = compact(history, &last);
+    if last.as_ref().is_some_and(enough) {
+        return last;
+    }
+    let size = size_of(history);
+    best.filter(|one| saves(one) >= (size / WORTH).max(1))
+        // The latest turns are not given for a prompt that is most of it.
+        .or(last.filter(|one| saves(one) >= size / SACRIFICE))
+}
+
+/// True if a run ended because the provider rejected the size of its request.
+pub(super) fn is_too_large(ending: &Ending) -> bool {
+    matches!(ending, Ending::Failed { class, .. } if class == CONTEXT_FULL)
+}
+
+/// The rejection with token figures.
+fn too_large(ending: Ending, reading: &ContextReading, tried: bool) -> Ending {
+    let Ending::Failed { class, cause } = ending else { return ending };
+    let window = match reading.window {
+        Some(window) => format!(" into a window of {window}"),
+        None => String::new(),
+    };
+    let tried = if tried {
+        "it was made smaller once, and is still too large"
+    } else {
+        "there is nothing in it that could be left out"
+    };
+    let cause = format!(
+        "about {} tokens do not fit{window}, {} of them instructions and tools; {tried}: {cause}",
+        reading.total, reading.fixed
+    );
+    Ending::Failed { class, cause }
+}
+
+#[cfg(test)]
+mod tests;

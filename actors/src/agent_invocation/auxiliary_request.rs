@@ -1,0 +1,103 @@
+//! Auxiliary model requests outside the conversation: summaries and titles.
+
+use std::sync::Arc;
+
+use crate::agent_invocation::Ending;
+use crate::agent_invocation::failover::{ModelCall, ModelRoutes};
+use crate::conversation::{ContentPart, InvocationId, Message};
+use crate::event::Origin;
+use crate::ledger::TokenCalibration;
+use crate::ports::{Request, Thinking};
+use crate::provider_client::PartialReply;
+use crate::tool_call::Services;
+
+/// Maximum size of the reply in bytes.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Model route and accounting of an auxiliary request.
+pub(crate) struct AuxiliaryRequest {
+    contacts: ModelRoutes,
+    services: Arc<Services>,
+    origin: Arc<Origin>,
+    tokens_max: u64,
+    thinking: Option<Thinking>,
+}
+
+impl AuxiliaryRequest {
+    /// The model that has `role`, for `above`: with so many tokens, and so much thought.
+    pub(crate) fn new(
+        services: &Arc<Services>,
+        contacts: &ModelRoutes,
+        above: &Origin,
+        role: &str,
+        (tokens_max, thinking): (u64, Option<Thinking>),
+    ) -> AuxiliaryRequest {
+        let origin = Origin {
+            invocation_id: services.ids.invocation(),
+            parent_invocation_id: Some(above.invocation_id.clone()),
+            agent: role.to_owned(),
+            agent_path: format!("{}/{role}", above.agent_path),
+        };
+        AuxiliaryRequest {
+            contacts: contacts.clone(),
+            services: Arc::clone(services),
+            origin: Arc::new(origin),
+            tokens_max,
+            thinking,
+        }
+    }
+
+    /// Under whose name the model is asked.
+    pub(crate) fn id(&self) -> InvocationId {
+        self.origin.invocation_id.clone()
+    }
+
+    /// Sends `text` and returns the reply, or the reason why there is none.
+    pub(crate) async fn ask(
+        &self,
+        turn: u32,
+        system: String,
+        text: String,
+    ) -> Result<String, String> {
+        let request = Request {
+            messages: vec![
+                Arc::new(Message::System { content: system }),
+                Arc::new(Message::User { content: vec![ContentPart::text(text)] }),
+            ],
+            tools: Arc::new([]),
+            stream: false,
+            tokens_max: Some(self.tokens_max),
+            temperature: None,
+            thinking: self.thinking,
+        };
+        let inquiry = ModelCall {
+            services: Arc::clone(&self.services),
+            origin: Arc::clone(&self.origin),
+            request,
+            turn,
+            draft: PartialReply::default(),
+            gauge: TokenCalibration::default(),
+        };
+        match self.contacts.clone().ask_once(inquiry).await {
+            Err(ending) => Err(cause_of(&ending)),
+            Ok(answered) => {
+                let said = answered.completion.message.content.clone().unwrap_or_default();
+                answered.receipt.file();
+                let said = said.trim();
+                if said.is_empty() {
+                    return Err("it said nothing".to_owned());
+                }
+                Ok(said[..said.floor_char_boundary(BYTES_MAX)].to_owned())
+            }
+        }
+    }
+}
+
+fn cause_of(ending: &Ending) -> String {
+    match ending {
+        Ending::Failed { cause, .. } | Ending::Parked { cause, .. } => cause.clone(),
+        Ending::OverBudget(_) => "the budget is used up".to_owned(),
+        Ending::Limited { limit, .. } => format!("the limit {limit} was reached"),
+        Ending::Answered(_) | Ending::Interrupted => "it was stopped".to_owned(),
+    }
+}

@@ -1,0 +1,166 @@
+//! A walk along the chain, and what must never happen on it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn busy() -> ProviderError {
+    ProviderError::Overloaded { retry_after: None, source: "busy".into() }
+}
+
+fn chain(links: usize) -> FallbackPolicy {
+    FallbackPolicy::new(vec![Abilities::default(); links - 1])
+}
+
+fn choose(chain: &FallbackPolicy, now: Duration) -> CandidateChoice {
+    chain.choose(Needs::default(), now, now + 600 * SECOND, &Limits::default())
+}
+
+fn asked(choice: CandidateChoice) -> usize {
+    match choice {
+        CandidateChoice::Ask { link, .. } => link,
+        CandidateChoice::GiveUp { .. } => panic!("{choice:?}"),
+    }
+}
+
+#[test]
+fn the_first_is_asked_and_without_others_for_as_long_as_it_takes() {
+    assert_eq!(choose(&chain(1), SECOND), CandidateChoice::Ask { link: 0, until: None });
+    assert_eq!(
+        choose(&chain(2), SECOND),
+        CandidateChoice::Ask { link: 0, until: Some(3 * SECOND) }
+    );
+}
+
+#[test]
+fn the_next_is_asked_while_the_first_is_away_and_the_first_when_it_is_back() {
+    let (mut chain, limits) = (chain(3), Limits::default());
+    chain.failed(0, &busy(), Some(11 * SECOND), SECOND, &limits);
+    assert_eq!(asked(choose(&chain, SECOND)), 1);
+    chain.switch(1);
+    assert_eq!(chain.answered(1), None);
+    assert_eq!(asked(choose(&chain, 12 * SECOND)), 1, "not at every turn");
+    assert_eq!(asked(choose(&chain, 61 * SECOND)), 0);
+    assert_eq!(chain.answered(0), Some(1));
+    assert_eq!((chain.at(), asked(choose(&chain, 62 * SECOND))), (0, 0));
+}
+
+#[test]
+fn one_that_stays_away_is_looked_for_less_and_less() {
+    let (mut chain, limits) = (chain(2), Limits::default());
+    let mut now = SECOND;
+    chain.failed(0, &busy(), Some(now), now, &limits);
+    chain.switch(1);
+    for minutes in [1, 2, 4, 8, 16, 16] {
+        let rest = Duration::from_mins(minutes);
+        assert_eq!(asked(choose(&chain, (now + rest).saturating_sub(SECOND))), 1, "{minutes}");
+        now += rest;
+        assert_eq!(asked(choose(&chain, now)), 0, "{minutes}");
+        chain.failed(0, &busy(), Some(now), now, &limits);
+    }
+}
+
+#[test]
+fn when_all_are_away_the_one_that_is_back_first_is_waited_for() {
+    let (mut chain, limits) = (chain(2), Limits::default());
+    chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
+    chain.failed(1, &busy(), Some(20 * SECOND), SECOND, &limits);
+    assert_eq!(choose(&chain, SECOND), CandidateChoice::Ask { link: 1, until: Some(22 * SECOND) });
+    let out_of_patience = chain.choose(Needs::default(), SECOND, 10 * SECOND, &limits);
+    assert_eq!(out_of_patience, CandidateChoice::GiveUp { next_try: Some(20 * SECOND) });
+}
+
+#[test]
+fn who_cannot_do_what_is_needed_is_passed_over() {
+    let no_tools = Abilities { tools: Some(false), ..Abilities::default() };
+    let no_images = Abilities { images: Some(false), ..Abilities::default() };
+    let small = Abilities { window: Some(1000), ..Abilities::default() };
+    let limits = Limits::default();
+    let all = Needs { tools: true, images: true, tokens: 1001 };
+    let mut chain = FallbackPolicy::new([no_tools, no_images, small]);
+    chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
+    for link in 1..=3 {
+        assert!(chain.unfit(link, all).is_some(), "{link}");
+    }
+    let alone = chain.choose(all, SECOND, 600 * SECOND, &limits);
+    assert_eq!(alone, CandidateChoice::Ask { link: 0, until: None });
+    for (needs, link) in [
+        (Needs::default(), 1),
+        (Needs { tools: true, ..Needs::default() }, 2),
+        (Needs { tools: true, images: true, tokens: 1000 }, 3),
+    ] {
+        assert_eq!(asked(chain.choose(needs, SECOND, 600 * SECOND, &limits)), link);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_request_is_not_passed_on() {
+    let finals = [
+        ProviderError::ContextFull { source: "x".into() },
+        ProviderError::Unauthorized { source: "x".into() },
+        ProviderError::Filtered { source: "x".into() },
+        ProviderError::Rejected { source: "x".into() },
+    ];
+    for error in &finals {
+        assert_eq!(verdict(error), FallbackVerdict::Final, "{}", error.class());
+    }
+    assert_eq!(verdict(&busy()), FallbackVerdict::Next);
+}
+
+#[test]
+fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_there() {
+    let limits = Limits::default();
+    let away = |chain: &mut FallbackPolicy, link| {
+        chain.failed(link, &busy(), Some(3600 * SECOND), SECOND, &limits);
+        chain.switch(link);
+    };
+    let choose =
+        |chain: &FallbackPolicy| chain.choose(Needs::default(), SECOND, 60 * SECOND, &limits);
+    let mut chain = FallbackPolicy::new([Abilities::default()]);
+    away(&mut chain, 0);
+    assert!(!chain.retry_now(SECOND, &limits), "the other one can be asked");
+    assert_eq!(asked(choose(&chain)), 1);
+    away(&mut chain, 1);
+    assert!(matches!(choose(&chain), CandidateChoice::GiveUp { .. }));
+    assert!(chain.retry_now(SECOND, &limits));
+    assert_eq!(asked(choose(&chain)), 1, "the one that answered last");
+    // Its later estimates count again.
+    away(&mut chain, 1);
+    assert_eq!(asked(choose(&chain)), 0);
+    away(&mut chain, 0);
+    assert!(matches!(choose(&chain), CandidateChoice::GiveUp { .. }));
+}
+
+proptest! {
+    #[test]
+    fn a_walk_ends_and_only_on_links_that_are_fit(
+        windows in prop::collection::vec(prop::option::of(1_u64..2000), 0..4),
+        tokens in 0_u64..2000,
+        retries in prop::collection::vec(prop::option::of(0_u64..900), 1..200),
+    ) {
+        let abilities = windows.iter().map(|window| Abilities { window: *window, ..Abilities::default() });
+        let (mut chain, limits) = (FallbackPolicy::new(abilities), Limits::default());
+        let needs = Needs { tokens, ..Needs::default() };
+        let (mut now, deadline) = (SECOND, 601 * SECOND);
+        for retry in retries {
+            match chain.choose(needs, now, deadline, &limits) {
+                CandidateChoice::GiveUp { next_try } => {
+                    prop_assert!(next_try.is_none_or(|at| at > deadline));
+                    break;
+                }
+                CandidateChoice::Ask { link, until } => {
+                    prop_assert_eq!(chain.unfit(link, needs), None);
+                    prop_assert!(until.is_none_or(|until| until >= now));
+                    prop_assert!(until.is_none_or(|until| until <= deadline + limits.failover_wait));
+                    // Waits for an unavailable model, so that the walk is not a busy loop.
+                    now = now.max(until.unwrap_or(now).saturating_sub(limits.failover_wait));
+                    let next = retry.map(|after| now + Duration::from_secs(after));
+                    chain.failed(link, &busy(), next, now, &limits);
+                    chain.switch(link);
+                }
+            }
+        }
+    }
+}

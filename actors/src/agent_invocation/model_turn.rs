@@ -1,0 +1,213 @@
+//! Asking the model: one request at a time, asked again when the provider's client crashes with
+//! it, and silenced at once when the run is stopped.
+
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, ActorRef};
+use tokio::task::JoinError;
+
+use crate::agent_invocation::agent_loop::LoopInput;
+use crate::agent_invocation::auto_compact::is_too_large;
+use crate::agent_invocation::ending::{hooked, unwritable};
+use crate::agent_invocation::failover::ModelCall;
+use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
+use crate::conversation::{StopReason, ToolCall};
+use crate::event::{Event, Origin};
+use crate::ledger::MeteredReply;
+use crate::mailbox::{OwnedTask, panic_text, spawn_task};
+use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect, ToolSpec};
+use crate::provider_client::{PartialReply, keep_partial};
+use crate::tool_call::Services;
+use crate::transcript_writer::{Transcript, Unrecorded};
+
+/// Result of the checks before a model request.
+pub(crate) enum Way {
+    Clear,
+    /// Denied by a hook, with its reason.
+    Blocked(String),
+}
+
+/// Result of a model request.
+pub(crate) enum ModelOutcome {
+    /// Reply of a model, or the ending without one.
+    Answer(Result<MeteredReply, Ending>),
+    /// A hook discarded the reply, with its reason.
+    Discarded { said: Option<String>, why: String },
+}
+
+/// A request that the model has not answered yet.
+pub(super) struct Asking {
+    turn: u32,
+    draft: PartialReply,
+    _work: OwnedTask,
+}
+
+impl Asking {
+    /// Keeps the partial text. Nothing of the reply is announced after it.
+    pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) {
+        keep_partial(&self.draft, transcript, origin, self.turn, "interrupted");
+    }
+}
+
+impl AgentInvocation {
+    /// Starts the model request after hooks have run and the journal has space; usually there are
+    /// no hooks and there is space.
+    pub(super) fn clear_way(&self, me: &ActorRef<Msg>, state: &mut State) {
+        let heard = self.services.hooks.hears(HookEvent::BeforeModelRequest, None);
+        if !heard && self.services.transcript.has_room() {
+            return self.ask_model(me, state);
+        }
+        let moment = heard.then(|| Moment::BeforeModelRequest {
+            turn: state.agent_loop.turns() + 1,
+            messages: state.agent_loop.history().len(),
+            model: self.contacts.info().map(|info| info.model).unwrap_or_default(),
+        });
+        let fired = moment.map(|moment| self.services.fire(&self.origin, moment));
+        let transcript = self.services.transcript.clone();
+        let way = async move {
+            if let Some(fired) = fired
+                && let Some(why) = fired.await.blocked
+            {
+                return Ok(Way::Blocked(why));
+            }
+            transcript.may_begin().await.map(|()| Way::Clear)
+        };
+        state.clearing = Some(spawn_task(me, way, Msg::Cleared));
+    }
+
+    pub(super) fn cleared(
+        &self,
+        me: &ActorRef<Msg>,
+        cleared: Result<Result<Way, Unrecorded>, JoinError>,
+        state: &mut State,
+    ) -> Result<Option<LoopInput>, ActorProcessingErr> {
+        // The run was stopped; the wait was cancelled.
+        if state.clearing.take().is_none() {
+            return Ok(None);
+        }
+        match cleared {
+            Ok(Ok(Way::Clear)) => {
+                self.ask_model(me, state);
+                Ok(None)
+            }
+            Ok(Ok(Way::Blocked(why))) => Ok(Some(LoopInput::Unanswered(hooked(why)))),
+            Ok(Err(unrecorded)) => Ok(Some(LoopInput::Unanswered(unwritable(&unrecorded)))),
+            Err(died) => Err(panic_text(died).into()),
+        }
+    }
+
+    pub(super) fn ask_model(&self, me: &ActorRef<Msg>, state: &mut State) {
+        if !self.fit(me, state) {
+            return;
+        }
+        let history = state.agent_loop.history().to_vec();
+        let turn = state.agent_loop.turns() + 1;
+        let request = Request {
+            messages: history,
+            tools: Arc::clone(&self.tools),
+            stream: self.options.stream,
+            tokens_max: self.options.tokens_max,
+            temperature: self.options.temperature,
+            thinking: self.options.thinking,
+        };
+        let draft = PartialReply::default();
+        let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));
+        let inquiry = ModelCall {
+            services: Arc::clone(&services),
+            origin: Arc::clone(&origin),
+            request,
+            turn,
+            draft: draft.clone(),
+            gauge: self.gauge.clone(),
+        };
+        let asked = self.contacts.clone().ask(inquiry);
+        let answer = async move { review(asked.await, turn, &services, &origin).await };
+        state.asking = Some(Asking { turn, draft, _work: spawn_task(me, answer, Msg::Replied) });
+    }
+
+    pub(super) fn heard(
+        &self,
+        me: &ActorRef<Msg>,
+        replied: Result<ModelOutcome, JoinError>,
+        state: &mut State,
+    ) -> Result<Option<LoopInput>, ActorProcessingErr> {
+        // The run was stopped while a reply was arriving: the reply is not kept.
+        let Some(asking) = state.asking.take() else { return Ok(None) };
+        match replied.map_err(panic_text)? {
+            ModelOutcome::Answer(Ok(answered)) => Ok(Some(self.replied(answered, state))),
+            ModelOutcome::Answer(Err(ending)) if is_too_large(&ending) => {
+                Ok(self.refused(me, ending, state))
+            }
+            ModelOutcome::Answer(Err(ending)) => Ok(Some(LoopInput::Unanswered(ending))),
+            ModelOutcome::Discarded { said, why } => {
+                asking.draft.or(said.as_deref().unwrap_or_default());
+                let (transcript, origin) = (&self.services.transcript, &self.origin);
+                keep_partial(&asking.draft, transcript, origin, asking.turn, "discarded by a hook");
+                Ok(Some(LoopInput::Unanswered(hooked(why))))
+            }
+        }
+    }
+
+    fn replied(&self, answered: MeteredReply, state: &mut State) -> LoopInput {
+        let MeteredReply { completion, receipt } = answered;
+        state.overflows = 0;
+        if let Some(tokens) = completion.usage.and_then(|usage| usage.input_tokens) {
+            self.fitter.meter.reported(tokens);
+        }
+        let Completion { mut message, stop_reason, usage, model } = completion;
+        // Calls of a filtered reply do not run.
+        if stop_reason == StopReason::ContentFilter {
+            message.tool_calls.clear();
+        }
+        let turn = state.agent_loop.turns() + 1;
+        for call in &mut message.tool_calls {
+            let theirs = std::mem::replace(&mut call.id, self.services.ids.call());
+            call.provider_id = Some(theirs.as_str().to_owned()).filter(|id| !id.is_empty());
+        }
+        let note = |event| self.services.transcript.note(Some(&self.origin), event);
+        let reply = Event::ModelReply { turn, message: message.clone(), stop_reason, model };
+        note(reply);
+        receipt.file();
+        if stop_reason == StopReason::ContentFilter {
+            note(Event::ContentFilter { turn });
+        }
+        message.tool_calls.iter().for_each(|call| note(requested_event(call)));
+        let runs_alone = |call: &ToolCall| runs_alone(&self.tools, &call.name);
+        let alone = message.tool_calls.iter().map(runs_alone).collect();
+        LoopInput::Replied { message, alone, stop: stop_reason, usage }
+    }
+}
+
+/// True for tools with side effects, which never run in parallel.
+pub(super) fn runs_alone(tools: &[ToolSpec], tool: &str) -> bool {
+    let effect = tools.iter().find(|spec| spec.name == tool);
+    effect.is_some_and(|spec| spec.side_effect != SideEffect::None)
+}
+
+pub(crate) fn requested_event(call: &ToolCall) -> Event {
+    Event::ToolRequested {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+    }
+}
+
+/// Runs hooks on a reply before it is processed.
+async fn review(
+    answer: Result<MeteredReply, Ending>,
+    turn: u32,
+    services: &Services,
+    origin: &Arc<Origin>,
+) -> ModelOutcome {
+    if let Ok(MeteredReply { completion, receipt: _ }) = &answer
+        && services.hooks.hears(HookEvent::AfterModelResponse, None)
+    {
+        let message = completion.message.clone();
+        let said = message.content.clone();
+        let moment = Moment::AfterModelResponse { turn, message };
+        if let Some(why) = services.fire(origin, moment).await.blocked {
+            return ModelOutcome::Discarded { said, why };
+        }
+    }
+    ModelOutcome::Answer(answer)
+}

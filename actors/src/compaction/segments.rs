@@ -1,0 +1,81 @@
+//! Units that can be removed without breaking the history: a user message, or a reply with all
+//! results of its calls.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::conversation::Message;
+
+/// Messages that stay or go together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) range: Range<usize>,
+    /// A reply of the model, and not something of the user.
+    pub(super) is_reply: bool,
+}
+
+/// Splits `history` into units. Results without a preceding reply belong to the previous unit.
+pub(super) fn units(history: &[Arc<Message>]) -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::new();
+    for (at, message) in history.iter().enumerate() {
+        match (&**message, units.last_mut()) {
+            (Message::Tool { .. }, Some(unit)) => unit.range.end = at + 1,
+            (message, _) => {
+                let is_reply = matches!(message, Message::Assistant(_));
+                units.push(Unit { range: at..at + 1, is_reply });
+            }
+        }
+    }
+    units
+}
+
+/// Index where the latest `turns` replies begin, including the user messages right before them.
+pub(super) fn latest(units: &[Unit], turns: usize) -> usize {
+    let replies = units.iter().enumerate().rev().filter(|(_, unit)| unit.is_reply);
+    let Some((first, _)) = replies.take(turns).last() else { return 0 };
+    let said = units[..first].iter().rev().take_while(|unit| !unit.is_reply).count();
+    first - said
+}
+
+/// Number of user messages after the last reply.
+pub(super) fn said_last(units: &[Unit]) -> usize {
+    units.iter().rev().take_while(|unit| !unit.is_reply).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{AssistantMessage, CallId};
+
+    #[test]
+    fn replies_keep_their_results_and_prompts_stay_with_their_replies() {
+        let message = |kind| {
+            Arc::new(match kind {
+                'u' => Message::User { content: Vec::new() },
+                'a' => Message::Assistant(AssistantMessage::default()),
+                _ => Message::Tool {
+                    tool_call_id: CallId::new("c"),
+                    name: "t".to_owned(),
+                    content: Vec::new(),
+                    is_error: false,
+                },
+            })
+        };
+        // Messages, and where the latest one, two and five replies begin.
+        let table = [
+            ("", [0, 0, 0]),
+            ("u", [0, 0, 0]),
+            ("uat", [0, 0, 0]),
+            ("uattat", [2, 0, 0]),
+            ("uatuatta", [4, 2, 0]),
+            ("uauuau", [2, 0, 0]),
+        ];
+        for (kinds, expected) in table {
+            let history: Vec<_> = kinds.chars().map(message).collect();
+            let units = units(&history);
+            let covered: Vec<usize> = units.iter().flat_map(|unit| unit.range.clone()).collect();
+            assert_eq!(covered, (0..history.len()).collect::<Vec<_>>(), "{kinds}");
+            assert_eq!([1, 2, 5].map(|turns| latest(&units, turns)), expected, "{kinds}");
+        }
+    }
+}

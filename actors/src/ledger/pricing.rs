@@ -1,0 +1,179 @@
+//! Prices of model tokens, as known at the start of a session.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::conversation::Usage;
+
+/// Micro-USD a million tokens are pico-USD a token; this many make a nano-USD.
+const PICO_IN_NANO: u128 = 1000;
+
+/// Nano-USD of a dollar.
+const NANO: u64 = 1_000_000_000;
+
+/// Prices in micro-USD for a million tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRates {
+    /// Tokens read.
+    pub input: u64,
+    /// Tokens written, thinking included.
+    pub output: u64,
+    /// Tokens read from the provider's cache; without a price of their own they cost what others
+    /// do.
+    pub cached_input: Option<u64>,
+    /// Tokens written into the provider's cache; the same holds.
+    pub cache_write: Option<u64>,
+    /// Version of the price table.
+    pub version: String,
+}
+
+impl TokenRates {
+    /// Cost of `usage` in nano-USD, rounded up. `None` if a count is unknown.
+    pub fn cost(&self, usage: &Usage) -> Option<u64> {
+        let (input, output) = (usage.input_tokens?, usage.output_tokens?);
+        let cached = usage.cached_input_tokens.unwrap_or(0).min(input);
+        let kept = usage.cache_write_tokens.unwrap_or(0).min(input - cached);
+        let pico = part(input - cached - kept, self.input)
+            .saturating_add(part(cached, self.cached_input.unwrap_or(self.input)))
+            .saturating_add(part(kept, self.cache_write.unwrap_or(self.input)))
+            .saturating_add(part(output, self.output));
+        Some(nano(pico))
+    }
+
+    /// The most that a token read can cost.
+    pub(crate) fn input_max(&self) -> u64 {
+        let others = [self.cached_input, self.cache_write];
+        others.into_iter().flatten().fold(self.input, u64::max)
+    }
+}
+
+/// `tokens` at `price`, in pico-USD.
+pub(crate) fn part(tokens: u64, price: u64) -> u128 {
+    u128::from(tokens) * u128::from(price)
+}
+
+/// Pico-USD as nano-USD, rounded up.
+pub(crate) fn nano(pico: u128) -> u64 {
+    u64::try_from(pico.div_ceil(PICO_IN_NANO)).unwrap_or(u64::MAX)
+}
+
+/// Pricing data of a model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelPricing {
+    /// Price per token, if known.
+    pub rates: Option<TokenRates>,
+    /// Tokens that a reply of it has at most, if that is known.
+    pub output_max: Option<u64>,
+}
+
+type FindPricing = dyn Fn() -> ModelPricing + Send + Sync;
+
+/// Pricing of a model, looked up on first use.
+#[derive(Clone)]
+pub struct PriceLookup(Arc<(Box<FindPricing>, OnceLock<ModelPricing>)>);
+
+impl PriceLookup {
+    /// `find` is asked once.
+    pub fn new(find: impl Fn() -> ModelPricing + Send + Sync + 'static) -> PriceLookup {
+        PriceLookup(Arc::new((Box::new(find), OnceLock::new())))
+    }
+
+    /// These rates, and a reply of any length.
+    pub fn fixed(rates: TokenRates) -> PriceLookup {
+        PriceLookup::new(move || ModelPricing { rates: Some(rates.clone()), output_max: None })
+    }
+
+    /// The pricing.
+    pub fn tariff(&self) -> &ModelPricing {
+        let (find, found) = &*self.0;
+        found.get_or_init(find)
+    }
+}
+
+impl fmt::Debug for PriceLookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Price").field(&self.0.1.get()).finish()
+    }
+}
+
+/// Nano-USD as dollars, for clients that expect a float.
+#[expect(clippy::cast_precision_loss, reason = "nobody has spent nine million dollars")]
+pub fn usd(nano: u64) -> f64 {
+    nano as f64 / 1e9
+}
+
+/// Nano-USD as dollars with four decimals, more for smaller amounts.
+pub fn dollars(nano: u64) -> String {
+    let (whole, rest) = (nano / NANO, nano % NANO);
+    let digits = format!("{rest:09}");
+    let digits = if whole == 0 && rest < NANO / 1000 { &digits[..] } else { &digits[..4] };
+    format!("${whole}.{:0<2}", digits.trim_end_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates() -> TokenRates {
+        TokenRates {
+            input: 1_250_000,
+            output: 10_000_000,
+            cached_input: Some(125_000),
+            cache_write: Some(1_562_500),
+            version: "test".to_owned(),
+        }
+    }
+
+    #[test]
+    fn counts_each_kind_of_token_once() {
+        let usage = |input, cached, kept, output| Usage {
+            input_tokens: input,
+            output_tokens: output,
+            cached_input_tokens: cached,
+            reasoning_tokens: Some(3),
+            cache_write_tokens: kept,
+        };
+        let table = [
+            (usage(Some(0), None, None, Some(0)), Some(0)),
+            (usage(Some(1), None, None, Some(0)), Some(1250)),
+            (usage(Some(0), None, None, Some(1)), Some(10_000)),
+            // A token of the cache costs 125 nano-USD.
+            (usage(Some(10), Some(10), None, Some(0)), Some(1250)),
+            // 100 fresh, 800 cached, 100 kept.
+            (usage(Some(1000), Some(800), Some(100), Some(0)), Some(125_000 + 100_000 + 156_250)),
+            // More parts than there is: the whole counts.
+            (usage(Some(5), Some(50), Some(50), Some(0)), Some(625)),
+            (usage(None, None, None, Some(1)), None),
+            (usage(Some(1), None, None, None), None),
+            (usage(Some(u64::MAX), None, None, Some(u64::MAX)), Some(u64::MAX)),
+        ];
+        for (usage, expected) in table {
+            assert_eq!(rates().cost(&usage), expected, "{usage:?}");
+        }
+        assert_eq!(rates().input_max(), 1_562_500);
+    }
+
+    #[test]
+    fn a_fraction_counts_as_a_whole() {
+        let cheap = TokenRates { input: 1, ..rates() };
+        let one = Usage { input_tokens: Some(1), output_tokens: Some(0), ..Usage::default() };
+        assert_eq!(cheap.cost(&one), Some(1));
+    }
+
+    #[test]
+    fn dollars_are_short_and_never_nothing() {
+        let table = [
+            (0, "$0.00"),
+            (1, "$0.000000001"),
+            (999_999, "$0.000999999"),
+            (1_000_000, "$0.001"),
+            (12_345_678, "$0.0123"),
+            (500_000_000, "$0.50"),
+            (1_000_000_000, "$1.00"),
+            (1_234_567_890, "$1.2345"),
+        ];
+        for (nano, expected) in table {
+            assert_eq!(dollars(nano), expected);
+        }
+    }
+}

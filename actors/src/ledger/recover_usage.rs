@@ -1,0 +1,197 @@
+//! Recovers spending from lost records, so that damage to a journal does not free budget.
+//!
+//! Records behind damage are not verified, so a session never resumes from them. Their usage is
+//! counted all the same and recorded again on resume; unreadable records turn the total into an "at
+//! least". Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::conversation::Usage;
+use crate::event::{Event, Origin, StoredRecord};
+use crate::ledger::accounts::{Accounts, Billing, Charged, UsageSource, tokens};
+use crate::ledger::reservations::Amount;
+
+/// Outcome of a request whose record is written again: its reply is lost.
+pub const LOST_REPLY: &str = "lost";
+
+/// Data behind the last verified record.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Unproved {
+    /// Readable records in order, without duplicates.
+    pub records: Vec<Doubted>,
+    /// Lines that cannot be read.
+    pub unreadable: u64,
+    /// Spending at a later record, if another file contains it.
+    pub floor: Option<Box<Accounts>>,
+}
+
+/// A record that nothing proves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Doubted {
+    /// The record.
+    pub record: StoredRecord,
+    /// Its own bytes are those that were written, as far as its neighbours say.
+    pub intact: bool,
+}
+
+/// A line of the accounts that is recorded again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Salvaged {
+    /// Origin of the request.
+    pub origin: Option<Arc<Origin>>,
+    /// A `model.usage`.
+    pub event: Event,
+}
+
+/// Recovered data of one request.
+#[derive(Default)]
+struct RecoveredRequest {
+    origin: Option<Arc<Origin>>,
+    turn: u32,
+    usage: Usage,
+    billing: Option<Billing>,
+    held: Option<Amount>,
+    over: bool,
+}
+
+impl Accounts {
+    /// Records that bring these accounts, computed from verified records, to the minimum that was
+    /// spent. Under a budget, a request without a record counts as its reservation.
+    pub fn recover(&self, unproved: &Unproved) -> Vec<Salvaged> {
+        let (requests, older) = found(&unproved.records);
+        let worst = requests.values().filter_map(|request| request.held);
+        let worst = worst.reduce(|a, b| Amount {
+            nano_usd: a.nano_usd.max(b.nano_usd),
+            tokens: a.tokens.max(b.tokens),
+        });
+        let named = requests.values().find_map(|request| request.billing.as_ref());
+        let asked = match named {
+            Some(billing) => (billing.provider.clone(), billing.model.clone()),
+            None => self.asked().unwrap_or_default(),
+        };
+        let lost = |request: u64, charged: Option<Amount>| {
+            lost_reply(
+                request,
+                asked.clone(),
+                charged.map(|held| Charged { nano_usd: held.nano_usd, tokens: held.tokens }),
+            )
+        };
+        let mut salvaged = older;
+        let highest = requests.last_key_value().map_or(self.last_request, |(number, _)| *number);
+        // Missing record numbers: one record for each that could have been lost.
+        let mut gaps = unproved.unreadable;
+        let mut next = self.last_request + 1;
+        for (number, request) in requests {
+            let RecoveredRequest { origin, turn, usage, billing, held, over } = request;
+            while next < number && gaps > 0 && worst.is_some() {
+                salvaged.push(line(None, 0, Usage::default(), lost(next, worst)));
+                (next, gaps) = (next + 1, gaps - 1);
+            }
+            next = next.max(number.saturating_add(1));
+            match billing {
+                Some(billing) => {
+                    let billing = Billing { outcome: LOST_REPLY.to_owned(), ..billing };
+                    salvaged.push(line(origin, turn, usage, billing));
+                }
+                None if over => (),
+                None => salvaged.push(line(origin, turn, usage, lost(number, held))),
+            }
+        }
+        let mut number = highest.max(self.last_request);
+        if unproved.unreadable > 0 {
+            number = number.saturating_add(1);
+            salvaged.push(line(None, 0, Usage::default(), lost(number, None)));
+        }
+        if let Some(floor) = &unproved.floor {
+            number = number.saturating_add(1).max(floor.last_request);
+            salvaged.extend(self.up_to(floor, &salvaged, lost(number, None)));
+        }
+        salvaged
+    }
+
+    /// Difference to `floor` after `salvaged` has been counted.
+    fn up_to(&self, floor: &Accounts, salvaged: &[Salvaged], line: Billing) -> Option<Salvaged> {
+        let mut so_far = self.clone();
+        for Salvaged { origin, event } in salvaged {
+            so_far.follow(origin.as_deref(), event);
+        }
+        let known = floor.total.nano_usd.saturating_sub(so_far.total.nano_usd);
+        let (then, now) = (floor.spent(), so_far.spent());
+        let nano_usd = then.nano_usd.saturating_sub(now.nano_usd);
+        let tokens = then.tokens.saturating_sub(now.tokens);
+        if (known, nano_usd, tokens) == (0, 0, 0) {
+            return None;
+        }
+        let cost_nano_usd = (known > 0).then_some(known);
+        let charged = Some(Charged { nano_usd, tokens });
+        let billing = Billing { cost_nano_usd, charged, ..line };
+        Some(self::line(None, 0, Usage::default(), billing))
+    }
+}
+
+/// Requests by number; and those of versions that gave them none.
+fn found(records: &[Doubted]) -> (BTreeMap<u64, RecoveredRequest>, Vec<Salvaged>) {
+    let mut requests: BTreeMap<u64, RecoveredRequest> = BTreeMap::new();
+    let mut older = Vec::new();
+    for Doubted { record, intact } in records {
+        let origin = record.origin.clone();
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
+        match &record.event {
+            Event::ModelUsage { turn, usage, billing: Some(billing) } => {
+                let counted = if *intact { billing.counted } else { UsageSource::Doubtful };
+                let request = requests.entry(billing.request).or_default();
+                (request.origin, request.turn, request.usage) = (origin, *turn, *usage);
+                request.billing = Some(Billing { counted, ..(**billing).clone() });
+            }
+            Event::ModelUsage { turn, usage, billing: None } => {
+                older.push(line_without(origin, *turn, *usage));
+            }
+            Event::BudgetReserved { request, nano_usd, tokens } => {
+                let found = requests.entry(*request).or_default();
+                found.origin = found.origin.take().or(origin);
+                found.held = Some(Amount { nano_usd: *nano_usd, tokens: *tokens });
+            }
+            Event::BudgetReleased { request } => {
+                requests.entry(*request).or_default().over = true;
+            }
+            _ => (),
+        }
+    }
+    (requests, older)
+}
+
+fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) -> Salvaged {
+    Salvaged { origin, event: Event::ModelUsage { turn, usage, billing: Some(Box::new(billing)) } }
+}
+
+/// Record of a request whose reply is lost, by provider and model.
+fn lost_reply(
+    request: u64,
+    (provider, model): (String, String),
+    charged: Option<Charged>,
+) -> Billing {
+    Billing {
+        request,
+        provider,
+        model,
+        answered_by: None,
+        attempt: 1,
+        outcome: LOST_REPLY.to_owned(),
+        counted: UsageSource::Unknown,
+        claimed: None,
+        prices: None,
+        cost_nano_usd: None,
+        charged,
+    }
+}
+
+/// A line of a version that knew no billing.
+fn line_without(origin: Option<Arc<Origin>>, turn: u32, usage: Usage) -> Salvaged {
+    let charged = Charged { nano_usd: 0, tokens: tokens(&usage) };
+    let billing = lost_reply(0, (String::new(), String::new()), Some(charged));
+    line(origin, turn, usage, billing)
+}
+
+#[cfg(test)]
+mod tests;

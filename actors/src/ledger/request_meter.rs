@@ -1,0 +1,375 @@
+//! Counts one request from before it is made to its line in the accounts, however it ends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::conversation::{Message, StopReason, Usage};
+use crate::event::{Event, Origin};
+use crate::ledger::accounts::{Billing, Charged, UsageSource};
+use crate::ledger::budget_handle::{BudgetHandle, Permit};
+use crate::ledger::budget_keeper::BudgetMsg;
+use crate::ledger::model_mismatch::is_another;
+use crate::ledger::pricing::{ModelPricing, PriceLookup, TokenRates};
+use crate::ledger::reservations::{Budget, Need};
+use crate::ledger::token_calibration::TokenCalibration;
+use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
+use crate::record::Durability;
+use crate::transcript_writer::Transcript;
+
+/// Tokens of one request that no model has had; what claims more is not believed.
+const PLAUSIBLE_MAX: u64 = 10_000_000;
+
+/// A reply of a model whose longest is not known, where it has to be bounded.
+const UNKNOWN_OUTPUT_MAX: u64 = 8192;
+
+/// Minimum reply size under a budget: a request with room for fewer tokens is not sent.
+const OUTPUT_MIN: u64 = 4096;
+
+/// Data for counting one request.
+pub(crate) struct MeterArgs {
+    pub(crate) purse: BudgetHandle,
+    pub(crate) transcript: Transcript,
+    pub(crate) origin: Arc<Origin>,
+    /// Turn of its invocation.
+    pub(crate) turn: u32,
+    /// Attempt within the turn, from 1.
+    pub(crate) attempt: u32,
+    pub(crate) info: ProviderInfo,
+    pub(crate) price: Option<PriceLookup>,
+    pub(crate) gauge: TokenCalibration,
+}
+
+/// Counts one request. Every clone can end it; the first end counts.
+#[derive(Clone)]
+pub(crate) struct RequestMeter(Arc<RequestCounter>);
+
+struct RequestCounter {
+    args: MeterArgs,
+    number: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    stage: MeterStage,
+    permit: Option<Permit>,
+    /// The reply is shorter than it could be, for the budget's sake.
+    lowered: bool,
+    /// Usage reported so far.
+    seen: Option<Usage>,
+    /// The end of the history that was sent.
+    sent: Option<(usize, Arc<Message>)>,
+}
+
+#[derive(Default)]
+enum MeterStage {
+    /// Nothing was sent yet.
+    #[default]
+    Waiting,
+    Asked,
+    /// In the accounts, and not yet in the journal.
+    Counted(Box<Event>),
+    Over,
+}
+
+/// A reply with its line for the journal.
+pub(crate) struct MeteredReply {
+    pub(crate) completion: Completion,
+    pub(crate) receipt: Receipt,
+}
+
+impl std::fmt::Debug for MeteredReply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Answered").field(&self.completion).finish()
+    }
+}
+
+/// Usage record of a reply. Recorded on drop as well, because the cost is incurred in any case.
+pub(crate) struct Receipt(RequestMeter);
+
+impl Receipt {
+    /// Writes the record after the records of the reply.
+    pub(crate) fn file(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        let counter = &self.0.0;
+        counter.file(&mut counter.lock());
+    }
+}
+
+impl RequestMeter {
+    pub(crate) fn new(args: MeterArgs) -> RequestMeter {
+        let number = args.purse.number();
+        RequestMeter(Arc::new(RequestCounter { args, number, state: Mutex::default() }))
+    }
+
+    /// Permits `request`: at once without a budget; otherwise its worst case is reserved and
+    /// recorded before anything is sent.
+    pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
+        let RequestCounter { args, number, .. } = &*self.0;
+        let whose = &args.origin.invocation_id;
+        let budget = args.purse.budget_of(whose);
+        if !budget.is_limited() {
+            self.lock().stage = MeterStage::Asked;
+            return Ok(request);
+        }
+        let need = self.need(&request, budget)?;
+        let permit = match args.purse.permit(whose, *number, need).await {
+            Some(Ok(permit)) => permit,
+            Some(Err(refused)) => {
+                let source = Box::new(refused);
+                return Err(ProviderError::Unasked { class: ProviderError::BUDGET, source });
+            }
+            None => return Err(nobody_asks()),
+        };
+        let (output, amount) = (permit.output, permit.amount);
+        {
+            let mut state = self.lock();
+            if !matches!(state.stage, MeterStage::Waiting) {
+                return Err(nobody_asks());
+            }
+            state.permit = Some(permit);
+            state.lowered = output < need.output;
+            state.sent =
+                request.messages.last().map(|last| (request.messages.len(), Arc::clone(last)));
+        }
+        let reserved = Event::BudgetReserved {
+            request: *number,
+            nano_usd: amount.nano_usd,
+            tokens: amount.tokens,
+        };
+        let recorded = args.transcript.record(Some(&args.origin), reserved, Durability::Written);
+        if let Err(unrecorded) = recorded.await {
+            return Err(no_journal(unrecorded.cause.into()));
+        }
+        request.tokens_max = Some(output);
+        let mut state = self.lock();
+        if !matches!(state.stage, MeterStage::Waiting) {
+            return Err(nobody_asks());
+        }
+        state.stage = MeterStage::Asked;
+        Ok(request)
+    }
+
+    fn need(&self, request: &Request, budget: Budget) -> Result<Need, ProviderError> {
+        let args = &self.0.args;
+        let unknown = ModelPricing::default();
+        let tariff = args.price.as_ref().map_or(&unknown, PriceLookup::tariff);
+        let rates = tariff.rates.as_ref();
+        if budget.nano_usd.is_some() && rates.is_none() {
+            let what =
+                format!("no price is known for {} of {}", args.info.model, args.info.profile);
+            let source = what.into();
+            return Err(ProviderError::Unasked { class: ProviderError::BUDGET, source });
+        }
+        let known = tariff.output_max.unwrap_or(UNKNOWN_OUTPUT_MAX);
+        Ok(Need {
+            input: args.gauge.tokens_max(&args.info, request),
+            input_price: rates.map_or(0, TokenRates::input_max),
+            output_price: rates.map_or(0, |rates| rates.output),
+            output: request.tokens_max.map_or(known, |wanted| wanted.min(known)),
+            output_min: OUTPUT_MIN,
+        })
+    }
+
+    /// Looks the price up, while there is time.
+    pub(crate) fn warm(&self) {
+        if let Some(price) = &self.0.args.price {
+            price.tariff();
+        }
+    }
+
+    /// The provider has reported this of a reply that is still arriving.
+    pub(crate) fn saw(&self, usage: Usage) {
+        self.lock().seen = Some(usage);
+    }
+
+    /// There is a reply.
+    pub(crate) fn answered(self, mut completion: Completion) -> MeteredReply {
+        let RequestCounter { args, .. } = &*self.0;
+        let (usage, counted, claimed) = read(&completion);
+        if claimed.is_some() {
+            completion.usage = None;
+        }
+        let mut state = self.lock();
+        // The invocation was stopped just before.
+        if !matches!(state.stage, MeterStage::Asked) {
+            drop(state);
+            return MeteredReply { completion, receipt: Receipt(self) };
+        }
+        if counted == UsageSource::Reported
+            && let Some((messages, last)) = state.sent.take()
+        {
+            let tokens = usage.input_tokens.unwrap_or_default();
+            args.gauge.counted(&args.info, messages, last, tokens);
+        }
+        if state.lowered && completion.stop_reason == StopReason::MaxTokens {
+            let message = "the reply is cut off where the budget ends".to_owned();
+            args.transcript.note(Some(&args.origin), Event::Warning { message });
+        }
+        let answered_by = completion.model.clone().filter(|model| *model != args.info.model);
+        if let Some(model) = &answered_by
+            && is_another(&args.info.model, model)
+            && args.purse.is_news(&args.info.model, model)
+        {
+            let ProviderInfo { profile, model: asked, endpoint: _ } = &args.info;
+            let message = format!(
+                "{asked} via {profile} was asked, and {model} answered: its tokens are counted at \
+                 the price of {asked}"
+            );
+            args.transcript.note(Some(&args.origin), Event::Warning { message });
+        }
+        let billing = Billing { answered_by, claimed, ..self.0.billing("answered", counted) };
+        self.0.count(&mut state, usage, billing);
+        drop(state);
+        MeteredReply { completion, receipt: Receipt(self) }
+    }
+
+    /// There is none.
+    pub(crate) fn failed(&self, error: &ProviderError) {
+        let works = matches!(
+            error,
+            ProviderError::Cut { .. }
+                | ProviderError::Broken { .. }
+                | ProviderError::Filtered { .. }
+        );
+        if works || self.lock().seen.is_some() {
+            self.0.cut(error.class());
+        } else {
+            self.0.release();
+        }
+    }
+
+    /// Ends the request with the usage reported so far.
+    pub(crate) fn cut(&self, outcome: &str) {
+        self.0.cut(outcome);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+}
+
+impl RequestCounter {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut(&self, outcome: &str) {
+        let mut state = self.lock();
+        match state.stage {
+            MeterStage::Asked => {
+                let (usage, counted) = match state.seen {
+                    Some(usage) => (usage, UsageSource::Partly),
+                    None => (Usage::default(), UsageSource::Unknown),
+                };
+                let billing = self.billing(outcome, counted);
+                self.count(&mut state, usage, billing);
+            }
+            MeterStage::Waiting => self.give_back(&mut state),
+            MeterStage::Counted(_) | MeterStage::Over => {}
+        }
+        self.file(&mut state);
+    }
+
+    /// Releases the reservation: the provider did no work.
+    fn release(&self) {
+        let mut state = self.lock();
+        if matches!(state.stage, MeterStage::Waiting | MeterStage::Asked) {
+            self.give_back(&mut state);
+        }
+    }
+
+    fn give_back(&self, state: &mut State) {
+        state.stage = MeterStage::Over;
+        if state.permit.take().is_some() {
+            let released = Event::BudgetReleased { request: self.number };
+            self.args.transcript.note(Some(&self.args.origin), released);
+        }
+    }
+
+    fn billing(&self, outcome: &str, counted: UsageSource) -> Billing {
+        Billing {
+            request: self.number,
+            provider: self.args.info.profile.clone(),
+            model: self.args.info.model.clone(),
+            answered_by: None,
+            attempt: self.args.attempt,
+            outcome: outcome.to_owned(),
+            counted,
+            claimed: None,
+            prices: None,
+            cost_nano_usd: None,
+            charged: None,
+        }
+    }
+
+    /// Puts it into the accounts.
+    fn count(&self, state: &mut State, usage: Usage, mut billing: Billing) {
+        let args = &self.args;
+        let rates = args.price.as_ref().and_then(|price| price.tariff().rates.as_ref());
+        billing.cost_nano_usd = rates.and_then(|rates| rates.cost(&usage));
+        billing.prices = rates.map(|rates| rates.version.clone());
+        if let Some(permit) = state.permit.take() {
+            if billing.counted != UsageSource::Reported {
+                let (nano_usd, tokens) = (permit.amount.nano_usd, permit.amount.tokens);
+                billing.charged = Some(Charged { nano_usd, tokens });
+            }
+            permit.spend();
+        }
+        let billing = Box::new(billing);
+        let event = Event::ModelUsage { turn: args.turn, usage, billing: Some(billing.clone()) };
+        state.stage = MeterStage::Counted(Box::new(event));
+        let origin = Arc::clone(&args.origin);
+        args.purse.tell(BudgetMsg::Line { origin, usage, billing });
+    }
+
+    /// Puts it into the journal.
+    fn file(&self, state: &mut State) {
+        if let MeterStage::Counted(_) = state.stage
+            && let MeterStage::Counted(event) =
+                std::mem::replace(&mut state.stage, MeterStage::Over)
+        {
+            self.args.transcript.note(Some(&self.args.origin), *event);
+        }
+    }
+}
+
+impl Drop for RequestCounter {
+    fn drop(&mut self) {
+        // All holders are gone; record the request as dropped.
+        self.cut("dropped");
+    }
+}
+
+/// Cost of a reply, and the plausibility of its figures.
+fn read(completion: &Completion) -> (Usage, UsageSource, Option<Usage>) {
+    let Some(usage) = completion.usage else {
+        return (Usage::default(), UsageSource::Unknown, None);
+    };
+    let said = completion.message.content.as_deref().is_some_and(|text| !text.is_empty())
+        || !completion.message.tool_calls.is_empty();
+    let is_much = |tokens: Option<u64>| tokens.is_some_and(|tokens| tokens > PLAUSIBLE_MAX);
+    let is_nothing = usage.input_tokens == Some(0) && usage.output_tokens == Some(0) && said;
+    if is_nothing || is_much(usage.input_tokens) || is_much(usage.output_tokens) {
+        return (Usage::default(), UsageSource::Doubtful, Some(usage));
+    }
+    let counted = match (usage.input_tokens, usage.output_tokens) {
+        (Some(_), Some(_)) => UsageSource::Reported,
+        (None, None) => UsageSource::Unknown,
+        _ => UsageSource::Partly,
+    };
+    (usage, counted, None)
+}
+
+/// Error for a stopped requester or an ended session.
+fn nobody_asks() -> ProviderError {
+    no_journal("nobody asks any more".into())
+}
+
+fn no_journal(source: crate::ports::BoxError) -> ProviderError {
+    ProviderError::Unasked { class: ProviderError::JOURNAL, source }
+}

@@ -1,0 +1,262 @@
+//! Budget arithmetic: spent amount, reservations of requests in flight, and waiting requests. Pure.
+//!
+//! Settled and reserved amounts together never exceed a limit as long as no request costs more than
+//! its reservation; if one does, nothing more is granted.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::pricing::{nano, part};
+
+/// Pico-USD of a nano-USD.
+const PICO_IN_NANO: u128 = 1000;
+
+/// Limits of a session. `None` means no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Budget {
+    /// Billionths of a dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nano_usd: Option<u64>,
+    /// Tokens, read and written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
+impl Budget {
+    /// True if there is any limit.
+    pub fn is_limited(&self) -> bool {
+        self.nano_usd.is_some() || self.tokens.is_some()
+    }
+
+    /// True if there is no limit.
+    pub fn is_unlimited(&self) -> bool {
+        !self.is_limited()
+    }
+}
+
+/// Money and tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// Billionths of a dollar.
+    pub nano_usd: u64,
+    /// Tokens, read and written.
+    pub tokens: u64,
+}
+
+impl Amount {
+    /// Both together; as much as there can be, if that is too much.
+    #[must_use]
+    pub fn plus(self, other: Amount) -> Amount {
+        Amount {
+            nano_usd: self.nano_usd.saturating_add(other.nano_usd),
+            tokens: self.tokens.saturating_add(other.tokens),
+        }
+    }
+}
+
+/// Worst case of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Tokens that it has at most.
+    pub input: u64,
+    /// Maximum price of an input token, in micro-USD per million; 0 without a limit of money.
+    pub input_price: u64,
+    /// Price of an output token, in micro-USD per million.
+    pub output_price: u64,
+    /// Tokens that its reply may have.
+    pub output: u64,
+    /// Minimum useful reply, in tokens.
+    pub output_min: u64,
+}
+
+impl Need {
+    /// Worst case with a reply of `output` tokens.
+    pub fn amount(&self, output: u64) -> Amount {
+        let pico =
+            part(self.input, self.input_price).saturating_add(part(output, self.output_price));
+        Amount { nano_usd: nano(pico), tokens: self.input.saturating_add(output) }
+    }
+
+    /// The longest reply that `left` pays for; `None` if there is not even enough to ask.
+    fn affordable(&self, budget: Budget, left: Amount) -> Option<u64> {
+        let mut output = self.output;
+        if budget.nano_usd.is_some() {
+            let money = u128::from(left.nano_usd) * PICO_IN_NANO;
+            let rest = money.checked_sub(part(self.input, self.input_price))?;
+            if let Some(tokens) = rest.checked_div(u128::from(self.output_price)) {
+                output = output.min(u64::try_from(tokens).unwrap_or(u64::MAX));
+            }
+        }
+        if budget.tokens.is_some() {
+            output = output.min(left.tokens.checked_sub(self.input)?);
+        }
+        Some(output)
+    }
+}
+
+/// Refusal of a request that does not fit into the budget.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the budget has no room for another request")]
+pub struct BudgetRefusal {
+    /// The limit's name in the configuration.
+    pub limit: &'static str,
+    /// The limit: billionths of a dollar, or tokens.
+    pub cap: u64,
+    /// Spent amount; requests of unknown cost count as their worst case.
+    pub spent: u64,
+    /// Worst case of the refused request.
+    pub needed: u64,
+}
+
+impl BudgetRefusal {
+    /// The money that a session may cost.
+    pub const MONEY: &'static str = "budget.maxCostMicroUsd";
+    /// The tokens that it may use.
+    pub const TOKENS: &'static str = "budget.maxTokens";
+    /// The money that agents may cost that work for others; of one of them, its share.
+    pub const AGENTS: &'static str = "delegation.maxCostMicroUsd";
+
+    /// True if the limit is one of money.
+    pub fn is_money(&self) -> bool {
+        matches!(self.limit, BudgetRefusal::MONEY | BudgetRefusal::AGENTS)
+    }
+
+    /// Remaining amount.
+    pub fn left(&self) -> u64 {
+        self.cap.saturating_sub(self.spent)
+    }
+}
+
+/// Decision about a reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReservationResult {
+    /// Granted.
+    Granted {
+        /// Tokens that its reply may have.
+        output: u64,
+        /// Reserved amount.
+        amount: Amount,
+    },
+    /// Waits until other requests end.
+    Waits,
+    /// Refused, also after all other requests end.
+    Refused(BudgetRefusal),
+}
+
+/// Spent, held, and waited for.
+#[derive(Debug, Clone, Default)]
+pub struct Reservations {
+    budget: Budget,
+    settled: Amount,
+    held: BTreeMap<u64, Amount>,
+    /// In the order of their arrival.
+    waiting: VecDeque<(u64, Need)>,
+}
+
+impl Reservations {
+    /// A budget of which `spent` is gone already.
+    pub fn new(budget: Budget, spent: Amount) -> Reservations {
+        Reservations { budget, settled: spent, ..Reservations::default() }
+    }
+
+    /// Spent amount.
+    pub fn settled(&self) -> Amount {
+        self.settled
+    }
+
+    /// Reserved amount of requests in flight.
+    pub fn held(&self) -> Amount {
+        self.held.values().fold(Amount::default(), |sum, amount| sum.plus(*amount))
+    }
+
+    /// Requests a reservation for `need`. A waiting request is decided by
+    /// [`settle`](Reservations::settle).
+    pub fn ask(&mut self, id: u64, need: Need) -> ReservationResult {
+        let answer = self.decide(id, need);
+        match answer {
+            // Requests are served in order.
+            ReservationResult::Granted { .. } if !self.waiting.is_empty() => {
+                self.held.remove(&id);
+                self.waiting.push_back((id, need));
+                ReservationResult::Waits
+            }
+            ReservationResult::Waits => {
+                self.waiting.push_back((id, need));
+                ReservationResult::Waits
+            }
+            answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => answer,
+        }
+    }
+
+    /// Ends a request with the amount `spent`, nothing if it was never sent. Returns decisions for
+    /// waiting requests. An unknown or already settled request is only counted.
+    pub fn settle(&mut self, id: u64, spent: Amount) -> Vec<(u64, ReservationResult)> {
+        self.held.remove(&id);
+        self.waiting.retain(|(waiting, _)| *waiting != id);
+        self.settled = self.settled.plus(spent);
+        let mut decided = Vec::new();
+        while let Some((id, need)) = self.waiting.pop_front() {
+            match self.decide(id, need) {
+                ReservationResult::Waits => {
+                    self.waiting.push_front((id, need));
+                    break;
+                }
+                answer @ (ReservationResult::Granted { .. } | ReservationResult::Refused(_)) => {
+                    decided.push((id, answer));
+                }
+            }
+        }
+        decided
+    }
+
+    fn decide(&mut self, id: u64, need: Need) -> ReservationResult {
+        if !self.budget.is_limited() {
+            return ReservationResult::Granted { output: need.output, amount: Amount::default() };
+        }
+        let floor = need.output_min.min(need.output);
+        let free = self.left(self.settled.plus(self.held()));
+        if let Some(output) = need.affordable(self.budget, free).filter(|output| *output >= floor) {
+            let amount = need.amount(output);
+            self.held.insert(id, amount);
+            return ReservationResult::Granted { output, amount };
+        }
+        let unspent = self.left(self.settled);
+        let enough = need.affordable(self.budget, unspent).is_some_and(|output| output >= floor);
+        if enough {
+            ReservationResult::Waits
+        } else {
+            ReservationResult::Refused(self.refusal(need.amount(floor)))
+        }
+    }
+
+    fn left(&self, gone: Amount) -> Amount {
+        let Budget { nano_usd, tokens } = self.budget;
+        Amount {
+            nano_usd: nano_usd.unwrap_or(u64::MAX).saturating_sub(gone.nano_usd),
+            tokens: tokens.unwrap_or(u64::MAX).saturating_sub(gone.tokens),
+        }
+    }
+
+    fn refusal(&self, needed: Amount) -> BudgetRefusal {
+        let Amount { nano_usd: spent, tokens: used } = self.settled;
+        match (self.budget.nano_usd, self.budget.tokens) {
+            (Some(cap), None) => {
+                BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
+            }
+            (Some(cap), Some(_)) if spent.saturating_add(needed.nano_usd) > cap => {
+                BudgetRefusal { limit: BudgetRefusal::MONEY, cap, spent, needed: needed.nano_usd }
+            }
+            (_, cap) => BudgetRefusal {
+                limit: BudgetRefusal::TOKENS,
+                cap: cap.unwrap_or_default(),
+                spent: used,
+                needed: needed.tokens,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

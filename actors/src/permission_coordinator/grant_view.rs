@@ -1,0 +1,211 @@
+//! State that survives crashes of the coordinator: grants, requests that observers see as open, and
+//! the ends of recent requests.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::watch;
+
+use crate::conversation::QuestionId;
+use crate::event::{Event, Grant, Origin, Scope};
+use crate::ports::{Clock, GrantStore, Now};
+use crate::transcript_writer::Transcript;
+
+/// Number of ended requests for which a late answer gets a specific error.
+const ENDED_MAX: usize = 1024;
+
+/// Grants of the user. Read by every call; written by the coordinator only.
+#[derive(Clone)]
+pub(crate) struct GrantView {
+    /// Until the session ends.
+    session: Arc<watch::Sender<Arc<[Grant]>>>,
+    /// For longer.
+    store: Arc<dyn GrantStore>,
+    clock: Arc<dyn Clock>,
+    transcript: Transcript,
+    unanswered: Arc<AtomicU32>,
+    /// Of these, what `--yes` would not have covered.
+    not_by_yes: Arc<AtomicU32>,
+    questions: Arc<Mutex<OpenQuestions>>,
+}
+
+#[derive(Default)]
+struct OpenQuestions {
+    /// Requests that observers see as open, and whether a call still waits for the answer.
+    shown: BTreeMap<QuestionId, ShownQuestion>,
+    /// The oldest first.
+    ended: VecDeque<(QuestionId, QuestionEnd)>,
+}
+
+pub(crate) struct ShownQuestion {
+    pub(crate) origin: Arc<Origin>,
+    /// One-line description of the effect.
+    pub(crate) summary: String,
+    pub(crate) asker: Weak<()>,
+}
+
+/// End of a permission request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum QuestionEnd {
+    /// By whom, if it was not the front end that owns the session.
+    Answered(Option<String>),
+    Withdrawn,
+    /// Withdrawn; a late answer has been reported.
+    WithdrawnAndTold,
+}
+
+impl GrantView {
+    pub(crate) fn new(
+        grants: Vec<Grant>,
+        store: Arc<dyn GrantStore>,
+        clock: Arc<dyn Clock>,
+        transcript: Transcript,
+    ) -> GrantView {
+        let session = Arc::new(watch::Sender::new(grants.into()));
+        let (unanswered, not_by_yes) = (Arc::default(), Arc::default());
+        let questions = Arc::default();
+        GrantView { session, store, clock, transcript, unanswered, not_by_yes, questions }
+    }
+
+    /// Currently valid grants from all sources.
+    pub(crate) fn grants(&self) -> Arc<[Grant]> {
+        let standing = self.store.standing(self.now());
+        if let Some(message) = standing.alarm {
+            self.transcript.note(None, Event::Warning { message });
+        }
+        let session = Arc::clone(&self.session.borrow());
+        match (session.is_empty(), standing.grants.is_empty()) {
+            (_, true) => session,
+            (true, false) => standing.grants,
+            (false, false) => session.iter().chain(&*standing.grants).cloned().collect(),
+        }
+    }
+
+    /// The widest scope that a question may offer.
+    pub(crate) fn widest(&self) -> Scope {
+        self.store.widest()
+    }
+
+    /// Adds a grant; returns when it is as durable as its scope requires. A grant that cannot be
+    /// stored is valid until the session ends.
+    pub(crate) async fn keep(&self, grant: Grant, origin: &Arc<Origin>) {
+        if grant.scope > Scope::Session {
+            match self.store.keep(grant.clone(), self.now()).await {
+                Ok(()) => return,
+                Err(error) => {
+                    let message =
+                        format!("the permission is not kept and ends with this session: {error}");
+                    self.transcript.note(Some(origin), Event::Warning { message });
+                }
+            }
+        }
+        self.session.send_modify(|grants| {
+            let grant = Grant { scope: Scope::Session, ..grant };
+            if !grants.contains(&grant) {
+                *grants = grants.iter().cloned().chain([grant]).collect();
+            }
+        });
+    }
+
+    /// Number of requests that no person could answer.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Of these, the ones that `--yes` does not cover.
+    pub(crate) fn not_by_yes(&self) -> u32 {
+        self.not_by_yes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_unanswered(&self, yes_covers: bool) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.not_by_yes.fetch_add(u32::from(!yes_covers), Ordering::Relaxed);
+    }
+
+    pub(crate) fn show(&self, id: QuestionId, shown: ShownQuestion) {
+        self.questions().shown.insert(id, shown);
+    }
+
+    /// Questions of agents that work for `origin`, a line each.
+    pub(crate) fn open_below(&self, origin: &Origin) -> Vec<String> {
+        let path = format!("{}/", origin.agent_path);
+        let below = |shown: &&ShownQuestion| match &origin.parent_invocation_id {
+            None => shown.origin.parent_invocation_id.is_some(),
+            Some(_) => shown.origin.agent_path.starts_with(&path),
+        };
+        let line = |ShownQuestion { origin, summary, .. }: &ShownQuestion| {
+            format!("{} waits for the user to answer: {summary}", origin.agent_path)
+        };
+        self.questions().shown.values().filter(below).map(line).collect()
+    }
+
+    /// True if observers see the request as open.
+    pub(crate) fn is_shown(&self, id: &QuestionId) -> bool {
+        self.questions().shown.contains_key(id)
+    }
+
+    /// True if this process has shown the request and is responsible for its end.
+    pub(crate) fn has_shown(&self, id: &QuestionId) -> bool {
+        let questions = self.questions();
+        questions.shown.contains_key(id) || questions.ended.iter().any(|(ended, _)| ended == id)
+    }
+
+    /// The question is over. Returns what observers saw of it, if it was open until now.
+    pub(crate) fn end(&self, id: &QuestionId, how: QuestionEnd) -> Option<ShownQuestion> {
+        let mut questions = self.questions();
+        let shown = questions.shown.remove(id)?;
+        questions.end(id.clone(), how);
+        Some(shown)
+    }
+
+    /// End of a recent request. Reports a withdrawal only once.
+    pub(crate) fn ended(&self, id: &QuestionId) -> Option<QuestionEnd> {
+        let mut questions = self.questions();
+        let (_, how) = questions.ended.iter_mut().rev().find(|(ended, _)| ended == id)?;
+        let now = how.clone();
+        if now == QuestionEnd::Withdrawn {
+            *how = QuestionEnd::WithdrawnAndTold;
+        }
+        Some(now)
+    }
+
+    /// Questions whose asker is gone: they are over.
+    pub(crate) fn end_orphans(&self) -> Vec<(QuestionId, ShownQuestion)> {
+        let mut questions = self.questions();
+        let gone = |_: &QuestionId, shown: &mut ShownQuestion| shown.asker.strong_count() == 0;
+        let orphans: Vec<_> = questions.shown.extract_if(.., gone).collect();
+        for (id, _) in &orphans {
+            questions.end(id.clone(), QuestionEnd::Withdrawn);
+        }
+        orphans
+    }
+
+    /// No more answers will come: withdraws all open requests.
+    pub(crate) fn withdraw_all(&self) {
+        let shown = std::mem::take(&mut self.questions().shown);
+        for (request_id, ShownQuestion { origin, .. }) in shown {
+            self.questions().end(request_id.clone(), QuestionEnd::Withdrawn);
+            let reason = "the part that asks the user has stopped".to_owned();
+            let event = Event::PermissionWithdrawn { request_id, reason };
+            self.transcript.note(Some(&origin), event);
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { wall_ms: self.clock.wall_ms(), uptime: self.clock.monotonic() }
+    }
+
+    fn questions(&self) -> MutexGuard<'_, OpenQuestions> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenQuestions {
+    fn end(&mut self, id: QuestionId, how: QuestionEnd) {
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((id, how));
+    }
+}

@@ -1,0 +1,126 @@
+//! Waits of one request between attempts, and the notices about them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::event::Event;
+use crate::ports::ProviderError;
+use crate::provider_client::circuit_breaker::WaitLimits;
+use crate::provider_client::{ModelRequest, ProviderClient, State};
+
+/// Waits that are worth telling the user about.
+const WAIT_WORTH_A_WORD: Duration = Duration::from_millis(500);
+
+/// Between two words about the same wait.
+const WORDS_APART: Duration = Duration::from_mins(1);
+
+/// End of patience of a request (monotonic). Shared by invocation and client, so that a crash of
+/// either does not reset it.
+#[derive(Debug, Clone)]
+pub(crate) struct Deadline(Arc<Mutex<Patience>>);
+
+#[derive(Debug)]
+struct Patience {
+    ends: Duration,
+    /// Start of a reply that is arriving: patience is suspended.
+    suspended: Option<Duration>,
+}
+
+impl Deadline {
+    pub(crate) fn at(ends: Duration) -> Deadline {
+        Deadline(Arc::new(Mutex::new(Patience { ends, suspended: None })))
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        self.lock().ends
+    }
+
+    /// A reply begins to arrive.
+    pub(super) fn suspend(&self, now: Duration) {
+        self.lock().suspended.get_or_insert(now);
+    }
+
+    /// The attempt failed. Its duration does not count against patience.
+    pub(super) fn resume(&self, now: Duration) {
+        let mut patience = self.lock();
+        if let Some(since) = patience.suspended.take() {
+            patience.ends += now.saturating_sub(since);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Patience> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ModelRequest {
+    /// Wait limits of a request. Patience is used to its end: if the next turn would come later,
+    /// there is a last attempt at the end, unless a fallback is available. `last`: earliest time of
+    /// that attempt.
+    pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> WaitLimits {
+        let deadline = self.deadline.get();
+        let until = self.until.map_or(deadline, |until| until.min(deadline));
+        // At the end itself it was the last time.
+        let last = Some(last).filter(|_| self.until.is_none() && now < deadline);
+        WaitLimits { not_before, until, last }
+    }
+}
+
+impl ProviderClient {
+    /// Announces failures that are retried, and the start and progress of waits.
+    pub(super) fn say_who_waits(&self, now: Duration, state: &mut State) {
+        for (key, open) in &mut state.open {
+            if open.work.is_some() {
+                continue;
+            }
+            let turn = state.lanes.get(&open.lane).and_then(|lane| lane.turn_of(*key));
+            // While another one asks, the earliest that it can be.
+            let at = turn.unwrap_or(now + self.args.limits.probe_interval);
+            let wait = at.saturating_sub(now);
+            let (origin, transcript) = (Some(&open.question.origin), &self.args.transcript);
+            let Some(provider) = self.args.providers.get(open.question.model) else { continue };
+            let provider = provider.info().profile;
+            let (class, cause) = match (&open.error, state.troubles.get(&open.lane)) {
+                (Some(error), _) => (error.class().to_owned(), ProviderError::chain(error)),
+                (None, Some((class, reason))) => {
+                    let error = ProviderError::of_class(class, reason.clone().into());
+                    ((*class).to_owned(), error.chain())
+                }
+                (None, None) => (String::new(), String::new()),
+            };
+            let wait_ms = millis(wait);
+            let is_new = std::mem::take(&mut open.unsaid);
+            if is_new {
+                let retry = Event::ProviderRetry {
+                    provider: provider.clone(),
+                    attempt: open.attempts.made,
+                    cause: cause.clone(),
+                    class: class.clone(),
+                    wait_ms,
+                };
+                transcript.note(origin, retry);
+            }
+            let is_due = open.word_at.is_some_and(|at| at <= now);
+            if (is_new || is_due) && wait >= WAIT_WORTH_A_WORD {
+                let left = open.question.deadline.get().saturating_sub(at);
+                let patience_left_ms = millis(left);
+                let waiting =
+                    Event::ProviderWaiting { provider, wait_ms, patience_left_ms, class, cause };
+                transcript.note(origin, waiting);
+                open.word_at = next_word(now, wait);
+            } else if is_due {
+                open.word_at = None;
+            }
+        }
+    }
+}
+
+/// Time of the next notice about a wait: sooner for shorter waits, and never right before its end.
+fn next_word(now: Duration, wait: Duration) -> Option<Duration> {
+    let apart = (wait / 4).clamp(Duration::from_secs(1), WORDS_APART);
+    (apart < wait).then_some(now + apart)
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,217 @@
+//! Retry policy: decides after a failed attempt to wait or to give up. Pure.
+
+use std::time::Duration;
+
+use crate::limits::Limits;
+use crate::ports::ProviderError;
+
+/// Attempts of one request so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Attempts {
+    /// Attempts made.
+    pub(crate) made: u32,
+    /// Number of attempts with an invalid reply.
+    pub(crate) broken: u32,
+    /// Number of attempts with a reply that was cut off.
+    pub(crate) cut: u32,
+    /// Number of consecutive attempts without a connection or refused as overloaded.
+    pub(crate) refused: u32,
+}
+
+impl Attempts {
+    /// True if the maximum number of attempts is reached.
+    pub(crate) fn are_spent(&self, limits: &Limits) -> bool {
+        limits.attempts_max.is_some_and(|max| self.made >= max.max(1))
+    }
+
+    /// Counts one that ended in `error`.
+    pub(crate) fn count(&mut self, error: &ProviderError) {
+        match error {
+            ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. } => self.broken += 1,
+            ProviderError::Cut { .. } => self.cut += 1,
+            ProviderError::Overloaded { .. }
+            | ProviderError::RateLimited { .. }
+            | ProviderError::Unreachable { .. } => self.refused += 1,
+            ProviderError::QuotaExhausted { .. }
+            | ProviderError::ContextFull { .. }
+            | ProviderError::Unauthorized { .. }
+            | ProviderError::Filtered { .. }
+            | ProviderError::Rejected { .. }
+            | ProviderError::Unasked { .. } => {}
+        }
+    }
+}
+
+/// Decision after a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetryDecision {
+    /// Try again after `wait`: the next one may be luckier.
+    Again { wait: Duration },
+    /// Other requests would be refused as well. The server may have requested a wait.
+    Refused { wait: Duration, asked: Option<Duration> },
+    /// Asking again is no use.
+    Final,
+}
+
+/// Decides after an attempt that ended with `error`. `refusals`: consecutive refusals of all
+/// requests; `jitter`: random number in `0.0..1.0`.
+pub(crate) fn decide(
+    error: &ProviderError,
+    attempts: Attempts,
+    refusals: u32,
+    limits: &Limits,
+    jitter: f64,
+) -> RetryDecision {
+    let own = |count: u32| backoff(count, limits, jitter);
+    // A server's wait below our own first wait would only cause more load.
+    let sane = |asked: Duration| asked >= limits.backoff_first && asked <= limits.retry_after_max;
+    match error {
+        ProviderError::Overloaded { retry_after, .. } => {
+            let asked = retry_after.filter(|asked| sane(*asked));
+            let asked = asked.map(|asked| asked.min(limits.backoff_max));
+            RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked }
+        }
+        ProviderError::RateLimited { retry_after, .. } => {
+            let asked = retry_after.filter(|asked| sane(*asked));
+            RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked }
+        }
+        ProviderError::Unreachable { .. } => {
+            RetryDecision::Refused { wait: own(attempts.refused.max(refusals)), asked: None }
+        }
+        ProviderError::QuotaExhausted { retry_after: Some(asked), .. }
+            if *asked <= limits.retry_after_max =>
+        {
+            // All clients' quotas are reset at the same moment, so spread the retries.
+            let spread = limits.backoff_max.mul_f64(jitter);
+            RetryDecision::Refused { wait: Duration::ZERO, asked: Some(*asked + spread) }
+        }
+        ProviderError::Cut { .. } if attempts.cut <= limits.cut_replies_max => {
+            RetryDecision::Again { wait: own(attempts.cut) }
+        }
+        ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. }
+            if attempts.broken <= limits.broken_replies_max =>
+        {
+            RetryDecision::Again { wait: own(attempts.broken) }
+        }
+        ProviderError::Broken { .. }
+        | ProviderError::Cut { .. }
+        | ProviderError::NotTheProvider { .. }
+        | ProviderError::QuotaExhausted { .. }
+        | ProviderError::ContextFull { .. }
+        | ProviderError::Unauthorized { .. }
+        | ProviderError::Filtered { .. }
+        | ProviderError::Rejected { .. }
+        | ProviderError::Unasked { .. } => RetryDecision::Final,
+    }
+}
+
+/// Full jitter: random wait between almost zero and a limit that doubles from the first to the
+/// maximum wait, so that callers that failed together do not return together.
+fn backoff(count: u32, limits: &Limits, jitter: f64) -> Duration {
+    let doublings = count.saturating_sub(1).min(16);
+    let whole = limits.backoff_first.saturating_mul(1 << doublings).min(limits.backoff_max);
+    whole.mul_f64(jitter).max(limits.backoff_first / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn overloaded(retry_after: Option<Duration>) -> ProviderError {
+        ProviderError::Overloaded { retry_after, source: "busy".into() }
+    }
+
+    fn limited(retry_after: Option<Duration>) -> ProviderError {
+        ProviderError::RateLimited { retry_after, source: "slow down".into() }
+    }
+
+    fn after(error: &ProviderError, made: u32) -> RetryDecision {
+        let attempts = Attempts { made, broken: made, cut: made, refused: made };
+        decide(error, attempts, 0, &Limits::default(), 1.0)
+    }
+
+    #[test]
+    fn waits_longer_each_time() {
+        let waits = [1, 2, 3, 6, 7, 99].map(|made| after(&overloaded(None), made));
+        let wait = |seconds| RetryDecision::Refused { wait: seconds * SECOND, asked: None };
+        assert_eq!(waits, [wait(1), wait(2), wait(4), wait(30), wait(30), wait(30)]);
+    }
+
+    #[test]
+    fn does_as_the_provider_asks_within_reason() {
+        let asked = |error: &ProviderError| match after(error, 1) {
+            RetryDecision::Refused { asked, .. } => asked,
+            other @ (RetryDecision::Again { .. } | RetryDecision::Final) => panic!("{other:?}"),
+        };
+        let hour = Duration::from_hours(1);
+        assert_eq!(asked(&overloaded(Some(7 * SECOND))), Some(7 * SECOND));
+        assert_eq!(asked(&overloaded(Some(hour))), Some(30 * SECOND), "it may be back sooner");
+        assert_eq!(asked(&limited(Some(hour))), Some(hour));
+        for insane in [Duration::ZERO, Duration::from_millis(1), 25 * 24 * hour] {
+            assert_eq!(asked(&limited(Some(insane))), None, "{insane:?}");
+            assert_eq!(asked(&overloaded(Some(insane))), None, "{insane:?}");
+        }
+        let quota = |retry_after| ProviderError::QuotaExhausted { retry_after, source: "q".into() };
+        assert_eq!(asked(&quota(Some(hour))), Some(hour + 30 * SECOND));
+        assert_eq!(after(&quota(None), 1), RetryDecision::Final);
+    }
+
+    #[test]
+    fn tries_what_made_no_sense_once_more_and_what_broke_off_a_few_times() {
+        let broken = ProviderError::Broken { partial: String::new(), source: "x".into() };
+        let cut = ProviderError::Cut { partial: String::new(), source: "x".into() };
+        let strange = ProviderError::NotTheProvider { source: "x".into() };
+        let again = |error| [1, 2, 5, 6].map(|made| after(error, made) != RetryDecision::Final);
+        assert_eq!(again(&broken), [true, false, false, false]);
+        assert_eq!(again(&strange), [true, false, false, false]);
+        assert_eq!(again(&cut), [true, true, true, false]);
+    }
+
+    #[test]
+    fn does_not_repeat_what_cannot_help() {
+        let hopeless = [
+            ProviderError::ContextFull { source: "x".into() },
+            ProviderError::Unauthorized { source: "x".into() },
+            ProviderError::Filtered { source: "x".into() },
+            ProviderError::Rejected { source: "x".into() },
+            ProviderError::Unasked { class: ProviderError::NO_VISION, source: "x".into() },
+        ];
+        for error in &hopeless {
+            assert_eq!(after(error, 1), RetryDecision::Final, "{}", error.class());
+        }
+    }
+
+    #[test]
+    fn attempts_can_be_bounded() {
+        let limits = |attempts_max| Limits { attempts_max, ..Limits::default() };
+        let spent = |made, max| Attempts { made, ..Attempts::default() }.are_spent(&limits(max));
+        assert_eq!([spent(1, Some(2)), spent(2, Some(2)), spent(1, Some(0))], [false, true, true]);
+        assert!(!spent(u32::MAX, None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_wait_is_longer_than_it_may_be(
+            count in 0_u32..200, refusals in 0_u32..200, jitter in 0.0_f64..1.0,
+            asked in prop::option::of(0_u64..10_000_000),
+        ) {
+            let limits = Limits::default();
+            let retry_after = asked.map(Duration::from_secs);
+            let attempts = Attempts { made: count, broken: 0, cut: 0, refused: count };
+            for error in [overloaded(retry_after), limited(retry_after)] {
+                let RetryDecision::Refused { wait, asked } =
+                    decide(&error, attempts, refusals, &limits, jitter)
+                else {
+                    return Err(TestCaseError::fail("a refusal is never final"));
+                };
+                prop_assert!(wait <= limits.backoff_max && wait >= limits.backoff_first / 10);
+                prop_assert!(asked.is_none_or(|asked| asked <= limits.retry_after_max));
+                prop_assert!(asked.is_none_or(|asked| asked >= limits.backoff_first));
+            }
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Ends of subagents: recorded first, then reported to the current incarnation of their caller; and
+//! rebuilding of crashed ones.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{self, Ending, InvocationOutcome as Left, Queued, ended_event};
+use crate::conversation::{CallId, InvocationId, Usage};
+use crate::delegation::{
+    FinishedTask, SubagentEnd, SubagentOutcome, WORKSPACE_GONE, files_of, notice_id,
+};
+use crate::event::{Event, MessageKind, Origin};
+use crate::governor::SubagentUsage;
+use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
+use crate::ports::{JournalError, Release, WorktreeSummary};
+use crate::provider_client;
+use crate::record::{QueuedMessage, Replayed};
+use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
+use crate::root_session::children::subagent_config::SubagentConfig;
+use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
+use crate::root_session::resume::pending;
+use crate::root_session::supervised::journal_failed;
+use crate::root_session::{Msg, Resumed, RootSession, State};
+
+impl RootSession {
+    pub(in crate::root_session) fn child_ended(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        left: Result<Left, Lost>,
+        state: &mut State,
+    ) {
+        // Supervision reports a crash as well, and restarts it.
+        let Ok(Left { ending, history, turns, usage, actions, .. }) = left else { return };
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        if let Some(actor) = child.actor.take() {
+            actor.stop(None);
+        }
+        child.files = files_of(&history);
+        child.actions = Some(actions);
+        self.finish_child(me, id, &ending, (turns, usage), state);
+    }
+
+    /// Stores its report in the memory for the next subagent of its name.
+    fn remember(&self, child: &Child, ended: &SubagentEnd, kinds: &[SubagentConfig]) {
+        let Some(delegation_handle) = &self.delegation_handle else { return };
+        delegation_handle.memories().learn(&FinishedTask {
+            agent: &ended.agent,
+            provider: kinds.get(child.kind).map_or("", |kind| &kind.info.profile),
+            cwd: &delegation_handle.cwd,
+            task: &child.task,
+            outcome: &ended.outcome,
+            said: &ended.said,
+            files: &child.files,
+        });
+    }
+
+    /// Ends a subagent that cannot report its own end.
+    pub(super) fn conclude_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ending: &Ending,
+        (turns, usage): (u32, Usage),
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) {
+            // It has ended already; reported once its workspace was examined.
+            return;
+        }
+        child.rereading = None;
+        self.transcript.note(Some(&child.origin), ended_event(ending, turns, usage));
+        self.finish_child(me, id, ending, (turns, usage), state);
+    }
+
+    pub(super) fn finish_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ending: &Ending,
+        (turns, usage): (u32, Usage),
+        state: &mut State,
+    ) {
+        if self.inspect_workspace(me, id, (ending, (turns, usage)), state) {
+            return;
+        }
+        let now = self.ports.clock.monotonic();
+        let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
+        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
+        let unmerged_below = self.unmerged_below(id, &state.children);
+        state.budget_keeper.give_share(id, None);
+        if let Some(delegation_handle) = &self.delegation_handle {
+            delegation_handle.in_background().remove(id);
+        }
+        let Some(child) = state.children.find(id) else { return };
+        let (outcome, said) = SubagentOutcome::of(ending, turns);
+        let agent = child.origin.agent.clone();
+        let workspace = child.workspace.as_ref();
+        // Nothing is known about a subagent that is gone.
+        let is_gone = matches!(ending, Ending::Failed { class, .. } if class == WORKSPACE_GONE);
+        let workspace = workspace.filter(|_| !is_gone);
+        let workplace = workspace.map(|workspace| {
+            workspace.remains().unwrap_or_else(|| WorktreeSummary::unknown(workspace.cwd.clone()))
+        });
+        let (id, actions) = (id.clone(), child.actions.clone());
+        let ended = SubagentEnd {
+            id,
+            agent,
+            outcome,
+            said,
+            turns,
+            usage,
+            cost_nano_usd,
+            actions,
+            workplace,
+            unmerged_below,
+        };
+        let id = &ended.id.clone();
+        let ended = Arc::new(ended);
+        child.ended = Some((Arc::clone(&ended), now));
+        child.absence = None;
+        let caller = Arc::clone(&child.caller);
+        let kinds = &state.children.kinds;
+        if let Some(child) = state.children.all.values().rev().find(|child| child.id() == id) {
+            // Before its caller is informed, because the caller may start the next one at once.
+            self.remember(child, &ended, kinds);
+        }
+        self.transcript.note(Some(&caller), ended.event());
+        let tokens =
+            usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
+        if let Some(governor) = &mut state.children.governor {
+            let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
+            governor.end(id, SubagentUsage { tokens, micro_usd });
+        }
+        if !state.children.waiting.is_empty() {
+            tell(me, Msg::Children(ChildMsg::PlaceFreed));
+        }
+        state.turns += turns;
+        self.release(&Release::Invocation(id.clone()));
+        self.report_end(me, id, &ended, state);
+        // The answers of its own subagents would have no reader.
+        self.stop_below(me, id, state);
+        self.continue_stop(me, state);
+        if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
+            self.close(me, state);
+        }
+    }
+
+    /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
+    /// or crashed meanwhile.
+    fn report_end(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ended: &Arc<SubagentEnd>,
+        state: &mut State,
+    ) {
+        // The caller is about to be stopped, and the result must not restart it. Its next prompt
+        // mentions that this subagent can be resumed.
+        if state.children.stops_main() {
+            if state.children.find(id).is_some_and(|child| child.called_by_main()) {
+                state.children.stopped.push(id.clone());
+            }
+            return;
+        }
+        let Some(child) = state.children.find(id) else { return };
+        if child.expected {
+            return;
+        }
+        if let Some(waiter) = child.waiter.take() {
+            let heard = waiter.send(Arc::clone(ended)).is_ok();
+            if heard || Self::is_rebuilding(&child.caller.invocation_id.clone(), state) {
+                // A caller that is being rebuilt finds the answer when it looks for its call.
+                return;
+            }
+        }
+        self.send_end_notice(me, id, ended, state);
+    }
+
+    fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
+        let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
+        let child = state.children.all.values().find(|child| child.id() == id);
+        main.is_some_and(|main| main.actor.is_none())
+            || child.is_some_and(|child| child.is_live() && child.actor.is_none())
+    }
+
+    /// Message about the end.
+    pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &SubagentEnd) -> Queued {
+        let bytes_max = self
+            .delegation_handle
+            .as_ref()
+            .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
+        let content = ended.notice(bytes_max);
+        Queued { id: notice_id(id, call), kind: MessageKind::Notice, content }
+    }
+
+    pub(super) fn send_end_notice(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        ended: &SubagentEnd,
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id) else { return };
+        let queued = self.notice(id, &child.call_id, ended);
+        let caller = Arc::clone(&child.caller);
+        self.notify(me, &caller, queued, state);
+    }
+
+    /// Delivers a message from posse to `caller`, if it can still read one.
+    pub(in crate::root_session) fn notify(
+        &self,
+        me: &ActorRef<Msg>,
+        caller: &Arc<Origin>,
+        queued: Queued,
+        state: &mut State,
+    ) {
+        let note = |origin| {
+            let Queued { id, kind, content } = queued.clone();
+            self.transcript
+                .note(Some(origin), Event::MessageQueued { message_id: id, kind, content });
+        };
+        if caller.parent_invocation_id.is_some() {
+            let above = state.children.find(&caller.invocation_id).filter(|above| above.is_live());
+            let Some(above) = above else { return };
+            note(&above.origin);
+            let (id, actor) = (above.id().clone(), above.actor.clone());
+            return Self::send_notice(me, id, actor.as_ref(), queued, state);
+        }
+        // The main agent may have another prompt by now, or none.
+        let Some(main) = &state.main else {
+            note(caller);
+            state.queued.push(queued);
+            return;
+        };
+        note(&main.origin);
+        let (id, actor) = (main.origin.invocation_id.clone(), main.actor.clone());
+        Self::send_notice(me, id, actor.as_ref(), queued, state);
+    }
+
+    fn send_notice(
+        me: &ActorRef<Msg>,
+        id: InvocationId,
+        actor: Option<&ActorRef<agent_invocation::Msg>>,
+        queued: Queued,
+        state: &mut State,
+    ) {
+        let Some(actor) = actor else {
+            state.children.pending.push((id, queued));
+            return;
+        };
+        let (session, unheard) = (me.clone(), queued.clone());
+        let report = Report::call(move |heard| {
+            if heard == Err(Lost) {
+                tell(&session, Msg::Children(ChildMsg::Undelivered(id, unheard)));
+            }
+        });
+        tell(actor, agent_invocation::Msg::Notice(queued, report));
+    }
+
+    /// The subagent ended before it could read the message: the message waits for the next prompt.
+    /// A crashed one finds it in the journal.
+    pub(super) fn requeue_undelivered(id: &InvocationId, queued: Queued, state: &mut State) {
+        let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
+            || state.children.has(id);
+        let known = state.queued.iter().any(|waiting| waiting.id == queued.id);
+        if !crashed && !known {
+            state.queued.push(queued);
+        }
+    }
+
+    /// Messages for `id` that arrived while it was rebuilt, besides those in the journal.
+    pub(in crate::root_session) fn pending(
+        id: &InvocationId,
+        queued: &mut Vec<Queued>,
+        children: &mut Children,
+    ) {
+        let theirs = children.pending.extract_if(.., |(whose, _)| whose == id);
+        for (_, message) in theirs {
+            if !queued.iter().any(|known| known.id == message.id) {
+                queued.push(message);
+            }
+        }
+    }
+
+    pub(in crate::root_session) fn recover_subagent(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        cause: &str,
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        child.actor = None;
+        // Its request would continue to cost money without a receiver.
+        let contacts = child.kind;
+        let absence = child.absence.take();
+        let restarts =
+            child.stopping.is_none() && self.spend("AgentInvocation", &mut child.restarts, cause);
+        if let Some(kind) = state.children.kinds.get(contacts) {
+            kind.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+        if !restarts {
+            let stopped = state.children.find(id).and_then(|child| child.stopping.clone());
+            let ending = stopped.unwrap_or_else(|| Ending::Failed {
+                class: "crashed".to_owned(),
+                cause: format!("it crashed too often: {cause}"),
+            });
+            return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
+        }
+        let work = self.reread_child(me, id, absence);
+        if let Some(child) = state.children.find(id) {
+            child.rereading = Some(work);
+        }
+    }
+
+    pub(in crate::root_session) async fn child_reread(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        replayed: Result<Result<Replayed, JournalError>, JoinError>,
+        state: &mut State,
+    ) -> Handled {
+        let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
+        if !state.children.find(id).is_some_and(waits) {
+            return Ok(());
+        }
+        let failed = match replayed {
+            Ok(Ok(replayed)) => return self.resume_child(me, id, replayed, state).await,
+            Ok(Err(error)) => error.to_string(),
+            Err(died) => panic_text(died),
+        };
+        self.conclude_child(me, id, &journal_failed(failed), (0, Usage::default()), state);
+        Ok(())
+    }
+
+    async fn resume_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        mut replayed: Replayed,
+        state: &mut State,
+    ) -> Handled {
+        let key = state.children.all.iter().find(|(_, child)| child.id() == id);
+        let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
+        let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
+        child.rereading = None;
+        let lost = child.returned && self.has_lost_records();
+        if lost {
+            replayed.doubt();
+        }
+        let left = Self::open_calls_of(&child.origin, &replayed, child.returned, state);
+        self.close_open_calls(&child.origin, &replayed, &left);
+        let Replayed { messages, queued, last, actions, .. } = replayed;
+        // A resumed subagent has the full number of turns.
+        let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
+        let mut queued: Vec<Queued> = queued
+            .into_iter()
+            .map(|QueuedMessage { id, kind, content }| Queued { id, kind, content })
+            .collect();
+        Self::pending(id, &mut queued, &mut state.children);
+        if lost {
+            queued.push(self.lost_records(Some(&child.origin)));
+        }
+        if let Some(kind) = state.children.kinds.get(child.kind) {
+            let resumed =
+                Resumed { pending: pending(&messages, &left), queued, turns, usage, actions };
+            child.returned = false;
+            self.start_child(me, &mut child, kind, messages, resumed).await?;
+        }
+        state.children.all.insert(key, child);
+        Ok(())
+    }
+}

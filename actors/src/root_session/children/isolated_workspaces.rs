@@ -1,0 +1,231 @@
+//! Isolated workspaces of subagents: reopening after a resume, and examination before the end of a
+//! subagent is reported.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::Ending;
+use crate::conversation::{InvocationId, Usage};
+use crate::delegation::{UnmergedWorkspace, WORKSPACE_GONE};
+use crate::event::Origin;
+use crate::mailbox::{OwnedTask, spawn_task};
+use crate::ports::{IsolatedWorkspace, Toolbox, WorkLeft, WorktreeSummary};
+use crate::root_session::children::{Child, ChildMsg, Children};
+use crate::root_session::{Msg, RootSession, State};
+use crate::tool_call::Services;
+
+/// Result of reopening a workspace.
+pub(in crate::root_session) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
+/// Result of examining a workspace.
+pub(in crate::root_session) type Closed = Result<Result<Option<WorkLeft>, String>, JoinError>;
+
+/// Isolated workspace of a subagent in the session.
+pub(in crate::root_session) struct SubagentWorkspace {
+    pub(super) cwd: String,
+    /// `None` until it is reopened.
+    place: Option<IsolatedWorkspace>,
+    /// Tools bound to it, and those session tools that are not bound to a directory.
+    tools: Option<Arc<Toolbox>>,
+    /// End of its subagent, while the workspace is examined.
+    ending: Option<(Ending, (u32, Usage), OwnedTask)>,
+    /// State after the examination.
+    remains: Option<WorktreeSummary>,
+}
+
+impl SubagentWorkspace {
+    /// An open workspace.
+    pub(super) fn open(place: IsolatedWorkspace, session: &Toolbox) -> SubagentWorkspace {
+        let mut workspace = SubagentWorkspace::known(place.cwd.clone());
+        workspace.take(place, session);
+        workspace
+    }
+
+    /// A workspace of an earlier subagent.
+    pub(super) fn known(cwd: String) -> SubagentWorkspace {
+        SubagentWorkspace { cwd, place: None, tools: None, ending: None, remains: None }
+    }
+
+    fn take(&mut self, place: IsolatedWorkspace, session: &Toolbox) {
+        self.tools = Some(Arc::new(session.with(&place.tools)));
+        self.place = Some(place);
+    }
+
+    /// True while the workspace of an ended subagent is examined.
+    pub(super) fn is_closing(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Its state, after the examination.
+    pub(super) fn remains(&self) -> Option<WorktreeSummary> {
+        self.remains.clone()
+    }
+
+    /// Services for the calls of its subagent.
+    pub(super) fn services(&self, of_kind: &Arc<Services>) -> Arc<Services> {
+        let (Some(place), Some(tools)) = (&self.place, &self.tools) else {
+            return Arc::clone(of_kind);
+        };
+        Arc::new(Services {
+            tools: Arc::clone(tools),
+            policy: Arc::clone(&place.policy),
+            cwd: place.cwd.clone(),
+            ..(**of_kind).clone()
+        })
+    }
+
+    /// Instructions of its subagent.
+    pub(super) fn system_prompt(&self) -> Option<&str> {
+        self.place.as_ref().map(|place| place.system_prompt.as_str())
+    }
+}
+
+impl Children {
+    /// True if `origin` works in an isolated workspace, where it cannot call agents.
+    pub(super) fn is_isolated(&self, origin: &Origin) -> bool {
+        let child = self.all.values().rev().find(|child| *child.id() == origin.invocation_id);
+        child.is_some_and(|child| child.workspace.is_some())
+    }
+}
+
+impl RootSession {
+    /// Adds the workspace to a subagent that is to be resumed.
+    pub(super) fn register_workspace(&self, child: &Child) {
+        if let Some(delegation_handle) =
+            self.delegation_handle.as_ref().filter(|_| child.workspace.is_some())
+        {
+            delegation_handle.isolated().insert(child.id().clone());
+        }
+    }
+
+    /// Resumes a known subagent from its records, in its own workspace if it had one.
+    /// `replace_missing`: if that is gone, in a new one, and the subagent is informed.
+    pub(super) fn resume_from_records(
+        &self,
+        me: &ActorRef<Msg>,
+        child: &Child,
+        replace_missing: bool,
+    ) -> OwnedTask {
+        let id = child.id().clone();
+        let workspace = child.workspace.as_ref().filter(|workspace| workspace.place.is_none());
+        if workspace.is_none() {
+            return self.reread_child(me, &id, None);
+        }
+        let workplaces = self
+            .delegation_handle
+            .as_ref()
+            .and_then(|delegation_handle| delegation_handle.delegation.workplaces.clone());
+        let (whose, agent) = (id.clone(), child.origin.agent.clone());
+        let caller = Arc::clone(&child.caller);
+        let work = async move {
+            match workplaces {
+                Some(workplaces) if replace_missing && !workplaces.is_there(&whose) => {
+                    let opened = workplaces.open(&whose, &agent, &caller).await;
+                    opened.map_err(|why| format!("it is gone, and there can be no new one: {why}"))
+                }
+                Some(workplaces) => workplaces.reopen(&whose, &agent).await,
+                None => Err("there are no worktrees here".to_owned()),
+            }
+        };
+        spawn_task(me, work, move |opened| Msg::Children(ChildMsg::Reopened(id, opened)))
+    }
+
+    /// Its workspace is open again, or is gone.
+    pub(super) fn reopened(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        opened: Reopened,
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
+        match (opened, &mut child.workspace) {
+            (Ok(place), Some(workspace)) => {
+                workspace.take(place, &self.services.tools);
+                child.rereading = Some(self.reread_child(me, id, None));
+            }
+            (Ok(_), None) => (),
+            (Err(why), _) => {
+                let class = WORKSPACE_GONE.to_owned();
+                let cause = format!("it cannot go on in its worktree: {why}");
+                let ending = Ending::Failed { class, cause };
+                self.conclude_child(me, id, &ending, (0, Usage::default()), state);
+            }
+        }
+    }
+
+    /// Examines the workspace of a subagent before its end is reported. Returns false if there is
+    /// nothing to examine or the result is known.
+    pub(super) fn inspect_workspace(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        (ending, counted): (&Ending, (u32, Usage)),
+        state: &mut State,
+    ) -> bool {
+        let workplaces = self
+            .delegation_handle
+            .as_ref()
+            .and_then(|delegation_handle| delegation_handle.delegation.workplaces.clone());
+        let workspace = state.children.find(id).and_then(|child| child.workspace.as_mut());
+        let (Some(workplaces), Some(workspace)) = (workplaces, workspace) else { return false };
+        if workspace.place.is_none() || workspace.remains.is_some() {
+            return false;
+        }
+        if workspace.ending.is_none() {
+            let (whose, told) = (id.clone(), id.clone());
+            // Background commands of the subagent have ended by then.
+            let released = self.release_and_wait(&crate::ports::Release::Invocation(id.clone()));
+            let work = async move {
+                released.await;
+                workplaces.close(&whose).await
+            };
+            let work =
+                spawn_task(me, work, move |left| Msg::Children(ChildMsg::Closed(told, left)));
+            workspace.ending = Some((ending.clone(), counted, work));
+        }
+        true
+    }
+
+    /// Workspaces left by subagents below `id` that may contain changes to merge.
+    pub(super) fn unmerged_below(
+        &self,
+        id: &InvocationId,
+        children: &Children,
+    ) -> Vec<UnmergedWorkspace> {
+        let workplaces = self
+            .delegation_handle
+            .as_ref()
+            .and_then(|delegation_handle| delegation_handle.delegation.workplaces.as_ref());
+        let Some(workplaces) = workplaces else { return Vec::new() };
+        let below = children.all.values().filter(|child| children.is_below(child, id));
+        let left = below.filter_map(|child| {
+            let workspace = child.workspace.as_ref().filter(|_| workplaces.is_there(child.id()))?;
+            let (id, agent) = (child.id().clone(), child.origin.agent.clone());
+            Some(UnmergedWorkspace { id, agent, cwd: workspace.cwd.clone() })
+        });
+        left.collect()
+    }
+
+    /// The examination is complete.
+    pub(super) fn workspace_closed(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        left: Closed,
+        state: &mut State,
+    ) {
+        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        let Some(workspace) = &mut child.workspace else { return };
+        let Some((ending, counted, _)) = workspace.ending.take() else { return };
+        let cwd = workspace.cwd.clone();
+        workspace.remains = Some(match left {
+            Ok(Ok(None)) => WorktreeSummary { cwd, kept: false, left: None },
+            Ok(Ok(left)) => WorktreeSummary { cwd, kept: true, left },
+            Ok(Err(_)) | Err(_) => WorktreeSummary::unknown(cwd),
+        });
+        self.finish_child(me, id, &ending, counted, state);
+    }
+}

@@ -1,0 +1,448 @@
+//! Subagents that were running when the process died: ended ones are known and reported if that had
+//! not happened; the others resume from their own records together with the main agent.
+//!
+//! Nothing starts before the user acts: opening a session costs nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::ActorRef;
+
+use crate::agent_invocation::Queued;
+use crate::conversation::{ContentPart, InvocationId, Message, text_of};
+use crate::delegation::{
+    DELEGATE, DetachedSubagent, Memories, StartedSubagent, SubagentEnd, SubagentOutcome,
+};
+use crate::event::{Event, MessageKind, Origin};
+use crate::governor::{Permit, PermitRequest, SubagentRefusal, SubagentUsage};
+use crate::ledger::tokens;
+use crate::mailbox::OwnedTask;
+use crate::record::{Delegated, OpenCall, Replayed};
+use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
+use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
+use crate::root_session::resume::{OpenCalls, Unfinished};
+use crate::root_session::{Msg, RootSession, State};
+
+/// Decision about a subagent that was running.
+enum ResumeDecision {
+    /// It continues, with this permit.
+    Resume(Permit),
+    /// It ends with this outcome.
+    End(SubagentOutcome),
+}
+
+/// True if the result of the call that started it reports its end.
+fn is_end_reported(one: &Delegated, messages: &[Arc<Message>]) -> bool {
+    let head = format!("({}): ", one.id());
+    messages.iter().any(|message| match &**message {
+        Message::Tool { tool_call_id, content, .. } => {
+            *tool_call_id == one.call_id && text_of(content).contains(&head)
+        }
+        Message::System { .. } | Message::User { .. } | Message::Assistant(_) => false,
+    })
+}
+
+impl Children {
+    /// True if a subagent of the main agent has not continued yet.
+    pub(in crate::root_session) fn has_unresumed(&self) -> bool {
+        self.returning.iter().any(Delegated::runs_in_background)
+    }
+
+    fn insert(&mut self, child: Child) {
+        let nth = self.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
+        self.all.insert(nth, child);
+    }
+}
+
+impl RootSession {
+    /// Turns of subagents that no run counts any more.
+    pub(in crate::root_session) fn uncounted_subagent_turns(replayed: &Replayed) -> u32 {
+        let counted = |one: &Delegated| match &one.ended {
+            Some(_) => one.replies,
+            // Turns of the continuing run are counted at its end.
+            None => one.replies - one.turns,
+        };
+        replayed.delegated.iter().map(counted).sum()
+    }
+
+    /// True if `open` is a call of `caller` that had started a subagent.
+    pub(in crate::root_session) fn has_started_subagent(
+        &self,
+        caller: &Origin,
+        open: &OpenCall,
+        replayed: &Replayed,
+    ) -> bool {
+        let theirs = |one: &Delegated| {
+            one.call_id == open.call.id && one.caller.invocation_id == caller.invocation_id
+        };
+        self.delegation_handle.is_some()
+            && open.started
+            && open.call.name == DELEGATE
+            && replayed.delegated.iter().any(theirs)
+    }
+
+    /// Restores all subagents from the journal. Callers that were not informed of an end are
+    /// informed now.
+    pub(in crate::root_session) fn restore_subagents(
+        &self,
+        replayed: &Replayed,
+        state: &mut State,
+    ) {
+        let Some(delegation_handle) = &self.delegation_handle else { return };
+        *delegation_handle.memories() = Memories::of(replayed);
+        let (mut total, mut spent, mut spent_nano) = (0_u32, SubagentUsage::default(), 0_u64);
+        for one in &replayed.delegated {
+            total = total.saturating_add(one.starts);
+            let mut nano_usd = one.nano_usd;
+            spent.tokens = spent.tokens.saturating_add(tokens(&one.used));
+            if one.ended.is_none() {
+                // Spending of the continuing run is counted at its end.
+                spent.tokens = spent.tokens.saturating_sub(tokens(&one.usage));
+                nano_usd = nano_usd.saturating_sub(one.run_nano_usd);
+            }
+            spent_nano = spent_nano.saturating_add(nano_usd);
+            let Some(outcome) = one.ended.clone() else {
+                state.children.returning.push(one.clone());
+                continue;
+            };
+            let ended = self.register_ended(one, outcome, state);
+            let cancelled = ended.outcome == SubagentOutcome::Cancelled;
+            let unheard = || !one.noticed && !is_end_reported(one, &replayed.messages);
+            if one.is_unreported() {
+                let queued = self.queue_notice(one, &ended);
+                state.queued.push(queued);
+            } else if one.called_by_main() && cancelled && unheard() {
+                state.children.stopped.push(one.id().clone());
+            } else if one.background && !one.called_by_main() && !one.noticed {
+                // If it continues, it reads this in the journal.
+                let is_caller = |above: &Delegated| above.id() == &one.caller.invocation_id;
+                if state.children.returning.iter().any(is_caller) {
+                    self.queue_notice(one, &ended);
+                }
+            }
+        }
+        if let Some(governor) = &mut state.children.governor {
+            let micro_usd = Some(spent_nano.div_ceil(NANO_IN_MICRO));
+            governor.restore(total, SubagentUsage { micro_usd, ..spent });
+        }
+    }
+
+    /// Continues every subagent that was running, or ends it with a recorded reason. Runs before
+    /// the main agent continues.
+    pub(in crate::root_session) fn resume_subagents(
+        &self,
+        me: &ActorRef<Msg>,
+        unfinished: Option<&Unfinished>,
+        state: &mut State,
+    ) {
+        let mut at_work = Vec::new();
+        for one in std::mem::take(&mut state.children.returning) {
+            match self.decide_resume(&one, unfinished, state) {
+                ResumeDecision::Resume(permit) => {
+                    if one.background && one.called_by_main() {
+                        at_work.push(format!(
+                            "- {} ({}): {}",
+                            one.origin.agent,
+                            one.id(),
+                            one.task
+                        ));
+                    }
+                    self.resume_subagent(me, &one, permit, state);
+                }
+                ResumeDecision::End(outcome) => self.end_unresumed(me, &one, outcome, state),
+            }
+        }
+        for id in std::mem::take(&mut state.children.stopped) {
+            let ended = state.children.find(&id).and_then(|child| child.ended.clone());
+            if let Some((ended, _)) = ended {
+                self.send_end_notice(me, &id, &ended, state);
+            }
+        }
+        if !at_work.is_empty() {
+            let text = format!(
+                "(from posse, not from the user) The session broke off, and goes on. Agents that work \
+                 for you in the background go on where they were; their answers come as messages:\n{}",
+                at_work.join("\n")
+            );
+            let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
+            let content = vec![ContentPart::text(text)];
+            let event =
+                Event::MessageQueued { message_id: id.clone(), kind, content: content.clone() };
+            self.transcript.note(None, event);
+            state.queued.push(Queued { id, kind, content });
+        }
+    }
+
+    fn decide_resume(
+        &self,
+        one: &Delegated,
+        unfinished: Option<&Unfinished>,
+        state: &mut State,
+    ) -> ResumeDecision {
+        let failed = |class: &str, cause: String| {
+            ResumeDecision::End(SubagentOutcome::Failed { class: class.to_owned(), cause })
+        };
+        if !one.briefed {
+            let cause = "the session broke off before it was told its task; nothing was done";
+            return failed("broke_off", cause.to_owned());
+        }
+        let waited_for = || unfinished.is_some_and(|run| run.waits_for(&one.call_id));
+        let wanted = if one.called_by_main() {
+            one.background || waited_for()
+        } else {
+            state.children.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
+        };
+        if !wanted {
+            return ResumeDecision::End(SubagentOutcome::Cancelled);
+        }
+        if !state.children.kinds.iter().any(|kind| kind.name == one.origin.agent) {
+            return failed("agent", format!("there is no agent {} any more", one.origin.agent));
+        }
+        match self.readmit(one, state) {
+            Ok(permit) => ResumeDecision::Resume(permit),
+            Err(refused) => failed("limit", refused.to_string()),
+        }
+    }
+
+    fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, SubagentRefusal> {
+        let now = self.ports.clock.monotonic();
+        let own = state.children.kinds.iter().find(|kind| kind.name == one.origin.agent);
+        let request = PermitRequest {
+            parent: (!one.called_by_main()).then(|| one.caller.invocation_id.clone()),
+            duration_max: own.and_then(|kind| kind.duration_max),
+            worked: Duration::from_millis(one.worked_ms),
+            again: true,
+            waits: !one.background,
+            tokens_left: self.left(state).tokens,
+            micro_usd_left: self.left(state).micro_usd,
+            ..PermitRequest::default()
+        };
+        match &mut state.children.governor {
+            Some(governor) => governor.admit(one.id(), &request, now),
+            None => Err(SubagentRefusal::single_agent()),
+        }
+    }
+
+    /// Resumes it from its own records.
+    fn resume_subagent(
+        &self,
+        me: &ActorRef<Msg>,
+        one: &Delegated,
+        permit: Permit,
+        state: &mut State,
+    ) {
+        let mut child = self.child_of(one, permit, state);
+        if !one.began
+            && let Some(kind) = state.children.kinds.get(child.kind)
+        {
+            self.transcript.note(Some(&child.origin), child.started(kind));
+        }
+        child.rereading = Some(self.resume_from_records(me, &child, false));
+        child.returned = true;
+        child.began = child.began.saturating_sub(Duration::from_millis(one.worked_ms));
+        child.cost = (one.run_nano_usd, 0);
+        // Earlier usage counts against its current limits.
+        child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
+        state.budget_keeper.give_share(one.id(), permit.micro_usd.map(nano));
+        child.expected = !one.background;
+        self.register_background(&child);
+        state.children.insert(child);
+    }
+
+    fn child_of(&self, one: &Delegated, permit: Permit, state: &State) -> Child {
+        let kind = state.children.kinds.iter().position(|kind| kind.name == one.origin.agent);
+        // A subagent that is no longer configured starts nothing.
+        let kind = kind.unwrap_or(usize::MAX);
+        let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
+        let idle = self.idle(whose, kind, one.call_id.clone(), permit);
+        let workspace = one.workplace.clone().map(SubagentWorkspace::known);
+        let child = Child { task: one.task.clone(), background: one.background, workspace, ..idle };
+        self.register_workspace(&child);
+        child
+    }
+
+    /// Restores an ended subagent, so that its result can be read and it can be resumed.
+    fn register_ended(
+        &self,
+        one: &Delegated,
+        outcome: SubagentOutcome,
+        state: &mut State,
+    ) -> Arc<SubagentEnd> {
+        let ended = Arc::new(one.ending(outcome));
+        if !one.announced {
+            self.transcript.note(Some(&one.caller), ended.event());
+        }
+        let mut child = self.child_of(one, Permit::default(), state);
+        child.ended = Some((Arc::clone(&ended), child.began));
+        state.children.insert(child);
+        ended
+    }
+
+    /// Ends one that does not continue.
+    fn end_unresumed(
+        &self,
+        me: &ActorRef<Msg>,
+        one: &Delegated,
+        outcome: SubagentOutcome,
+        state: &mut State,
+    ) {
+        self.close_delegated(one, outcome, state);
+        let child = state.children.find(one.id()).and_then(|child| child.ended.clone());
+        if one.background
+            && let Some((ended, _)) = child
+        {
+            self.send_end_notice(me, one.id(), &ended, state);
+        }
+    }
+
+    fn close_delegated(&self, one: &Delegated, outcome: SubagentOutcome, state: &mut State) {
+        let (turns, usage) = (one.turns, one.usage);
+        let event = match &outcome {
+            SubagentOutcome::Failed { class, cause } => {
+                let (class, cause) = (class.clone(), cause.clone());
+                Event::InvocationFailed { class, cause, turns, usage }
+            }
+            SubagentOutcome::Done
+            | SubagentOutcome::Partial { .. }
+            | SubagentOutcome::Waiting { .. }
+            | SubagentOutcome::Cancelled
+            | SubagentOutcome::Refused { .. } => Event::InvocationCancelled { turns, usage },
+        };
+        if one.began {
+            self.transcript.note(Some(&one.origin), event);
+        }
+        self.register_ended(one, outcome, state);
+        if let Some(governor) = &mut state.children.governor {
+            let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
+            governor.count(SubagentUsage { tokens: tokens(&usage), micro_usd });
+        }
+    }
+
+    /// The run that waited with `open` does not continue: the subagent ends as well, and its end is
+    /// the result of the call.
+    pub(in crate::root_session) fn abandon_wait(
+        &self,
+        caller: &Origin,
+        open: &OpenCall,
+        state: &mut State,
+    ) {
+        let theirs = |one: &mut Delegated| one.call_id == open.call.id;
+        let returning: Vec<Delegated> = state.children.returning.extract_if(.., theirs).collect();
+        for one in returning {
+            self.close_delegated(&one, SubagentOutcome::Cancelled, state);
+        }
+        let bytes_max = self
+            .delegation_handle
+            .as_ref()
+            .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
+        let child = state.children.by_call(&open.call.id, caller);
+        let ended = child.and_then(|child| child.ended.as_ref());
+        if let (Some((ended, _)), Some(message)) = (ended, state.history.get_mut(open.message)) {
+            let output = ended.output(bytes_max);
+            *message = Arc::new(Message::Tool {
+                tool_call_id: open.call.id.clone(),
+                name: open.call.name.clone(),
+                content: output.content,
+                is_error: output.is_error,
+            });
+        }
+    }
+
+    /// Records a message for the caller about the end of a subagent.
+    fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> Queued {
+        let queued = self.notice(one.id(), &one.call_id, ended);
+        let Queued { id, kind, content } = queued.clone();
+        let event = Event::MessageQueued { message_id: id, kind, content };
+        self.transcript.note(Some(&one.caller), event);
+        queued
+    }
+
+    /// Reads all records of a subagent from the journal.
+    pub(super) fn reread_child(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        absence: Option<crate::mailbox::AllGone>,
+    ) -> OwnedTask {
+        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let (whose, told) = (id.clone(), id.clone());
+        let reread = async move {
+            if let Some(absence) = absence {
+                absence.complete().await;
+            }
+            transcript.drained().await;
+            crate::root_session::supervised::read_back(&*store, &whose).await
+        };
+        crate::mailbox::spawn_task(me, reread, move |read| Msg::Reread(told, Box::new(read)))
+    }
+
+    /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
+    /// again, and none is started twice. Calls that had not started run if an earlier process left
+    /// them (`returned`); after a crash in this process, the model decides again.
+    pub(in crate::root_session) fn open_calls_of(
+        caller: &Origin,
+        replayed: &Replayed,
+        returned: bool,
+        state: &mut State,
+    ) -> OpenCalls {
+        let mut left = OpenCalls::default();
+        for open in &replayed.open_calls {
+            let child = if open.started && open.call.name == DELEGATE {
+                state.children.by_call(&open.call.id, caller)
+            } else {
+                None
+            };
+            if let Some(child) = child {
+                child.waiter = None;
+                child.expected = !child.background;
+                left.attached.push(open.clone());
+            } else if returned && !open.started {
+                left.waiting.push(open.clone());
+            }
+        }
+        if returned {
+            let asked = replayed.open_questions.iter().filter(|asked| {
+                asked
+                    .origin
+                    .as_ref()
+                    .is_some_and(|theirs| theirs.invocation_id == caller.invocation_id)
+                    && left.waiting.iter().any(|open| open.call.id == asked.call_id)
+            });
+            left.questions = asked.cloned().collect();
+        }
+        left
+    }
+
+    /// State of the stopped subagent of `call`, for its result; no separate message is needed.
+    pub(super) fn detach(
+        call: &crate::conversation::CallId,
+        caller: &Origin,
+        state: &mut State,
+    ) -> Option<DetachedSubagent> {
+        let child = state.children.by_call(call, caller)?;
+        let id = child.id().clone();
+        let Some((ended, _)) = &child.ended else {
+            return Some(DetachedSubagent::Running(id, child.origin.agent.clone()));
+        };
+        let ended = Arc::clone(ended);
+        state.children.stopped.retain(|stopped| *stopped != id);
+        Some(DetachedSubagent::Ended(ended))
+    }
+
+    /// A new wait for the subagent that a call has started before.
+    pub(super) fn attach(
+        call: &crate::conversation::CallId,
+        caller: &Origin,
+        state: &mut State,
+    ) -> Option<StartedSubagent> {
+        let child = state.children.by_call(call, caller)?;
+        let (waiter, ended) = tokio::sync::oneshot::channel();
+        child.expected = false;
+        if let Some((ended, _)) = &child.ended {
+            waiter.send(Arc::clone(ended)).ok();
+        } else if !child.background {
+            child.waiter = Some(waiter);
+        }
+        Some(StartedSubagent { id: child.id().clone(), background: child.background, ended })
+    }
+}

@@ -1,0 +1,120 @@
+//! Configuration shared by all subagents of one name: model route, tools and instructions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent_invocation::{ContextFitter, ModelRoutes};
+use crate::context::ContextMeter;
+use crate::conversation::Message;
+use crate::delegation::{DelegationHandle, Subagent};
+use crate::event::Event;
+use crate::governor::Permit;
+use crate::limits::Limits;
+use crate::ports::{ProviderInfo, Thinking, ToolSpec};
+use crate::root_session::RootSession;
+use crate::root_session::clients::Clients;
+use crate::tool_call::Services;
+
+pub(super) struct SubagentConfig {
+    pub(super) name: String,
+    pub(super) info: ProviderInfo,
+    pub(super) contacts: ModelRoutes,
+    pub(super) system: Arc<Message>,
+    pub(super) duration_max: Option<Duration>,
+    /// Reasoning effort, if set.
+    pub(super) thinking: Option<Thinking>,
+    services: Arc<Services>,
+    fitter: ContextFitter,
+    /// Tools by depth, while it may call others; the last entry is for all deeper levels.
+    specs: Vec<Arc<[ToolSpec]>>,
+}
+
+impl SubagentConfig {
+    /// Services with a limit of turns, if it is lower than the default.
+    pub(super) fn services(&self, turns_max: Option<u32>) -> Arc<Services> {
+        let usual = self.services.limits.turns_max;
+        match turns_max.filter(|max| *max < usual) {
+            None => Arc::clone(&self.services),
+            Some(turns_max) => {
+                let limits = Limits { turns_max, ..(*self.services.limits).clone() };
+                Arc::new(Services { limits: Arc::new(limits), ..(*self.services).clone() })
+            }
+        }
+    }
+
+    /// Context limits.
+    pub(super) fn fitter(&self) -> ContextFitter {
+        ContextFitter { meter: ContextMeter::default(), ..self.fitter.clone() }
+    }
+
+    pub(super) fn specs(&self, permit: &Permit) -> Arc<[ToolSpec]> {
+        let nth = usize::try_from(permit.depth).unwrap_or(usize::MAX).min(self.specs.len() - 1);
+        Arc::clone(&self.specs[nth])
+    }
+
+    /// Tools of a subagent that cannot call others.
+    pub(super) fn own_specs(&self) -> Arc<[ToolSpec]> {
+        Arc::clone(&self.specs[self.specs.len() - 1])
+    }
+
+    pub(super) fn started(&self, specs: &[ToolSpec]) -> Event {
+        Event::InvocationStarted {
+            provider: self.info.profile.clone(),
+            model: self.info.model.clone(),
+            tools: specs.iter().map(|spec| spec.name.clone()).collect(),
+            after: None,
+        }
+    }
+}
+
+impl RootSession {
+    pub(super) fn kinds(
+        &self,
+        delegation_handle: &Arc<DelegationHandle>,
+        clients: &Clients,
+    ) -> Vec<SubagentConfig> {
+        let inherited = clients.contacts(&self.ports);
+        let kind = |subagent: &Subagent| {
+            let contact = subagent.provider.as_ref().and_then(|provider| clients.contact(provider));
+            let turns_max = delegation_handle.delegation.turns_max.max(1);
+            let limits = Limits {
+                turns_max: subagent.turns_max.map_or(turns_max, |max| max.min(turns_max)),
+                // The time limit is part of the permit.
+                duration_max: None,
+                ..self.settings.limits.clone()
+            };
+            SubagentConfig {
+                name: subagent.name.clone(),
+                info: delegation_handle.info_of(subagent),
+                contacts: match contact {
+                    Some(contact) => ModelRoutes::new(vec![contact]),
+                    None => inherited.clone(),
+                },
+                system: Arc::new(Message::System { content: subagent.system_prompt.clone() }),
+                duration_max: subagent.duration_max,
+                thinking: subagent.thinking,
+                services: Arc::new(Services {
+                    limits: Arc::new(limits),
+                    ..(*self.services).clone()
+                }),
+                fitter: self.child_fitter(clients),
+                specs: self.specs_by_depth(delegation_handle, subagent),
+            }
+        };
+        delegation_handle.delegation.subagents.iter().map(kind).collect()
+    }
+
+    fn specs_by_depth(
+        &self,
+        delegation_handle: &DelegationHandle,
+        subagent: &Subagent,
+    ) -> Vec<Arc<[ToolSpec]>> {
+        let tools = &self.services.tools;
+        let own = || subagent.tools.iter().filter_map(|name| tools.get(name));
+        let at = |depth: u32| {
+            let own = own().map(|tool| tool.spec().clone());
+            own.chain(delegation_handle.specs(tools, &subagent.calls, depth)).collect()
+        };
+        (0..=delegation_handle.delegation.limits.depth_max).map(at).collect()
+    }
+}

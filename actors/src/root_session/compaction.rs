@@ -1,0 +1,179 @@
+//! Context size of the conversation, and compaction between prompts.
+
+use std::sync::Arc;
+
+use ractor::{ActorRef, RpcReplyPort};
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{
+    ContextFitter, ModelRoutes, Summary, compacted_event, without_summary,
+};
+use crate::compaction::{Compacted, Goal, compact, said_last, size_of};
+use crate::context::{ContextMeter, ContextReading, ContextUse};
+use crate::conversation::{InvocationId, Message};
+use crate::event::{Event, Fact};
+use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
+use crate::provider_client;
+use crate::root_session::clients::Clients;
+use crate::root_session::{Msg, PromptError, RootSession, State};
+
+/// Reply channel for the result of a compaction.
+pub(super) type CompactReply = RpcReplyPort<Result<Option<Compacted>, PromptError>>;
+
+/// A summary being written between prompts.
+pub(super) struct PendingCompaction {
+    goal: Goal,
+    reply: CompactReply,
+    /// Invocation id of the model request.
+    id: InvocationId,
+    _work: OwnedTask,
+}
+
+impl RootSession {
+    /// Context limits of the main agent.
+    pub(super) fn fitter(&self, state: &State) -> ContextFitter {
+        ContextFitter {
+            budget: self.settings.limits.context_main.clone(),
+            settings: self.settings.context.clone(),
+            meter: state.meter.clone(),
+            summariser: state.summariser.clone(),
+        }
+    }
+
+    /// Context limits of a subagent.
+    pub(super) fn child_fitter(&self, clients: &Clients) -> ContextFitter {
+        ContextFitter {
+            budget: self.settings.limits.context_child.clone(),
+            settings: self.settings.context.clone(),
+            meter: ContextMeter::default(),
+            summariser: clients.of_role(self.settings.context.compact.as_ref()),
+        }
+    }
+
+    /// Compacts the history between prompts. If a model writes the summary, the caller is answered
+    /// when it is done.
+    pub(super) fn compact(
+        &self,
+        me: &ActorRef<Msg>,
+        keep: Option<String>,
+        reply: CompactReply,
+        state: &mut State,
+    ) {
+        if state.ending.is_some() {
+            return answer(reply, Err(PromptError::Ended));
+        }
+        if state.main.is_some() || state.compacting.is_some() {
+            return answer(reply, Err(PromptError::Busy));
+        }
+        let budget = &self.settings.limits.context_main;
+        let turns = budget.recent_turns_min;
+        let quarter = Goal::quarter(&state.history, turns, budget.summary_tokens);
+        let origin = self.new_origin();
+        let goal = Goal { keep, beside: self.services.background_work(&origin), ..quarter };
+        let Some((goal, compacted)) = shortened(&state.history, goal) else {
+            return answer(reply, Ok(None));
+        };
+        let Some(summariser) = state.summariser.as_ref().filter(|_| compacted.messages_removed > 0)
+        else {
+            let applied = self.apply(compacted, None, state);
+            return answer(reply, Ok(Some(applied)));
+        };
+        let gone = state.history[..compacted.messages_removed].to_vec();
+        let settings = &self.settings.context;
+        let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
+        let id = summary.id();
+        let work = spawn_task(me, summary.of(gone), Msg::Summarised);
+        state.compacting = Some(PendingCompaction { goal, reply, id, _work: work });
+    }
+
+    /// Continues with the summary, or without one.
+    pub(super) fn summarised(
+        &self,
+        summary: Result<Result<String, String>, JoinError>,
+        state: &mut State,
+    ) {
+        // The compaction was cancelled.
+        let Some(PendingCompaction { mut goal, reply, .. }) = state.compacting.take() else {
+            return;
+        };
+        let by = state.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
+        match summary.unwrap_or_else(|died| Err(panic_text(died))) {
+            Ok(text) => goal.summary = Some(text),
+            Err(why) => {
+                let message = without_summary(&why);
+                self.transcript.note(None, Event::Warning { message });
+            }
+        }
+        let by = by.filter(|_| goal.summary.is_some());
+        let compacted = compact(&state.history, &goal);
+        answer(reply, Ok(compacted.map(|compacted| self.apply(compacted, by, state))));
+    }
+
+    /// Cancels the summary request; the rules alone decide.
+    pub(super) fn give_up_summary(&self, state: &mut State) {
+        let Some(PendingCompaction { id, .. }) = &state.compacting else { return };
+        let id = id.clone();
+        if let Some(summariser) = &state.summariser {
+            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+        self.summarised(Ok(Err("it was stopped".to_owned())), state);
+    }
+
+    /// Records the compaction first; afterwards it is the history.
+    fn apply(&self, compacted: Compacted, by: Option<String>, state: &mut State) -> Compacted {
+        self.drop_unfinished(state);
+        let before = self.reading(state).total;
+        state.history.clone_from(&compacted.history);
+        state.meter.compacted(&self.told(state));
+        self.ports.tools.iter().for_each(|tool| tool.history_shortened());
+        let tokens = (before, self.reading(state).total);
+        let event = compacted_event(compacted.clone(), tokens, "request", by);
+        self.transcript.note(None, event);
+        compacted
+    }
+
+    /// Composition of the next request; during a run, of the last one.
+    pub(super) fn context(&self, state: &State) -> ContextUse {
+        let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
+        let info = &self.provider_info;
+        if state.main.is_none() {
+            self.reading(state);
+        }
+        state.meter.last(budget, settings, info)
+    }
+
+    pub(super) fn announce_context(&self, state: &State) {
+        self.feed.publish(Fact::Passing {
+            ts: self.ports.clock.wall_ms(),
+            session_id: self.settings.session_id.clone(),
+            origin: None,
+            event: Event::ContextUsed { used: self.context(state) },
+        });
+    }
+
+    fn reading(&self, state: &State) -> ContextReading {
+        let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
+        let info = Some(&self.provider_info);
+        state.meter.read(&self.told(state), &self.specs, budget, settings, info)
+    }
+
+    /// The history with the system message in front.
+    fn told(&self, state: &State) -> Vec<Arc<Message>> {
+        let system = Message::System { content: self.settings.system_prompt.clone() };
+        let mut history = Vec::with_capacity(state.history.len() + 1);
+        history.push(Arc::new(system));
+        history.extend(state.history.iter().cloned());
+        history
+    }
+}
+
+/// Compacts `history` to `goal`. The last user message stays; earlier unanswered ones are removed
+/// if they would dominate the rest.
+fn shortened(history: &[Arc<Message>], goal: Goal) -> Option<(Goal, Compacted)> {
+    let usual = compact(history, &goal);
+    let left = usual.as_ref().map_or_else(|| size_of(history), |usual| usual.tokens_after);
+    let unanswered = said_last(history).saturating_sub(1);
+    let without = Goal { unanswered, ..goal.clone() };
+    let shorter = compact(history, &without).filter(|one| one.tokens_after <= left / 2);
+    shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal, usual)))
+}

@@ -1,0 +1,388 @@
+//! Resume of a session from its journal: unfinished work is closed or continued, and open
+//! permission requests are repeated.
+//!
+//! A journal is data. Authority comes from the current settings and policy; only session grants are
+//! restored, and only in the same place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{ActorRef, SpawnErr};
+
+use crate::agent_invocation::{Pending, Queued};
+use crate::conversation::{CallId, ContentPart, Message, text_of};
+use crate::delegation::Memories;
+use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin};
+use crate::ledger::{Accounts, Salvaged};
+use crate::ports::ToolOutput;
+use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
+use crate::root_session::admission::RunTask;
+use crate::root_session::{
+    MainRun, Msg, PromptAdmission, PromptError, Resumed, RootSession, SessionSettings, State,
+};
+
+/// Reason of a withdrawn permission request whose call does not run again.
+const BROKE_OFF: &str = "the session broke off";
+
+/// Text for the model about lost records.
+const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal of this session was \
+    damaged. What followed here is lost: replies, calls and what they did. Look at how things are \
+    before you do something again.";
+
+/// State from which a session is resumed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resumption {
+    /// Folded journal.
+    pub replayed: Replayed,
+    /// Branch point in another session, for a fork. `None`: it is the session of that journal.
+    pub branch: Option<Branch>,
+    /// Differences to the earlier configuration, in words.
+    pub changed: Vec<String>,
+    /// Damage of the journal, in one line.
+    pub damage: Option<String>,
+    /// Records after those of `replayed` are lost: see [`Replayed::doubt`].
+    pub lost: bool,
+    /// Spending in lost records.
+    pub salvaged: Vec<Salvaged>,
+}
+
+impl Resumption {
+    /// Spending of the session, including lost records. A fork starts at zero: the original session
+    /// has paid.
+    pub fn accounts(&self) -> Accounts {
+        if self.branch.is_some() {
+            return Accounts::default();
+        }
+        let mut accounts = self.replayed.accounts.clone();
+        accounts.settle();
+        for Salvaged { origin, event } in &self.salvaged {
+            accounts.follow(origin.as_deref(), event);
+        }
+        accounts
+    }
+
+    /// True if there is unfinished work that needs no new prompt.
+    pub fn is_unfinished(&self) -> bool {
+        self.replayed.is_unfinished()
+    }
+
+    /// Session grants. Valid only in the same folder, under the same sandbox tier, and not in a
+    /// fork.
+    pub fn grants(&self, cwd: &str, tier: &str) -> Vec<Grant> {
+        let same = |then: &crate::record::StartedWith| then.cwd == cwd && then.tier == tier;
+        if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {
+            return Vec::new();
+        }
+        self.replayed.grants.clone()
+    }
+}
+
+/// An interrupted run that can be continued.
+pub(super) struct Unfinished {
+    last: LastInvocation,
+    /// Calls that had not started.
+    waiting: Vec<OpenCall>,
+    /// Calls that had started subagents, which are waited for again.
+    attached: Vec<OpenCall>,
+    /// Open permission requests about them.
+    questions: Vec<OpenQuestion>,
+}
+
+impl Unfinished {
+    /// True if the call waits again for its subagent.
+    pub(super) fn waits_for(&self, call: &CallId) -> bool {
+        self.attached.iter().any(|open| open.call.id == *call)
+    }
+}
+
+/// Open calls of an invocation: some have not started, some wait for their subagents.
+#[derive(Default)]
+pub(super) struct OpenCalls {
+    pub(super) waiting: Vec<OpenCall>,
+    pub(super) attached: Vec<OpenCall>,
+    pub(super) questions: Vec<OpenQuestion>,
+}
+
+impl RootSession {
+    /// First records of this process: start of the session, or its resume.
+    pub(super) fn begin_or_resume(&self, state: &mut State) {
+        let Some(resumption) = &self.settings.resumption else {
+            return self.transcript.note(None, self.started(None));
+        };
+        let replayed = &resumption.replayed;
+        state.history.clone_from(&replayed.messages);
+        state.queued = replayed.queued.iter().map(queued).collect();
+        if resumption.lost {
+            self.queue_lost_records_message(resumption.branch.is_some(), state);
+        }
+        if resumption.branch.is_some() {
+            self.report_fork_jobs(replayed, state);
+        }
+        if let Some(branch) = &resumption.branch {
+            self.branch_off(branch, Memories::of(replayed), state);
+        } else {
+            let records = replayed.last_record;
+            let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
+            let event = Event::SessionResumed { records, with, changed };
+            self.transcript.note(None, event);
+            for Salvaged { origin, event } in &resumption.salvaged {
+                self.transcript.note(origin.as_ref(), event.clone());
+            }
+            state.turns = replayed.turns;
+            state.turns += Self::uncounted_subagent_turns(replayed);
+            if let (Some(delegation_handle), Some(last)) = (&self.delegation_handle, &replayed.last)
+                && let Some(Message::User { content }) =
+                    replayed.messages.get(last.base).map(|first| &**first)
+            {
+                delegation_handle.set_user_request(&text_of(content));
+            }
+            state.unfinished = self.close_started(replayed);
+            self.report_lost_jobs(replayed, state);
+            self.restore_subagents(replayed, state);
+        }
+        // A call of the forked session may still run there.
+        if let Some(open) = replayed.own_call.clone().filter(|_| resumption.branch.is_none()) {
+            self.close_own_call(open, state);
+        }
+        if let Some(message) = resumption.damage.clone() {
+            self.transcript.note(None, Event::Warning { message });
+        }
+    }
+
+    /// Informs the model about lost records. A fork records its queue anyway.
+    fn queue_lost_records_message(&self, is_branch: bool, state: &mut State) {
+        let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
+        state.queued.push(queued);
+    }
+
+    fn lost_records_notice(&self) -> Queued {
+        let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
+        Queued { id, kind, content: vec![ContentPart::text(LOST_RECORDS)] }
+    }
+
+    /// Records the message about lost records for `origin`, or for the main agent.
+    pub(super) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> Queued {
+        let queued = self.lost_records_notice();
+        let Queued { id: message_id, kind, content } = queued.clone();
+        self.transcript.note(origin, Event::MessageQueued { message_id, kind, content });
+        queued
+    }
+
+    /// True if records after the last verified one are lost.
+    pub(super) fn has_lost_records(&self) -> bool {
+        self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
+    }
+
+    /// Spending of the session. A fork starts at zero: the original session has paid.
+    pub(super) fn accounts(&self) -> Accounts {
+        match &self.settings.resumption {
+            Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
+            _ => self.settings.accounts.clone(),
+        }
+    }
+
+    fn branch_off(&self, branch: &Branch, memories: Memories, state: &State) {
+        if let Some(delegation_handle) = &self.delegation_handle {
+            delegation_handle.memories().clone_from(&memories);
+        }
+        self.transcript.note(None, self.started(Some(branch.clone())));
+        let forked = Event::SessionForked {
+            parent: branch.session.clone(),
+            parent_record: branch.record,
+            history: state.history.clone(),
+            memories,
+        };
+        self.transcript.note(None, forked);
+        for Queued { id, kind, content } in &state.queued {
+            let (message_id, kind, content) = (id.clone(), *kind, content.clone());
+            self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
+        }
+    }
+
+    fn with(&self) -> GoesOnWith {
+        let SessionSettings { posse, cwd, agent, tier, instructions, own_budget, .. } =
+            &*self.settings;
+        GoesOnWith {
+            posse: posse.clone(),
+            cwd: cwd.clone(),
+            agent: agent.clone(),
+            provider: self.provider_info.profile.clone(),
+            model: self.provider_info.model.clone(),
+            tier: tier.clone(),
+            instructions: instructions.clone(),
+            budget: *own_budget,
+        }
+    }
+
+    /// Closes unfinished work in the journal. Calls that had not started are kept for the next run.
+    fn close_started(&self, replayed: &Replayed) -> Option<Unfinished> {
+        let last = replayed.last.clone()?;
+        let can_resume = last.ended.is_none() && !replayed.messages.is_empty();
+        let (mut waiting, mut attached) = (Vec::new(), Vec::new());
+        for open in &replayed.open_calls {
+            if can_resume && !open.started {
+                waiting.push(open.clone());
+            } else if can_resume && self.has_started_subagent(&last.origin, open, replayed) {
+                attached.push(open.clone());
+            } else {
+                let event = closed_event(open, &replayed.messages);
+                self.transcript.note(Some(&last.origin), event);
+            }
+        }
+        let (questions, moot) = replayed
+            .open_questions
+            .iter()
+            .cloned()
+            .partition(|asked| waiting.iter().any(|open| open.call.id == asked.call_id));
+        self.withdraw(moot);
+        can_resume.then_some(Unfinished { last, waiting, attached, questions })
+    }
+
+    pub(super) fn withdraw(&self, questions: Vec<OpenQuestion>) {
+        for OpenQuestion { request_id, origin, .. } in questions {
+            let event = Event::PermissionWithdrawn { request_id, reason: BROKE_OFF.to_owned() };
+            self.transcript.note(origin.as_ref(), event);
+        }
+    }
+
+    /// Starts to continue without a new prompt.
+    pub(super) async fn resume_run(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> Result<PromptAdmission, SpawnErr> {
+        if let Err(error) = state.may_begin() {
+            return Ok(Err(error));
+        }
+        let (origin, base) = match &state.unfinished {
+            Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
+            None if state.awaits_model() || state.children.has_unresumed() => {
+                (self.new_origin(), state.history.len())
+            }
+            None => return Ok(Err(PromptError::NothingUnfinished)),
+        };
+        state.contacts.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        self.admit_as(me, origin, base, RunTask::Continue, state).await
+    }
+
+    /// Continues an interrupted run, or sends undelivered messages to the model.
+    pub(super) async fn resume_now(
+        &self,
+        me: &ActorRef<Msg>,
+        main: &mut MainRun,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        let unfinished = state.unfinished.take();
+        self.resume_subagents(me, unfinished.as_ref(), state);
+        let mut resumed =
+            Resumed { queued: std::mem::take(&mut state.queued), ..Resumed::default() };
+        let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
+        if !known {
+            self.transcript.note(Some(&main.origin), self.invocation_started());
+        }
+        if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
+            (resumed.turns, resumed.usage) = (last.turns, last.usage);
+            main.counted = last.turns;
+            resumed.pending = pending(&state.history, &OpenCalls { waiting, attached, questions });
+        }
+        self.start_invocation(me, main, resumed, state).await
+    }
+
+    /// The user sent a new prompt: interrupted work does not continue.
+    pub(super) fn drop_unfinished(&self, state: &mut State) {
+        let Some(unfinished) = state.unfinished.take() else { return };
+        let Unfinished { last, waiting, attached, questions } = unfinished;
+        self.withdraw(questions);
+        for open in &attached {
+            self.abandon_wait(&last.origin, open, state);
+            let event = closed_event(open, &state.history);
+            self.transcript.note(Some(&last.origin), event);
+        }
+        for open in &waiting {
+            let event = closed_event(open, &state.history);
+            self.transcript.note(Some(&last.origin), event);
+        }
+        let event = Event::InvocationFailed {
+            class: "broke_off".to_owned(),
+            cause: "the session broke off, and went on with something else".to_owned(),
+            turns: last.turns,
+            usage: last.usage,
+        };
+        if last.tools.is_some() {
+            self.transcript.note(Some(&last.origin), event);
+        }
+    }
+
+    pub(super) fn new_origin(&self) -> Arc<Origin> {
+        Arc::new(Origin {
+            invocation_id: self.ports.ids.invocation(),
+            parent_invocation_id: None,
+            agent: self.settings.agent.clone(),
+            agent_path: self.settings.agent.clone(),
+        })
+    }
+}
+
+impl MainRun {
+    /// Replies of the invocation that the session has not counted yet.
+    pub(super) fn uncounted(&self, turns: u32) -> u32 {
+        turns.saturating_sub(self.counted)
+    }
+}
+
+pub(super) fn queued(queued: &QueuedMessage) -> Queued {
+    let QueuedMessage { id, kind, content } = queued.clone();
+    Queued { id, kind, content }
+}
+
+/// Record for a call without an end, matching the history that was built without it.
+pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
+    let content = match messages.get(open.message).map(|message| &**message) {
+        Some(Message::Tool { content, .. }) => content.clone(),
+        _ => Vec::new(),
+    };
+    let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
+    if open.effect {
+        return Event::ToolOutcomeUnknown { call_id, name, content, begun: open.begun.clone() };
+    }
+    let class = if open.started { "crashed" } else { "skipped" }.to_owned();
+    let (metadata, duration_ms) = (serde_json::Value::Null, 0);
+    Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
+}
+
+/// Calls of the last reply of `messages`, if some of them still have to start or wait for
+/// subagents: all results are at the end, real or synthetic.
+pub(super) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<Pending> {
+    let OpenCalls { waiting, attached, questions } = left;
+    if waiting.is_empty() && attached.is_empty() {
+        return Vec::new();
+    }
+    let results =
+        messages.iter().rev().take_while(|m| matches!(***m, Message::Tool { .. })).count();
+    let (before, results) = messages.split_at(messages.len() - results);
+    let Some(Message::Assistant(said)) = before.last().map(|last| &**last) else {
+        return Vec::new();
+    };
+    let calls = said.tool_calls.iter().zip(results).map(|(call, result)| {
+        let open = waiting.iter().find(|open| open.call.id == call.id);
+        let attached = attached.iter().any(|open| open.call.id == call.id);
+        let question = questions.iter().find(|asked| asked.call_id == call.id);
+        let output = match (open, &**result) {
+            (None, Message::Tool { content, is_error, .. }) if !attached => Some(ToolOutput {
+                content: content.clone(),
+                is_error: *is_error,
+                metadata: serde_json::Value::Null,
+                duration: Duration::ZERO,
+            }),
+            _ => None,
+        };
+        Pending {
+            call: call.clone(),
+            output,
+            requested: open.is_none_or(|open| open.requested),
+            question: question.map(|asked| asked.request_id.clone()),
+            attached,
+        }
+    });
+    calls.collect()
+}

@@ -1,0 +1,198 @@
+//! Session title for lists, written by the model with the role `title` after the first answer. Runs
+//! never wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::ActorRef;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{AuxiliaryRequest, Ending, ModelRoutes};
+use crate::conversation::{InvocationId, Message, text_of};
+use crate::event::{Event, Origin};
+use crate::mailbox::{OwnedTask, panic_text, spawn_task};
+use crate::provider_client;
+use crate::root_session::clients::Clients;
+use crate::root_session::{Msg, RootSession, State};
+
+/// Bytes of the prompt, and of the answer, in the request.
+const READ_BYTES_MAX: usize = 2000;
+/// Most tokens of the reply: enough for a model that thinks first.
+const TOKENS_MAX: u64 = 512;
+const CHARS_MAX: usize = 80;
+/// Maximum wait for the request.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum wait of an ended session for a title that is in flight.
+const LAST_MOMENT: Duration = Duration::from_secs(3);
+
+const INSTRUCTION: &str = "You name conversations with a coding agent, for a list. Answer with the \
+    name alone: one line of at most eight words, in the language of the conversation, about what is \
+    to be done. No quotation marks, no full stop.";
+
+/// State of the title.
+#[derive(Default)]
+pub(super) struct Title {
+    known: Option<String>,
+    /// Model that writes it, if configured.
+    namer: Option<ModelRoutes>,
+    /// True after the request was made; it is made once per process.
+    asked: bool,
+    /// The request in flight, with its invocation id.
+    asking: Option<(InvocationId, OwnedTask)>,
+    /// Timer of an ended session that only waits for its title.
+    last_moment: Option<OwnedTask>,
+}
+
+impl Title {
+    pub(super) fn new(namer: Option<ModelRoutes>, known: Option<String>) -> Title {
+        Title { known, namer, ..Title::default() }
+    }
+}
+
+impl RootSession {
+    /// Initial state, with the title of a resumed session.
+    pub(super) fn title(&self, clients: &Clients) -> Title {
+        let resumption = self.settings.resumption.as_ref();
+        let known = resumption.filter(|resumption| resumption.branch.is_none());
+        let known = known.and_then(|resumption| resumption.replayed.title.clone());
+        Title::new(clients.of_role(self.settings.context.title.as_ref()), known)
+    }
+
+    /// After a run of the main agent: requests a title if there is none, otherwise records it again
+    /// near the end of the journal, where lists look for it.
+    pub(super) fn name_session(
+        &self,
+        me: &ActorRef<Msg>,
+        above: &Origin,
+        ending: &Ending,
+        state: &mut State,
+    ) {
+        self.record_title(state);
+        let (Some(namer), Ending::Answered(answer)) = (&state.title.namer, ending) else { return };
+        if state.title.known.is_some() || state.title.asked {
+            return;
+        }
+        let first = state.history.iter().find_map(|message| match &**message {
+            Message::User { content } => Some(text_of(content)),
+            Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
+        });
+        let cut = |text: &str| text[..text.floor_char_boundary(READ_BYTES_MAX)].to_owned();
+        let text =
+            format!("USER: {}\n\nASSISTANT: {}", cut(&first.unwrap_or_default()), cut(answer));
+        let thinking = self.settings.context.title_thinking;
+        let aside =
+            AuxiliaryRequest::new(&self.services, namer, above, "title", (TOKENS_MAX, thinking));
+        let (id, clock) = (aside.id(), Arc::clone(&self.ports.clock));
+        let asked = async move {
+            let overdue = clock.sleep(PATIENCE);
+            tokio::select! {
+                biased;
+                said = aside.ask(1, INSTRUCTION.to_owned(), text) => said,
+                () = overdue => Err("it took too long".to_owned()),
+            }
+        };
+        state.title.asked = true;
+        state.title.asking = Some((id, spawn_task(me, asked, Msg::Titled)));
+    }
+
+    /// The request has ended.
+    pub(super) fn titled(
+        &self,
+        me: &ActorRef<Msg>,
+        said: Result<Result<String, String>, JoinError>,
+        state: &mut State,
+    ) {
+        let Some((id, _)) = state.title.asking.take() else { return };
+        let title = said.unwrap_or_else(|died| Err(panic_text(died)));
+        match title.and_then(|said| clean(&said).ok_or_else(|| "it said nothing".to_owned())) {
+            Ok(title) => {
+                state.title.known = Some(title);
+                self.record_title(state);
+            }
+            Err(why) => {
+                cancel_request(&id, state);
+                let message = format!("no session title was generated ({why})");
+                self.transcript.note(None, Event::Warning { message });
+            }
+        }
+        if state.title.last_moment.take().is_some() {
+            self.close(me, state);
+        }
+    }
+
+    /// True if the ended session still waits for its title: briefly, and only after a normal end.
+    pub(super) fn awaits_title(&self, me: &ActorRef<Msg>, reason: &str, state: &mut State) -> bool {
+        if state.title.last_moment.is_some() {
+            return true;
+        }
+        let Some((id, work)) = state.title.asking.take() else { return false };
+        if reason != "completed" {
+            drop(work);
+            cancel_request(&id, state);
+            return false;
+        }
+        state.title.asking = Some((id, work));
+        let moment = self.ports.clock.sleep(LAST_MOMENT);
+        state.title.last_moment = Some(spawn_task(me, moment, |_| Msg::Untitled));
+        true
+    }
+
+    /// The title did not arrive in time.
+    pub(super) fn untitled(&self, me: &ActorRef<Msg>, state: &mut State) {
+        if let Some((id, _)) = state.title.asking.take() {
+            cancel_request(&id, state);
+        }
+        if state.title.last_moment.take().is_some() {
+            self.close(me, state);
+        }
+    }
+
+    fn record_title(&self, state: &State) {
+        if let Some(title) = &state.title.known {
+            self.transcript.note(None, Event::SessionTitled { title: title.clone() });
+        }
+    }
+}
+
+fn cancel_request(id: &InvocationId, state: &State) {
+    if let Some(namer) = &state.title.namer {
+        namer.tell(|| provider_client::Msg::Cancel(id.clone()));
+    }
+}
+
+/// One line, safe for display.
+fn clean(said: &str) -> Option<String> {
+    let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
+    // Bidirectional controls and zero-width characters are removed, too.
+    let shown = |c: &char| {
+        (c.is_whitespace() || !c.is_control())
+            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let line: String = line.chars().filter(shown).collect();
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let around = |c: char| matches!(c, ' ' | '"' | '\'' | '`' | '*' | '#' | '“' | '”');
+    let line = line.trim_matches(around).trim_end_matches('.');
+    let line: String = line.chars().take(CHARS_MAX).collect();
+    (!line.is_empty()).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn title_is_one_bounded_line_without_control_characters() {
+        let table = [
+            ("Mend the login", Some("Mend the login")),
+            ("\n\n  \"Mend\tthe  login.\"\nand more", Some("Mend the login")),
+            ("\u{1b}]0;evil\u{7}Mend\u{202e} it", Some("]0;evilMend it")),
+            ("# **Mend**", Some("Mend")),
+            (" \n\t", None),
+            ("\u{200b}\u{202e}", None),
+        ];
+        for (said, title) in table {
+            assert_eq!(clean(said).as_deref(), title, "{said:?}");
+        }
+        assert_eq!(clean(&"ü".repeat(500)).unwrap().chars().count(), CHARS_MAX);
+    }
+}

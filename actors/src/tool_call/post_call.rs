@@ -1,0 +1,48 @@
+//! Messages of background work after its call has ended: events go to the journal, notices to the
+//! session.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::conversation::ContentPart;
+use crate::event::Origin;
+use crate::ports::{After, PostCallSink};
+use crate::transcript_writer::Transcript;
+
+type Hear = Box<dyn Fn(Arc<Origin>, Vec<ContentPart>) + Send + Sync>;
+
+/// Receiver of notices for agents. Notices before it is set are dropped: no call has run by then.
+#[derive(Clone, Default)]
+pub(crate) struct Notices(Arc<OnceLock<Hear>>);
+
+impl Notices {
+    /// Sets the receiver `hear`. Only the first call has an effect.
+    pub(crate) fn open(
+        &self,
+        hear: impl Fn(Arc<Origin>, Vec<ContentPart>) + Send + Sync + 'static,
+    ) {
+        self.0.set(Box::new(hear)).ok();
+    }
+
+    fn send(&self, origin: Arc<Origin>, content: Vec<ContentPart>) {
+        if let Some(hear) = self.0.get() {
+            hear(origin, content);
+        }
+    }
+
+    /// The way for a call of `origin`.
+    pub(super) fn aftermath(&self, transcript: &Transcript, origin: &Arc<Origin>) -> PostCallSink {
+        let (notices, transcript) = (self.clone(), transcript.clone());
+        let origin = Arc::clone(origin);
+        PostCallSink::new(move |after| match after {
+            After::Fact(event) => transcript.note(Some(&origin), *event),
+            After::Notice(content) => notices.send(Arc::clone(&origin), content),
+        })
+    }
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notices").finish_non_exhaustive()
+    }
+}

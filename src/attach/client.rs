@@ -1,0 +1,148 @@
+//! Client side of an attached session: a connection as two channels.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::attach::SocketAddress;
+use crate::attach::handshake::{Hello, HostReply, classify_host_line, line};
+use crate::attach::lines::{BoundedLine, LineBuffer};
+use crate::failure::{Exit, Failure};
+use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
+
+/// Lines received and not yet shown. When the queue is full the host waits, at no cost to the
+/// session.
+const RECEIVED_LINES_MAX: usize = 64;
+
+/// Instructions queued for sending.
+const QUEUED_COMMANDS_MAX: usize = 16;
+
+/// Maximum bytes of a line from the host: one line may hold a whole history with its images.
+const LINE_BYTES_MAX: usize = 512 << 20;
+
+/// Bytes of one read.
+const READ_BYTES: usize = 64 << 10;
+
+/// Time limit for connecting and for the host's first answer, which normally takes milliseconds.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Options of an attach request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttachOptions {
+    /// Requested role.
+    pub role: AttachRole,
+    /// Records up to and including this number are skipped.
+    pub after: u64,
+    /// Limits the existing records to the last `last` ones, plus those about permission requests.
+    pub last: Option<u64>,
+}
+
+/// Attaches to the session at `place`. Must run within a tokio runtime.
+///
+/// Errors: `ATT002` if the session cannot be reached, `ATT003` or `ATT005` if the token or the
+/// request is rejected, `ATT004` if the answer is missing or unknown.
+pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<RemoteSession, Failure> {
+    let address = place.address().map_err(|error| unreachable_session(&error))?;
+    let connected = timeout(ANSWER_MAX, UnixStream::connect(&address.path)).await;
+    let mut stream = connected
+        .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
+        .map_err(|error| unreachable_session(&error))?;
+    let token = place.token().map_err(|error| {
+        Failure::new("ATT003", Exit::Session, "cannot read the attach token")
+            .because(error.to_string())
+    })?;
+    let hello = Hello::new(token, options.role, options.after, options.last);
+    stream.write_all(&line(&hello)).await.map_err(|error| unreachable_session(&error))?;
+    let (read, write) = stream.into_split();
+    let mut lines =
+        LineReader { read, lines: LineBuffer::new(LINE_BYTES_MAX), chunk: Vec::new(), used: 0 };
+    // The host closes a connection unanswered if it accepted it just before the session ended or
+    // continued under another assembly.
+    let first = match timeout(ANSWER_MAX, lines.next()).await {
+        Ok(Some(first)) => first,
+        Ok(None) => return Err(unreachable_session(&io::ErrorKind::UnexpectedEof.into())),
+        Err(_) => Vec::new(),
+    };
+    let accepted = match serde_json::from_slice(&first) {
+        Ok(HostReply::Accepted { accepted, .. }) => accepted,
+        Ok(HostReply::Refused { code, message, .. }) => {
+            let what = format!("cannot attach to the session: {message}");
+            let code = if code == "ATT005" { "ATT005" } else { "ATT003" };
+            return Err(Failure::new(code, Exit::Session, what));
+        }
+        Ok(_) | Err(_) => {
+            return Err(Failure::new("ATT004", Exit::Session, "the session does not respond")
+                .fix("try again; the process that owns it may be stopped"));
+        }
+    };
+    let (out, heard) = mpsc::channel(RECEIVED_LINES_MAX);
+    let (voice, said) = mpsc::channel(QUEUED_COMMANDS_MAX);
+    tokio::spawn(receive_lines(lines, out));
+    tokio::spawn(send_commands(write, said));
+    Ok(RemoteSession { accepted, messages: heard, commands: voice })
+}
+
+fn unreachable_session(error: &io::Error) -> Failure {
+    Failure::new("ATT002", Exit::Session, "cannot connect to the session")
+        .because(error.to_string())
+        .fix("it may just have ended: `posse sessions list` shows its state")
+}
+
+async fn receive_lines(mut lines: LineReader, out: mpsc::Sender<RemoteMessage>) {
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            // Notices a closed channel at once, so that the host does not have to detect a dead
+            // connection.
+            () = out.closed() => return,
+        };
+        let Some(line) = line else { return };
+        if out.send(classify_host_line(line)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends until the channel closes. The connection stays open until its other half ends.
+async fn send_commands(mut write: OwnedWriteHalf, mut said: mpsc::Receiver<Vec<u8>>) {
+    while let Some(line) = said.recv().await {
+        if write.write_all(&line).await.is_err() {
+            return;
+        }
+    }
+    // Does not shut down the write half: the host would take that for a closed connection.
+    write.forget();
+}
+
+struct LineReader {
+    read: OwnedReadHalf,
+    lines: LineBuffer,
+    chunk: Vec<u8>,
+    used: usize,
+}
+
+impl LineReader {
+    /// Next line, or `None` at the end of the connection. Lines above the limit are skipped.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some((line, rest)) = self.lines.next(&self.chunk[self.used..]) {
+                self.used = self.chunk.len() - rest.len();
+                if let BoundedLine::Whole(line) = line {
+                    return Some(line);
+                }
+                continue;
+            }
+            self.chunk.clear();
+            self.used = 0;
+            self.chunk.reserve(READ_BYTES);
+            if self.read.read_buf(&mut self.chunk).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+}

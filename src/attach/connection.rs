@@ -1,0 +1,339 @@
+//! Server side of one connection: the handshake, then events out and instructions in,
+//! concurrently.
+
+use std::sync::Arc;
+
+use posse_actors::conversation::{ContentPart, Prompt};
+use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
+use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::attach::SocketAddress;
+use crate::attach::address::constant_time_eq;
+use crate::attach::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
+use crate::attach::host::{AttachBounds, refuse};
+use crate::attach::lines::{BoundedLine, LineBuffer};
+use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
+use crate::frontend::remote_session::{AttachAccepted, AttachRole};
+
+/// Queued answers to instructions. When the queue is full no further instruction is read.
+const QUEUED_ANSWERS_MAX: usize = 16;
+
+/// Lines written before the task yields to others.
+const LINES_BEFORE_YIELD_MAX: u32 = 16;
+
+/// Bytes of one read.
+const READ_BYTES: usize = 16 << 10;
+
+/// Reason for the end of a connection.
+#[derive(Debug, PartialEq, Eq)]
+enum ConnectionEnd {
+    /// The client disconnected.
+    ClientLeft,
+    /// The session ended, and the client has received all events.
+    SessionEnded,
+    /// The host disconnected the client, for this reason.
+    Dropped(String),
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(
+    stream: UnixStream,
+    session: SessionHandle,
+    place: &SocketAddress,
+    bounds: AttachBounds,
+) {
+    let process = match peer(&stream) {
+        Ok(process) => process,
+        Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
+    };
+    let mut reader =
+        InstructionReader { lines: LineBuffer::new(HELLO_BYTES_MAX), chunk: Vec::new(), read: 0 };
+    let mut stream = stream;
+    let first = match timeout(bounds.handshake_max, reader.next(&mut stream)).await {
+        Ok(Some(BoundedLine::Whole(first))) => Hello::read(&first),
+        Ok(Some(BoundedLine::TooLong)) => {
+            Err(AttachRefusal::new("ATT004", "the first line is too long"))
+        }
+        Ok(None) => return,
+        Err(_) => Err(AttachRefusal::new("ATT004", "no first line was received")),
+    };
+    let hello = first.and_then(|hello| admit(hello, place));
+    let hello = match hello {
+        Ok(hello) => hello,
+        Err(refused) => return refuse(stream, refused, bounds.refusal_max).await,
+    };
+    reader.lines.set_limit(LINE_BYTES_MAX);
+    let name = process.map_or("another process".to_owned(), |process| format!("process {process}"));
+    let records = session.last_record();
+    let accepted = AttachAccepted {
+        session_id: session.id().clone(),
+        process: std::process::id(),
+        role: hello.role,
+        name: name.clone(),
+        records,
+        after: hello.after,
+    };
+    let controls = hello.role == AttachRole::Controller;
+    if controls {
+        session.warn(format!("{name} joined this session and may control it"));
+    }
+    let complete_after = hello.last.map_or(0, |last| records.saturating_sub(last));
+    let (read, write) = stream.into_split();
+    let (answers, waiting) = mpsc::channel(QUEUED_ANSWERS_MAX);
+    answers.try_send(HostReply::accepted(accepted)).ok();
+    let mut out = EventWriter { write, bounds, seq: 0 };
+    let heard = EventFilter { events: session.subscribe_after(hello.after), complete_after };
+    let role = hello.role;
+    let instructions =
+        InstructionHandler { session: session.clone(), answers, role, name: name.clone(), bounds };
+    let over = tokio::select! {
+        over = out.follow(heard, waiting) => over,
+        over = instructions.follow(reader, read) => over,
+    };
+    if let ConnectionEnd::Dropped(why) = &over {
+        tracing::info!(name, why, "front end disconnected");
+        let last = line(&HostReply::dropped(why.clone()));
+        timeout(bounds.refusal_max, out.write.write_all(&last)).await.ok();
+    }
+    if controls && over != ConnectionEnd::SessionEnded {
+        let why = match over {
+            ConnectionEnd::Dropped(why) => format!(" ({why})"),
+            ConnectionEnd::ClientLeft | ConnectionEnd::SessionEnded => String::new(),
+        };
+        session.warn(format!("{name} left this session{why}"));
+    }
+}
+
+/// Process id of the client, where the system reports it. Clients of other users are rejected.
+fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
+    let peer =
+        stream.peer_cred().map_err(|error| AttachRefusal::new("ATT003", error.to_string()))?;
+    if peer.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(AttachRefusal::new("ATT003", "the session belongs to another user"));
+    }
+    Ok(peer.pid().filter(|pid| *pid > 0))
+}
+
+fn admit(hello: Hello, place: &SocketAddress) -> Result<Hello, AttachRefusal> {
+    let ours = place.token();
+    let ours = ours.map_err(|error| {
+        AttachRefusal::new("ATT003", format!("cannot read the attach token: {error}"))
+    })?;
+    if constant_time_eq(&ours, &hello.token) {
+        Ok(hello)
+    } else {
+        Err(AttachRefusal::new("ATT003", "the token does not match that of this state directory"))
+    }
+}
+
+/// Line reader of a connection.
+struct InstructionReader {
+    lines: LineBuffer,
+    chunk: Vec<u8>,
+    /// Bytes of the chunk that are already consumed.
+    read: usize,
+}
+
+impl InstructionReader {
+    /// Next line, or `None` at the end. Cancel-safe.
+    async fn next(&mut self, from: &mut (impl AsyncReadExt + Unpin)) -> Option<BoundedLine> {
+        loop {
+            let rest = &self.chunk[self.read..];
+            if let Some((found, left)) = self.lines.next(rest) {
+                self.read = self.chunk.len() - left.len();
+                return Some(found);
+            }
+            self.chunk.clear();
+            self.read = 0;
+            self.chunk.reserve(READ_BYTES);
+            if from.read_buf(&mut self.chunk).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+}
+
+/// Event stream of a connection.
+struct EventFilter {
+    events: Subscription,
+    /// Of the records up to this number, only those about permission requests are sent.
+    complete_after: u64,
+}
+
+impl EventFilter {
+    async fn next(&mut self) -> Option<Arc<Announcement>> {
+        loop {
+            let announcement = self.events.next().await?;
+            if announcement.record().is_none_or(|record| record > self.complete_after)
+                || is_permission_event(announcement.event())
+            {
+                return Some(announcement);
+            }
+        }
+    }
+}
+
+fn is_permission_event(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::PermissionRequested { .. }
+            | Event::PermissionGranted { .. }
+            | Event::PermissionDenied { .. }
+            | Event::PermissionWithdrawn { .. }
+            | Event::SessionResumed { .. }
+    )
+}
+
+struct EventWriter {
+    write: OwnedWriteHalf,
+    bounds: AttachBounds,
+    /// Number of events written.
+    seq: u64,
+}
+
+impl EventWriter {
+    /// Writes events and answers until the session ends. Only the next line is buffered here: a
+    /// slow client lags behind and gets the durable records from the journal.
+    async fn follow(
+        &mut self,
+        mut heard: EventFilter,
+        mut answers: mpsc::Receiver<HostReply>,
+    ) -> ConnectionEnd {
+        let mut lines_written = 0;
+        loop {
+            let text = tokio::select! {
+                biased;
+                Some(answer) = answers.recv() => line(&answer),
+                announcement = heard.next() => {
+                    let Some(announcement) = announcement else {
+                        return self.finish(&mut answers).await;
+                    };
+                    self.seq += 1;
+                    // Sequence numbers are per connection.
+                    let fact = announcement.fact.clone();
+                    line(&Announcement { seq: self.seq, fact })
+                }
+            };
+            match timeout(self.bounds.stalled_read_max, self.write.write_all(&text)).await {
+                Ok(Ok(())) => (),
+                Ok(Err(_)) => return ConnectionEnd::ClientLeft,
+                Err(_) => {
+                    let seconds = self.bounds.stalled_read_max.as_secs_f32();
+                    return ConnectionEnd::Dropped(format!("it read nothing for {seconds} s"));
+                }
+            }
+            lines_written += 1;
+            if lines_written >= LINES_BEFORE_YIELD_MAX {
+                lines_written = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Sends the remaining answers to instructions.
+    async fn finish(&mut self, answers: &mut mpsc::Receiver<HostReply>) -> ConnectionEnd {
+        while let Ok(answer) = answers.try_recv() {
+            self.write.write_all(&line(&answer)).await.ok();
+        }
+        ConnectionEnd::SessionEnded
+    }
+}
+
+/// Instruction handling of a connection.
+struct InstructionHandler {
+    session: SessionHandle,
+    answers: mpsc::Sender<HostReply>,
+    role: AttachRole,
+    name: String,
+    bounds: AttachBounds,
+}
+
+impl InstructionHandler {
+    /// Reads and executes instructions until the client disconnects or sends too many invalid
+    /// lines.
+    async fn follow(self, mut reader: InstructionReader, mut read: OwnedReadHalf) -> ConnectionEnd {
+        let mut invalid_lines = 0;
+        let mut nth = 0;
+        loop {
+            let Some(found) = reader.next(&mut read).await else {
+                return ConnectionEnd::ClientLeft;
+            };
+            nth += 1;
+            let what = match found {
+                BoundedLine::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
+                BoundedLine::Whole(_) if self.role == AttachRole::Observer => {
+                    Err("an observer cannot send instructions".to_owned())
+                }
+                BoundedLine::Whole(bytes) => parse(&bytes),
+                BoundedLine::TooLong => Err(format!("is longer than {LINE_BYTES_MAX} bytes")),
+            };
+            let result = match what {
+                Ok(instruction) => self.execute(instruction).await,
+                Err(wrong) => {
+                    invalid_lines += 1;
+                    Err(wrong)
+                }
+            };
+            if self.answers.send(HostReply::of(nth, result)).await.is_err() {
+                return ConnectionEnd::ClientLeft;
+            }
+            if invalid_lines >= self.bounds.invalid_lines_max {
+                return ConnectionEnd::Dropped(format!("{invalid_lines} lines were invalid"));
+            }
+        }
+    }
+
+    async fn execute(&self, instruction: Instruction) -> Result<(), String> {
+        match instruction {
+            Instruction::Message(content) => self.prompt(content).await,
+            Instruction::Steer(content) => self.deliver(MessageKind::Steer, content).await,
+            Instruction::FollowUp(content) => self.deliver(MessageKind::FollowUp, content).await,
+            Instruction::Interrupt { all: true } => {
+                self.session.interrupt_all();
+                Ok(())
+            }
+            Instruction::Interrupt { all: false } => {
+                self.session.interrupt();
+                Ok(())
+            }
+            Instruction::Compact(keep) => match self.session.compact_keeping(keep).await {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err("there is nothing to remove yet".to_owned()),
+                Err(error) => Err(error.to_string()),
+            },
+            Instruction::Context => {
+                self.session.announce_context();
+                Ok(())
+            }
+            Instruction::Answer(id, decision) => {
+                let answered = self.session.answer_by(id, decision, Some(self.name.clone())).await;
+                answered.map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    async fn prompt(&self, content: Vec<ContentPart>) -> Result<(), String> {
+        // The outcome is part of the event stream.
+        match self.session.prompt(Prompt { content }).await {
+            Ok(_) => Ok(()),
+            Err(PromptError::Busy) => Err("a turn is running: send `steer` or \
+                 `follow_up`, or wait for its end"
+                .to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Queues a message. If the session is idle, the message starts a turn instead.
+    async fn deliver(&self, kind: MessageKind, content: Vec<ContentPart>) -> Result<(), String> {
+        match self.session.deliver(kind, content.clone()).await {
+            Ok(_) => Ok(()),
+            Err(DeliverError::Full) => Err(DeliverError::Full.to_string()),
+            Err(DeliverError::Idle) => self.prompt(content).await,
+        }
+    }
+}

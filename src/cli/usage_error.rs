@@ -1,0 +1,100 @@
+//! A command line that makes no sense, in the one shape of an error: what, where, why, fix.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::cli::later;
+use crate::failure::{Exit, Failure};
+
+/// Failure for an error of clap. `command`: the subcommand, if it was recognised.
+pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
+    if let Some(failure) = later::explain(error) {
+        return failure;
+    }
+    let help = match command {
+        Some(command) => format!("see `posse {command} --help`"),
+        None => "see `posse --help`".to_owned(),
+    };
+    let one = |kind| text(error, kind).unwrap_or_default();
+    let argument = || one(ContextKind::InvalidArg);
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let what = format!("there is no command \"{}\"", one(ContextKind::InvalidSubcommand));
+            let fix = meant(error, ContextKind::SuggestedSubcommand)
+                .unwrap_or_else(|| format!("{help}; a task is given with `posse run \"TASK\"`"));
+            wrong("CLI005", what).fix(fix)
+        }
+        ErrorKind::UnknownArgument => unknown(error, &argument(), &help),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::NoEquals => {
+            value(error, &argument(), &one(ContextKind::InvalidValue), help)
+        }
+        ErrorKind::ArgumentConflict => {
+            let (argument, other) = (argument(), one(ContextKind::PriorArg));
+            let what = if argument == other || other.is_empty() {
+                format!("{argument} is given multiple times")
+            } else {
+                format!("{argument} cannot be used with {other}")
+            };
+            wrong("CLI009", what).fix(format!("leave one out; {help}"))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            let what = format!("{} is missing", argument().replace(", ", " and "));
+            wrong("CLI008", what).fix(help)
+        }
+        ErrorKind::InvalidUtf8 => {
+            wrong("CLI007", "an argument is not valid UTF-8").fix("convert it to UTF-8")
+        }
+        _ => {
+            // The first paragraph is the error; usage and help follow.
+            let text = error.to_string();
+            let what = text.lines().next().unwrap_or_default();
+            wrong("CLI008", what.strip_prefix("error: ").unwrap_or(what)).fix(help)
+        }
+    }
+}
+
+fn unknown(error: &clap::Error, given: &str, help: &str) -> Failure {
+    let what = if given.starts_with('-') {
+        format!("there is no flag \"{given}\"")
+    } else {
+        format!("\"{given}\" is not expected here")
+    };
+    let fix = meant(error, ContextKind::SuggestedArg);
+    wrong("CLI006", what).fix(fix.unwrap_or_else(|| help.to_owned()))
+}
+
+fn value(error: &clap::Error, argument: &str, given: &str, help: String) -> Failure {
+    let flag = argument.split(' ').next().unwrap_or(argument);
+    let failure = if given.is_empty() {
+        wrong("CLI007", format!("{argument} has no value"))
+    } else {
+        wrong("CLI007", format!("{flag} cannot be \"{given}\""))
+    };
+    let why = std::error::Error::source(error).map(ToString::to_string);
+    let failure = match why {
+        Some(why) => failure.because(why),
+        None => failure,
+    };
+    let valid = text(error, ContextKind::ValidValue).filter(|valid| !valid.is_empty());
+    failure.fix(match (meant(error, ContextKind::SuggestedValue), valid) {
+        (Some(meant), _) => meant,
+        (None, Some(valid)) => format!("use one of {valid}"),
+        (None, None) => help,
+    })
+}
+
+fn meant(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    let meant = text(error, kind).filter(|meant| !meant.is_empty())?;
+    Some(format!("did you mean \"{meant}\"?"))
+}
+
+fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => Some(texts.join(", ")),
+        _ => None,
+    }
+}
+
+fn wrong(code: &'static str, what: impl Into<String>) -> Failure {
+    Failure::new(code, Exit::Usage, what)
+}

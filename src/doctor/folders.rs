@@ -1,0 +1,148 @@
+//! The state directory and the programs that tools need.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+
+use crate::config::Dirs;
+use crate::doctor::{Check, Examined, Status};
+
+/// Free bytes below which a run may soon fail.
+const LOW_SPACE_BYTES: u64 = 200 << 20;
+/// Free bytes below which a run fails at once.
+const NO_SPACE_BYTES: u64 = 4 << 20;
+
+pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
+    let mut checks = match &examined.dirs {
+        Ok(dirs) => state(dirs),
+        Err(failure) => vec![Check::of("state", "directory", failure)],
+    };
+    checks.extend(programs(examined));
+    checks
+}
+
+fn state(dirs: &Dirs) -> Vec<Check> {
+    const AREA: &str = "state";
+    let dir = &dirs.state;
+    let shown = dir.display().to_string();
+    let usable =
+        if dir.exists() { Some(dir.as_path()) } else { dir.ancestors().find(|d| d.exists()) };
+    let Some(usable) = usable else {
+        return vec![Check::new(
+            AREA,
+            "directory",
+            Status::Problem,
+            format!("cannot create {shown}"),
+        )];
+    };
+    let mut checks = Vec::new();
+    match check_writable(usable) {
+        Ok(()) if usable == dir => {
+            checks.push(Check::new(
+                AREA,
+                "directory",
+                Status::Good,
+                format!("{shown} is writable"),
+            ));
+        }
+        Ok(()) => {
+            let detail = format!("{shown} does not exist yet and can be created");
+            checks.push(Check::new(AREA, "directory", Status::Good, detail));
+        }
+        Err(error) => {
+            let detail = format!("{} cannot be written: {error}", usable.display());
+            let fix = format!(
+                "make {} writable for your user, set POSSE_HOME=DIR, or pass --no-transcript",
+                usable.display()
+            );
+            checks.push(Check::new(AREA, "directory", Status::Problem, detail).fix(fix));
+        }
+    }
+    if usable == dir
+        && let Ok(metadata) = fs::metadata(dir)
+    {
+        checks.push(privacy(dir, &metadata));
+    }
+    checks.extend(space(usable));
+    checks
+}
+
+/// Creates, locks and removes a file.
+fn check_writable(dir: &Path) -> std::io::Result<()> {
+    let file = tempfile::Builder::new().prefix(".posse-doctor-").tempfile_in(dir)?;
+    file.as_file().try_lock().map_err(|error| match error {
+        fs::TryLockError::Error(error) => error,
+        fs::TryLockError::WouldBlock => std::io::ErrorKind::WouldBlock.into(),
+    })
+}
+
+fn privacy(dir: &Path, metadata: &Metadata) -> Check {
+    let mode = metadata.permissions().mode() & 0o777;
+    let name = "permissions";
+    let shown = dir.display();
+    if metadata.uid() != nix::unistd::geteuid().as_raw() {
+        let detail = format!("{shown} belongs to another user");
+        return Check::new("state", name, Status::Warning, detail)
+            .fix(format!("sudo chown -R \"$USER\" {shown}"));
+    }
+    let others = mode % 0o100;
+    if others == 0 {
+        return Check::new(
+            "state",
+            name,
+            Status::Good,
+            format!("{mode:03o}: accessible only to you"),
+        );
+    }
+    Check::new("state", name, Status::Warning, format!("{mode:03o}: other users can read {shown}"))
+        .fix(format!("chmod 700 {shown}"))
+}
+
+fn space(dir: &Path) -> Option<Check> {
+    let space = statvfs(dir).ok()?;
+    #[allow(clippy::useless_conversion, reason = "the type differs between platforms")]
+    let free = u64::from(space.blocks_available()).saturating_mul(space.fragment_size());
+    let detail = format!("{} MiB free", free >> 20);
+    let status = match free {
+        0..NO_SPACE_BYTES => Status::Problem,
+        NO_SPACE_BYTES..LOW_SPACE_BYTES => Status::Warning,
+        _ => Status::Good,
+    };
+    let check = Check::new("state", "space", status, detail);
+    Some(if status == Status::Good {
+        check
+    } else {
+        check.fix("free some space, or set POSSE_HOME to another disk")
+    })
+}
+
+fn programs(examined: &Examined<'_>) -> Vec<Check> {
+    const AREA: &str = "programs";
+    let found = |name: &str| find(examined.environment.get("PATH").unwrap_or_default(), name);
+    let fixed = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(PathBuf::from);
+    let bash = fixed.into_iter().find(|path| path.is_file()).or_else(|| found("bash"));
+    let bash = match bash {
+        Some(path) => Check::new(AREA, "bash", Status::Good, path.display().to_string()),
+        None => Check::new(AREA, "bash", Status::Warning, "not found; commands run in /bin/sh")
+            .fix("install bash (Debian: apt install bash)"),
+    };
+    let git = match found("git") {
+        Some(path) => Check::new(AREA, "git", Status::Good, path.display().to_string()),
+        None => Check::new(AREA, "git", Status::Warning, "not found; models expect it")
+            .fix("install git (Debian: apt install git)"),
+    };
+    vec![bash, git]
+}
+
+fn find(path: &str, name: &str) -> Option<PathBuf> {
+    let executable = |file: &PathBuf| {
+        fs::metadata(file)
+            .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .find(executable)
+}

@@ -1,0 +1,169 @@
+//! A session that runs in another process, seen from here: as lines for a program, or as text for a
+//! person. Leaving changes nothing there.
+
+mod output;
+mod person;
+
+use std::io;
+
+use posse_actors::event::Event;
+use tokio::sync::mpsc;
+
+use crate::failure::{Exit, Failure, lines as all_lines};
+use crate::front::driver::{InputLine, next_line};
+use crate::front::output::{Output, OutputTarget};
+use crate::frontend::remote_session::{RemoteMessage, RemoteSession, announcement};
+use crate::frontend::signals::Signals;
+
+pub use person::{AttachDisplay, person};
+
+/// Instructions that wait to be sent.
+const WAITING_MAX: usize = 16;
+
+/// End of an attached client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttachOutcome {
+    /// The session has ended.
+    Ended,
+    /// The session continues in the same process as another one, after this record.
+    Switched(u64),
+    /// The client has detached.
+    Left(Exit),
+    /// The connection ended, and why.
+    Cut(String),
+}
+
+impl AttachOutcome {
+    /// Exit code; further information is printed on standard error.
+    pub async fn conclude(self) -> Exit {
+        let why = match self {
+            AttachOutcome::Ended | AttachOutcome::Switched(_) => return Exit::Done,
+            AttachOutcome::Left(exit) => return exit,
+            AttachOutcome::Cut(why) => why,
+        };
+        let failure = Failure::new("ATT006", Exit::Session, "the connection to the session ended")
+            .because(why)
+            .fix("`posse sessions list` shows how the session stands; `posse attach` joins again");
+        let mut stderr = Output::new(OutputTarget::Stderr);
+        stderr.write(all_lines(&[failure]).into_bytes()).await;
+        stderr.finish().await.ok();
+        Exit::Session
+    }
+}
+
+/// The words for a host that is gone without a word.
+const GONE: &str = "the process that owns the session is gone";
+
+/// Writes received messages to standard output, one line each. `drives`: standard input contains
+/// instructions, and the client ends after the last one was answered.
+pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
+    let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
+    let mut stdout = Output::new(OutputTarget::Stdout);
+    let mut signals = Signals::listen();
+    let mut input = drives.then(|| read(voice.clone()));
+    let mut last_record = accepted.after;
+    let mut first = serde_json::json!({"type": "attach.accepted", "v": 1});
+    if let (Some(first), Ok(serde_json::Value::Object(more))) =
+        (first.as_object_mut(), serde_json::to_value(&accepted))
+    {
+        first.extend(more);
+    }
+    stdout.write(format!("{first}\n").into_bytes()).await;
+    // Lines that were sent in all, once that is known, and those that were answered.
+    let (mut sent, mut answered) = (None, 0);
+    let mut ended = None;
+    let visit = loop {
+        if sent.is_some_and(|sent| answered >= sent) {
+            break AttachOutcome::Left(Exit::Done);
+        }
+        let what = tokio::select! {
+            biased;
+            signal = signals.next() => break AttachOutcome::Left(signal),
+            what = next_when_read(&mut heard, &stdout) => what,
+            count = counted(&mut input) => {
+                (sent, input) = (Some(count), None);
+                continue;
+            }
+        };
+        let text = match what {
+            None => break ended.unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
+            Some(RemoteMessage::Event(mut line)) => {
+                if let Some(announcement) = announcement(&line) {
+                    last_record = announcement.record().unwrap_or(last_record);
+                    ended = end_of(announcement.event(), last_record).or(ended);
+                }
+                line.push(b'\n');
+                line
+            }
+            Some(RemoteMessage::Done(line)) => {
+                answered += 1;
+                format!("{{\"type\":\"attach.done\",\"v\":1,\"line\":{line}}}\n").into_bytes()
+            }
+            Some(RemoteMessage::Failed(line, message)) => {
+                answered += 1;
+                let failed = serde_json::json!({"type": "attach.failed", "v": 1, "line": line, "message": message});
+                format!("{failed}\n").into_bytes()
+            }
+            Some(RemoteMessage::Dropped(why)) => break AttachOutcome::Cut(why),
+        };
+        stdout.write(text).await;
+        if stdout.is_broken() {
+            break AttachOutcome::Left(Exit::Failed);
+        }
+    };
+    stdout.finish().await.ok();
+    visit
+}
+
+/// End of the session, if this is its last event.
+fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
+    match event {
+        Event::SessionEnded { reason, .. } if reason == "switched" => {
+            Some(AttachOutcome::Switched(last_record))
+        }
+        Event::SessionEnded { .. } => Some(AttachOutcome::Ended),
+        _ => None,
+    }
+}
+
+/// Next message, when there is space for it.
+async fn next_when_read(
+    heard: &mut mpsc::Receiver<RemoteMessage>,
+    stdout: &Output,
+) -> Option<RemoteMessage> {
+    stdout.room().await;
+    heard.recv().await
+}
+
+/// The number of lines that were sent, when there will be no more.
+async fn counted(input: &mut Option<mpsc::Receiver<u64>>) -> u64 {
+    match input {
+        Some(input) => input.recv().await.unwrap_or_default(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends standard input line by line on a thread of its own; returns the number of lines at its
+/// end. Blank lines are skipped; the host rejects lines that are too long.
+fn read(voice: mpsc::Sender<Vec<u8>>) -> mpsc::Receiver<u64> {
+    let (said, count) = mpsc::channel(WAITING_MAX);
+    std::thread::spawn(move || {
+        let (mut input, mut sent) = (io::stdin().lock(), 0);
+        while let Ok(Some(line)) = next_line(&mut input) {
+            let mut bytes = match line {
+                InputLine::Whole(bytes) if bytes.trim_ascii().is_empty() => continue,
+                InputLine::Whole(bytes) => bytes,
+                InputLine::TooLong => b"too long".to_vec(),
+            };
+            if bytes.last() != Some(&b'\n') {
+                bytes.push(b'\n');
+            }
+            if voice.blocking_send(bytes).is_err() {
+                return;
+            }
+            sent += 1;
+        }
+        said.blocking_send(sent).ok();
+    });
+    count
+}

@@ -1,0 +1,339 @@
+//! Attached client for a person: events as text, typed lines as messages, permission requests
+//! first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::conversation::{ContentPart, QuestionId};
+use posse_actors::event::{Announcement, Event};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::failure::{Exit, printable};
+use crate::front::attached::output::AttachedOutput;
+use crate::front::attached::{AttachOutcome, GONE, end_of};
+use crate::front::output::{Output, OutputTarget};
+use crate::front::plain::terminal::{LineTerminal, TerminalInput};
+use crate::front::question::{AnswerLine, TerminalQuestions};
+use crate::frontend::commands::{Command, ParsedLine, parse};
+use crate::frontend::history::History;
+use crate::frontend::instruction::{Instruction, line_of};
+use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession, announcement};
+use crate::frontend::signals::Signals;
+
+/// Help text.
+const HELP: &str = "  /stop [all]   stop what runs there; all: agents in the background, too\n\
+    \x20 /compact [WHAT]  make the history shorter; WHAT is to be kept in it\n\
+    \x20 /context      what a request is made of\n\
+    \x20 /exit         leave; the session goes on (also Ctrl+C and Ctrl+D)\n\
+    \x20 Everything else is said to the model: at its next step, or as a new task if nothing runs.\n";
+
+/// Display options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttachDisplay {
+    /// True if a person is present: typed lines count.
+    pub interactive: bool,
+    /// True if colours may be used on standard error.
+    pub color: bool,
+    /// True after a reconnect.
+    pub again: bool,
+}
+
+/// A permission request is shown if it is still open after this time: with `--yes` the answer
+/// arrives at once.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
+
+/// Instruction that was sent, and the message for its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SentInstruction {
+    Say,
+    Stop,
+    Answer,
+}
+
+/// Shows the session and sends typed lines, until either ends.
+pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutcome {
+    let controls = remote.accepted.role == AttachRole::Controller && manner.interactive;
+    let Ok(mut terminal) = LineTerminal::open(manner.interactive, History::open(None)) else {
+        return AttachOutcome::Cut("there is no thread to read with".to_owned());
+    };
+    if manner.interactive {
+        terminal.watch();
+    }
+    let (stdout, stderr) = (Output::new(OutputTarget::Stdout), Output::new(OutputTarget::Stderr));
+    let (live, one_screen) = (stderr.is_terminal(), stdout.is_terminal());
+    let shown = AttachedOutput::new(&remote.accepted, live, manner.color, one_screen);
+    let RemoteSession { accepted, messages: mut heard, commands: voice } = remote;
+    let mut person = Person {
+        voice,
+        shown,
+        terminal,
+        questions: TerminalQuestions::default(),
+        stdout,
+        stderr,
+        controls,
+        asked: Vec::new(),
+        held: VecDeque::new(),
+        last_record: accepted.after,
+        ended: None,
+    };
+    if !manner.again {
+        let (id, process) = (printable(accepted.session_id.as_str()), accepted.process);
+        let role = match (accepted.role, controls) {
+            (AttachRole::Observer, _) => "you observe",
+            (AttachRole::Controller, true) => "you control it; /help, and /exit leaves",
+            (AttachRole::Controller, false) => "nobody is here to type",
+        };
+        person.say(&format!("session {id} in process {process} · {role}\n")).await;
+    }
+    let mut signals = Signals::listen();
+    let visit = loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => {
+                // Ctrl+C is a normal way to detach.
+                let exit = if signal == Exit::Interrupt { Exit::Done } else { signal };
+                break AttachOutcome::Left(exit);
+            }
+            what = next_when_read(&mut heard, &person.stdout, &person.stderr) => match what {
+                Some(what) => if let Some(visit) = person.hear(what).await {
+                    break visit;
+                },
+                None => break person.ended.take().unwrap_or_else(|| AttachOutcome::Cut(GONE.to_owned())),
+            },
+            () = shown_at(person.held.front().map(|(at, _)| *at)) => person.show_held().await,
+            input = person.terminal.next(), if manner.interactive => {
+                if let Some(visit) = person.typed(input).await {
+                    break visit;
+                }
+            }
+        }
+        if person.stdout.is_broken() || person.stderr.is_broken() {
+            break AttachOutcome::Left(Exit::Failed);
+        }
+    };
+    person.leave(&visit).await;
+    visit
+}
+
+async fn next_when_read(
+    heard: &mut mpsc::Receiver<RemoteMessage>,
+    stdout: &Output,
+    stderr: &Output,
+) -> Option<RemoteMessage> {
+    stdout.room().await;
+    stderr.room().await;
+    heard.recv().await
+}
+
+/// Sleeps until that moment, or for ever.
+async fn shown_at(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The question that an event is about.
+fn question_of(event: &Event) -> Option<&QuestionId> {
+    match event {
+        Event::PermissionRequested { request_id, .. }
+        | Event::PermissionGranted { request_id, .. }
+        | Event::PermissionDenied { request_id, .. }
+        | Event::PermissionWithdrawn { request_id, .. } => Some(request_id),
+        _ => None,
+    }
+}
+
+struct Person {
+    voice: mpsc::Sender<Vec<u8>>,
+    shown: AttachedOutput,
+    terminal: LineTerminal,
+    questions: TerminalQuestions,
+    stdout: Output,
+    stderr: Output,
+    controls: bool,
+    /// Instructions, one per line sent.
+    asked: Vec<SentInstruction>,
+    /// Questions that are not shown yet, and when they will be.
+    held: VecDeque<(Instant, Arc<Announcement>)>,
+    last_record: u64,
+    ended: Option<AttachOutcome>,
+}
+
+impl Person {
+    async fn say(&mut self, text: &str) {
+        let text = format!("{}{text}", self.shown.progress().finish_line());
+        self.stderr.write(text.into_bytes()).await;
+    }
+
+    async fn hear(&mut self, what: RemoteMessage) -> Option<AttachOutcome> {
+        match what {
+            RemoteMessage::Event(line) => {
+                if let Some(announcement) = announcement(&line) {
+                    self.follow(&Arc::new(announcement)).await;
+                }
+            }
+            RemoteMessage::Done(line) => {
+                if self.asked_as(line) == Some(SentInstruction::Stop) {
+                    self.say("(told to stop)\n").await;
+                }
+            }
+            RemoteMessage::Failed(_, message) => {
+                self.say(&format!("({})\n", printable(&message))).await;
+            }
+            RemoteMessage::Dropped(why) => return Some(AttachOutcome::Cut(why)),
+        }
+        None
+    }
+
+    fn asked_as(&self, line: u64) -> Option<SentInstruction> {
+        let nth = usize::try_from(line).ok()?.checked_sub(1)?;
+        self.asked.get(nth).copied()
+    }
+
+    async fn follow(&mut self, announcement: &Arc<Announcement>) {
+        self.last_record = announcement.record().unwrap_or(self.last_record);
+        self.ended = end_of(announcement.event(), self.last_record).or(self.ended.take());
+        let added = self.shown.follow(announcement);
+        self.stderr.write(added.text.into_bytes()).await;
+        if !added.answer.is_empty() {
+            // A reader of both streams expects this order.
+            self.stderr.settle().await;
+            self.stdout.write(added.answer.into_bytes()).await;
+            self.stdout.settle().await;
+        }
+        for announcement in added.questions {
+            if let Event::PermissionRequested { .. } = announcement.event() {
+                self.held.push_back((Instant::now() + ANSWERED_WITHIN, announcement));
+                continue;
+            }
+            let before = self.held.len();
+            let over = question_of(announcement.event());
+            self.held.retain(|(_, held)| question_of(held.event()) != over);
+            // The request was answered before it was shown.
+            if self.controls && self.held.len() == before {
+                let question = self.questions.follow_announced(&announcement);
+                self.show_question(question).await;
+            }
+        }
+    }
+
+    /// Shows the questions that were held for long enough.
+    async fn show_held(&mut self) {
+        while let Some((at, _)) = self.held.front()
+            && *at <= Instant::now()
+            && let Some((_, announcement)) = self.held.pop_front()
+        {
+            if self.controls {
+                let question = self.questions.follow_announced(&announcement);
+                self.show_question(question).await;
+            } else if let Event::PermissionRequested { summary, .. } = announcement.event() {
+                let text = format!("? {}\n  waits for an answer\n", printable(summary));
+                self.say(&text).await;
+            }
+        }
+    }
+
+    async fn show_question(&mut self, question: Option<String>) {
+        if let Some(question) = question {
+            self.say(&question).await;
+            self.shown.progress().asked(&question);
+            if self.questions.wants_silence() {
+                self.terminal.hush();
+            }
+        }
+    }
+
+    async fn typed(&mut self, input: TerminalInput) -> Option<AttachOutcome> {
+        let line = match input {
+            TerminalInput::Line(line) => {
+                self.shown.progress().line_ended();
+                line
+            }
+            TerminalInput::End => return Some(AttachOutcome::Left(Exit::Done)),
+            TerminalInput::Quiet => {
+                let keys = self.questions.quiet();
+                self.show_question(keys).await;
+                return None;
+            }
+            TerminalInput::Interrupted | TerminalInput::Stopped => return None,
+        };
+        let typed = parse(&line);
+        if matches!(&typed, ParsedLine::Command(Command::Exit, _))
+            || matches!(&typed, ParsedLine::Unknown(name, _) if name == "detach")
+        {
+            return Some(AttachOutcome::Left(Exit::Done));
+        }
+        if !self.controls {
+            if typed != ParsedLine::Blank {
+                self.say("(you observe: /exit leaves)\n").await;
+            }
+            return None;
+        }
+        match &typed {
+            ParsedLine::Command(Command::Stop, _) => {
+                self.send(&Instruction::Interrupt { all: false }, SentInstruction::Stop).await;
+            }
+            ParsedLine::Command(Command::StopAll, _) => {
+                self.send(&Instruction::Interrupt { all: true }, SentInstruction::Stop).await;
+            }
+            _ => match self.questions.decide(&line) {
+                Some(answered) => self.answered(answered).await,
+                None => self.command(typed).await,
+            },
+        }
+        None
+    }
+
+    async fn command(&mut self, typed: ParsedLine) {
+        match typed {
+            ParsedLine::Text(text) => {
+                self.send(&Instruction::Steer(vec![ContentPart::text(text)]), SentInstruction::Say)
+                    .await;
+            }
+            ParsedLine::Command(Command::Help | Command::Keys, _) => self.say(HELP).await,
+            ParsedLine::Command(Command::Compact(keep), _) => {
+                self.send(&Instruction::Compact(keep), SentInstruction::Say).await;
+            }
+            ParsedLine::Command(Command::Context(_), _) => {
+                self.shown.wants_context = true;
+                self.send(&Instruction::Context, SentInstruction::Say).await;
+            }
+            ParsedLine::Blank => (),
+            ParsedLine::Shell(_) | ParsedLine::Command(..) | ParsedLine::Unknown(..) => {
+                self.say("(that can only be done where the session runs; /help)\n").await;
+            }
+        }
+    }
+
+    async fn answered(&mut self, answered: AnswerLine) {
+        match answered {
+            AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
+            AnswerLine::Decided(id, decision) => {
+                self.send(&Instruction::Answer(id, decision), SentInstruction::Answer).await;
+                let next = self.questions.next_text();
+                self.show_question(next).await;
+            }
+        }
+    }
+
+    /// Does not wait for a blocked host: an instruction that does not fit is dropped.
+    async fn send(&mut self, instruction: &Instruction, asked: SentInstruction) {
+        if self.voice.try_send(line_of(instruction)).is_ok() {
+            self.asked.push(asked);
+        } else {
+            self.say("(the session does not listen at the moment; say it again)\n").await;
+        }
+    }
+
+    async fn leave(mut self, visit: &AttachOutcome) {
+        if matches!(visit, AttachOutcome::Left(_)) {
+            self.say("(left; the session goes on)\n").await;
+        }
+        self.terminal.restore();
+        self.stdout.finish().await.ok();
+        self.stderr.finish().await.ok();
+    }
+}

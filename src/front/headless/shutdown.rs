@@ -1,0 +1,143 @@
+//! End of a headless run: last record and last output, also with a blocked reader.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use posse_actors::agent_invocation::Ending;
+use posse_actors::root_session::{SessionEnding, TurnOutcome};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::failure::{Exit, lines, printable};
+use crate::front::headless::{Front, WIND_DOWN, far_away};
+use crate::front::resume_hint::Again;
+use crate::frontend::outcome::{Verdict, unwritten};
+use crate::frontend::signals::Signals;
+
+/// Time limit for the end of a session.
+const PATIENT_END: Duration = Duration::from_secs(30);
+
+/// Time limit after a second signal.
+const HURRIED_END: Duration = Duration::from_millis(500);
+
+impl Front {
+    pub(super) async fn leave(mut self, verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
+        let ending = SessionEnding {
+            reason: verdict.reason.to_owned(),
+            exit_code: i32::from(verdict.exit as u8),
+            result: verdict.result.clone(),
+        };
+        let ended = self.end_session(ending).await;
+        let patience = match (self.hurried, self.stopped) {
+            (true, _) => HURRIED_END,
+            (false, Some(_)) => WIND_DOWN,
+            (false, None) => far_away(),
+        };
+        let (exit, goes_on) = (verdict.exit, self.continues());
+        let mut signals = std::mem::replace(&mut self.signals, Signals::ignore_all());
+        let mut limit = std::pin::pin!(sleep(patience));
+        let mut last = std::pin::pin!(self.say_the_last(verdict, outcome, ended));
+        loop {
+            tokio::select! {
+                biased;
+                exit = &mut last => return exit,
+                () = &mut limit => return exit,
+                // A hangup at this point is noticed when output is written.
+                signal = signals.next() => if signal != Exit::HangUp || !goes_on {
+                    hurry(limit.as_mut());
+                },
+            }
+        }
+    }
+
+    /// Ends the session; returns true if it ended in time. A second signal or a blocked disk limits
+    /// the wait.
+    async fn end_session(&mut self, ending: SessionEnding) -> bool {
+        let session = self.session.clone();
+        let mut end = std::pin::pin!(session.end(ending));
+        let patience = if self.hurried { HURRIED_END } else { PATIENT_END };
+        let mut limit = std::pin::pin!(sleep(patience));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut end => return true,
+                () = &mut limit => return false,
+                signal = self.signals.next() => {
+                    if signal == Exit::HangUp && self.continues() {
+                        self.detach().await;
+                    } else {
+                        self.hurried = true;
+                        hurry(limit.as_mut());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Remaining output, the answer, and the resume hint.
+    async fn say_the_last(
+        mut self,
+        mut verdict: Verdict,
+        outcome: Option<TurnOutcome>,
+        ended: bool,
+    ) -> Exit {
+        while let Some(announcement) =
+            if ended { self.events.next().await } else { self.events.try_next() }
+        {
+            self.follow(&announcement).await;
+        }
+        if outcome.is_some() {
+            // Hints depend on the shown events, the last of which has just arrived.
+            verdict = self.verdict(outcome.as_ref());
+        }
+        let failures: Vec<_> = verdict.failure.iter().collect();
+        let shown = format!("{}{}", self.progress.finish_line(), lines(&failures));
+        self.stderr.write(shown.into_bytes()).await;
+        self.print(&verdict, outcome.as_ref()).await;
+        if self.continues() {
+            self.stdout.settle().await;
+        }
+        if self.look_again().await {
+            self.print(&verdict, outcome.as_ref()).await;
+        }
+        let again = self.manner.again.as_ref();
+        let mut farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
+        // Those that were taken over are gone by now.
+        for worktree in self.worktrees.iter().filter(|cwd| Path::new(cwd).is_dir()) {
+            farewell.extend(["worktree kept: ", &printable(worktree), "\n"]);
+        }
+        let Front { stdout, mut stderr, .. } = self;
+        let written = stdout.finish().await;
+        if let Err(cause) = &written {
+            stderr.write(lines(&[unwritten(cause.clone())]).into_bytes()).await;
+        }
+        stderr.write(farewell.into_bytes()).await;
+        // Standard error is not writable, so nothing can be reported.
+        stderr.finish().await.ok();
+        if written.is_err() && verdict.exit == Exit::Done { Exit::Failed } else { verdict.exit }
+    }
+}
+
+/// Resume hint; for a parked session also the line that schedules it.
+fn farewell(again: &Again, outcome: Option<&TurnOutcome>) -> String {
+    let mut text = format!("session {} · {}\n", again.session, again.command());
+    let parked = outcome.and_then(|outcome| match outcome.ending {
+        Ending::Parked { next_try_ms, .. } => next_try_ms,
+        _ => None,
+    });
+    if let Some(at) = parked {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wait = Duration::from_millis(at).saturating_sub(now);
+        if let Some(line) = again.later(wait) {
+            text.extend(["by itself then: ", &line, "\n"]);
+        }
+    }
+    text
+}
+
+/// Shortens the time limit.
+fn hurry(mut limit: std::pin::Pin<&mut Sleep>) {
+    let soon = Instant::now() + HURRIED_END;
+    if limit.deadline() > soon {
+        limit.as_mut().reset(soon);
+    }
+}

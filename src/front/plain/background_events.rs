@@ -1,0 +1,120 @@
+//! Line mode between tasks while subagents run in the background: shows their activity and answers
+//! their permission requests.
+//!
+//! Input uses the terminal's own line editing, as during a task, so that output does not overwrite
+//! it.
+
+use posse_actors::conversation::InvocationId;
+use posse_actors::event::{Announcement, Event, Subscription};
+
+use crate::failure::{Exit, printable_lines};
+use crate::front::plain::terminal::{self, TerminalInput};
+use crate::front::plain::{LineMode, PROMPT};
+
+impl LineMode<'_> {
+    /// Tracks running background subagents.
+    pub(super) fn note_work(&mut self, announcement: &Announcement) {
+        let below = announcement.origin().filter(|origin| origin.parent_invocation_id.is_some());
+        match (announcement.event(), below) {
+            (Event::DelegationEnded { child_invocation_id, .. }, _) => {
+                self.at_work.remove(child_invocation_id);
+            }
+            (Event::InvocationStarted { .. } | Event::ModelRequest { .. }, Some(origin)) => {
+                self.at_work.insert(origin.invocation_id.clone());
+            }
+            (
+                Event::InvocationCompleted { .. }
+                | Event::InvocationFailed { .. }
+                | Event::InvocationCancelled { .. },
+                None,
+            ) => {
+                if let Some(origin) = announcement.origin() {
+                    self.at_work.remove(&origin.invocation_id);
+                }
+            }
+            _ => (),
+        }
+    }
+
+    /// Resolves when an attached front end has started a task while nothing ran here.
+    pub(super) async fn given_elsewhere(watched: &mut Subscription) -> InvocationId {
+        while let Some(announcement) = watched.next().await {
+            if let (Event::InvocationStarted { .. }, Some(origin)) =
+                (announcement.event(), announcement.origin())
+                && origin.parent_invocation_id.is_none()
+            {
+                return origin.invocation_id.clone();
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// The answer to a task that was given elsewhere.
+    pub(super) async fn show_answer(&mut self, announcement: &Announcement) {
+        let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
+        if let Event::InvocationCompleted { result, .. } = announcement.event()
+            && is_root
+            && !self.progress.shown_live
+        {
+            self.say(&format!("{}\n", printable_lines(result.trim_end()))).await;
+        }
+    }
+
+    /// A line of the conversation; `None` when no background work is left, or the user exits.
+    pub(super) async fn line_beside(&mut self) -> Option<String> {
+        self.say(PROMPT).await;
+        self.watch();
+        let question = self.questions.next_text();
+        self.show_question(question).await;
+        let line = loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    if signal == Exit::Interrupt {
+                        self.interrupt_idle().await;
+                    } else {
+                        self.leaving = Some(signal);
+                    }
+                }
+                announcement = self.current.events.next() => match announcement {
+                    Some(announcement) => {
+                        self.follow(&announcement).await;
+                        self.show_answer(&announcement).await;
+                    }
+                    None => self.at_work.clear(),
+                },
+                input = self.terminal.next() => match input {
+                    TerminalInput::Line(line) => {
+                        self.progress.line_ended();
+                        self.interrupted = None;
+                        match self.questions.decide(&line) {
+                            Some(answered) => self.answered(answered).await,
+                            None => break Some(line),
+                        }
+                    }
+                    TerminalInput::Quiet => {
+                        let keys = self.questions.quiet();
+                        self.show_question(keys).await;
+                    }
+                    TerminalInput::End => {
+                        let gone = terminal::is_gone();
+                        self.leaving = Some(if gone { Exit::HangUp } else { Exit::Done });
+                    }
+                    TerminalInput::Interrupted | TerminalInput::Stopped => (),
+                },
+            }
+            let over = self.at_work.is_empty() && !self.questions.any_open();
+            if over || self.leaving.is_some() {
+                break None;
+            }
+        };
+        for input in self.terminal.unwatch().await {
+            match input {
+                TerminalInput::Line(line) => self.waiting.push_back(line),
+                TerminalInput::End => self.leaving = self.leaving.or(Some(Exit::Done)),
+                TerminalInput::Quiet | TerminalInput::Interrupted | TerminalInput::Stopped => (),
+            }
+        }
+        line
+    }
+}

@@ -1,0 +1,41 @@
+//! Events between tasks that are shown before the next one.
+
+use posse_actors::event::Event;
+
+use crate::front::plain::{Current, LineMode};
+
+impl Current {
+    /// Updates background work and queued messages.
+    pub(super) fn keep_up(&mut self, event: &Event) {
+        self.jobs.follow(event);
+        self.queue.follow(event);
+    }
+}
+
+impl LineMode<'_> {
+    /// Shows events since the last task: subagents, ends of jobs, and answers to tasks of attached
+    /// front ends. Before the first task, all events since the start.
+    pub(super) async fn catch_up(&mut self) {
+        while let Some(announcement) = self.current.events.try_next() {
+            let origin = announcement.origin();
+            let is_below = origin.is_some_and(|origin| origin.parent_invocation_id.is_some());
+            let event = announcement.event();
+            let is_heard = match event {
+                Event::DelegationEnded { .. } | Event::JobEnded { .. } => true,
+                Event::TextDelta { .. } => false,
+                _ => is_below || self.totals.prompts == 0,
+            };
+            if is_heard {
+                self.follow(&announcement).await;
+            } else {
+                self.current.keep_up(event);
+                self.note_work(&announcement);
+            }
+            if let Event::InvocationCompleted { .. } = event {
+                // Nothing of it was shown as it came.
+                self.progress.shown_live = false;
+                self.show_answer(&announcement).await;
+            }
+        }
+    }
+}

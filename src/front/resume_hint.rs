@@ -1,0 +1,151 @@
+//! Hints for resuming a session: the command, and a line that schedules it. Pure.
+
+use std::path::Path;
+use std::time::Duration;
+
+/// Margin between scheduling and start.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// A session that can be resumed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Again {
+    /// Its id.
+    pub session: String,
+    /// The program, as a path.
+    pub program: String,
+    /// The folder in which it works.
+    pub cwd: String,
+    /// The flags of this run that have to be given again.
+    pub flags: Vec<String>,
+    /// Names of variables that the program needs and a timer does not have.
+    pub variables: Vec<String>,
+    /// Variables that are settings of this run, with their values.
+    pub values: Vec<(String, String)>,
+    /// `PATH` for finding programs.
+    pub path: String,
+}
+
+/// Scheduler of the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timer {
+    /// `systemd-run`.
+    Systemd,
+    /// `at`.
+    At,
+}
+
+impl Again {
+    /// The resume command.
+    pub(crate) fn command(&self) -> String {
+        format!("posse resume {}", self.session)
+    }
+
+    /// The line that schedules it after `wait` without a person; `None` without a scheduler.
+    pub(crate) fn later(&self, wait: Duration) -> Option<String> {
+        Some(self.line(wait, Timer::of(&self.path)?))
+    }
+
+    fn line(&self, wait: Duration, timer: Timer) -> String {
+        let seconds = wait.saturating_add(SLACK).as_secs();
+        let words = [self.program.as_str(), "resume", &self.session, "--unattended"];
+        let words = words.into_iter().map(str::to_owned).chain(self.flags.iter().cloned());
+        let command = words.map(|word| shell_word(&word)).collect::<Vec<_>>().join(" ");
+        let cwd = shell_word(&self.cwd);
+        match timer {
+            Timer::Systemd => {
+                let names = self.variables.iter().map(|name| format!(" -E {name}"));
+                let set = |(name, value): &(String, String)| {
+                    format!(" -E {}", shell_word(&format!("{name}={value}")))
+                };
+                let variables: Vec<String> = names.chain(self.values.iter().map(set)).collect();
+                format!(
+                    "systemd-run --user --on-active={seconds}s --working-directory={cwd}{} {command}",
+                    variables.concat()
+                )
+            }
+            Timer::At => {
+                let minutes = seconds.div_ceil(60);
+                // It keeps the variables of the shell that runs it.
+                let set =
+                    |(name, value): &(String, String)| format!("{name}={} ", shell_word(value));
+                let values: Vec<String> = self.values.iter().map(set).collect();
+                let line = format!("cd {cwd} && {}{command}", values.concat());
+                format!("echo {} | at now + {minutes} minutes", shell_word(&line))
+            }
+        }
+    }
+}
+
+impl Timer {
+    /// The first that there is.
+    fn of(path: &str) -> Option<Timer> {
+        let is_there = |name: &str| {
+            let folders = path.split(':').filter(|folder| folder.starts_with('/'));
+            folders.map(|folder| Path::new(folder).join(name)).any(|file| file.is_file())
+        };
+        [("systemd-run", Timer::Systemd), ("at", Timer::At)]
+            .into_iter()
+            .find_map(|(name, timer)| is_there(name).then_some(timer))
+    }
+}
+
+/// `text` as one word of a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn again() -> Again {
+        Again {
+            session: "20260101-000000-aaaaaa".to_owned(),
+            program: "/opt/my tools/posse".to_owned(),
+            cwd: "/home/me/work".to_owned(),
+            flags: vec!["--yes".to_owned()],
+            variables: vec!["OPENAI_API_KEY".to_owned()],
+            values: vec![("POSSE_BUDGET_TOKENS".to_owned(), "1000".to_owned())],
+            path: String::new(),
+        }
+    }
+
+    #[test]
+    fn is_a_line_for_the_timer_that_there_is() {
+        let hour = Duration::from_hours(1);
+        insta::assert_snapshot!(again().line(hour, Timer::Systemd), @"systemd-run --user --on-active=3630s --working-directory=/home/me/work -E OPENAI_API_KEY -E POSSE_BUDGET_TOKENS=1000 '/opt/my tools/posse' resume 20260101-000000-aaaaaa --unattended --yes");
+        insta::assert_snapshot!(again().line(hour, Timer::At), @r"echo 'cd /home/me/work && POSSE_BUDGET_TOKENS=1000 '\''/opt/my tools/posse'\'' resume 20260101-000000-aaaaaa --unattended --yes' | at now + 61 minutes");
+        assert_eq!(again().command(), "posse resume 20260101-000000-aaaaaa");
+    }
+
+    #[test]
+    fn takes_the_first_timer_on_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = format!("relative:{}", dir.path().display());
+        assert_eq!(Timer::of(&path), None);
+        assert_eq!(Again { path: path.clone(), ..again() }.later(Duration::ZERO), None);
+        std::fs::write(dir.path().join("at"), "").unwrap();
+        assert_eq!(Timer::of(&path), Some(Timer::At));
+        std::fs::write(dir.path().join("systemd-run"), "").unwrap();
+        assert_eq!(Timer::of(&path), Some(Timer::Systemd));
+    }
+
+    /// Within single quotes only the quote itself is special to a shell.
+    #[test]
+    fn quotes_for_a_shell() {
+        let table = [
+            ("plain/a.b-c_d:=@%+,", "plain/a.b-c_d:=@%+,"),
+            ("", "''"),
+            ("$HOME `x` \\ \"y\"", "'$HOME `x` \\ \"y\"'"),
+            ("a\nb;c", "'a\nb;c'"),
+            ("it's", r"'it'\''s'"),
+        ];
+        for (text, word) in table {
+            assert_eq!(shell_word(text), word);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Instructions of a client program to a session: one JSON object a line, parsed and written. Pure.
+
+use posse_actors::conversation::{ContentPart, QuestionId};
+use posse_actors::event::Scope;
+use posse_actors::permission_coordinator::HumanDecision;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Maximum bytes of a line, images included.
+pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// Maximum characters of an error message; it may quote the line.
+const ERROR_CHARS_MAX: usize = 300;
+
+/// An instruction to a session.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Instruction {
+    /// Start a turn with this prompt.
+    Message(Vec<ContentPart>),
+    /// Send this to the model at the next safe point.
+    Steer(Vec<ContentPart>),
+    /// Send this to the model after the answer.
+    FollowUp(Vec<ContentPart>),
+    /// Stop the turn, or every agent with `all`. The session continues.
+    Interrupt { all: bool },
+    /// Compact the history. The text names what to keep.
+    Compact(Option<String>),
+    /// Report the parts of the context.
+    Context,
+    /// Answer to a permission request.
+    Answer(QuestionId, HumanDecision),
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase", deny_unknown_fields)]
+enum InstructionLine {
+    #[serde(rename = "message")]
+    Message { content: Value },
+    #[serde(rename = "steer")]
+    Steer { content: Value },
+    #[serde(rename = "follow_up")]
+    FollowUp { content: Value },
+    #[serde(rename = "interrupt")]
+    Interrupt {
+        #[serde(default)]
+        all: bool,
+    },
+    #[serde(rename = "compact")]
+    Compact {
+        #[serde(default)]
+        keep: Option<String>,
+    },
+    #[serde(rename = "context")]
+    Context {},
+    #[serde(rename = "permission.answer")]
+    Answer {
+        request_id: QuestionId,
+        decision: AnswerDecision,
+        #[serde(default)]
+        scope: Option<Scope>,
+        #[serde(default)]
+        reason: Option<String>,
+        /// Confirmation of the global scope.
+        #[serde(default)]
+        confirm: Option<Scope>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AnswerDecision {
+    Allow,
+    Deny,
+}
+
+/// Parses a line. `Err`: a description of what is wrong with it.
+pub(crate) fn parse(line: &[u8]) -> Result<Instruction, String> {
+    let wire: InstructionLine = serde_json::from_slice(line).map_err(|error| unfit(&error))?;
+    Ok(match wire {
+        InstructionLine::Message { content } => Instruction::Message(parts(content)?),
+        InstructionLine::Steer { content } => Instruction::Steer(parts(content)?),
+        InstructionLine::FollowUp { content } => Instruction::FollowUp(parts(content)?),
+        InstructionLine::Interrupt { all } => Instruction::Interrupt { all },
+        InstructionLine::Compact { keep } => Instruction::Compact(keep),
+        InstructionLine::Context {} => Instruction::Context,
+        InstructionLine::Answer {
+            decision: AnswerDecision::Allow,
+            scope: Some(Scope::Global),
+            confirm,
+            ..
+        } if confirm != Some(Scope::Global) => {
+            return Err(r#"the scope global needs "confirm": "global" as well"#.to_owned());
+        }
+        InstructionLine::Answer { request_id, decision: AnswerDecision::Allow, scope, .. } => {
+            Instruction::Answer(request_id, HumanDecision::Allow(scope.unwrap_or(Scope::Once)))
+        }
+        InstructionLine::Answer { request_id, decision: AnswerDecision::Deny, reason, .. } => {
+            Instruction::Answer(request_id, HumanDecision::Deny { reason })
+        }
+    })
+}
+
+/// Parses `content`: a text or a list of parts.
+fn parts(content: Value) -> Result<Vec<ContentPart>, String> {
+    let parts: Vec<ContentPart> = match content {
+        Value::String(text) => vec![ContentPart::text(text)],
+        Value::Array(parts) => {
+            let part = |(nth, part): (usize, Value)| {
+                let wrong = |error: serde_json::Error| short(&format!("content[{nth}]: {error}"));
+                serde_json::from_value(part).map_err(wrong)
+            };
+            parts.into_iter().enumerate().map(part).collect::<Result<_, String>>()?
+        }
+        _ => return Err("content is neither a text nor a list of parts".to_owned()),
+    };
+    let says = |part: &ContentPart| match part {
+        ContentPart::Text { text } => !text.trim().is_empty(),
+        ContentPart::ImageUrl { .. } => true,
+    };
+    if !parts.iter().any(says) {
+        return Err("content is empty".to_owned());
+    }
+    let address = |url: &str| {
+        ["https://", "http://", "data:image/"].iter().any(|beginning| url.starts_with(beginning))
+    };
+    for (nth, part) in parts.iter().enumerate() {
+        match part {
+            ContentPart::ImageUrl { url, .. } if !address(url) => {
+                return Err(format!("content[{nth}]: an image is an http(s) or data:image/ URL"));
+            }
+            ContentPart::ImageUrl { .. } | ContentPart::Text { .. } => (),
+        }
+    }
+    Ok(parts)
+}
+
+/// Error text of a line without its line number, which would always be 1; the caller adds the real
+/// one.
+fn unfit(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let said = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    if error.is_data() {
+        return short(said);
+    }
+    short(&format!("not valid JSON: {said} at column {}", error.column()))
+}
+
+fn short(error: &str) -> String {
+    match error.char_indices().nth(ERROR_CHARS_MAX) {
+        Some((end, _)) => format!("{} …", &error[..end]),
+        None => error.to_owned(),
+    }
+}
+
+/// Encodes an instruction as a line, with its newline.
+pub(crate) fn line_of(instruction: &Instruction) -> Vec<u8> {
+    let value = match instruction {
+        Instruction::Message(content) => json!({"type": "message", "content": content}),
+        Instruction::Steer(content) => json!({"type": "steer", "content": content}),
+        Instruction::FollowUp(content) => json!({"type": "follow_up", "content": content}),
+        Instruction::Interrupt { all } => json!({"type": "interrupt", "all": all}),
+        Instruction::Compact(keep) => json!({"type": "compact", "keep": keep}),
+        Instruction::Context => json!({"type": "context"}),
+        Instruction::Answer(id, HumanDecision::Allow(scope)) => {
+            let mut line = json!({
+                "type": "permission.answer", "requestId": id, "decision": "allow", "scope": scope,
+            });
+            if *scope == Scope::Global {
+                line["confirm"] = json!(scope);
+            }
+            line
+        }
+        Instruction::Answer(id, HumanDecision::Deny { reason }) => json!({
+            "type": "permission.answer", "requestId": id, "decision": "deny", "reason": reason,
+        }),
+    };
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn understands_every_instruction() {
+        let text = |text: &str| vec![ContentPart::text(text)];
+        let id = QuestionId::new("q1");
+        let table = [
+            (r#"{"type":"message","content":"hi"}"#, Instruction::Message(text("hi"))),
+            (
+                r#"{"type":"message","content":[{"type":"text","text":"hi"}]}"#,
+                Instruction::Message(text("hi")),
+            ),
+            (r#"{"type":"steer","content":"left"}"#, Instruction::Steer(text("left"))),
+            (r#"{"content":"more","type":"follow_up"}"#, Instruction::FollowUp(text("more"))),
+            (r#"{"type":"context"}"#, Instruction::Context),
+            (r#"{"type":"compact"}"#, Instruction::Compact(None)),
+            (
+                r#"{"type":"compact","keep":"the port"}"#,
+                Instruction::Compact(Some("the port".to_owned())),
+            ),
+            (r#"{"type":"interrupt"}"#, Instruction::Interrupt { all: false }),
+            (r#"{"type":"interrupt","all":true}"#, Instruction::Interrupt { all: true }),
+            (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"allow"}"#,
+                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Once)),
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"session"}"#,
+                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Session)),
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"allow","scope":"global","confirm":"global"}"#,
+                Instruction::Answer(id.clone(), HumanDecision::Allow(Scope::Global)),
+            ),
+            (
+                r#"{"type":"permission.answer","requestId":"q1","decision":"deny","reason":"no"}"#,
+                Instruction::Answer(id, HumanDecision::Deny { reason: Some("no".to_owned()) }),
+            ),
+        ];
+        for (line, meant) in table {
+            assert_eq!(parse(line.as_bytes()), Ok(meant), "{line}");
+        }
+    }
+
+    #[test]
+    fn describes_errors_of_a_line() {
+        let table = [
+            ("nonsense", "not valid JSON: expected ident at column 2"),
+            (r#"{"type":"interrupt""#, "not valid JSON: EOF while parsing an object at column 19"),
+            ("[]", "missing field `type`"),
+            (r#"{"type":"mesage","content":"x"}"#, "unknown variant `mesage`"),
+            (r#"{"type":"message"}"#, "missing field `content`"),
+            (r#"{"type":"message","content":" "}"#, "content is empty"),
+            (r#"{"type":"message","content":[]}"#, "content is empty"),
+            (r#"{"type":"message","content":7}"#, "neither a text"),
+            (r#"{"type":"message","content":[{"type":"video"}]}"#, "content[0]: unknown variant"),
+            (r#"{"type":"message","content":[{"type":"image_url","url":"/etc/x"}]}"#, "content[0]"),
+            (r#"{"type":"permission.answer","requestId":"q","decision":"maybe"}"#, "`maybe`"),
+            (r#"{"type":"permission.answer","decision":"allow"}"#, "requestId"),
+            (
+                r#"{"type":"permission.answer","requestId":"q","decision":"allow","scope":"global"}"#,
+                "needs \"confirm\": \"global\"",
+            ),
+        ];
+        for (line, part) in table {
+            let error = parse(line.as_bytes()).unwrap_err();
+            assert!(error.contains(part), "{line}: {error}");
+            assert!(!error.contains("at line"), "{line}: {error}");
+        }
+        let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(10_000));
+        assert!(parse(long.as_bytes()).unwrap_err().chars().count() <= ERROR_CHARS_MAX + 2);
+    }
+
+    #[test]
+    fn written_instructions_parse_back() {
+        let text = || vec![ContentPart::text("a \"b\"\n\u{1b}")];
+        let id = || QuestionId::new("q1");
+        let scopes = [Scope::Once, Scope::Session, Scope::Project, Scope::Global];
+        let allowed = scopes.map(|scope| Instruction::Answer(id(), HumanDecision::Allow(scope)));
+        let denied = [None, Some("no".to_owned())]
+            .map(|reason| Instruction::Answer(id(), HumanDecision::Deny { reason }));
+        let said = [Instruction::Message, Instruction::Steer, Instruction::FollowUp];
+        let said = said.map(|said| said(text()));
+        let stops = [true, false].map(|all| Instruction::Interrupt { all });
+        for meant in allowed.into_iter().chain(denied).chain(said).chain(stops) {
+            let line = line_of(&meant);
+            assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
+            assert_eq!(parse(&line), Ok(meant));
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Maps the outcome of a prompt to an exit code, a reason and an error message. Pure.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use posse_actors::agent_invocation::Ending;
+use posse_actors::ledger::{BudgetRefusal, dollars};
+use posse_actors::root_session::TurnOutcome;
+
+use crate::failure::{Exit, Failure};
+
+/// Result of a headless run: what is printed and returned at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) exit: Exit,
+    /// `reason` of the last event.
+    pub(crate) reason: &'static str,
+    pub(crate) result: Option<String>,
+    /// The error, if the run failed.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Permission options that the user has already used or seen; they determine the advice in the
+/// error.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PermissionHints {
+    /// `--yes` was given.
+    pub(crate) yes: bool,
+    /// An allow rule for the call was shown.
+    pub(crate) rule: bool,
+}
+
+/// One-word label for the end of a task.
+pub(crate) fn label(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Answered(_) => "done",
+        Ending::Limited { .. } | Ending::OverBudget(_) => "stopped at a limit",
+        Ending::Failed { class, .. } if class == "parked" => "parked",
+        Ending::Failed { .. } => "failed",
+        Ending::Parked { .. } => "parked",
+        Ending::Interrupted => "stopped",
+    }
+}
+
+/// Maps an outcome to its verdict. `signal` is the exit code of the signal that stopped the run, if
+/// there was one.
+pub(crate) fn judge(
+    outcome: Option<&TurnOutcome>,
+    signal: Option<Exit>,
+    advised: PermissionHints,
+) -> Verdict {
+    let Some(outcome) = outcome else {
+        let failure = Failure::new("INT001", Exit::Internal, "the session ended unexpectedly")
+            .fix("run `posse sessions verify` and report the result");
+        return failed(Exit::Internal, "failed", failure, None);
+    };
+    match &outcome.ending {
+        Ending::Answered(answer) if outcome.unanswered == 0 => Verdict {
+            exit: Exit::Done,
+            reason: "completed",
+            result: Some(answer.clone()),
+            failure: None,
+        },
+        Ending::Answered(answer) => {
+            let count = outcome.unanswered;
+            let what =
+                format!("{count} permission request(s) were denied because no user could be asked");
+            let failure =
+                Failure::new("PRM001", Exit::Permission, what).fix(missing(outcome, advised));
+            failed(Exit::Permission, "permission", failure, Some(answer.clone()))
+        }
+        Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
+        Ending::OverBudget(refused) => over_budget(refused),
+        Ending::Failed { class, cause } => class_failed(class, cause),
+        Ending::Parked { cause, next_try_ms, .. } => parked(cause, *next_try_ms),
+        Ending::Interrupted => {
+            let exit = signal.unwrap_or(Exit::Interrupt);
+            Verdict { exit, reason: "interrupted", result: None, failure: None }
+        }
+    }
+}
+
+/// The fix for `cause`: `usual`, unless the process ran out of file descriptors.
+fn remedy(cause: &str, usual: String) -> String {
+    if cause.contains("Too many open files") {
+        return "raise the limit of open files (`ulimit -n 1024`), then run `posse resume`"
+            .to_owned();
+    }
+    usual
+}
+
+/// Error for an answer that could not be written to standard output.
+pub(crate) fn unwritten(cause: String) -> Failure {
+    Failure::new("OUT001", Exit::Failed, "the answer could not be written").because(cause)
+}
+
+/// Fix that would grant the missing permissions; suggests nothing that would not help.
+fn missing(outcome: &TurnOutcome, advised: PermissionHints) -> String {
+    let count = outcome.unanswered;
+    // With `--yes`, the requests that it covers were allowed.
+    let uncovered = if advised.yes { count } else { outcome.not_by_yes.min(count) };
+    if uncovered == 0 {
+        return if advised.rule {
+            "run it in a terminal, pass `--yes`, or add the rule shown above".to_owned()
+        } else {
+            "run it in a terminal, or pass `--yes`".to_owned()
+        };
+    }
+    let which = if uncovered == count { "it".to_owned() } else { format!("{uncovered} of them") };
+    let without = if advised.yes { " without `--yes`" } else { "" };
+    format!(
+        "`--yes` does not cover {which}: run it in a terminal{without}, where a person answers; \
+         `--yes` leaves out protected paths, secrets, and commands without a sandbox unless \
+         `--sandbox off` is given too"
+    )
+}
+
+fn failed(exit: Exit, reason: &'static str, failure: Failure, result: Option<String>) -> Verdict {
+    Verdict { exit, reason, result, failure: Some(failure) }
+}
+
+fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
+    let (exit, what, fix) = match limit {
+        "timeout" => (
+            Exit::Timeout,
+            format!("the run took longer than {value} s"),
+            "raise it with `--timeout`",
+        ),
+        "maxTokens" => (
+            Exit::Limit,
+            "the model ran out of output tokens in its answer".to_owned(),
+            "raise `maxTokens` of the provider",
+        ),
+        _ => (
+            Exit::Limit,
+            format!("the limit of {value} model replies was reached"),
+            "raise it with `--max-turns`",
+        ),
+    };
+    failed(exit, "limit", Failure::new("LIM001", exit, what).fix(fix), said)
+}
+
+fn over_budget(refused: &BudgetRefusal) -> Verdict {
+    let is_money = refused.limit == BudgetRefusal::MONEY;
+    let amount = |amount: u64| {
+        if is_money { dollars(amount) } else { format!("{amount} tokens") }
+    };
+    let what = format!("the budget of {} is too small for another request", amount(refused.cap));
+    let why = format!(
+        "{} are spent, {} are left, and the request needs up to {}",
+        amount(refused.spent),
+        amount(refused.left()),
+        amount(refused.needed)
+    );
+    let raise = if is_money {
+        "raise it with `--budget` or `budget.maxCostMicroUsd`"
+    } else {
+        "raise it with `budget.maxTokens`"
+    };
+    let fix = format!("{raise}; `posse sessions show ID --cost` shows what used it");
+    let failure = Failure::new("LIM002", Exit::Limit, what).because(why).fix(fix);
+    failed(Exit::Limit, "limit", failure, None)
+}
+
+/// Verdict for a run that was parked because the patience ran out. Completed work is kept.
+fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
+    let failure = Failure::new(
+        "PRV001",
+        Exit::Provider,
+        "the provider was unavailable for too long; the run is parked",
+    )
+    .because(cause)
+    .fix(remedy(
+        cause,
+        match next_try_ms {
+            Some(at) => format!(
+                "retry after {}; `--unattended` or a longer `patience` waits longer; \
+                     `providers.NAME.fallback` uses another one meanwhile",
+                clock_time(at)
+            ),
+            None => {
+                "the provider does not say when to retry; `providers.NAME.fallback` uses another \
+                         one meanwhile"
+                    .to_owned()
+            }
+        },
+    ));
+    failed(Exit::Provider, "parked", failure, None)
+}
+
+/// Formats a time in milliseconds since 1970 in the local time zone.
+pub(crate) fn clock_time(ms: u64) -> String {
+    let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let Some(at) = at else { return "an unknown time".to_owned() };
+    at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+fn class_failed(class: &str, cause: &str) -> Verdict {
+    if let Some(class) = class.strip_prefix("provider.").filter(|class| *class != "filtered") {
+        return provider_failed(class, cause);
+    }
+    let (code, exit, reason, what, fix) = match class {
+        "content_filter" | "provider.filtered" => (
+            "PRV005",
+            Exit::Failed,
+            "failed",
+            "the provider withheld the reply",
+            "rephrase the prompt, or use another model",
+        ),
+        "loop" => (
+            "LOOP001",
+            Exit::Failed,
+            "failed",
+            "the model kept making the same failing call",
+            "check the call above, and tell the model what to do instead",
+        ),
+        "hook" => (
+            "HK005",
+            Exit::Failed,
+            "failed",
+            "a hook ended the run",
+            "follow its message, or check `hooks` in `posse config show --origin`",
+        ),
+        "journal" => (
+            "JRN001",
+            Exit::Session,
+            "failed",
+            "the journal cannot be written, so the run was stopped",
+            "free space on the disk of the state directory",
+        ),
+        _ => (
+            "INT002",
+            Exit::Internal,
+            "parked",
+            "an internal component crashed too often",
+            "report it with the journal; all recorded data is kept",
+        ),
+    };
+    let fix = remedy(cause, fix.to_owned());
+    let failure = Failure::new(code, exit, what).because(cause).fix(fix);
+    failed(exit, reason, failure, None)
+}
+
+fn provider_failed(class: &str, cause: &str) -> Verdict {
+    let (code, exit, what, fix) = match class {
+        "unauthorized" => (
+            "PRV003",
+            Exit::Configuration,
+            "the provider does not accept the credentials",
+            // The cause names the login command if the provider uses one.
+            if cause.contains("`codex login`") {
+                "log in with `codex login`, then run `posse resume`"
+            } else {
+                "check the key of this provider; `posse config show --origin` says where it comes from"
+            },
+        ),
+        "rejected" if is_history_error(cause) => (
+            "PRV009",
+            Exit::Failed,
+            "the provider does not accept the history of this conversation",
+            // The encoders must produce only histories that every server accepts.
+            "this is a bug in posse: report it with this message and the session id. The \
+             session is kept: `/compact` in `posse plain -c` removes most of a long history \
+             from requests, `/clear` starts a new one, and another model may accept it as it is",
+        ),
+        "rejected" => (
+            "PRV004",
+            Exit::Failed,
+            "the provider did not accept the request",
+            "check its message; the model name and `maxTokens` are common causes",
+        ),
+        "context_full" => (
+            "PRV006",
+            Exit::Failed,
+            "the conversation no longer fits the model's context",
+            "send less at once, start a new session, or use a model with a larger context (`posse \
+             models`); `/context` in `posse plain` shows what uses it",
+        ),
+        "redirected" => (
+            "PRV007",
+            Exit::Failed,
+            "the provider redirects to another address; nothing was sent there",
+            "log in to the network, or set `baseURL` to the right address",
+        ),
+        "not_the_provider" => (
+            "PRV008",
+            Exit::Failed,
+            "the server that answered is not the provider",
+            "log in to the network, or correct `baseURL` (it often ends with /v1)",
+        ),
+        "budget" => (
+            "BUD001",
+            Exit::Configuration,
+            "a budget is set, but the price of the model is not known",
+            "set `inputPrice` and `outputPrice` of the model under `models`",
+        ),
+        "no_vision" => (
+            "IMG007",
+            Exit::Usage,
+            "the model does not accept images; nothing was sent",
+            "select a model with image input with `--model`, in `posse plain` with `/model`; or \
+             continue without images in a new session, in `posse plain` with `/clear`",
+        ),
+        _ => (
+            "PRV001",
+            Exit::Provider,
+            "the provider could not answer",
+            "try again later; the session is kept",
+        ),
+    };
+    let fix = remedy(cause, fix.to_owned());
+    let failure = Failure::new(code, exit, what).because(cause).fix(fix);
+    failed(exit, "provider", failure, None)
+}
+
+/// Returns `true` if a server's error is about the history and not about the request itself: roles
+/// that do not alternate, calls without results, results without calls.
+fn is_history_error(cause: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "tool_use_id",
+        "tool_use` ids",
+        "tool_use ids",
+        "tool_call_id",
+        "tool_calls must be followed",
+        "tool_calls\" must be",
+        "tool_calls' must be",
+        "no tool call found for",
+        "no tool output found for",
+        "roles must alternate",
+    ];
+    let lower = cause.to_lowercase();
+    WORDS.iter().any(|words| lower.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::Usage;
+
+    use super::*;
+
+    fn exit_of(ending: Ending, unanswered: u32) -> (Exit, &'static str) {
+        let outcome =
+            TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered, not_by_yes: 0 };
+        let verdict = judge(Some(&outcome), None, PermissionHints::default());
+        assert_eq!(verdict.failure.is_none(), matches!(verdict.exit, Exit::Done | Exit::Interrupt));
+        (verdict.exit, verdict.reason)
+    }
+
+    fn failed_as(class: &str) -> Ending {
+        Ending::Failed { class: class.to_owned(), cause: "because".to_owned() }
+    }
+
+    #[test]
+    fn only_an_answer_is_labelled_done() {
+        let parked = Ending::Parked {
+            class: "provider.overloaded".to_owned(),
+            cause: "busy".to_owned(),
+            next_try_ms: None,
+        };
+        let table = [
+            (Ending::Answered("ok".to_owned()), "done"),
+            (Ending::Limited { limit: "maxTurns", value: 3, said: None }, "stopped at a limit"),
+            (failed_as("provider.auth"), "failed"),
+            (failed_as("parked"), "parked"),
+            (parked, "parked"),
+            (Ending::Interrupted, "stopped"),
+        ];
+        for (ending, expected) in table {
+            assert_eq!(label(&ending), expected, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn distinguishes_a_rejected_history_from_a_rejected_request() {
+        let about_history = [
+            "messages.3: `tool_use` ids were found without `tool_result` blocks immediately after",
+            "messages.5.content.0: unexpected `tool_use_id` found in `tool_result` blocks",
+            "An assistant message with 'tool_calls' must be followed by tool messages",
+            "Invalid parameter: messages with role 'tool' need a tool_call_id",
+            "No tool output found for function call call_7.",
+            "No tool call found for function call output with call_id call_7.",
+            "Conversation roles must alternate user/assistant/user/assistant/...",
+        ];
+        let code = |cause: &str| provider_failed("rejected", cause).failure.unwrap().code;
+        for cause in about_history {
+            assert_eq!(code(cause), "PRV009", "{cause}");
+        }
+        for cause in ["model `x` does not exist", "max_tokens: 9 > 8", "invalid tool schema"] {
+            assert_eq!(code(cause), "PRV004", "{cause}");
+        }
+    }
+
+    #[test]
+    fn failures_never_exit_successfully() {
+        let answered = || Ending::Answered("ok".to_owned());
+        let over_budget =
+            |limit| Ending::OverBudget(BudgetRefusal { limit, cap: 10, spent: 7, needed: 4 });
+        let limited = |limit| Ending::Limited { limit, value: 3, said: None };
+        let parked = |next_try_ms| Ending::Parked {
+            class: "provider.overloaded".to_owned(),
+            cause: "busy".to_owned(),
+            next_try_ms,
+        };
+        let table = [
+            (answered(), 0, (Exit::Done, "completed")),
+            (answered(), 1, (Exit::Permission, "permission")),
+            (limited("maxTurns"), 0, (Exit::Limit, "limit")),
+            (limited("maxTokens"), 0, (Exit::Limit, "limit")),
+            (limited("timeout"), 0, (Exit::Timeout, "limit")),
+            (over_budget(BudgetRefusal::MONEY), 0, (Exit::Limit, "limit")),
+            (over_budget(BudgetRefusal::TOKENS), 0, (Exit::Limit, "limit")),
+            (failed_as("provider.budget"), 0, (Exit::Configuration, "provider")),
+            (failed_as("provider.overloaded"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.unreachable"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.broken_reply"), 0, (Exit::Provider, "provider")),
+            (failed_as("provider.unauthorized"), 0, (Exit::Configuration, "provider")),
+            (failed_as("provider.rejected"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.context_full"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.redirected"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.not_the_provider"), 0, (Exit::Failed, "provider")),
+            (failed_as("provider.no_vision"), 0, (Exit::Usage, "provider")),
+            (failed_as("content_filter"), 0, (Exit::Failed, "failed")),
+            (failed_as("loop"), 0, (Exit::Failed, "failed")),
+            (failed_as("hook"), 0, (Exit::Failed, "failed")),
+            (failed_as("journal"), 0, (Exit::Session, "failed")),
+            (failed_as("parked"), 0, (Exit::Internal, "parked")),
+            (parked(Some(1)), 0, (Exit::Provider, "parked")),
+            (parked(None), 0, (Exit::Provider, "parked")),
+            (failed_as("provider.filtered"), 0, (Exit::Failed, "failed")),
+            (failed_as("provider.not_the_provider"), 0, (Exit::Failed, "provider")),
+            (Ending::Interrupted, 0, (Exit::Interrupt, "interrupted")),
+        ];
+        for (ending, unanswered, expected) in table {
+            assert_eq!(exit_of(ending.clone(), unanswered), expected, "{ending:?}");
+        }
+        assert_eq!(judge(None, None, PermissionHints::default()).exit, Exit::Internal);
+    }
+
+    #[test]
+    fn fix_names_only_options_that_would_help() {
+        let fix = |unanswered, not_by_yes, yes, rule| {
+            let ending = Ending::Answered("ok".to_owned());
+            let usage = Usage::default();
+            let outcome = TurnOutcome { ending, turns: 1, usage, unanswered, not_by_yes };
+            let verdict = judge(Some(&outcome), None, PermissionHints { yes, rule });
+            verdict.failure.unwrap().fix.unwrap()
+        };
+        assert_eq!(fix(2, 0, false, false), "run it in a terminal, or pass `--yes`");
+        let all = "run it in a terminal, pass `--yes`, or add the rule shown above";
+        assert_eq!(fix(2, 0, false, true), all);
+        for (not_by_yes, yes, begins) in [
+            (2, false, "`--yes` does not cover it: run it in a terminal, where a person"),
+            (1, false, "`--yes` does not cover 1 of them: run it in a terminal, where"),
+            (2, true, "`--yes` does not cover it: run it in a terminal without `--yes`, where"),
+            (0, true, "`--yes` does not cover it: run it in a terminal without `--yes`, where"),
+        ] {
+            for rule in [false, true] {
+                let fix = fix(2, not_by_yes, yes, rule);
+                assert!(fix.starts_with(begins), "{fix}");
+                assert!(!fix.contains("pass `--yes`") && !fix.contains("rule"), "{fix}");
+                assert!(fix.contains("unless `--sandbox off` is given too"), "{fix}");
+            }
+        }
+    }
+
+    #[test]
+    fn full_disk_is_not_reported_as_a_bug() {
+        let cause = "the journal cannot be written: No space left on device (os error 28)";
+        let ending = Ending::Failed { class: "journal".to_owned(), cause: cause.to_owned() };
+        let outcome =
+            TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered: 0, not_by_yes: 0 };
+        let failure = judge(Some(&outcome), None, PermissionHints::default()).failure.unwrap();
+        insta::assert_snapshot!(failure, @r"
+        error[JRN001]: the journal cannot be written, so the run was stopped
+          why: the journal cannot be written: No space left on device
+          fix: free space on the disk of the state directory
+        ");
+    }
+}

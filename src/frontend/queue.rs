@@ -1,0 +1,118 @@
+//! Queued messages as a fold over events, and the text of `/queue`.
+
+use posse_actors::conversation::{MessageId, text_of};
+use posse_actors::event::{Event, MessageKind};
+
+use crate::failure::printable;
+
+/// Maximum characters of a message that are shown.
+const TEXT_CHARS_MAX: usize = 200;
+
+/// A queued message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct QueueEntry {
+    id: MessageId,
+    kind: MessageKind,
+    text: String,
+}
+
+/// Queued messages in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Queue(Vec<QueueEntry>);
+
+impl Queue {
+    /// Updates the queue from an event.
+    pub(crate) fn follow(&mut self, event: &Event) {
+        match event {
+            // A call of the user's own is sent with their next task and was shown when it ran.
+            Event::MessageQueued { kind: MessageKind::Aside, .. } => (),
+            Event::MessageQueued { message_id, kind, content }
+                if self.0.iter().all(|waiting| waiting.id != *message_id) =>
+            {
+                let (id, text) = (message_id.clone(), text_of(content));
+                self.0.push(QueueEntry { id, kind: *kind, text });
+            }
+            Event::MessageDelivered { message_id }
+            | Event::MessageWithdrawn { message_id }
+            | Event::UserMessage { message_id: Some(message_id), .. } => {
+                self.0.retain(|waiting| waiting.id != *message_id);
+            }
+            _ => (),
+        }
+    }
+
+    /// Id of the user's message with that number, counted from 1.
+    pub(crate) fn own(&self, number: &str) -> Option<&MessageId> {
+        let nth = number.parse::<usize>().ok()?.checked_sub(1)?;
+        let own = self.0.iter().filter(|waiting| waiting.kind != MessageKind::Notice);
+        own.map(|waiting| &waiting.id).nth(nth)
+    }
+
+    /// Table of the messages; those of the user have the number for `/queue drop`. `busy`: a task
+    /// runs.
+    pub(crate) fn table(&self, busy: bool) -> String {
+        let (mut text, mut nth) = (String::new(), 0);
+        for QueueEntry { kind, text: said, .. } in &self.0 {
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            let cut: String = said.chars().take(TEXT_CHARS_MAX).collect();
+            let more = if cut.len() < said.len() { " …" } else { "" };
+            let number = if *kind == MessageKind::Notice {
+                "-".to_owned()
+            } else {
+                nth += 1;
+                nth.to_string()
+            };
+            let line = format!("{number:>3}  {}: {cut}{more}", when(*kind, busy));
+            text.extend([printable(&line).as_str(), "\n"]);
+        }
+        match (text.is_empty(), nth) {
+            (true, _) => "No message is queued.\n".to_owned(),
+            (false, 0) => text,
+            (false, _) => text + "/queue drop N deletes one.\n",
+        }
+    }
+}
+
+/// Text for the time at which a message is sent, or for its sender. `busy`: a task runs.
+pub(crate) fn when(kind: MessageKind, busy: bool) -> &'static str {
+    match kind {
+        MessageKind::Steer | MessageKind::FollowUp if !busy => "with your next message",
+        MessageKind::Steer | MessageKind::Aside => "at the next step",
+        MessageKind::FollowUp => "after the answer",
+        MessageKind::Notice => "from posse to the model",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::ContentPart;
+
+    use super::*;
+
+    fn queued(id: &str, kind: MessageKind, text: &str) -> Event {
+        let content = vec![ContentPart::text(text)];
+        Event::MessageQueued { message_id: MessageId::new(id), kind, content }
+    }
+
+    #[test]
+    fn only_messages_of_the_user_are_numbered() {
+        let mut queue = Queue::default();
+        assert_eq!(queue.table(true), "No message is queued.\n");
+        queue.follow(&queued("m1", MessageKind::Notice, "an agent has ended"));
+        queue.follow(&queued("m2", MessageKind::Steer, "mind\nthe\u{1b}[2J gap"));
+        queue.follow(&queued("m3", MessageKind::Aside, "I ran this"));
+        queue.follow(&queued("m4", MessageKind::FollowUp, &"x".repeat(900)));
+        queue.follow(&queued("m4", MessageKind::FollowUp, "again"));
+        let table = queue.table(true);
+        assert_eq!(table.lines().count(), 4, "{table}");
+        assert!(table.contains("  -  from posse to the model: an agent"), "{table}");
+        assert!(table.contains("  1  at the next step: mind the\\u{1b}[2J gap"), "{table}");
+        assert!(table.chars().count() < 500 && !table.contains('\u{1b}'), "{table}");
+        let idle = queue.table(false);
+        assert!(idle.contains("  1  with your next message: mind"), "{idle}");
+        assert_eq!(queue.own("2").map(MessageId::as_str), Some("m4"));
+        assert_eq!((queue.own("0"), queue.own("3"), queue.own("x")), (None, None, None));
+        queue.follow(&Event::MessageWithdrawn { message_id: MessageId::new("m2") });
+        assert_eq!(queue.own("1").map(MessageId::as_str), Some("m4"));
+    }
+}

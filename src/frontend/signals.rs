@@ -1,0 +1,65 @@
+//! Signals that end a run: the first one starts the shutdown, the second one exits at once.
+//!
+//! A signal that was ignored when the process started stays ignored. `nohup` and scripts with
+//! background jobs use that to protect a process from hangup and Ctrl+C.
+
+use nix::libc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Exit;
+
+/// Receiver of SIGHUP, SIGINT and SIGTERM.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    hang_up: Option<Signal>,
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+}
+
+impl Signals {
+    /// Installs the handlers. A signal whose handler cannot be installed keeps its default action;
+    /// an ignored one stays ignored.
+    pub(crate) fn listen() -> Signals {
+        let listen = |kind: SignalKind| {
+            if is_ignored(kind.as_raw_value()) { None } else { signal(kind).ok() }
+        };
+        Signals {
+            hang_up: listen(SignalKind::hangup()),
+            interrupt: listen(SignalKind::interrupt()),
+            terminate: listen(SignalKind::terminate()),
+        }
+    }
+
+    /// Receives no signal.
+    pub(crate) fn ignore_all() -> Signals {
+        Signals { hang_up: None, interrupt: None, terminate: None }
+    }
+
+    /// Waits for the next signal and returns its exit code. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Exit {
+        tokio::select! {
+            () = received(&mut self.hang_up) => Exit::HangUp,
+            () = received(&mut self.interrupt) => Exit::Interrupt,
+            () = received(&mut self.terminate) => Exit::Terminate,
+        }
+    }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns `true` if the parent process set this signal to be ignored.
+#[expect(unsafe_code, reason = "the only way to read the action without changing it")]
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: all bytes zero are a valid value of this plain struct.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: no new action is set, and the old one is written to a local variable.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}

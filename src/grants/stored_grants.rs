@@ -1,0 +1,152 @@
+//! Content of the grants file.
+
+use posse_actors::event::{Grant, Scope};
+use posse_actors::ports::Now;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::failure::{Exit, Failure};
+use crate::hex::hex;
+use crate::project::Identity;
+
+/// Grants that are kept at once.
+const GRANTS_MAX: usize = 1000;
+/// Maximum bytes of a grant's target.
+const TARGET_BYTES_MAX: usize = 16 << 10;
+/// Tolerated backward step of the clock.
+const SLACK_MS: u64 = 5 * 60 * 1000;
+const VERSION: u32 = 1;
+/// Tiers from weakest to strongest.
+const TIERS: [&str; 3] = ["none", "reduced", "full"];
+
+/// All stored grants.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Book {
+    v: u32,
+    /// Change counter: an older version cannot be restored while a process watches.
+    pub generation: u64,
+    /// The latest time at which it was changed: it is not earlier than that.
+    pub seen_ms: u64,
+    /// In the order in which they were given.
+    pub grants: Vec<StoredGrant>,
+}
+
+/// A grant with its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredGrant {
+    /// Id; the same grant given again has the same one.
+    pub id: String,
+    /// The grant.
+    #[serde(flatten)]
+    pub grant: Grant,
+    /// Its project; `None` for all projects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<Identity>,
+    /// Sandbox tier when it was given, for commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// Time of the grant in milliseconds since 1970.
+    pub granted_ms: u64,
+    /// Expiry in milliseconds since 1970.
+    pub expires_ms: u64,
+}
+
+impl Book {
+    pub(super) fn parse(text: &str) -> Option<Book> {
+        let book: Book = serde_json::from_str(text).ok()?;
+        (book.v == VERSION).then_some(book)
+    }
+
+    pub(super) fn read(text: Option<&str>) -> Result<Book, Failure> {
+        let Some(text) = text else { return Ok(Book::default()) };
+        Book::parse(text).ok_or_else(|| {
+            refused("the file was written by another version of posse, or is damaged")
+        })
+    }
+
+    /// The text of a new version.
+    pub(super) fn changed(mut self, time: u64) -> String {
+        self.v = VERSION;
+        self.seen_ms = self.seen_ms.max(time);
+        // A cleared file is also newer than the one before.
+        self.generation = self.generation.saturating_add(1).max(self.seen_ms);
+        serde_json::to_string_pretty(&self).unwrap_or_default()
+    }
+
+    pub(super) fn add(&mut self, kept: StoredGrant) -> Result<(), Failure> {
+        if kept.grant.target.len() > TARGET_BYTES_MAX {
+            return Err(refused("it covers too much to be remembered word for word"));
+        }
+        self.grants.retain(|known| known.id != kept.id);
+        if self.grants.len() >= GRANTS_MAX {
+            let what = format!("{GRANTS_MAX} permissions are kept already");
+            return Err(refused(&what).fix("`posse grants list` shows them, `revoke` ends some"));
+        }
+        self.grants.push(kept);
+        Ok(())
+    }
+}
+
+impl StoredGrant {
+    pub(super) fn new(
+        grant: Grant,
+        project: Option<Identity>,
+        now_ms: u64,
+        ttl_ms: u64,
+    ) -> StoredGrant {
+        let mut hash = Sha256::new();
+        let parts = (&grant.operation, &grant.target, &project);
+        hash.update(serde_json::to_vec(&parts).unwrap_or_default());
+        let id = format!("g{}", hex(&hash.finalize()[..4]));
+        let expires_ms = now_ms.saturating_add(ttl_ms);
+        StoredGrant { id, grant, project, tier: None, granted_ms: now_ms, expires_ms }
+    }
+
+    /// Given where this confines commands.
+    pub(super) fn within(mut self, tier: &str) -> StoredGrant {
+        self.tier = (self.grant.operation == "execute").then(|| tier.to_owned());
+        self
+    }
+
+    /// True if it is valid under `tier`: a permission given with a sandbox does not apply without
+    /// one.
+    pub(super) fn counts_within(&self, tier: &str) -> bool {
+        let rank = |name: &str| TIERS.iter().position(|tier| *tier == name);
+        self.tier.as_deref().is_none_or(|given| rank(tier) >= rank(given))
+    }
+
+    /// Expiry under a configured lifetime of `ttl_ms`.
+    pub(super) fn ends_ms(&self, ttl_ms: u64) -> u64 {
+        self.expires_ms.min(self.granted_ms.saturating_add(ttl_ms))
+    }
+
+    pub(super) fn counts_in(&self, project: Option<&Identity>) -> bool {
+        match self.grant.scope {
+            Scope::Global => true,
+            Scope::Project => self.project.is_some() && self.project.as_ref() == project,
+            Scope::Once | Scope::Session => false,
+        }
+    }
+}
+
+/// Lower bound of the current time: the wall clock, unless it was set back while this process
+/// watched. An error if it was set back before.
+pub(super) fn time(book: &Book, began: Now, now: Now) -> Result<u64, String> {
+    let passed = now.uptime.saturating_sub(began.uptime).as_millis();
+    let watched = began.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+    let time = now.wall_ms.max(watched);
+    if time.saturating_add(SLACK_MS) < book.seen_ms {
+        return Err(
+            "the clock is behind the time at which permissions were last changed, so none \
+                    that were kept count; set the clock, or `posse grants clear`"
+                .to_owned(),
+        );
+    }
+    Ok(time.max(book.seen_ms))
+}
+
+pub(super) fn refused(what: &str) -> Failure {
+    Failure::new("GRT001", Exit::Session, what)
+}

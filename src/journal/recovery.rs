@@ -1,0 +1,162 @@
+//! Recovers spending from records behind damage, in place or in quarantined files. The chain does
+//! not prove these records, so they are used for costs only.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use posse_actors::event::{Event, StoredRecord};
+use posse_actors::ledger::{Accounts, Doubted, Salvaged, Unproved};
+
+use crate::journal::checkpoint::Checkpoint;
+use crate::journal::format::{self, HashChain, LINE_BYTES_MAX};
+use crate::journal::scan::{Damage, open_to_read, record_of};
+use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
+use crate::journal::state::StoredSession;
+use crate::journal::walk::{Stop, Walked, beginning, walk};
+
+/// Part of the name of a quarantined file.
+const QUARANTINE_MARK: &str = ".jsonl.damaged-";
+
+/// Cost records that are neither among the proven ones of `walked` nor in `proven`. With
+/// `checkpoint`, the checkpoint is used if it covers more records.
+pub(crate) fn recover(
+    dir: &Path,
+    walked: &Walked,
+    proven: &Accounts,
+    checkpoint: bool,
+) -> Vec<Salvaged> {
+    let mut unproved = Unproved::default();
+    // Quarantined by a process that was killed before it recorded the contents.
+    for name in quarantined_files(dir) {
+        let mut reader = UnverifiedReader::default();
+        reader.file(&dir.join(name), 0).ok();
+        let later = |doubted: &Doubted| {
+            request_of(&doubted.record.event).is_some_and(|number| number > proven.last_request)
+        };
+        unproved.records.extend(reader.found.records.into_iter().filter(later));
+    }
+    if matches!(walked.stop, Stop::Damaged(_)) {
+        let behind = behind(dir, walked);
+        unproved.records.extend(behind.records);
+        unproved.unreadable = behind.unreadable;
+    }
+    let beside = checkpoint.then(|| Checkpoint::last_accounts(dir)).flatten();
+    let ahead = beside.filter(|(record, _)| *record > walked.end.record);
+    unproved.floor = ahead.map(|(_, accounts)| Box::new(accounts));
+    proven.recover(&unproved)
+}
+
+/// [`recover`] for a reader that does not change the session.
+pub(crate) fn of(found: &StoredSession, proven: &Accounts) -> Vec<Salvaged> {
+    let walked = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()));
+    walked.map_or_else(|_| Vec::new(), |walked| of_walk(&found.dir, &walked, proven))
+}
+
+/// [`recover`] for a journal that was just read.
+pub(crate) fn of_walk(dir: &Path, walked: &Walked, proven: &Accounts) -> Vec<Salvaged> {
+    recover(dir, walked, proven, true)
+}
+
+/// Reads the damaged file from the damage on, and the files after it.
+fn behind(dir: &Path, walked: &Walked) -> Unproved {
+    let mut reader = UnverifiedReader {
+        last: walked.end.record.saturating_sub(1),
+        before: Some(walked.end.chain),
+        ..UnverifiedReader::default()
+    };
+    if matches!(walked.stop, Stop::Damaged(Damage::Missing { .. } | Damage::Torn)) {
+        reader.found.unreadable += 1;
+    }
+    let mut names = vec![walked.file.clone()];
+    if walked.file != ACTIVE {
+        let closed = closed_segments(dir).unwrap_or_default();
+        let later = (1..=closed.count).chain(closed.stray);
+        names.extend(later.filter(|number| *number > walked.end.segment).map(closed_name));
+        names.push(ACTIVE.to_owned());
+    }
+    for (nth, name) in names.iter().enumerate() {
+        let offset = if nth == 0 { walked.end.offset } else { 0 };
+        match reader.file(&dir.join(name), offset) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+            Err(_) => reader.found.unreadable += 1,
+            Ok(()) => (),
+        }
+    }
+    reader.found
+}
+
+/// Names of the quarantined files.
+fn quarantined_files(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.contains(QUARANTINE_MARK)).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Request number of a cost record.
+fn request_of(event: &Event) -> Option<u64> {
+    match event {
+        Event::ModelUsage { billing: Some(billing), .. } => Some(billing.request),
+        Event::BudgetReserved { request, .. } | Event::BudgetReleased { request } => Some(*request),
+        _ => None,
+    }
+}
+
+/// Reads lines that the chain does not prove.
+#[derive(Default)]
+struct UnverifiedReader {
+    found: Unproved,
+    /// Number of the last record.
+    last: u64,
+    /// Hash that the previous line claims.
+    before: Option<HashChain>,
+}
+
+impl UnverifiedReader {
+    fn file(&mut self, path: &Path, offset: u64) -> io::Result<()> {
+        let mut file: File = open_to_read(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut reader = BufReader::new(file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let limit = LINE_BYTES_MAX as u64 + 1;
+            let read = reader.by_ref().take(limit).read_until(b'\n', &mut line)?;
+            if line.last() != Some(&b'\n') {
+                // An incomplete last line is no loss; zeros and a line above the limit are.
+                let lost = read > LINE_BYTES_MAX || line.contains(&0);
+                self.found.unreadable += u64::from(lost);
+                return Ok(());
+            }
+            self.line(&line);
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let split = format::split(line);
+        let intact = split.is_some_and(|(body, claimed)| {
+            self.before.is_none_or(|before| before.next(body) == claimed)
+        });
+        self.before = split.map(|(_, claimed)| claimed);
+        match record_of(line) {
+            Some(StoredRecord { event: Event::Unknown, .. }) if intact => (),
+            None | Some(StoredRecord { event: Event::Unknown, .. }) => self.found.unreadable += 1,
+            // Duplicate of an earlier record.
+            Some(record) if record.record <= self.last => (),
+            Some(record) => {
+                self.last = record.record;
+                let counts = matches!(
+                    record.event,
+                    Event::ModelUsage { .. }
+                        | Event::BudgetReserved { .. }
+                        | Event::BudgetReleased { .. }
+                );
+                if counts {
+                    self.found.records.push(Doubted { record, intact });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! State of a session: running, waiting, parked, killed, finished or damaged.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::SystemTime;
+
+use jiff::tz::TimeZone;
+use posse_actors::conversation::{CallId, QuestionId};
+use posse_actors::event::{Begun, Event};
+use posse_actors::record::Replayed;
+use serde::Serialize;
+
+use crate::journal::lock;
+use crate::journal::segments::{ACTIVE, closed_name};
+use crate::journal::transcript::{counted, local};
+use crate::journal::verify::Problem;
+
+/// Time of the last write to the journal in `dir`, from the file system.
+pub fn last_change(dir: &Path) -> Option<SystemTime> {
+    dir.join(ACTIVE).metadata().and_then(|about| about.modified()).ok()
+}
+
+/// Description of the process that owns the session in `dir`, if there is one.
+pub fn owner(dir: &Path) -> Option<String> {
+    lock::held_by(dir)
+}
+
+/// Checks that the journal in `dir` is not empty.
+pub fn has_begun(dir: &Path) -> bool {
+    let has_bytes = dir.join(ACTIVE).metadata().is_ok_and(|about| about.len() > 0);
+    has_bytes || dir.join(closed_name(1)).exists()
+}
+
+/// State of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum SessionState {
+    /// A process owns it.
+    Running {
+        /// Description of that process.
+        owner: String,
+    },
+    /// A process owns it and waits for the answer to a permission request.
+    Waiting {
+        /// Description of that process.
+        owner: String,
+        /// Summary of the request.
+        question: String,
+    },
+    /// The session waits for a later retry.
+    Parked {
+        /// Cause of the wait.
+        cause: String,
+        /// Time of the next retry, in milliseconds since 1970, if it is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next_try_ms: Option<u64>,
+        /// Description of the process that waits, if there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
+    },
+    /// The process died before the session ended. It can be resumed.
+    Killed {
+        /// Summary of the permission request that was open, if any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        question: Option<String>,
+    },
+    /// The session ended normally.
+    Finished,
+    /// The user or a limit stopped the session.
+    Stopped {
+        /// `interrupted` or `limit`.
+        reason: String,
+    },
+    /// The session ended with a failure.
+    Failed {
+        /// `failed`, `provider` or `permission`.
+        reason: String,
+    },
+    /// The journal has no record.
+    Empty,
+    /// The rest of the journal was written by a later version of posse.
+    Newer {
+        /// Description of the unknown part.
+        what: String,
+    },
+    /// The journal is unreadable, fully or in part.
+    Damaged {
+        /// Description of the damage.
+        what: String,
+    },
+}
+
+impl SessionState {
+    fn ended(reason: &str) -> SessionState {
+        let reason = || reason.to_owned();
+        match reason().as_str() {
+            "completed" => SessionState::Finished,
+            "interrupted" | "limit" => SessionState::Stopped { reason: reason() },
+            _ => SessionState::Failed { reason: reason() },
+        }
+    }
+
+    /// State of the same session while `owner` runs it.
+    pub(crate) fn owned(self, owner: String) -> SessionState {
+        match self {
+            SessionState::Killed { question: Some(question) } => {
+                SessionState::Waiting { owner, question }
+            }
+            SessionState::Parked { cause, next_try_ms, .. } => {
+                SessionState::Parked { cause, next_try_ms, owner: Some(owner) }
+            }
+            // An unreadable journal stays unreadable; its owner will notice.
+            damaged @ (SessionState::Damaged { .. } | SessionState::Newer { .. }) => damaged,
+            _ => SessionState::Running { owner },
+        }
+    }
+
+    /// Short text for a column of a list.
+    pub(crate) fn short(&self, zone: &TimeZone) -> String {
+        match self {
+            SessionState::Running { .. } => "running".to_owned(),
+            SessionState::Waiting { .. } => "waiting for an answer".to_owned(),
+            SessionState::Parked { next_try_ms, .. } => {
+                match next_try_ms.and_then(|at| local(at, zone)) {
+                    Some(at) => format!("parked until {}", at.strftime("%m-%d %H:%M")),
+                    None => "parked".to_owned(),
+                }
+            }
+            SessionState::Killed { .. } => "killed, can be resumed".to_owned(),
+            SessionState::Finished => "finished".to_owned(),
+            SessionState::Stopped { reason } if reason == "limit" => "ended at a limit".to_owned(),
+            SessionState::Stopped { .. } => "stopped".to_owned(),
+            SessionState::Failed { reason } if reason == "failed" => "failed".to_owned(),
+            SessionState::Failed { reason } => format!("failed: {reason}"),
+            SessionState::Empty => "empty".to_owned(),
+            SessionState::Newer { .. } => "newer version".to_owned(),
+            SessionState::Damaged { .. } => "damaged".to_owned(),
+        }
+    }
+
+    /// State of a journal with `problem`.
+    pub(crate) fn of_problem(problem: &Problem) -> SessionState {
+        let what = problem.what.clone();
+        match problem.kind.as_str() {
+            "newer" => SessionState::Newer { what },
+            "empty" => SessionState::Empty,
+            _ => SessionState::Damaged { what },
+        }
+    }
+
+    /// Text with all details.
+    pub(crate) fn long(&self, zone: &TimeZone) -> String {
+        match self {
+            SessionState::Running { owner } => format!("running ({owner})"),
+            SessionState::Waiting { owner, question } => {
+                format!("waiting for an answer ({owner}): {question}")
+            }
+            SessionState::Parked { cause, next_try_ms, owner } => {
+                let until = next_try_ms.and_then(|at| local(at, zone));
+                let until = until.map_or_else(
+                    || "its user looks".to_owned(),
+                    |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+                );
+                let owner = owner.as_ref().map_or_else(String::new, |owner| format!(" ({owner})"));
+                format!("parked until {until}{owner}: {cause}")
+            }
+            SessionState::Killed { question: Some(question) } => {
+                format!("killed while it waited for an answer, can be resumed: {question}")
+            }
+            SessionState::Newer { what } => format!("newer version: {what}"),
+            SessionState::Damaged { what } => format!("damaged: {what}"),
+            other => other.short(zone),
+        }
+    }
+}
+
+/// State of the session in `dir` with these folded records.
+pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) -> String {
+    let state = of_replayed(replayed);
+    if let Some(owner) = lock::held_by(dir) {
+        return state.owned(owner).long(zone);
+    }
+    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
+    let lost: Vec<_> = replayed.open_calls.iter().filter(|open| open.effect).collect();
+    if !broke_off || lost.is_empty() {
+        return state.long(zone);
+    }
+    let since = |begun: &Begun| {
+        let at = local(begun.started_ms, zone);
+        at.map_or_else(String::new, |at| at.strftime(", started at %H:%M:%S").to_string())
+    };
+    let lost: Vec<String> = lost
+        .iter()
+        .map(|open| match &open.begun {
+            Some(begun) => format!("{}: {}{}", open.call.name, begun.summary, since(begun)),
+            None => open.call.name.clone(),
+        })
+        .collect();
+    let count = counted(lost.len() as u64, "call");
+    format!("{}, with {count} of unknown outcome: {}", state.long(zone), lost.join("; "))
+}
+
+fn of_replayed(replayed: &Replayed) -> SessionState {
+    if let Some(parked) = &replayed.parked {
+        let (cause, next_try_ms) = (parked.cause.clone(), parked.next_try_ms);
+        return SessionState::Parked { cause, next_try_ms, owner: None };
+    }
+    let broke_off = replayed.last.as_ref().is_some_and(|last| last.ended.is_none());
+    match &replayed.ended {
+        Some(reason) if !broke_off => SessionState::ended(reason),
+        _ => {
+            let question = replayed.open_questions.first().map(|asked| asked.summary.clone());
+            SessionState::Killed { question }
+        }
+    }
+}
+
+/// Property that the latest relevant record decides.
+#[derive(Debug, Default)]
+enum Decided<T> {
+    /// No relevant record so far.
+    #[default]
+    NotYet,
+    /// The property does not hold.
+    IsNot,
+    /// The property holds, with this value.
+    Is(T),
+}
+
+impl<T> Decided<T> {
+    fn decide(&mut self, value: Option<T>) {
+        if matches!(self, Decided::NotYet) {
+            *self = value.map_or(Decided::IsNot, Decided::Is);
+        }
+    }
+}
+
+/// State derived from the latest records, read backwards: cheap enough for a list.
+#[derive(Debug, Default)]
+pub(crate) struct Backwards {
+    /// End of the session, once decided.
+    ended: Decided<String>,
+    /// Parked state, once decided.
+    parked: Decided<SessionState>,
+    closed: HashSet<QuestionId>,
+    over: HashSet<CallId>,
+    question: Option<String>,
+}
+
+impl Backwards {
+    /// Adds the record before those added so far.
+    pub(crate) fn push(&mut self, event: &Event) {
+        match event {
+            Event::SessionEnded { reason, .. } => {
+                self.ended.decide(Some(reason.clone()));
+            }
+            Event::SessionParked { cause, next_try_ms, .. } => {
+                let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
+                let parked = SessionState::Parked { cause, next_try_ms, owner: None };
+                self.parked.decide(Some(parked));
+            }
+            Event::UserMessage { .. } | Event::InvocationStarted { .. } => {
+                self.ended.decide(None);
+                self.parked.decide(None);
+            }
+            Event::SessionStarted { .. } | Event::SessionResumed { .. } => {
+                self.ended.decide(None);
+            }
+            Event::ModelReply { .. } => {
+                self.parked.decide(None);
+            }
+            Event::PermissionGranted { request_id, .. }
+            | Event::PermissionDenied { request_id, .. }
+            | Event::PermissionWithdrawn { request_id, .. } => {
+                self.closed.insert(request_id.clone());
+            }
+            Event::ToolCompleted { call_id, .. }
+            | Event::ToolFailed { call_id, .. }
+            | Event::ToolOutcomeUnknown { call_id, .. } => {
+                self.over.insert(call_id.clone());
+            }
+            Event::PermissionRequested { request_id, call_id, summary, .. }
+                if !self.closed.contains(request_id) && !self.over.contains(call_id) =>
+            {
+                // The earliest open request is shown.
+                self.question = Some(summary.clone());
+            }
+            _ => (),
+        }
+    }
+
+    /// State of a session that no process owns.
+    pub(crate) fn state(self) -> SessionState {
+        match (self.parked, self.ended) {
+            (Decided::Is(parked), _) => parked,
+            (_, Decided::Is(reason)) => SessionState::ended(&reason),
+            _ => SessionState::Killed { question: self.question },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! The state derived backwards equals the state of the complete fold.
+
+use posse_actors::conversation::{ContentPart, Usage};
+use posse_actors::event::{FORMAT_VERSION, StoredRecord};
+use posse_actors::record::{RecordId, replay};
+use proptest::prelude::*;
+
+use super::*;
+use crate::journal::SessionState as State;
+
+fn ended(reason: &str) -> Event {
+    Event::SessionEnded {
+        reason: reason.to_owned(),
+        exit_code: 0,
+        usage: Usage::default(),
+        cost_usd: None,
+        cost_nano_usd: None,
+        unpriced_requests: 0,
+        turns: 1,
+        result: None,
+    }
+}
+
+fn parked() -> Event {
+    Event::SessionParked { cause: "busy".to_owned(), class: None, next_try_ms: Some(1) }
+}
+
+fn said() -> Event {
+    Event::UserMessage { content: vec![ContentPart::text("go")], message_id: None }
+}
+
+fn asked(id: &str) -> Event {
+    Event::PermissionRequested {
+        request_id: QuestionId::new(id),
+        call_id: CallId::new(id),
+        tool: "bash".to_owned(),
+        summary: format!("run {id}"),
+        detail: String::new(),
+        reason: String::new(),
+        scopes: Vec::new(),
+        digest: String::new(),
+        cwd: String::new(),
+        binding: String::new(),
+    }
+}
+
+fn withdrawn(id: &str) -> Event {
+    Event::PermissionWithdrawn { request_id: QuestionId::new(id), reason: String::new() }
+}
+
+fn resumed() -> Event {
+    Event::SessionResumed { records: 1, with: None, changed: Vec::new() }
+}
+
+fn read_backwards(events: &[Event]) -> State {
+    let mut back = Backwards::default();
+    for event in events.iter().rev() {
+        back.push(event);
+    }
+    back.state()
+}
+
+#[test]
+fn describes_the_state_of_a_session() {
+    let waits = State::Parked { cause: "busy".to_owned(), next_try_ms: Some(1), owner: None };
+    let question = |text: &str| State::Killed { question: Some(text.to_owned()) };
+    let table = [
+        (vec![said(), ended("completed")], State::Finished, "finished"),
+        (vec![said(), ended("limit")], State::ended("limit"), "ended at a limit"),
+        (vec![said(), ended("interrupted")], State::ended("interrupted"), "stopped"),
+        (vec![said(), ended("failed")], State::ended("failed"), "failed"),
+        (vec![said(), ended("provider")], State::ended("provider"), "failed: provider"),
+        (vec![said(), parked(), ended("parked")], waits.clone(), "parked until 01-01 00:00"),
+        // The process was killed while the session was parked.
+        (vec![said(), parked()], waits, "parked until 01-01 00:00"),
+        (vec![parked(), said(), ended("completed")], State::Finished, "finished"),
+        (
+            vec![ended("completed"), resumed()],
+            State::Killed { question: None },
+            "killed, can be resumed",
+        ),
+        (vec![said(), asked("a")], question("run a"), "killed, can be resumed"),
+        (vec![said(), asked("a"), asked("b")], question("run a"), "killed, can be resumed"),
+        (
+            vec![said(), asked("a"), asked("b"), withdrawn("a")],
+            question("run b"),
+            "killed, can be resumed",
+        ),
+        (
+            vec![said(), asked("a"), withdrawn("a")],
+            State::Killed { question: None },
+            "killed, can be resumed",
+        ),
+    ];
+    for (events, state, short) in table {
+        assert_eq!(read_backwards(&events), state, "{events:?}");
+        assert_eq!(state.short(&TimeZone::UTC), short, "{events:?}");
+    }
+    let live = question("run a").owned("process 4711".to_owned());
+    assert_eq!(live.long(&TimeZone::UTC), "waiting for an answer (process 4711): run a");
+    let live = State::Finished.owned("process 4711".to_owned());
+    assert_eq!(live.long(&TimeZone::UTC), "running (process 4711)");
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let id = || prop::sample::select(vec!["a", "b", "c"]);
+    prop_oneof![
+        Just(said()),
+        Just(parked()),
+        Just(resumed()),
+        prop::sample::select(vec!["completed", "parked", "failed"]).prop_map(ended),
+        id().prop_map(withdrawn),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn reading_backwards_and_folding_agree(
+        events in prop::collection::vec(any_event(), 0..12), open in 0_usize..4,
+    ) {
+        // Request ids are unique: each request is recorded once.
+        let mut events = events;
+        for (at, id) in ["a", "b", "c"].iter().enumerate().take(open) {
+            events.insert((at * 3).min(events.len()), asked(id));
+        }
+        let records: Vec<StoredRecord> = events.iter().zip(1..).map(|(event, record)| StoredRecord {
+            v: FORMAT_VERSION,
+            record,
+            ts: 0,
+            id: RecordId { process: 1, count: u32::try_from(record).unwrap() },
+            session_id: posse_actors::conversation::SessionId::new("s"),
+            origin: None,
+            event: event.clone(),
+        }).collect();
+        prop_assert_eq!(read_backwards(&events), of_replayed(&replay(&records, None)));
+    }
+}

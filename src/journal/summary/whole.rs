@@ -1,0 +1,82 @@
+//! Reads a whole journal for a list: verifies it and adds up its cost.
+
+use std::path::Path;
+
+use memchr::memmem;
+use posse_actors::ledger::{Accounts, Salvaged};
+
+use crate::journal::recovery;
+use crate::journal::scan::parse;
+use crate::journal::session_state::SessionState;
+use crate::journal::summary::SessionSummary;
+use crate::journal::verify::{Problem, emptied};
+use crate::journal::walk::{beginning, walk};
+
+/// Bytes before the type of a record.
+const TYPE: &[u8] = b"\"type\":\"";
+
+/// Maximum offset of the type in a line: only ids and the session name come before it.
+const TYPE_WITHIN: usize = 1024;
+
+/// Bytes of the type of a reply.
+const REPLY: &[u8] = b"model.text\"";
+
+/// Bytes before the type if the record belongs to a subagent.
+const PARENT: &[u8] = b"\"parentInvocationId\":";
+
+/// Beginnings of the types that affect the cost.
+const COUNTED: [&[u8]; 5] =
+    [b"model.request", b"model.usage", b"budget.", b"session.resumed", b"agent.invocation."];
+
+impl SessionSummary {
+    /// Adds the values that need the whole journal.
+    pub(super) fn read_whole(&mut self, dir: &Path) {
+        let mut accounts = Accounts::default();
+        let mut replies = 0_u32;
+        let walked = walk(dir, beginning(&self.id), &mut |line, head, _| {
+            if counts(line) {
+                accounts.push(&parse(line, head, &self.id));
+            }
+            replies += u32::from(is_reply(line));
+            Ok(())
+        });
+        let Ok(walked) = walked else { return };
+        let problem = Problem::of(&walked).filter(|problem| !problem.torn_tail);
+        let gone = || emptied(dir, &walked).ok().flatten();
+        let problem = problem.or_else(gone);
+        if !matches!(self.state, SessionState::Finished) {
+            accounts.settle();
+        }
+        if let Some(problem) = &problem {
+            self.state = SessionState::of_problem(problem);
+            for Salvaged { origin, event } in recovery::of_walk(dir, &walked, &accounts) {
+                accounts.follow(origin.as_deref(), &event);
+            }
+        }
+        // An end counts only since the last change of model, agent or provider.
+        self.turns = self.turns.map(|last| last.max(replies));
+        if accounts.total.requests > 0 {
+            self.cost_nano_usd = accounts.total.known();
+            self.unpriced_requests = accounts.total.unpriced;
+        }
+    }
+}
+
+/// True for a record that affects the cost.
+fn counts(line: &[u8]) -> bool {
+    let (_, kind) = kind_of(line);
+    COUNTED.iter().any(|counted| kind.starts_with(counted))
+}
+
+/// True for a reply to the main agent.
+fn is_reply(line: &[u8]) -> bool {
+    let (before, kind) = kind_of(line);
+    kind.starts_with(REPLY) && memmem::find(before, PARENT).is_none()
+}
+
+/// Splits a line before the type of its record.
+fn kind_of(line: &[u8]) -> (&[u8], &[u8]) {
+    let beginning = &line[..line.len().min(TYPE_WITHIN)];
+    memmem::find(beginning, TYPE)
+        .map_or((beginning, &[]), |at| (&beginning[..at], &beginning[at + TYPE.len()..]))
+}

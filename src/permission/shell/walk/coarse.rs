@@ -1,0 +1,108 @@
+//! A second, coarser look: linear, without any nesting, for what cannot be read properly.
+
+use super::base;
+use crate::permission::shell::danger::{
+    CommandLocation, DELETES, DEVICE, DOWNLOADED, Danger, FORK_BOMB, is_disk, is_system,
+};
+use crate::permission::shell::outline::{Outline, Scope, ShellEvent};
+use crate::permission::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
+
+/// Danger of `text` without quotes and nesting. Errs towards danger: such text is deliberately hard
+/// to read.
+pub(super) fn danger(text: &str, home: &str) -> Option<Danger> {
+    let place = CommandLocation { cwd: None, home };
+    let (mut removes, mut recursive, mut downloads) = (false, false, false);
+    let separates = |c: char| c.is_whitespace() || ";&|()`<>{}\"'\\".contains(c);
+    let mut piped = false;
+    for (at, piece) in text.split_inclusive(separates).enumerate() {
+        let word = piece.trim_end_matches(separates);
+        let word = word.trim_start_matches('$');
+        piped |= piece.ends_with(['|', '<', '`']) || at > 0 && piece.ends_with('(');
+        if word.is_empty() {
+            continue;
+        }
+        let name = base(word);
+        match name {
+            "rm" | "chmod" | "chown" | "mv" | "find" => {
+                (removes, recursive) = (true, name == "mv" || name == "find");
+            }
+            _ if DOWNLOADERS.contains(&name) => downloads = true,
+            _ if downloads && piped && (SHELLS.contains(&name) || is_interpreter(name)) => {
+                return Some(DOWNLOADED);
+            }
+            _ if name.starts_with("mkfs") || matches!(name, "wipefs" | "blkdiscard") => {
+                return Some(DEVICE);
+            }
+            _ if word.starts_with('-') => {
+                recursive |= word.contains(['r', 'R']);
+            }
+            _ => {
+                let target = word.strip_prefix("of=").unwrap_or(word);
+                if is_disk(target, place) {
+                    return Some(DEVICE);
+                }
+                let path = target.trim_end_matches('*').replace('~', home);
+                let path = if target.starts_with("HOME") { home.to_owned() } else { path };
+                if removes && recursive && is_system(&path, place) {
+                    return Some(DELETES);
+                }
+            }
+        }
+    }
+    calls_itself(text).then_some(FORK_BOMB)
+}
+
+/// `$0 & $0` and the classic fork bomb, at any position.
+pub(super) fn calls_itself(text: &str) -> bool {
+    if !text.contains("$0") {
+        return false;
+    }
+    let dense: String = text.chars().filter(|c| !c.is_whitespace() && *c != '"').collect();
+    ["$0|$0", "$0&$0&", "./$0&./$0"].iter().any(|bomb| dense.contains(bomb))
+}
+
+/// True if the words after `xargs` are a shell that executes its input.
+pub(super) fn is_open_shell(words: &[&str]) -> bool {
+    let Some((program, rest)) = words.split_first() else { return false };
+    let text = rest.iter().position(|word| word.starts_with('-') && word.contains('c'));
+    let held = |text: &str| !text.is_empty() && !text.contains("{}") && !text.contains('%');
+    let fixed = text.and_then(|at| rest.get(at + 1)).is_some_and(|text| held(text));
+    SHELLS.contains(&base(program)) && !fixed
+}
+
+/// Substitutions that contain a downloading program, through any wrapper.
+pub(super) fn taints(outline: &Outline) -> Vec<bool> {
+    let mut tainted = vec![false; outline.substitutions];
+    let mut open: Vec<Option<usize>> = Vec::new();
+    for event in &outline.events {
+        match event {
+            ShellEvent::Open(Scope::Substitution(id) | Scope::Reading(id)) => open.push(Some(*id)),
+            // An outer construct contains the inner one.
+            ShellEvent::Open(_) => open.push(open.last().copied().flatten()),
+            ShellEvent::Close => {
+                let closed = open.pop().flatten();
+                let outer = open.last().copied().flatten();
+                if let (Some(closed), Some(outer)) = (closed, outer) {
+                    let taint = tainted.get(closed).copied().unwrap_or_default();
+                    if let Some(outer) = tainted.get_mut(outer) {
+                        *outer |= taint;
+                    }
+                }
+            }
+            ShellEvent::Run(index) => {
+                let Some(id) = open.last().copied().flatten() else { continue };
+                let words = outline.commands.get(*index).map(|command| &command.words);
+                let fetches = words
+                    .into_iter()
+                    .flatten()
+                    .take(8)
+                    .any(|word| DOWNLOADERS.contains(&base(&word.text)));
+                if let Some(taint) = tainted.get_mut(id) {
+                    *taint |= fetches;
+                }
+            }
+            _ => {}
+        }
+    }
+    tainted
+}

@@ -1,0 +1,199 @@
+//! Connectivity check of a server: one small request for its list of models, or another request
+//! without cost.
+//!
+//! It uses the address, headers, proxy and certificates of real requests, so it meets the same
+//! errors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use posse_actors::conversation::{ContentPart, Message};
+use posse_actors::ports::{ProviderError, Request, ToolSpec};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::failure::Failure;
+use crate::provider::http::Endpoint;
+use crate::provider::live;
+use crate::provider::openai_compatible::classify;
+use crate::provider::profile::{Protocol, ProviderProfile};
+
+/// Bytes of the list that are read.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// Result of a connectivity check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reached {
+    /// The server lists its models. True if the model is listed; `None`: the response is not a
+    /// list.
+    Listed(Option<bool>),
+    /// The server responds, but has no list of models.
+    WithoutList,
+    /// There is a login, and it is good; its server was asked for nothing.
+    LoggedIn,
+    /// An error response, or no response.
+    Failed {
+        /// The class of the error, as a run would name it.
+        class: &'static str,
+        /// Cause in one line.
+        cause: String,
+    },
+}
+
+/// Asks the server of `profile` for its models, for at most `limit`.
+pub async fn reach(profile: &ProviderProfile, limit: Duration) -> Result<Reached, Failure> {
+    let mut profile = profile.clone();
+    profile.base_url = profile.base().to_owned();
+    let endpoint = Endpoint::new(&profile, profile.protocol.list_path(&profile.base_url))?;
+    let asked = timeout(limit, async {
+        if let Some(login) = &profile.login {
+            let Err(trouble) = login.access(None).await else { return Ok(Reached::LoggedIn) };
+            let error = trouble.explain(&endpoint.origin);
+            return Ok(Reached::Failed { class: error.class(), cause: error.chain() });
+        }
+        if profile.protocol == Protocol::Messages
+            && let Some(answer) = count(&profile).await?
+        {
+            return Ok(answer);
+        }
+        Ok(ask(&endpoint, &profile.model).await)
+    });
+    let asked = asked.await.ok().transpose()?;
+    Ok(asked.unwrap_or_else(|| Reached::Failed {
+        class: "unreachable",
+        cause: classify::silent(&endpoint.origin, limit).chain(),
+    }))
+}
+
+/// Lets the server count the tokens of a greeting: it costs nothing, and its list of models comes
+/// in pages. `None`: it does not count, or not for this model.
+async fn count(profile: &ProviderProfile) -> Result<Option<Reached>, Failure> {
+    let provider = live(profile.clone())?;
+    let greeting = Message::User { content: vec![ContentPart::text("Hello")] };
+    let tools: [ToolSpec; 0] = [];
+    let request = Request {
+        messages: vec![Arc::new(greeting)],
+        tools: Arc::new(tools),
+        stream: false,
+        tokens_max: None,
+        temperature: None,
+        thinking: None,
+    };
+    Ok(match provider.count_tokens(request).await {
+        Ok(_) => Some(Reached::Listed(Some(true))),
+        Err(ProviderError::Rejected { .. } | ProviderError::Broken { .. }) => None,
+        Err(error) => Some(Reached::Failed { class: error.class(), cause: error.chain() }),
+    })
+}
+
+async fn ask(endpoint: &Endpoint, model: &str) -> Reached {
+    let mut response = match endpoint.get("application/json").await {
+        Ok(response) => response,
+        Err(error) => return Reached::Failed { class: error.class(), cause: error.chain() },
+    };
+    let status = response.status();
+    if matches!(status.as_u16(), 404 | 405 | 501) {
+        return Reached::WithoutList;
+    }
+    let headers = response.headers().clone();
+    let mut body = Vec::new();
+    // A truncated body is judged like a complete one.
+    while let Ok(Some(chunk)) = response.chunk().await {
+        let room = LIST_BYTES_MAX - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if body.len() >= LIST_BYTES_MAX {
+            break;
+        }
+    }
+    if !status.is_success() {
+        let error = classify::status(&endpoint.origin, status, &headers, &body, Timestamp::now());
+        return Reached::Failed { class: error.class(), cause: error.chain() };
+    }
+    Reached::Listed(lists(&body, model))
+}
+
+/// True if the model is in the list; `None` if it is not a list.
+fn lists(body: &[u8], model: &str) -> Option<bool> {
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let models = list.get("data").unwrap_or(&list).as_array()?;
+    let ids = models.iter().filter_map(|entry| entry.get("id").and_then(Value::as_str));
+    let bare = |id: &str| id.strip_prefix("models/").unwrap_or(id).to_owned();
+    Some(ids.map(bare).any(|id| id == bare(model)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::testing::{Server, answer};
+
+    #[tokio::test]
+    async fn asks_each_protocol_where_it_answers() {
+        let listed = r#"{"data":[{"id":"some-model"}]}"#;
+        let counted = r#"{"input_tokens":8}"#;
+        let missing = r#"{"error":{"type":"not_found_error","message":"model: some-model"}}"#;
+        let refused = r#"{"error":{"type":"authentication_error","message":"no"}}"#;
+        let known = Reached::Listed(Some(true));
+        let table = [
+            (Protocol::ChatCompletions, vec![("200 OK", listed)], Some(known.clone())),
+            (Protocol::Responses, vec![("200 OK", listed)], Some(known.clone())),
+            (Protocol::Messages, vec![("200 OK", counted)], Some(known.clone())),
+            (
+                Protocol::Messages,
+                vec![("404 Not Found", missing), ("200 OK", r#"{"data":[{"id":"x"}]}"#)],
+                Some(Reached::Listed(Some(false))),
+            ),
+            (
+                Protocol::Messages,
+                vec![("404 Not Found", "{}"), ("404 Not Found", "{}")],
+                Some(Reached::WithoutList),
+            ),
+            (Protocol::Messages, vec![("401 Unauthorized", refused)], None),
+        ];
+        for (protocol, answers, expected) in table {
+            let count = answers.len();
+            let scripts = answers.into_iter().map(|(status, body)| answer(status, "", body));
+            let server = Server::start(scripts).await;
+            let mut profile = server.profile();
+            let call = protocol.call_path("/v1");
+            profile.protocol = protocol;
+            // Given like this, too.
+            profile.base_url = format!("{}/v1{call}", server.address);
+            let reached = reach(&profile, Duration::from_secs(10)).await.unwrap();
+            match expected {
+                Some(expected) => assert_eq!(reached, expected, "{protocol:?}"),
+                None => assert!(
+                    matches!(reached, Reached::Failed { class: "unauthorized", .. }),
+                    "{reached:?}"
+                ),
+            }
+            let paths: Vec<String> = server
+                .seen()
+                .iter()
+                .map(|seen| seen.head.split(' ').nth(1).unwrap().to_owned())
+                .collect();
+            let all = match protocol {
+                Protocol::Messages => vec!["/v1/messages/count_tokens", "/v1/models"],
+                Protocol::ChatCompletions | Protocol::Responses | Protocol::Codex => {
+                    vec!["/v1/models"]
+                }
+            };
+            assert_eq!(paths, all[..count]);
+        }
+    }
+
+    #[test]
+    fn finds_the_model_in_lists_of_several_shapes() {
+        let table: [(&str, Option<bool>); 6] = [
+            (r#"{"object":"list","data":[{"id":"a"},{"id":"m"}]}"#, Some(true)),
+            (r#"{"data":[{"id":"models/m"}]}"#, Some(true)),
+            (r#"[{"id":"b"},{"name":"m"},7]"#, Some(false)),
+            (r#"{"data":{}}"#, None),
+            ("<html>", None),
+            ("", None),
+        ];
+        for (body, expected) in table {
+            assert_eq!(lists(body.as_bytes(), "m"), expected, "{body}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Encoded histories: serialised once in a buffer, to which the next request appends.
+//!
+//! A history is written in groups: messages that are valid only together, such as a reply and the
+//! results of its calls.
+
+use std::sync::Arc;
+
+use posse_actors::conversation::Message;
+
+use crate::provider::images::{self, ImageSelection};
+
+/// Histories that are kept serialised: those of agents that take turns.
+pub(crate) const HISTORIES_MAX: usize = 4;
+
+/// Encoding of a history in one protocol.
+pub(crate) trait Grouping {
+    /// True if `next` belongs to the current group.
+    fn continues(&self, next: &Message) -> bool;
+
+    /// Appends a group, with a comma before it if there is something before it.
+    fn write(&self, json: &mut Vec<u8>, group: &[Arc<Message>], before: PrecedingGroups) -> bool;
+}
+
+/// Inputs from earlier groups.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PrecedingGroups {
+    /// Return value of writing the previous group; false for the first.
+    pub(crate) owed: bool,
+    /// Number of images of the group to omit, from its first on.
+    pub(crate) left_out: usize,
+}
+
+/// The most recently used histories, the latest last.
+#[derive(Debug, Default)]
+pub(crate) struct Histories(pub(crate) Vec<EncodedHistory>);
+
+/// A history, as far as it is serialised.
+#[derive(Debug, Default)]
+pub(crate) struct EncodedHistory {
+    messages: Vec<Arc<Message>>,
+    /// Messages with commas between them.
+    pub(crate) json: Vec<u8>,
+    /// Ends of the groups.
+    ends: Vec<EncodedEnd>,
+    /// Images that are left out, from the oldest on.
+    left_out: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct EncodedEnd {
+    messages: usize,
+    bytes: usize,
+    images: usize,
+    owed: bool,
+}
+
+impl Histories {
+    /// `messages`, serialised. Takes notices that were given before out of `shown`.
+    pub(crate) fn of(
+        &mut self,
+        messages: &[Arc<Message>],
+        shown: &mut ImageSelection,
+        how: &impl Grouping,
+    ) -> &EncodedHistory {
+        let best = (0..self.0.len())
+            .map(|at| (self.0[at].common(messages), at))
+            .filter(|(common, _)| *common > 0)
+            .max();
+        let history = if let Some((_, at)) = best {
+            self.0.remove(at)
+        } else {
+            if self.0.len() >= HISTORIES_MAX {
+                self.0.remove(0);
+            }
+            EncodedHistory::default()
+        };
+        self.0.push(history);
+        let last = self.0.len() - 1;
+        let history = &mut self.0[last];
+        if shown.left_out <= history.left_out {
+            shown.notice = None;
+        }
+        history.leave_out(shown.left_out);
+        history.catch_up(messages, how);
+        history
+    }
+}
+
+impl EncodedHistory {
+    /// The first group, which stays as it is as long as the history is the same.
+    pub(crate) fn first(&self) -> Option<&[u8]> {
+        self.json.get(..self.ends.first()?.bytes)
+    }
+
+    /// End of the group before the last one, if it has content.
+    pub(crate) fn before_last(&self) -> Option<usize> {
+        let at = self.ends.len().checked_sub(2)?;
+        Some(self.ends[at].bytes).filter(|bytes| *bytes > 0)
+    }
+
+    /// Ends of the groups in the buffer, the last first.
+    pub(crate) fn ends(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.ends.iter().rev().map(|end| end.bytes)
+    }
+
+    /// Return value of writing the last group.
+    pub(crate) fn owed(&self) -> bool {
+        self.last().owed
+    }
+
+    fn last(&self) -> EncodedEnd {
+        self.ends.last().copied().unwrap_or_default()
+    }
+
+    /// Number of leading messages shared with `messages`.
+    fn common(&self, messages: &[Arc<Message>]) -> usize {
+        let pairs = self.messages.iter().zip(messages);
+        pairs.take_while(|(mine, theirs)| Arc::ptr_eq(mine, theirs)).count()
+    }
+
+    /// Discards groups that were written with a number of omitted images other than `left_out`.
+    fn leave_out(&mut self, left_out: usize) {
+        if self.left_out != left_out {
+            let same = self.left_out.min(left_out);
+            self.ends.retain(|end| end.images <= same);
+            self.left_out = left_out;
+        }
+    }
+
+    /// Serialises new `messages`, after discarding removed ones.
+    fn catch_up(&mut self, messages: &[Arc<Message>], how: &impl Grouping) {
+        let common = self.common(messages);
+        self.ends.retain(|end| end.messages <= common);
+        // More of the last group may have come in since it was written.
+        if messages.get(self.last().messages).is_some_and(|next| how.continues(next)) {
+            self.ends.pop();
+        }
+        let EncodedEnd { messages: mut from, bytes, .. } = self.last();
+        self.json.truncate(bytes);
+        self.messages.truncate(from);
+        while from < messages.len() {
+            let more = messages[from + 1..].iter().take_while(|next| how.continues(next)).count();
+            let group = &messages[from..=from + more];
+            let EncodedEnd { images, owed, .. } = self.last();
+            let before = PrecedingGroups { owed, left_out: self.left_out.saturating_sub(images) };
+            let owed = how.write(&mut self.json, group, before);
+            let images = images + images::count(group);
+            self.messages.extend_from_slice(group);
+            from += group.len();
+            self.ends.push(EncodedEnd { messages: from, bytes: self.json.len(), images, owed });
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Sanitisation of data from models, tools and other servers into values that every server accepts.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::provider::lenient_json::mended;
+
+/// Longest name of a tool that every server accepts.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Longest id of a call that every server accepts.
+const ID_BYTES_MAX: usize = 64;
+
+/// Formats of images that every server takes.
+const IMAGES: &[&str] = &["image/jpeg", "image/png", "image/gif", "image/webp"];
+
+/// Replacement for an image that the provider would reject.
+pub(crate) const ODD_IMAGE: &str = "[image left out: the provider takes no images of this kind]";
+/// The result of a call that has none.
+pub(crate) const NO_RESULT: &str =
+    "error: this call has no recorded result; it may or may not have run";
+/// The result of a call that returned nothing.
+pub(crate) const NO_OUTPUT: &str = "(no output)";
+/// Replacement for an image if the model accepts none.
+pub(crate) const NO_VISION: &str = "[image left out: this model takes no images]";
+
+/// Tool name that every server accepts. The history may contain invented names.
+pub(crate) fn tool_name(name: &str) -> Cow<'_, str> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine) {
+        return name.into();
+    }
+    let tame: String =
+        name.chars().take(NAME_BYTES_MAX).map(|c| if is_fine(c) { c } else { '_' }).collect();
+    if tame.is_empty() { "unnamed".into() } else { tame.into() }
+}
+
+/// Arguments that are an object without halves of characters, as servers insist when they read a
+/// history.
+pub(crate) fn arguments(text: &str) -> Cow<'_, str> {
+    let text = text.trim();
+    if text.is_empty() {
+        return "{}".into();
+    }
+    let text = mended(text).map_or(Cow::Borrowed(text), Cow::Owned);
+    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(&text).is_ok() {
+        return text;
+    }
+    match serde_json::from_str::<&RawValue>(&text) {
+        Ok(_) => format!("{{\"value\":{text}}}").into(),
+        Err(_) => serde_json::json!({ "invalid_json": text }).to_string().into(),
+    }
+}
+
+/// An id of a call that every server accepts. Different ids stay different.
+pub(crate) fn call_id(id: &str) -> Cow<'_, str> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.chars().all(is_fine) {
+        return id.into();
+    }
+    let hash = fingerprint(id.bytes());
+    let start: String = id.chars().filter(|c| is_fine(*c)).take(ID_BYTES_MAX / 2).collect();
+    format!("{start}_{hash:016x}").into()
+}
+
+/// FNV-1a: distinguishes texts; not resistant to deliberate collisions.
+pub(crate) fn fingerprint(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The type and the data of a `data:` URL in Base64, if it is an image that every server takes.
+pub(crate) fn inline_image(url: &str) -> Option<(&str, &str)> {
+    let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
+    let kind = head.strip_suffix(";base64")?.split(';').next()?;
+    (IMAGES.contains(&kind) && !data.is_empty()).then_some((kind, data))
+}
+
+/// Up to here a prompt may be cached: a member of the last block of a message.
+pub(crate) const CACHE_MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
+
+/// Appends `json` with a mark of the cache before its last `closing` bytes, which end a block.
+pub(crate) fn write_marked(body: &mut Vec<u8>, json: &[u8], closing: usize) {
+    let (inner, end) = json.split_at(json.len() - closing);
+    body.extend_from_slice(inner);
+    body.extend_from_slice(CACHE_MARK);
+    body.extend_from_slice(end);
+}
+
+/// Appends a comma if something comes before it.
+pub(crate) fn comma(json: &mut Vec<u8>) {
+    if !json.is_empty() {
+        json.push(b',');
+    }
+}
+
+/// Appends `value` as JSON.
+pub(crate) fn write_json(body: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    #[expect(clippy::expect_used, reason = "strings, numbers and trees always have a JSON form")]
+    serde_json::to_writer(body, value).expect("writing to memory cannot fail");
+}

@@ -1,0 +1,278 @@
+//! Silence timeout of a reply: no bytes, or no content.
+//!
+//! One timer serves the whole reply. It is set to the earlier of both deadlines and moved only when
+//! it fires: a timer per piece would cost as much as the piece.
+//!
+//! A process that was stopped or suspended could not receive data. A timer that fires far too late
+//! indicates that, and the measurement of silence restarts at that moment.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::yield_now;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::provider::decode::ChunkSource;
+
+/// Item of a source: a chunk, the end, or an error.
+pub(crate) type Brought = Result<Option<Bytes>, String>;
+
+/// A timer that goes off so much later than it was set for did so because this process did not
+/// run: the busiest machine is late by less.
+const ABSENT: Duration = Duration::from_secs(1);
+
+/// Kind and duration of a silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quiet {
+    /// No bytes.
+    Bytes(Duration),
+    /// No content.
+    Content(Duration),
+}
+
+/// The two silences of one reply.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    alarm: Pin<Box<Sleep>>,
+    /// Limit for silence while a reader waits.
+    silence: Duration,
+    /// Limit for a pause of content.
+    idle: Duration,
+    /// Deadline for content, unless more arrives.
+    content_by: Instant,
+    /// Content came since the last wait.
+    heard: bool,
+}
+
+impl Watch {
+    /// Begins to watch.
+    pub(crate) fn new(silence: Duration, idle: Duration) -> Watch {
+        let content_by = later(Instant::now(), idle);
+        let first = content_by.min(later(Instant::now(), silence));
+        let alarm = Box::pin(sleep_until(first));
+        Watch { alarm, silence, idle, content_by, heard: false }
+    }
+
+    /// Content came. From the next wait on it may pause for `idle`.
+    pub(crate) fn heard(&mut self, idle: Duration) {
+        self.heard = true;
+        self.idle = idle;
+    }
+
+    /// Next item of `source`, or the timeout that was exceeded. Time passes only while a reader
+    /// waits: a slow reader is not a silent server.
+    pub(crate) async fn next(&mut self, source: &mut impl ChunkSource) -> Result<Brought, Quiet> {
+        let mut chunk = pin!(source.next());
+        let mut silent_at = None;
+        poll_fn(|context| {
+            if let Poll::Ready(chunk) = chunk.as_mut().poll(context) {
+                return Poll::Ready(Ok(chunk));
+            }
+            // The clock is read once per wait, and not at all without a wait.
+            let silent_at = silent_at.get_or_insert_with(|| self.begin_wait());
+            self.poll_alarm(context, silent_at).map(Err)
+        })
+        .await
+    }
+
+    fn begin_wait(&mut self) -> Instant {
+        let now = Instant::now();
+        if std::mem::take(&mut self.heard) {
+            self.content_by = later(now, self.idle);
+        }
+        later(now, self.silence)
+    }
+
+    fn poll_alarm(&mut self, context: &mut Context<'_>, silent_at: &mut Instant) -> Poll<Quiet> {
+        let due = self.content_by.min(*silent_at);
+        if due < self.alarm.deadline() {
+            self.alarm.as_mut().reset(due);
+        }
+        while self.alarm.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            if was_absent(self.alarm.deadline(), now) {
+                self.content_by = later(now, self.idle);
+                *silent_at = later(now, self.silence);
+            }
+            if self.content_by <= now {
+                return Poll::Ready(Quiet::Content(self.idle));
+            }
+            if *silent_at <= now {
+                return Poll::Ready(Quiet::Bytes(self.silence));
+            }
+            self.alarm.as_mut().reset(self.content_by.min(*silent_at));
+        }
+        Poll::Pending
+    }
+}
+
+fn was_absent(due: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(due) > ABSENT
+}
+
+/// Result of `future` within `limit`, not counting time in which this process did not run. `None`:
+/// timeout.
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut alarm = pin!(sleep_until(later(Instant::now(), limit)));
+    poll_fn(|context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        while alarm.as_mut().poll(context).is_ready() {
+            let now = Instant::now();
+            if !was_absent(alarm.deadline(), now) {
+                return Poll::Ready(None);
+            }
+            alarm.as_mut().reset(later(now, limit));
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// `now` and `wait`, or as good as never.
+fn later(now: Instant, wait: Duration) -> Instant {
+    const NEVER: Duration = Duration::from_hours(24 * 365);
+    now + wait.min(NEVER)
+}
+
+/// Item that `source` has already, or has after the connection task ran once, which delivers one
+/// chunk at a time.
+pub(crate) async fn soon(source: &mut impl ChunkSource) -> Option<Brought> {
+    match at_hand(source).await {
+        None => {
+            yield_now().await;
+            at_hand(source).await
+        }
+        brought => brought,
+    }
+}
+
+/// Item that `source` has already, without waiting.
+async fn at_hand(source: &mut impl ChunkSource) -> Option<Brought> {
+    // Uses the waker of the next wait, so the source need not store another.
+    poll_fn(|context| {
+        Poll::Ready(match pin!(source.next()).poll(context) {
+            Poll::Ready(brought) => Some(brought),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Brings a chunk after each of these many milliseconds, and then nothing.
+    struct Slow(VecDeque<u64>);
+
+    impl ChunkSource for Slow {
+        async fn next(&mut self) -> Brought {
+            match self.0.front() {
+                Some(wait) => {
+                    sleep(Duration::from_millis(*wait)).await;
+                    self.0.pop_front();
+                    Ok(Some(Bytes::new()))
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[tokio::test]
+    async fn a_silence_ends_the_wait_that_it_began_in() {
+        let mut watch = Watch::new(ms(400), Duration::MAX);
+        let mut source = Slow([180, 180, 180].into());
+        let began = Instant::now();
+        for _ in 0..3 {
+            assert!(watch.next(&mut source).await.is_ok());
+        }
+        assert_eq!(watch.next(&mut source).await.unwrap_err(), Quiet::Bytes(ms(400)));
+        assert!(began.elapsed() >= ms(940), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn pieces_without_content_do_not_put_off_the_other() {
+        let mut watch = Watch::new(Duration::MAX, ms(100));
+        let mut source = Slow([30; 20].into());
+        watch.next(&mut source).await.unwrap().unwrap();
+        watch.heard(ms(100));
+        let began = Instant::now();
+        let quiet = loop {
+            if let Err(quiet) = watch.next(&mut source).await {
+                break quiet;
+            }
+        };
+        assert_eq!(quiet, Quiet::Content(ms(100)));
+        assert!(began.elapsed() >= ms(100) && !source.0.is_empty(), "{:?}", began.elapsed());
+    }
+
+    /// Blocks the whole process, as a stop does.
+    fn stop_everything(time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    #[tokio::test]
+    async fn who_was_stopped_listens_anew() {
+        let stopped = ABSENT + ms(600);
+        for (silence, idle, quiet) in [
+            (ms(300), Duration::MAX, Quiet::Bytes(ms(300))),
+            (Duration::MAX, ms(300), Quiet::Content(ms(300))),
+        ] {
+            let mut watch = Watch::new(silence, idle);
+            let mut source = Slow([].into());
+            let mut next = pin!(watch.next(&mut source));
+            let waits = tokio::time::timeout(ms(20), next.as_mut()).await;
+            assert!(waits.is_err(), "nothing came, and it is not too long");
+            stop_everything(stopped);
+            let continued = Instant::now();
+            assert_eq!(next.await.unwrap_err(), quiet);
+            assert!(continued.elapsed() >= ms(290), "{:?}", continued.elapsed());
+        }
+        // Something comes after all.
+        let mut watch = Watch::new(ms(300), Duration::MAX);
+        let mut source = Slow([100].into());
+        let mut next = pin!(watch.next(&mut source));
+        assert!(tokio::time::timeout(ms(20), next.as_mut()).await.is_err());
+        stop_everything(stopped);
+        assert!(next.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_limit_does_not_count_when_nothing_ran() {
+        let began = Instant::now();
+        let answer = within(ms(300), async {
+            sleep(ms(20)).await;
+            stop_everything(ABSENT + ms(600));
+            sleep(ms(100)).await;
+            7
+        });
+        assert_eq!(answer.await, Some(7));
+        assert!(began.elapsed() >= ABSENT);
+        assert_eq!(within(ms(50), std::future::pending::<()>()).await, None);
+        assert_eq!(within(Duration::MAX, async { 1 }).await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_shorter_patience_counts_at_once_and_reading_late_is_no_silence() {
+        let mut watch = Watch::new(ms(50), Duration::from_hours(1));
+        let mut source = Slow([0].into());
+        sleep(ms(80)).await;
+        assert!(watch.next(&mut source).await.is_ok());
+        watch.heard(ms(20));
+        assert_eq!(watch.next(&mut source).await.unwrap_err(), Quiet::Content(ms(20)));
+    }
+}

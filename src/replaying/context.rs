@@ -1,0 +1,376 @@
+//! Test doubles for a replayed session: model and tools that answer from the record.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use posse_actors::context::ContextBudget;
+use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
+use posse_actors::event::{Event, Scope};
+use posse_actors::limits::Limits;
+use posse_actors::ports::{
+    Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids,
+    PermissionQuestion, Policy, PortFuture, Prepared, Provider, ProviderError, ProviderInfo,
+    Request, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, ToolSpec, Verdict,
+};
+use posse_actors::record::RecordId;
+use posse_actors::root_session::SessionHandle;
+use posse_actors::tool_call::PermittedCall;
+use serde_json::{Value, json};
+
+use crate::replaying::attempts::{self, AttemptEnd, FailureReaction, RecordedAttempt};
+use crate::replaying::questions::RecordedAnswer;
+use crate::replaying::recording::{Message, Recording};
+
+/// Wait before a model is asked again, in simulated time.
+const RETRY_WAIT: Duration = Duration::from_hours(1);
+/// Time that a given-up model is not asked: longer than the wait for it while an alternative
+/// exists, which is longer than a few waits.
+const UNAVAILABLE_TIME: Duration = Duration::from_hours(10);
+const WORTH_WAITING: Duration = Duration::from_hours(9);
+/// Long enough for every model to be asked again.
+const RECOVERY_TIME: Duration = Duration::from_hours(20_000);
+const PATIENCE: Duration = Duration::from_hours(1_000_000);
+/// Longer waits take no real time; shorter ones are waits for more of a reply.
+const REAL_MAX: Duration = Duration::from_millis(500);
+/// More consecutive failures than any session has.
+const FAILURES_MAX: u32 = 1_000_000;
+
+/// Limits of the replay. Waits are classified by the events after them, not by their length.
+pub(crate) fn limits() -> Limits {
+    Limits {
+        patience: PATIENCE,
+        backoff_first: UNAVAILABLE_TIME,
+        backoff_max: UNAVAILABLE_TIME,
+        retry_after_max: PATIENCE,
+        breaker_failures: FAILURES_MAX,
+        probe_interval: UNAVAILABLE_TIME,
+        failover_wait: WORTH_WAITING,
+        failback_after: RECOVERY_TIME / 20,
+        silence_hint: PATIENCE,
+        // The size of a request depends on data that is not recorded.
+        context_main: ContextBudget { compacts: false, ..ContextBudget::main() },
+        ..Limits::default()
+    }
+}
+
+/// State shared by the test doubles of a replay.
+#[derive(Debug, Default)]
+pub(crate) struct ReplayContext {
+    recording: Recording,
+    /// Remaining attempts of the current prompt.
+    attempts: Mutex<VecDeque<RecordedAttempt>>,
+    calls: Mutex<VecDeque<CallId>>,
+    session: OnceLock<SessionHandle>,
+    count: AtomicU32,
+    /// Simulated time that has passed.
+    passed: Mutex<Duration>,
+    /// Length of the next wait, in `0.0..1.0`.
+    jitter: Mutex<f64>,
+}
+
+impl ReplayContext {
+    /// Builds the state for `recording`, whose turns were taken out.
+    pub(crate) fn new(mut recording: Recording) -> ReplayContext {
+        let calls = Mutex::new(std::mem::take(&mut recording.calls));
+        ReplayContext { recording, calls, ..ReplayContext::default() }
+    }
+
+    /// Sets the session and answers its permission requests as recorded.
+    pub(crate) fn set_session(self: &Arc<Self>, session: SessionHandle) {
+        let mut events = session.subscribe();
+        let stage = Arc::clone(self);
+        let answering = session.clone();
+        self.session.set(session).ok();
+        tokio::spawn(async move {
+            while let Some(announced) = events.next().await {
+                let Event::PermissionRequested { request_id, call_id, .. } = announced.event()
+                else {
+                    continue;
+                };
+                let asked = stage.recording.asked.get(call_id);
+                match asked.map(|asked| (asked.decision(), &asked.end)) {
+                    Some((Some(decision), _)) => {
+                        answering.answer(request_id.clone(), decision).await.ok();
+                    }
+                    // The answer to another request covers this one.
+                    Some((None, Some(RecordedAnswer::Covered))) => {}
+                    Some((None, _)) | None => answering.interrupt(),
+                }
+            }
+        });
+    }
+
+    /// Begins the next prompt.
+    pub(crate) fn begin(&self, attempts: VecDeque<RecordedAttempt>) {
+        *lock(&self.attempts) = attempts;
+    }
+
+    /// Sends the recorded messages of the user.
+    async fn send_messages(&self, messages: Vec<Message>) {
+        if let Some(session) = self.session.get() {
+            for (kind, content) in messages {
+                session.deliver(kind, content).await.ok();
+            }
+        }
+    }
+
+    /// The record ends here: stops the run, as it was stopped then.
+    async fn stop<T>(&self) -> T {
+        if let Some(session) = self.session.get() {
+            session.interrupt();
+        }
+        std::future::pending().await
+    }
+
+    fn count(&self) -> u32 {
+        self.count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn pass(&self, time: Duration) {
+        let mut passed = lock(&self.passed);
+        *passed = passed.saturating_add(time);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Model that replies and fails as recorded.
+#[derive(Debug)]
+pub(crate) struct RecordedModel {
+    /// Index among the contacts of the recording.
+    pub(crate) who: usize,
+    pub(crate) stage: Arc<ReplayContext>,
+}
+
+impl Provider for RecordedModel {
+    fn info(&self) -> ProviderInfo {
+        let contact = self.stage.recording.contacts.get(self.who);
+        let (profile, model) =
+            contact.map(|c| (c.profile.clone(), c.model.clone())).unwrap_or_default();
+        ProviderInfo { profile, model, endpoint: "record:".to_owned() }
+    }
+
+    fn complete(
+        &self,
+        _: Request,
+        deltas: DeltaSender,
+    ) -> PortFuture<Result<Completion, ProviderError>> {
+        let stage = Arc::clone(&self.stage);
+        let who = self.who;
+        Box::pin(async move {
+            let next = lock(&stage.attempts).pop_front();
+            match next {
+                None => stage.stop().await,
+                Some(next) if next.who != who => Err(stage.another_model(next.who)),
+                Some(next) => stage.attempt(next, &deltas).await,
+            }
+        })
+    }
+}
+
+impl ReplayContext {
+    async fn attempt(
+        &self,
+        attempt: RecordedAttempt,
+        deltas: &DeltaSender,
+    ) -> Result<Completion, ProviderError> {
+        let RecordedAttempt { who: _, text, usage, end } = attempt;
+        if matches!(end, AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }) {
+            // Before any output arrives: patience does not run out during output.
+            self.pass(PATIENCE * 2);
+        }
+        if let Some(usage) = usage {
+            deltas.send(Delta::Usage(usage)).await.ok();
+        }
+        if !text.is_empty() {
+            deltas.send(Delta::Text(text)).await.ok();
+        }
+        match end {
+            AttemptEnd::Reply { completion, messages, rested } => {
+                // Messages sent during the call are delivered before its result.
+                self.send_messages(messages).await;
+                if rested {
+                    self.pass(RECOVERY_TIME);
+                }
+                Ok(*completion)
+            }
+            AttemptEnd::Interrupted => self.stop().await,
+            // The record does not contain which of several models recovers first, and when.
+            AttemptEnd::Failed { then: FailureReaction::Parked { .. }, .. }
+                if self.recording.contacts.len() > 1 =>
+            {
+                self.stop().await
+            }
+            AttemptEnd::Failed { class, cause, then } => {
+                let (jitter, wait) = match then {
+                    FailureReaction::Retried => (0.0, Some(RETRY_WAIT)),
+                    // The top of the range; `away` orders the models within it.
+                    FailureReaction::GivenUp { away } => {
+                        (0.95 + 0.04 * away, Some(UNAVAILABLE_TIME))
+                    }
+                    FailureReaction::Parked { known } => (0.95, known.then_some(UNAVAILABLE_TIME)),
+                };
+                *lock(&self.jitter) = jitter;
+                Err(attempts::failure(&class, &cause, wait))
+            }
+        }
+    }
+
+    fn another_model(&self, who: usize) -> ProviderError {
+        let profile = self.recording.contacts.get(who).map_or("nobody", |contact| &contact.profile);
+        let source = format!("the record says that {profile} was asked").into();
+        ProviderError::Rejected { source }
+    }
+}
+
+/// Tool that returns the recorded result and has no effect.
+#[derive(Debug)]
+pub(crate) struct RecordedTool {
+    spec: ToolSpec,
+    stage: Arc<ReplayContext>,
+}
+
+impl RecordedTool {
+    /// Tool of that name. `known` is its current definition, if it still exists.
+    pub(crate) fn new(
+        name: &str,
+        known: Option<&ToolSpec>,
+        stage: Arc<ReplayContext>,
+    ) -> RecordedTool {
+        let spec = known.cloned().unwrap_or_else(|| ToolSpec {
+            name: name.to_owned(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+            side_effect: SideEffect::External,
+            source: "record".to_owned(),
+        });
+        RecordedTool { spec, stage }
+    }
+}
+
+impl Tool for RecordedTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, _: Value, context: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        let asked = self.stage.recording.asked.get(&context.call_id);
+        let action = Action {
+            tool: self.spec.name.clone(),
+            operations: Vec::new(),
+            summary: asked.map_or_else(
+                || format!("{} (recorded)", self.spec.name),
+                |asked| asked.summary.clone(),
+            ),
+            detail: asked.map(|asked| asked.detail.clone()).unwrap_or_default(),
+            digest: context.call_id.to_string(),
+        };
+        Box::pin(std::future::ready(Ok(Prepared { action, payload: Box::new(()) })))
+    }
+
+    fn run(&self, _: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let stage = Arc::clone(&self.stage);
+        Box::pin(async move {
+            let said = stage.recording.user_messages.get(&context.call.call_id);
+            stage.send_messages(said.cloned().unwrap_or_default()).await;
+            match stage.recording.outcomes.get(&context.call.call_id) {
+                Some(output) => output.clone(),
+                None => stage.stop().await,
+            }
+        })
+    }
+}
+
+/// Policy that asks where the recording asked. A denial by a rule is recorded as a result; all
+/// other calls may run, because no tool has an effect.
+#[derive(Debug)]
+pub(crate) struct RecordedPolicy(pub(crate) Arc<ReplayContext>);
+
+impl Policy for RecordedPolicy {
+    fn judge(&self, action: &Action, situation: &Situation<'_>) -> Verdict {
+        let confinement = Confinement {
+            profile: "record".to_owned(),
+            writable_roots: Vec::new(),
+            network: false,
+        };
+        let asked = self.0.recording.asked.get(&CallId::new(action.digest.clone()));
+        let Some(asked) = asked else { return Verdict::Allow(confinement) };
+        if asked.end == Some(RecordedAnswer::Covered) && !situation.grants.is_empty() {
+            return Verdict::Allow(confinement);
+        }
+        Verdict::Ask(PermissionQuestion {
+            reason: asked.reason.clone(),
+            scopes: vec![Scope::Once, Scope::Session],
+            grant: asked.grant.clone(),
+            yes_covers: false,
+            rule: None,
+            confinement,
+        })
+    }
+}
+
+/// Clock that advances only when something waits for it, and then at once.
+#[derive(Debug)]
+pub(crate) struct ReplayClock(pub(crate) Arc<ReplayContext>);
+
+impl Clock for ReplayClock {
+    fn monotonic(&self) -> Duration {
+        *lock(&self.0.passed)
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.0.recording.started_ms
+    }
+
+    fn sleep(&self, duration: Duration) -> PortFuture<()> {
+        let stage = Arc::clone(&self.0);
+        let until = self.monotonic().saturating_add(duration);
+        Box::pin(async move {
+            if duration >= PATIENCE {
+                return std::future::pending().await;
+            }
+            if duration < REAL_MAX {
+                tokio::time::sleep(duration).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
+            let mut passed = lock(&stage.passed);
+            *passed = until.max(*passed);
+        })
+    }
+
+    fn jitter(&self) -> f64 {
+        *lock(&self.0.jitter)
+    }
+}
+
+/// Reuses the recorded call ids; other ids are counted.
+#[derive(Debug)]
+pub(crate) struct RecordedIds(pub(crate) Arc<ReplayContext>);
+
+impl Ids for RecordedIds {
+    fn call(&self) -> CallId {
+        let next = lock(&self.0.calls).pop_front();
+        next.unwrap_or_else(|| CallId::new(format!("new-{}", self.0.count())))
+    }
+
+    fn invocation(&self) -> InvocationId {
+        InvocationId::new(format!("i{}", self.0.count()))
+    }
+
+    fn question(&self) -> QuestionId {
+        QuestionId::new(format!("q{}", self.0.count()))
+    }
+
+    fn message(&self) -> MessageId {
+        MessageId::new(format!("m{}", self.0.count()))
+    }
+
+    fn record(&self) -> RecordId {
+        RecordId { process: 0, count: self.0.count() }
+    }
+}

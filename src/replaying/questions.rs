@@ -1,0 +1,96 @@
+//! Permission requests of calls, and their answers.
+
+use std::collections::HashMap;
+
+use posse_actors::conversation::{CallId, QuestionId};
+use posse_actors::event::{Event, Grant, Scope};
+use posse_actors::permission_coordinator::HumanDecision;
+use serde::Serialize;
+
+/// A permission request for a call.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedQuestion {
+    /// Effect of the call, in one line and in full.
+    pub(crate) summary: String,
+    pub(crate) detail: String,
+    /// Reason for the request.
+    pub(crate) reason: String,
+    /// Result of the request. `None` if the record does not contain it.
+    pub(crate) end: Option<RecordedAnswer>,
+    /// Permissions that the answer grants besides the call itself.
+    #[serde(skip)]
+    pub(crate) grant: Option<Grant>,
+}
+
+/// Result of a permission request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RecordedAnswer {
+    /// Allowed for this call.
+    Allowed,
+    /// Allowed for this call and similar ones.
+    AllowedFromNowOn,
+    /// Denied, with the reason given to the model.
+    Denied(String),
+    /// Answered by a grant from another request.
+    Covered,
+    /// Withdrawn before an answer.
+    Withdrawn,
+}
+
+impl RecordedQuestion {
+    /// Decision of the user, if there was one.
+    pub(crate) fn decision(&self) -> Option<HumanDecision> {
+        match self.end.as_ref()? {
+            RecordedAnswer::Allowed => Some(HumanDecision::Allow(Scope::Once)),
+            // The widest scope that works without storage.
+            RecordedAnswer::AllowedFromNowOn => Some(HumanDecision::Allow(Scope::Session)),
+            RecordedAnswer::Denied(reason) => {
+                Some(HumanDecision::Deny { reason: Some(reason.clone()) })
+            }
+            RecordedAnswer::Covered | RecordedAnswer::Withdrawn => None,
+        }
+    }
+}
+
+/// Updates the requests with `event`.
+pub(crate) fn apply(
+    event: &Event,
+    questions: &mut HashMap<QuestionId, CallId>,
+    asked: &mut HashMap<CallId, RecordedQuestion>,
+) {
+    let mut end = |id: &QuestionId, end: RecordedAnswer, grant: Option<&Grant>| {
+        if let Some(asked) = questions.get(id).and_then(|call| asked.get_mut(call)) {
+            asked.end = Some(end);
+            asked.grant = grant.cloned();
+        }
+    };
+    match event {
+        Event::PermissionRequested { request_id, call_id, summary, detail, reason, .. } => {
+            questions.insert(request_id.clone(), call_id.clone());
+            let (summary, detail) = (summary.clone(), detail.clone());
+            let reason = reason.clone();
+            let new = RecordedQuestion { summary, detail, reason, end: None, grant: None };
+            asked.insert(call_id.clone(), new);
+        }
+        Event::PermissionGranted { request_id, scope: Scope::Once, .. } => {
+            end(request_id, RecordedAnswer::Allowed, None);
+        }
+        Event::PermissionGranted { request_id, grant, .. } => {
+            end(request_id, RecordedAnswer::AllowedFromNowOn, grant.as_ref());
+        }
+        Event::PermissionDenied { request_id, reason, .. } => {
+            end(request_id, RecordedAnswer::Denied(reason.clone()), None);
+        }
+        Event::PermissionWithdrawn { request_id, reason } => {
+            let how = if reason.contains("covers it") {
+                RecordedAnswer::Covered
+            } else {
+                RecordedAnswer::Withdrawn
+            };
+            end(request_id, how, None);
+        }
+        _ => (),
+    }
+}

@@ -1,0 +1,104 @@
+//! A process that is asked something: its standard input is given, and its standard error does not
+//! run into its answer.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::libc;
+use nix::sys::stat::Mode;
+use nix::unistd::{dup2_stderr, dup2_stdin, mkfifo};
+use secrecy::SecretString;
+use tokio::net::unix::pipe::Receiver;
+
+use crate::sandbox::mask::Mask;
+
+/// Tells the helper the file for standard input. Cannot be set otherwise: the environment of
+/// commands is an allow-list.
+const INPUT: &str = "POSSE_HOOK_INPUT";
+/// Tells the helper the file for standard error.
+const ERRORS: &str = "POSSE_HOOK_ERRORS";
+
+/// Input and output of a hook process.
+#[derive(Debug, Clone, Default)]
+pub struct Dialogue {
+    /// Standard input. A file in its temporary folder, so that a process that does not read it
+    /// blocks nothing.
+    pub input: Vec<u8>,
+    /// Bytes of standard error that are kept, from the beginning.
+    pub errors_bytes_max: usize,
+}
+
+impl Dialogue {
+    /// Puts input and a pipe for errors below `scratch`: our end of the pipe, and the variables
+    /// that lead the helper to both.
+    pub(crate) fn prepare(
+        &self,
+        scratch: &Path,
+    ) -> io::Result<(Receiver, [(OsString, OsString); 2])> {
+        let input = scratch.join("input.json");
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&input)?;
+        file.write_all(&self.input)?;
+        let errors = scratch.join("errors");
+        mkfifo(&errors, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        // Open for writing as well: a pipe without a writer would seem to have ended.
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let receiver = Receiver::from_owned_fd(options.open(&errors)?.into())?;
+        Ok((receiver, [(INPUT.into(), input.into()), (ERRORS.into(), errors.into())]))
+    }
+}
+
+/// In the helper, last thing before the command: takes the streams that the variables name.
+pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), String> {
+    let place = |name: &str| {
+        let found = environment.iter().find(|(given, _)| given == OsStr::new(name));
+        found.map(|(_, path)| path)
+    };
+    if let Some(path) = place(INPUT) {
+        let input = File::open(path).map_err(|error| format!("no standard input: {error}"))?;
+        dup2_stdin(&input).map_err(|error| format!("no standard input: {error}"))?;
+    }
+    if let Some(path) = place(ERRORS) {
+        let mut options = File::options();
+        options.write(true).custom_flags(libc::O_NONBLOCK);
+        let errors = options.open(path).map_err(|error| format!("no standard error: {error}"))?;
+        // The reader reads continuously, and a full pipe is no error of the command.
+        nix::fcntl::fcntl(&errors, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
+            .map_err(|error| format!("no standard error: {error}"))?;
+        dup2_stderr(&errors).map_err(|error| format!("no standard error: {error}"))?;
+    }
+    Ok(())
+}
+
+/// The beginning of a stream, without secrets.
+#[derive(Debug)]
+pub(crate) struct MaskedPrefix {
+    mask: Mask,
+    text: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl MaskedPrefix {
+    pub(crate) fn new(dialogue: Option<&Dialogue>, secrets: &[SecretString]) -> MaskedPrefix {
+        let bytes_max = dialogue.map_or(0, |dialogue| dialogue.errors_bytes_max);
+        let secrets = if dialogue.is_some() { secrets } else { &[] };
+        MaskedPrefix { mask: Mask::new(secrets), text: Vec::new(), bytes_max }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let MaskedPrefix { mask, text, bytes_max } = self;
+        if text.len() < *bytes_max {
+            mask.push(bytes, |bytes| text.extend_from_slice(bytes));
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let MaskedPrefix { mask, text, bytes_max } = &mut self;
+        mask.finish(|bytes| text.extend_from_slice(bytes));
+        text.truncate(*bytes_max);
+        self.text
+    }
+}

@@ -1,0 +1,188 @@
+//! Sources of prepared Landlock rules, to decide whether the rules are still valid.
+//!
+//! Rules refer to files by identity, not by name. Prepared rules are valid only if every name that
+//! was examined still leads to the same file and no name was added or removed. In doubt they are
+//! invalid.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// A folder that changed this short before it was read may change again without another time: the
+/// clocks of file systems are coarse.
+const SETTLED: Duration = Duration::from_millis(20);
+
+/// Everything that was examined while rules were made.
+#[derive(Debug)]
+pub(super) struct RuleSources {
+    /// Watches for mounts and unmounts since then. `None`: unknown.
+    mounts: Option<File>,
+    folders: Vec<ListedFolder>,
+    places: Vec<RulePath>,
+    entries_max: usize,
+}
+
+/// A folder whose entries were looked at one by one.
+#[derive(Debug)]
+struct ListedFolder {
+    path: PathBuf,
+    stamp: Option<FolderStamp>,
+    /// True if a later change would have changed the stamp.
+    is_settled: bool,
+    entries: Option<Vec<FolderEntry>>,
+}
+
+/// Path with a rule of its own. The file is held open, so that its inode number cannot be reused.
+#[derive(Debug)]
+struct RulePath {
+    path: PathBuf,
+    found: Option<(FolderStamp, File)>,
+}
+
+/// One name in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FolderEntry {
+    pub(super) name: OsString,
+    pub(super) inode: u64,
+    pub(super) is_folder: bool,
+    pub(super) is_link: bool,
+}
+
+/// Identifies a state of a folder.
+#[derive(Debug, PartialEq, Eq)]
+struct FolderStamp {
+    device: u64,
+    inode: u64,
+    mode: u32,
+    owner: (u32, u32),
+    /// Last change of its names: seconds and nanoseconds.
+    written: (i64, i64),
+    /// Last change of its metadata.
+    changed: (i64, i64),
+}
+
+impl RuleSources {
+    /// Starts recording, with up to `entries_max` entries per folder.
+    pub(super) fn begin(entries_max: usize) -> RuleSources {
+        // The first question is answered by what happened before.
+        let mounts = File::open("/proc/self/mountinfo").ok().filter(|file| changed(file).is_some());
+        RuleSources { mounts, folders: Vec::new(), places: Vec::new(), entries_max }
+    }
+
+    /// Notes a folder that is about to be listed.
+    pub(super) fn folder(&mut self, path: &Path) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let stamp = stamp(path);
+        let is_settled = stamp.as_ref().is_some_and(|stamp| stamp.is_settled(now));
+        self.folders.push(ListedFolder { path: path.to_owned(), stamp, is_settled, entries: None });
+    }
+
+    /// Records the entries of the last folder.
+    pub(super) fn listed(&mut self, entries: Option<&[FolderEntry]>) {
+        if let Some(folder) = self.folders.last_mut() {
+            folder.entries = entries.map(<[FolderEntry]>::to_vec);
+        }
+    }
+
+    /// Records a path with a rule, and its open file.
+    pub(super) fn place(&mut self, path: &Path, opened: Option<File>) {
+        let found = opened.and_then(|file| Some((FolderStamp::of(&file.metadata().ok()?), file)));
+        self.places.push(RulePath { path: path.to_owned(), found });
+    }
+
+    /// True if everything is unchanged.
+    pub(super) fn still_holds(&self) -> bool {
+        let same_mounts = self.mounts.as_ref().is_some_and(|file| changed(file) == Some(false));
+        same_mounts
+            && self.places.iter().all(RulePath::is_same)
+            && self.folders.iter().all(|folder| folder.is_same(self.entries_max))
+    }
+}
+
+impl ListedFolder {
+    fn is_same(&self, entries_max: usize) -> bool {
+        let is_same_folder = self.is_settled && self.stamp == stamp(&self.path);
+        // Not every file system keeps the times of its folders.
+        is_same_folder && list(&self.path, entries_max).is_ok_and(|now| now == self.entries)
+    }
+}
+
+impl RulePath {
+    fn is_same(&self) -> bool {
+        // Its content is none of the rule's business.
+        match (&self.found, stamp(&self.path)) {
+            (Some((before, _)), Some(now)) => before.is_same_thing(&now),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl FolderStamp {
+    fn of(found: &Metadata) -> FolderStamp {
+        FolderStamp {
+            device: found.dev(),
+            inode: found.ino(),
+            mode: found.mode(),
+            owner: (found.uid(), found.gid()),
+            written: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        }
+    }
+
+    fn is_same_thing(&self, other: &FolderStamp) -> bool {
+        let kind = |stamp: &FolderStamp| stamp.mode & libc::S_IFMT;
+        (self.device, self.inode, kind(self)) == (other.device, other.inode, kind(other))
+    }
+
+    /// True if a change after `now`, counted from 1970, would get another time. This time cannot be
+    /// set by programs.
+    fn is_settled(&self, now: Duration) -> bool {
+        let (seconds, nanoseconds) = self.changed;
+        let seconds = u64::try_from(seconds).unwrap_or(0);
+        let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0).min(999_999_999);
+        Duration::new(seconds, nanoseconds) + SETTLED < now
+    }
+}
+
+/// Stamp of a path, without following a link.
+fn stamp(path: &Path) -> Option<FolderStamp> {
+    std::fs::symlink_metadata(path).ok().as_ref().map(FolderStamp::of)
+}
+
+/// Opens `path` for identification only, without following a link.
+pub(super) fn open(path: &Path) -> Option<File> {
+    let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    File::options().read(true).custom_flags(flags).open(path).ok()
+}
+
+/// The names in a folder, one more than `entries_max` at most. None: it cannot be listed.
+pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<FolderEntry>>> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(None) };
+    let entry = |entry: io::Result<std::fs::DirEntry>| {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        Ok(FolderEntry {
+            inode: entry.ino(),
+            is_folder: kind.is_dir(),
+            is_link: kind.is_symlink(),
+            name: entry.file_name(),
+        })
+    };
+    entries.take(entries_max + 1).map(entry).collect::<io::Result<_>>().map(Some)
+}
+
+/// True if the mount table has changed since the last query. `None`: unknown.
+fn changed(mounts: &File) -> Option<bool> {
+    let mut asked = [PollFd::new(mounts.as_fd(), PollFlags::POLLPRI)];
+    poll(&mut asked, PollTimeout::ZERO).ok()?;
+    let said = asked[0].revents()?;
+    Some(said.intersects(PollFlags::POLLPRI | PollFlags::POLLERR))
+}

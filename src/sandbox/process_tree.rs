@@ -1,0 +1,405 @@
+//! The processes of a command: finding all of them, and ending all of them.
+//!
+//! Orphans of a command are handed to us, because we are their subreaper; so what leaves its
+//! group or session is found again among our own children.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use crate::sandbox::watchdog;
+
+/// The variable that marks every process of a call.
+const MARK: &str = "POSSE_CALL";
+
+/// Maximum time for killing remaining processes.
+const CHASE_MAX: Duration = Duration::from_secs(2);
+
+/// Maximum number of reads of a list that keeps changing.
+const READS_MAX: usize = 8;
+
+/// Processes that we started and wait for ourselves.
+static STARTED: Mutex<BTreeMap<i32, StartTime>> = Mutex::new(BTreeMap::new());
+
+#[derive(Debug)]
+struct StartTime {
+    mark: String,
+    /// True if it waits for a command and has no children.
+    is_idle: bool,
+}
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+fn started() -> MutexGuard<'static, BTreeMap<i32, StartTime>> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Common part of the marks of one sandbox, unique on the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Family(String);
+
+impl Family {
+    pub(crate) fn new() -> Family {
+        // Keyed by chance: an id of a process is given away again.
+        let chance = RandomState::new().hash_one(CALLS.fetch_add(1, Ordering::Relaxed));
+        Family(format!("{}.{chance:016x}", std::process::id()))
+    }
+
+    /// The family of that name, if it can be one.
+    pub(crate) fn parse(name: &str) -> Option<Family> {
+        let (process, chance) = name.split_once('.')?;
+        let is_one = process.parse::<i32>().is_ok()
+            && chance.len() == 16
+            && chance.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_one.then(|| Family(name.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// True if the mark belongs to this family.
+    pub(crate) fn has(&self, mark: &str) -> bool {
+        mark.strip_prefix(&self.0).is_some_and(|call| call.starts_with('.'))
+    }
+
+    /// True if no process of any call is known to be left.
+    pub(crate) fn is_gone(&self) -> bool {
+        !started().values().any(|started| self.has(&started.mark))
+    }
+}
+
+/// A mark for the environment of one call.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark(String);
+
+impl Mark {
+    pub(crate) fn new(family: &Family) -> Mark {
+        static READY: Once = Once::new();
+        READY.call_once(|| {
+            become_subreaper();
+            close_to_commands();
+        });
+        Mark(format!("{}.{}", family.0, CALLS.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// The variable to set.
+    pub(crate) fn variable(&self) -> (OsString, OsString) {
+        (MARK.into(), self.0.clone().into())
+    }
+}
+
+/// The process tree of one command. Dropping it kills the tree.
+#[derive(Debug)]
+pub(crate) struct ProcessTree {
+    leader: Pid,
+    mark: Mark,
+    /// Descendants seen so far with their start times.
+    seen: BTreeSet<(i32, u64)>,
+    /// True if no process can leave the tree or survive the leader.
+    is_enclosed: bool,
+    is_gone: bool,
+}
+
+impl ProcessTree {
+    /// Starts a process with `spawn`, which returns its id, and adopts it and its descendants. It
+    /// counts as idle until [`ProcessTree::wake`].
+    pub(crate) fn start<T>(
+        mark: Mark,
+        is_enclosed: bool,
+        spawn: impl FnOnce() -> io::Result<(T, i32)>,
+    ) -> io::Result<(T, ProcessTree)> {
+        // Searches for orphans wait, so that they do not take this child for one.
+        let mut started = started();
+        let (child, leader) = spawn()?;
+        started.insert(leader, StartTime { mark: mark.0.clone(), is_idle: true });
+        drop(started);
+        let leader = Pid::from_raw(leader);
+        Ok((
+            child,
+            ProcessTree { leader, mark, seen: BTreeSet::new(), is_enclosed, is_gone: false },
+        ))
+    }
+
+    /// The process receives a command now.
+    pub(crate) fn wake(&self) {
+        if let Some(started) = started().get_mut(&self.leader.as_raw()) {
+            started.is_idle = false;
+        }
+    }
+
+    /// Ends a process that never got a command.
+    pub(crate) fn dismiss(mut self) {
+        self.is_gone = true;
+        let _ = kill(self.leader, Signal::SIGKILL);
+        started().remove(&self.leader.as_raw());
+    }
+
+    /// Asks the command's group to end.
+    pub(crate) fn terminate(&self) {
+        // The group may be gone or not exist yet; the kill that follows does not depend on it.
+        let _ = killpg(self.leader, Signal::SIGTERM);
+        let _ = killpg(self.leader, Signal::SIGCONT);
+    }
+
+    /// Remembers who belongs to the tree, and buries orphans that have ended.
+    pub(crate) fn look(&mut self) {
+        let orphans = self.orphans();
+        self.remember(&orphans);
+        reap(&orphans);
+    }
+
+    /// Kills all remaining processes once.
+    pub(crate) fn kill_once(&mut self, with_leader: bool) {
+        let orphans = self.orphans();
+        let mut members = self.remember(&orphans);
+        members.retain(|pid| *pid != self.leader.as_raw());
+        if with_leader {
+            // Before it has made its group there is only the process itself.
+            let _ = kill(self.leader, Signal::SIGKILL);
+            let _ = killpg(self.leader, Signal::SIGKILL);
+        }
+        for pid in members {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        reap(&orphans);
+    }
+
+    /// After the leader was reaped: kills remaining processes until none is left; returns their
+    /// number.
+    pub(crate) async fn clear(&mut self) -> usize {
+        let mut killed = BTreeSet::new();
+        let begin = Instant::now();
+        if cfg!(not(target_os = "linux")) {
+            let _ = killpg(self.leader, Signal::SIGKILL);
+        }
+        loop {
+            let before = self.members();
+            if before.is_empty() {
+                break;
+            }
+            // The watcher of a runtime below us ends with it, a moment later.
+            let left_behind = |&pid: &i32| is_living(pid) && !watchdog::is_watcher(pid);
+            killed.extend(before.into_iter().filter(left_behind));
+            self.kill_once(false);
+            if begin.elapsed() > CHASE_MAX {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        started().remove(&self.leader.as_raw());
+        self.is_gone = true;
+        killed.len()
+    }
+
+    /// All known processes of the tree, including zombies.
+    fn members(&mut self) -> Vec<i32> {
+        let orphans = self.orphans();
+        let mut members = self.remember(&orphans);
+        members.retain(|pid| *pid != self.leader.as_raw());
+        members
+    }
+
+    /// Visible processes of the tree: below the leader, below orphans, and those seen before with
+    /// the same start time.
+    fn remember(&mut self, orphans: &[i32]) -> Vec<i32> {
+        let mut todo: Vec<i32> = orphans.to_vec();
+        if !self.is_enclosed && !self.is_gone && started().contains_key(&self.leader.as_raw()) {
+            todo.push(self.leader.as_raw());
+        }
+        self.seen.retain(|&(pid, start)| start_time(pid) == Some(start));
+        todo.extend(self.seen.iter().map(|&(pid, _)| pid));
+        let mut members = BTreeSet::new();
+        while let Some(pid) = todo.pop() {
+            if members.insert(pid) {
+                todo.extend(children(pid));
+            }
+        }
+        for &pid in &members {
+            if let Some(start) = start_time(pid) {
+                self.seen.insert((pid, start));
+            }
+        }
+        members.into_iter().collect()
+    }
+
+    /// Children of ours that we did not start and that are this call's, or have ended.
+    fn orphans(&self) -> Vec<i32> {
+        let me = std::process::id().cast_signed();
+        let Some(ours) = Stat::of(me) else { return Vec::new() };
+        let started = started();
+        let alone = started.values().all(|started| started.is_idle || started.mark == self.mark.0);
+        let prefix = format!("{me}.");
+        let is_orphan = |pid: i32| {
+            let Some(stat) = Stat::of(pid) else { return false };
+            // Commands have sessions of their own, and a process cannot enter an older session.
+            if started.contains_key(&pid) || stat.session == ours.session {
+                return false;
+            }
+            if !stat.is_living() || self.seen.contains(&(pid, stat.start)) {
+                return true;
+            }
+            match mark_of(pid) {
+                // Of this call, or overlooked by one that has ended.
+                Some(mark) if mark.starts_with(&prefix) => {
+                    mark == self.mark.0 || !started.values().any(|active| active.mark == mark)
+                }
+                // It has wiped its environment, or comes of another runtime below us.
+                _ => alone,
+            }
+        };
+        children(me).into_iter().filter(|&pid| is_orphan(pid)).collect()
+    }
+}
+
+impl Drop for ProcessTree {
+    fn drop(&mut self) {
+        if self.is_gone {
+            return;
+        }
+        // Two rounds: killing parents hands their children to us.
+        self.kill_once(true);
+        self.kill_once(true);
+        let mut rest = ProcessTree {
+            leader: self.leader,
+            mark: self.mark.clone(),
+            seen: std::mem::take(&mut self.seen),
+            is_enclosed: self.is_enclosed,
+            is_gone: true,
+        };
+        // Processes forked at that moment are killed in the background.
+        let chase = move || {
+            let begin = Instant::now();
+            while !rest.is_extinct() && begin.elapsed() < CHASE_MAX {
+                rest.kill_once(true);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            started().remove(&rest.leader.as_raw());
+            reap(&[rest.leader.as_raw()]);
+        };
+        if std::thread::Builder::new().name("posse-reaper".into()).spawn(chase).is_err() {
+            started().remove(&self.leader.as_raw());
+        }
+    }
+}
+
+impl ProcessTree {
+    /// True if no process of the tree lives or waits to be reaped.
+    fn is_extinct(&mut self) -> bool {
+        !is_living(self.leader.as_raw()) && self.members().is_empty()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn become_subreaper() {
+    if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+        tracing::warn!(%error, "orphans of commands cannot be followed");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn become_subreaper() {}
+
+/// Keeps commands from reading our memory and the environment that we were started with: both may
+/// hold keys.
+#[cfg(target_os = "linux")]
+fn close_to_commands() {
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        tracing::warn!(%error, "commands can read our environment");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close_to_commands() {}
+
+/// Waits for those that have ended.
+fn reap(processes: &[i32]) {
+    for &pid in processes {
+        // A process that lives or was reaped elsewhere is ignored.
+        let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+    }
+}
+
+/// True if the process exists and has not ended.
+fn is_living(pid: i32) -> bool {
+    match Stat::of(pid) {
+        Some(stat) => stat.is_living(),
+        None if cfg!(target_os = "linux") => false,
+        None => kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH),
+    }
+}
+
+fn start_time(pid: i32) -> Option<u64> {
+    Stat::of(pid).map(|stat| stat.start)
+}
+
+/// Process status from the kernel.
+struct Stat {
+    state: u8,
+    session: i32,
+    start: u64,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Stat> {
+        let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The name is in parentheses and may contain any character, including parentheses.
+        let after = line.iter().rposition(|&byte| byte == b')')? + 2;
+        let rest = std::str::from_utf8(line.get(after..)?).ok()?;
+        let mut fields = rest.split(' ');
+        let state = *fields.next()?.as_bytes().first()?;
+        let session = fields.nth(2)?.parse().ok()?;
+        let start = fields.nth(15)?.trim().parse().ok()?;
+        Some(Stat { state, session, start })
+    }
+
+    fn is_living(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// Children of all threads of a process.
+///
+/// The kernel may omit some while others end, so the list is read until it is stable.
+fn children(pid: i32) -> BTreeSet<i32> {
+    let mut last = children_once(pid);
+    let mut all = last.clone();
+    for _ in 0..READS_MAX {
+        let next = children_once(pid);
+        all.extend(&next);
+        if next == last {
+            break;
+        }
+        last = next;
+    }
+    all
+}
+
+fn children_once(pid: i32) -> BTreeSet<i32> {
+    let mut children = BTreeSet::new();
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return children };
+    for thread in threads.flatten() {
+        if let Ok(list) = std::fs::read_to_string(thread.path().join("children")) {
+            children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
+    }
+    children
+}
+
+/// The mark in the environment that a process was started with.
+pub(crate) fn mark_of(pid: i32) -> Option<String> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environment.split(|&byte| byte == 0).find_map(|entry| {
+        let value = entry.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=")?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    })
+}

@@ -1,0 +1,220 @@
+//! Repositories that a command moved or deleted: moved ones are restored, deleted ones are
+//! reported.
+//!
+//! Mounts prevent a move. Without them, a repository that is still below the roots or in a
+//! command's temporary folder is moved back, and its replacement is moved aside. A deleted one
+//! cannot be restored and is reported.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::time::SystemTime;
+
+use nix::errno::Errno;
+use nix::fcntl::{openat, renameat};
+use nix::sys::stat::Mode;
+
+use crate::protected;
+use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
+use crate::sandbox::protect::scan::Sort;
+use crate::sandbox::protect::{
+    Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
+};
+
+/// Entries of temporary folders among which a repository is looked for.
+const ENTRIES_MAX: usize = 200_000;
+
+/// Why a repository stays away.
+const GONE: &str = "it is nowhere that is looked at, and no copy of a repository is kept";
+
+/// Identity of a repository. The inode number of a removed one may be reused.
+type Repository = (Identity, Option<SystemTime>);
+
+/// The folder that a repository was found in, and the name it has there.
+type RepositoryPlace = (OwnedFd, PathBuf);
+
+impl GuardState {
+    /// Moves every `.git` back that was moved by itself, and not with a folder above it.
+    pub(super) fn move_back(
+        &mut self,
+        baseline: &Baseline,
+        now: &BTreeMap<ProtectedPath, BaselineItem>,
+    ) -> Vec<Finding> {
+        let repositories = now.iter().filter(|(_, current)| current.sort == Sort::Repository);
+        let places: HashMap<Repository, &ProtectedPath> =
+            repositories.map(|(key, current)| (repository(current), key)).collect();
+        let mut moved: Vec<(&ProtectedPath, Repository, Option<&ProtectedPath>)> = Vec::new();
+        for (key, before) in self.watched(baseline) {
+            let place = places.get(&repository(before)).copied();
+            if place != Some(key)
+                && self.around(key) == before.parent
+                && !self.is_there(key, before)
+            {
+                moved.push((key, repository(before), place));
+            }
+        }
+        moved.sort_by_key(|(key, ..)| (*key).clone());
+        let wanted: HashSet<Repository> = moved
+            .iter()
+            .filter(|(.., place)| place.is_none())
+            .map(|(_, which, _)| *which)
+            .collect();
+        let mut elsewhere = self.look_elsewhere(wanted);
+        let mut findings = Vec::new();
+        for (key, which, place) in moved {
+            let from = match place {
+                Some(place) => {
+                    let opened = self.roots[place.0].root.open_parent(&place.1);
+                    Some(opened.map(|(folder, name)| (folder, name.to_owned())))
+                }
+                None => elsewhere.remove(&which).map(Ok),
+            };
+            findings.extend(from.map(|from| self.put_where_it_was(key, from)));
+        }
+        findings
+    }
+
+    fn put_where_it_was(
+        &mut self,
+        key: &ProtectedPath,
+        from: Result<RepositoryPlace, Errno>,
+    ) -> Finding {
+        let moved = (|| {
+            let (from, old) = from?;
+            let (to, name) = self.roots[key.0].root.open_parent(&key.1)?;
+            let taken = match self.quarantine.take(&to, name) {
+                Ok(taken) => Some(taken),
+                Err(Errno::ENOENT) => None,
+                Err(errno) => return Err(errno),
+            };
+            renameat(&from, old.as_path(), &to, name).map(|()| taken)
+        })();
+        let action = match moved {
+            Ok(taken) => ProtectAction::Restored(taken),
+            Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
+        };
+        Finding::new(self.path(key), ProtectedChange::Removed, action)
+    }
+
+    /// Every `.git` that is missing. Those in folders of package managers that were removed as a
+    /// whole are ignored.
+    pub(super) fn lost(
+        &self,
+        baseline: &Baseline,
+        now: &BTreeMap<ProtectedPath, BaselineItem>,
+    ) -> Vec<Finding> {
+        let known: HashSet<Repository> = now
+            .values()
+            .filter(|current| current.sort == Sort::Repository)
+            .map(repository)
+            .collect();
+        let mut lost = Vec::new();
+        for (key, before) in self.watched(baseline) {
+            let mut above = key.1.iter();
+            let is_vendored = above.any(|part| protected::is_vendored(part.as_encoded_bytes()))
+                && self.around(key) != before.parent;
+            if known.contains(&repository(before)) || is_vendored || self.is_there(key, before) {
+                continue;
+            }
+            let parent = self.roots[key.0].root.open_parent(&key.1);
+            let is_other = parent.is_ok_and(|(folder, name)| Stat::at(&folder, name).is_ok());
+            let what = if is_other { ProtectedChange::Replaced } else { ProtectedChange::Removed };
+            let action = ProtectAction::Failed(GONE.to_owned());
+            lost.push(Finding::new(self.path(key), what, action));
+        }
+        lost.sort_by(|one, other| one.path.cmp(&other.path));
+        lost
+    }
+
+    /// The `.git` folders that were there and are not a command's own to remove.
+    fn watched<'a>(
+        &self,
+        baseline: &'a Baseline,
+    ) -> impl Iterator<Item = (&'a ProtectedPath, &'a BaselineItem)> + use<'a, '_> {
+        baseline.items.iter().filter(|(key, before)| {
+            before.sort == Sort::Repository
+                && is_dot_git(&key.1)
+                && !self.is_born(Some(before.identity))
+                && !self.lifted.covers(&self.path(key))
+        })
+    }
+
+    /// The folder around `key`, as it is now.
+    fn around(&self, key: &ProtectedPath) -> Option<Identity> {
+        let (folder, _) = self.roots[key.0].root.open_parent(&key.1).ok()?;
+        Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)
+    }
+
+    /// True if the repository is in its place, also if the scan did not reach it.
+    fn is_there(&self, key: &ProtectedPath, before: &BaselineItem) -> bool {
+        let Ok(folder) = self.roots[key.0].root.open_folder(&key.1) else { return false };
+        is(&folder, repository(before))
+    }
+
+    /// Searches for moved repositories that lost their name, and in temporary folders of commands.
+    fn look_elsewhere(
+        &self,
+        mut wanted: HashSet<Repository>,
+    ) -> HashMap<Repository, RepositoryPlace> {
+        let mut found = HashMap::new();
+        if wanted.is_empty() {
+            return found;
+        }
+        for watched in &self.roots {
+            wanted.retain(|which| {
+                let Some(path) = watched.scan.place_of(which.0) else { return true };
+                let Ok((folder, name)) = watched.root.open_parent(path) else { return true };
+                let is_it = is_at(&folder, name, *which);
+                if is_it {
+                    found.insert(*which, (folder, name.to_owned()));
+                }
+                !is_it
+            });
+        }
+        let temporary = self.temporary.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut left = ENTRIES_MAX;
+        for root in temporary.iter().filter_map(|path| Root::open(path).ok()) {
+            let mut level = vec![PathBuf::new()];
+            while let Some(path) = level.pop() {
+                let Ok(folder) = root.open_folder(&path) else { continue };
+                let Ok((listed, _)) = place::list(&folder, left) else { continue };
+                left -= listed.len();
+                for entry in listed.into_iter().filter(|entry| entry.kind == PlaceKind::Folder) {
+                    let name = PathBuf::from(entry.name);
+                    let like = wanted.iter().find(|which| which.0.inode == entry.inode).copied();
+                    if let Some(which) = like
+                        && is_at(&folder, &name, which)
+                        && let Ok(folder) = folder.try_clone()
+                    {
+                        wanted.remove(&which);
+                        found.insert(which, (folder, name));
+                        continue;
+                    }
+                    level.push(path.join(name));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// True if `name` is that repository.
+fn is_at(folder: &OwnedFd, name: &Path, which: Repository) -> bool {
+    openat(folder, name, FOLDER, Mode::empty()).is_ok_and(|opened| is(&opened, which))
+}
+
+/// True if a folder is that repository.
+fn is(opened: &OwnedFd, (identity, birth): Repository) -> bool {
+    Stat::at(opened, Path::new("")).is_ok_and(|stat| stat.identity == identity)
+        && (birth.is_none() || place::birth(opened) == birth)
+}
+
+fn repository(item: &BaselineItem) -> Repository {
+    (item.identity, item.birth)
+}
+
+fn is_dot_git(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    &*protected::fold(name.as_encoded_bytes()) == b".git"
+}

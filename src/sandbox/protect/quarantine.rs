@@ -1,0 +1,153 @@
+//! Quarantine for files that a command placed in protected locations. Nothing is deleted.
+
+use std::fs::{self, DirBuilder};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use crate::sandbox::protect::place::{self, FOLDER, PlaceKind, Stat};
+
+/// Maximum size of a copy if the quarantine is on another file system.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+const COPY_ENTRIES_MAX: usize = 10_000;
+const COPY_DEPTH_MAX: usize = 32;
+
+/// Letters of a name that are kept.
+const NAME_LETTERS_MAX: usize = 60;
+
+/// A folder of the session that nothing reads. It is made when it is needed.
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    path: PathBuf,
+    next: u32,
+}
+
+impl Quarantine {
+    pub(super) fn new(path: PathBuf) -> Quarantine {
+        Quarantine { path, next: 1 }
+    }
+
+    /// Moves `name` out of `folder`; returns its new path.
+    pub(super) fn take(&mut self, folder: &OwnedFd, name: &Path) -> Result<PathBuf, Errno> {
+        match self.open() {
+            Ok(quarantine) => {
+                let new = self.name_for(name);
+                match renameat(folder, name, &quarantine, new.as_path()) {
+                    Ok(()) => return Ok(self.path.join(new)),
+                    Err(Errno::EXDEV) => {
+                        let mut left =
+                            QuarantineBudget { bytes: COPY_BYTES_MAX, entries: COPY_ENTRIES_MAX };
+                        let copied = copy(folder, name, &quarantine, &new, &mut left, 0);
+                        if copied.is_ok() && remove(folder, name, 0).is_ok() {
+                            return Ok(self.path.join(new));
+                        }
+                    }
+                    Err(Errno::ENOENT) => return Err(Errno::ENOENT),
+                    Err(_) => {}
+                }
+            }
+            Err(error) => tracing::warn!(%error, "there is no quarantine"),
+        }
+        // Under a name that nothing acts on it does no harm either.
+        let beside = PathBuf::from(format!("moved-aside-{}", self.name_for(name).display()));
+        renameat(folder, name, folder, beside.as_path())?;
+        Ok(beside)
+    }
+
+    /// Stores a copy of a file's bytes; returns its path.
+    pub(super) fn keep(&mut self, name: &Path, bytes: &[u8]) -> Result<PathBuf, Errno> {
+        let quarantine = self.open()?;
+        let new = self.name_for(name);
+        place::replace_file(&quarantine, &new, bytes, 0o600)?;
+        Ok(self.path.join(new))
+    }
+
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        match open(&self.path, FOLDER, Mode::empty()) {
+            Err(Errno::ENOENT) => {
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&self.path)
+                    .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
+                open(&self.path, FOLDER, Mode::empty())
+            }
+            opened => opened,
+        }
+    }
+
+    /// A name that nothing acts on, with what can be shown of the old one.
+    fn name_for(&mut self, name: &Path) -> PathBuf {
+        loop {
+            let number = self.next;
+            self.next += 1;
+            let plain =
+                |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+            let shown: String =
+                name.to_string_lossy().chars().take(NAME_LETTERS_MAX).map(plain).collect();
+            let new = PathBuf::from(format!("{number}-{}", shown.trim_start_matches('.')));
+            // A resumed session has existing numbers.
+            if fs::symlink_metadata(self.path.join(&new)).is_err() {
+                return new;
+            }
+        }
+    }
+}
+
+struct QuarantineBudget {
+    bytes: u64,
+    entries: usize,
+}
+
+/// Copies what `name` is, links as links, up to a bound.
+fn copy(
+    folder: &OwnedFd,
+    name: &Path,
+    to: &OwnedFd,
+    new: &Path,
+    left: &mut QuarantineBudget,
+    depth: usize,
+) -> Result<(), Errno> {
+    left.entries = left.entries.checked_sub(1).ok_or(Errno::EFBIG)?;
+    let stat = Stat::at(folder, name)?;
+    match stat.kind {
+        PlaceKind::File => {
+            let bytes = place::read(folder, name, left.bytes)?.ok_or(Errno::EFBIG)?;
+            left.bytes -= bytes.len() as u64;
+            place::replace_file(to, new, &bytes, 0o600)
+        }
+        PlaceKind::Link => place::make_link(to, new, &place::link_target(folder, name)?),
+        PlaceKind::Folder if depth < COPY_DEPTH_MAX => {
+            let from = openat(folder, name, FOLDER, Mode::empty())?;
+            let made = place::make_folder(to, new, 0o700)?;
+            let (listed, all) = place::list(&from, left.entries)?;
+            for entry in listed {
+                let name = Path::new(&entry.name);
+                copy(&from, name, &made, name, left, depth + 1)?;
+            }
+            if all { Ok(()) } else { Err(Errno::EFBIG) }
+        }
+        // Nothing of a pipe or a socket can be kept.
+        PlaceKind::Other => Ok(()),
+        PlaceKind::Folder => Err(Errno::EFBIG),
+    }
+}
+
+/// Removes what `name` is, through no link.
+fn remove(folder: &OwnedFd, name: &Path, depth: usize) -> Result<(), Errno> {
+    match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::EISDIR | Errno::EPERM) if depth <= COPY_DEPTH_MAX => {
+            let below = openat(folder, name, FOLDER | OFlag::O_NOFOLLOW, Mode::empty())?;
+            for entry in place::list(&below, COPY_ENTRIES_MAX)?.0 {
+                remove(&below, Path::new(&entry.name), depth + 1)?;
+            }
+            unlinkat(folder, name, UnlinkatFlags::RemoveDir)
+        }
+        removed => removed,
+    }
+}

@@ -1,0 +1,253 @@
+//! Registry of permitted writes of posse's own tools while commands run, so that a check does not
+//! attribute them to a command.
+//!
+//! A tool takes [exclusive access](ToolWrites::alone), changes a file, and records the result. A
+//! survey or check waits for that and vice versa, so it sees a change together with its record, or
+//! neither. Records are kept as long as a command runs whose survey is older; without one, nothing
+//! is kept.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::protected::{self, Class};
+use crate::sandbox::protect::place::{Identity, PlaceKind, Stat};
+use crate::sandbox::protect::scan::Sort;
+use crate::sandbox::protect::state::{self, State};
+use crate::sandbox::protect::{Baseline, BaselineItem, GuardState, ProtectedPath};
+
+/// Maximum bytes of names and contents kept in total.
+const BYTES_MAX: usize = 8 << 20;
+/// Bytes of them that ordinary names may take: settings of git can make one a hook.
+const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
+
+/// Writes of the tools of this process. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct ToolWrites(Arc<RwLock<Log>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// The number of the last record.
+    last: u64,
+    /// Held by every survey that will query later writes.
+    asked: Arc<()>,
+    records: BTreeMap<PathBuf, Record>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Record {
+    number: u64,
+    /// None: the file was removed.
+    made: Option<(Identity, State)>,
+    /// The folders around it then, the nearest first.
+    around: Vec<Option<Identity>>,
+    bytes: usize,
+}
+
+/// Start of the period that a check queries.
+#[derive(Debug, Clone)]
+pub(super) struct Since {
+    number: u64,
+    _asks: Arc<()>,
+}
+
+/// Exclusive access for one writer, without a running survey.
+#[derive(Debug)]
+pub struct Writing<'a>(RwLockWriteGuard<'a, Log>);
+
+impl ToolWrites {
+    /// Waits until no survey runs and no other tool writes; blocks. Record the write before
+    /// dropping the result.
+    #[must_use]
+    pub fn alone(&self) -> Writing<'_> {
+        Writing(self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Excludes writers during a survey.
+    pub(super) fn look(&self) -> RwLockReadGuard<'_, Log> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if a survey would not have to wait.
+    pub(super) fn is_free(&self) -> bool {
+        self.0.try_read().is_ok()
+    }
+}
+
+impl Writing<'_> {
+    /// `path`, which is absolute and contains no link, is now the file that `metadata` describes,
+    /// with exactly `bytes` and the permissions `mode`.
+    pub fn wrote(&mut self, path: &Path, metadata: &Metadata, mode: u32, bytes: &[u8]) {
+        if !self.is_asked() {
+            return;
+        }
+        let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
+        let stat = Stat {
+            identity,
+            kind: PlaceKind::File,
+            mode: mode & 0o7777,
+            size: bytes.len() as u64,
+            links: metadata.nlink(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        let room = BYTES_MAX.saturating_sub(self.0.bytes);
+        let is_kept = bytes.len() as u64 <= state::FILE_BYTES_MAX && bytes.len() <= room;
+        let copy = is_kept.then(|| Arc::from(bytes));
+        self.note(path, Some((identity, State::File { stat, copy })));
+    }
+
+    /// There is nothing at `path` any more.
+    pub fn removed(&mut self, path: &Path) {
+        if self.is_asked() {
+            self.note(path, None);
+        }
+    }
+
+    /// True if a survey will query. Otherwise older records are dropped.
+    fn is_asked(&mut self) -> bool {
+        let is_asked = Arc::strong_count(&self.0.asked) > 1;
+        if !is_asked {
+            self.0.records.clear();
+            self.0.bytes = 0;
+        }
+        is_asked
+    }
+
+    fn note(&mut self, path: &Path, made: Option<(Identity, State)>) {
+        let log = &mut *self.0;
+        log.last += 1;
+        let content = match &made {
+            Some((_, State::File { copy: Some(copy), .. })) => copy.len(),
+            _ => 0,
+        };
+        let bytes = path.as_os_str().len() + content;
+        if let Some(old) = log.records.remove(path) {
+            log.bytes -= old.bytes;
+        }
+        let is_ordinary = !protected::is_protected(&path.to_string_lossy());
+        if is_ordinary && log.bytes + bytes > ORDINARY_BYTES_MAX {
+            return;
+        }
+        let identity = |folder: &Path| {
+            let found = fs::symlink_metadata(folder).ok()?;
+            Some(Identity { device: found.dev(), inode: found.ino() })
+        };
+        let around = path.ancestors().skip(1).map(identity).collect();
+        log.bytes += bytes;
+        let record = Record { number: log.last, made, around, bytes };
+        log.records.insert(path.to_owned(), record);
+    }
+}
+
+impl Log {
+    /// From now on.
+    pub(super) fn since(&self) -> Since {
+        Since { number: self.last, _asks: Arc::clone(&self.asked) }
+    }
+
+    fn after(&self, since: &Since) -> impl Iterator<Item = (&PathBuf, &Record)> {
+        let number = since.number;
+        self.records.iter().filter(move |(_, record)| record.number > number)
+    }
+}
+
+impl GuardState {
+    /// The baseline with what our own tools have written since. None: they have written nothing.
+    pub(super) fn with_written(
+        &self,
+        baseline: &Baseline,
+        log: &Log,
+        now: &BTreeMap<ProtectedPath, BaselineItem>,
+    ) -> Option<Baseline> {
+        let mut amended: Option<Baseline> = None;
+        for (path, record) in log.after(&baseline.since) {
+            for (at, watched) in self.roots.iter().enumerate() {
+                let below = path.strip_prefix(&watched.root.path).ok();
+                let Some(below) = below.filter(|_| !watched.is_out_of_reach) else { continue };
+                let items = amended.as_ref().map_or(&baseline.items, |amended| &amended.items);
+                if let Some((key, sort)) = held_as(at, below, items, now) {
+                    let amended = amended.get_or_insert_with(|| baseline.clone());
+                    amend(&mut amended.items, key, sort, below, record);
+                }
+            }
+        }
+        amended
+    }
+}
+
+/// The protected name that `below` is, or is in.
+fn held_as(
+    at: usize,
+    below: &Path,
+    items: &HashMap<ProtectedPath, BaselineItem>,
+    now: &BTreeMap<ProtectedPath, BaselineItem>,
+) -> Option<(ProtectedPath, Sort)> {
+    let mut folder = PathBuf::new();
+    let mut may_be_named = true;
+    for part in below {
+        let above = folder.file_name().unwrap_or_default().to_owned();
+        folder.push(part);
+        let key: ProtectedPath = (at, folder.as_path().into());
+        if let Some(known) = items.get(&key).or_else(|| now.get(&key)) {
+            if known.state.is_some() {
+                return Some((key, known.sort));
+            }
+            // The role of a name in a repository does not depend on the name alone.
+            may_be_named = false;
+        }
+        may_be_named &= !protected::is_vendored(part.as_encoded_bytes());
+        match protected::class_of(above.as_encoded_bytes(), part.as_encoded_bytes()) {
+            Some(Class::Git) if is_dot_git(part.as_encoded_bytes()) => may_be_named = false,
+            Some(class) if may_be_named => return Some((key, Sort::Name(class))),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_dot_git(name: &[u8]) -> bool {
+    matches!(&*protected::fold(name), b".git" | b"git~1")
+}
+
+/// Applies `record` about `below`, which is `key` or a path in it, to `items`.
+fn amend(
+    items: &mut HashMap<ProtectedPath, BaselineItem>,
+    key: ProtectedPath,
+    sort: Sort,
+    below: &Path,
+    record: &Record,
+) {
+    let rest = below.strip_prefix(&key.1).unwrap_or(Path::new(""));
+    let depth = rest.components().count();
+    // Folders from the file up to the root.
+    let around = |up: usize| record.around.get(up).copied().flatten();
+    let state = record.made.as_ref().map(|(_, state)| state.clone());
+    if depth == 0 {
+        let Some((identity, _)) = record.made else {
+            items.remove(&key);
+            return;
+        };
+        // A mount over the old file went with it.
+        let (birth, is_mounted, parent) = (None, false, around(0));
+        items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
+        return;
+    }
+    // Deeper levels are not checked.
+    if depth > state::DEPTH_MAX {
+        return;
+    }
+    if let Some(known) = items.get_mut(&key) {
+        if let Some(folder) = &mut known.state {
+            folder.set(rest, state);
+        }
+    } else if let Some(identity) = around(depth - 1) {
+        let mut folder = State::empty_folder();
+        folder.set(rest, state);
+        let (birth, is_mounted, parent) = (None, false, around(depth));
+        let state = Some(folder);
+        items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
+    }
+}

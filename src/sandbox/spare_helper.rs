@@ -1,0 +1,200 @@
+//! Starting helpers, and keeping a spare one for the next command.
+//!
+//! A spare helper does not know its command yet, so it does slow preparation while a model is
+//! thinking. It exits with posse, because its socket closes.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::process::Child;
+use tokio::runtime::{Handle, Id};
+
+use crate::sandbox::Sandbox;
+use crate::sandbox::helper::{self, HelperShape};
+use crate::sandbox::plan::Plan;
+use crate::sandbox::process_tree::{Family, Mark, ProcessTree};
+
+/// Time limit for a helper to read its request.
+const SEND_MAX: Duration = Duration::from_secs(5);
+
+/// Delay before starting a spare helper, so that a command that has just started is not slowed
+/// down.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// The stack of the thread that starts helpers: it calls nothing deep.
+const STACK_BYTES: usize = 256 << 10;
+
+/// A helper that waits for its request.
+#[derive(Debug)]
+pub(crate) struct ReadyHelper {
+    pub(crate) mark: Mark,
+    pub(crate) child: Child,
+    pub(crate) tree: ProcessTree,
+    pub(crate) output: io::PipeReader,
+    pub(crate) control: UnixStream,
+    shape: HelperShape,
+    /// Runtime that waits for its end.
+    runtime: Id,
+}
+
+/// Spare helper and the thread that starts it.
+///
+/// Starting one blocks its thread until the new process runs, and a command is killed when the
+/// thread that started its helper ends: so there is one thread for the lifetime of the sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct SpareHelper {
+    slot: Arc<Mutex<Slot>>,
+    keeper: OnceLock<Option<Sender<HelperOrder>>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    ready: Option<ReadyHelper>,
+    /// True after closing: no more helpers are started.
+    is_closed: bool,
+}
+
+/// Order for a spare helper.
+#[derive(Debug)]
+struct HelperOrder {
+    shape: HelperShape,
+    /// Expected plan of the next command.
+    expected: Option<Plan>,
+    runtime: Handle,
+}
+
+fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SpareHelper {
+    /// Ends it.
+    pub(crate) fn dismiss(&mut self) {
+        drop(self.keeper.take());
+        let mut slot = lock(&self.slot);
+        slot.is_closed = true;
+        if let Some(ready) = slot.ready.take() {
+            ready.tree.dismiss();
+        }
+    }
+
+    fn start(&self, helper: PathBuf, family: &Family) -> Option<Sender<HelperOrder>> {
+        let (sender, orders) = channel::<HelperOrder>();
+        let (slot, family) = (Arc::clone(&self.slot), family.clone());
+        let work = move || {
+            for HelperOrder { shape, expected, runtime } in orders {
+                // The running command has priority; nothing waits for this.
+                std::thread::sleep(PAUSE);
+                let mut slot = lock(&slot);
+                if slot.is_closed || slot.ready.is_some() {
+                    continue;
+                }
+                let context = runtime.enter();
+                match begin(command(&helper), shape, &family) {
+                    Ok(ready) => {
+                        let sent = expected.map(|plan| plan.send_ahead(&ready.control));
+                        // One that does not listen is found out when it is needed.
+                        tracing::trace!(?sent, "a helper was told what to expect");
+                        slot.ready = Some(ready);
+                    }
+                    Err(error) => tracing::debug!(%error, "no helper is kept"),
+                }
+                drop(context);
+            }
+        };
+        let thread = std::thread::Builder::new().name("posse-spare".into());
+        thread.stack_size(STACK_BYTES).spawn(work).ok().map(|_| sender)
+    }
+}
+
+impl ReadyHelper {
+    fn suits(&mut self, shape: HelperShape) -> bool {
+        let lives = matches!(self.child.try_wait(), Ok(None));
+        lives && self.shape == shape && self.runtime == Handle::current().id()
+    }
+}
+
+impl Sandbox {
+    /// The helper that was kept, if it is one for `shape`.
+    pub(crate) fn kept(&self, shape: HelperShape) -> Option<ReadyHelper> {
+        let mut ready = lock(&self.kept.slot).ready.take()?;
+        if ready.suits(shape) {
+            return Some(ready);
+        }
+        ready.tree.dismiss();
+        None
+    }
+
+    /// Starts a spare helper if there is none: confined as `expected`, if preparation is possible.
+    /// Call when nothing waits.
+    pub(crate) fn keep(&self, shape: HelperShape, expected: Option<Plan>) {
+        // If another program creates the namespace, the command must be known first.
+        if shape == HelperShape::Inner {
+            return;
+        }
+        let start = || self.kept.start(self.helper.clone(), &self.family);
+        if let Some(keeper) = self.kept.keeper.get_or_init(start) {
+            // A thread that has gone keeps nothing, and the next helper is started when needed.
+            keeper.send(HelperOrder { shape, expected, runtime: Handle::current() }).ok();
+        }
+    }
+
+    /// Starts a helper.
+    pub(crate) fn helper(&self, shape: HelperShape) -> io::Result<ReadyHelper> {
+        self.begin(command(&self.helper), shape)
+    }
+
+    /// Starts a program that is a helper, or becomes one.
+    #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+    pub(crate) fn begin(
+        &self,
+        command: std::process::Command,
+        shape: HelperShape,
+    ) -> io::Result<ReadyHelper> {
+        self.watch.ensure(&self.helper, &self.family);
+        begin(command, shape, &self.family)
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn command(helper: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(helper);
+    command.arg0("posse");
+    command
+}
+
+#[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
+fn begin(
+    mut command: std::process::Command,
+    shape: HelperShape,
+    family: &Family,
+) -> io::Result<ReadyHelper> {
+    let (output, output_end) = io::pipe()?;
+    let (control, control_end) = UnixStream::pair()?;
+    control.set_write_timeout(Some(SEND_MAX))?;
+    let mark = Mark::new(family);
+    command
+        .arg(helper::MARK)
+        .arg(std::process::id().to_string())
+        .arg(shape.as_str())
+        .env_clear()
+        .envs([mark.variable()])
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(control_end)))
+        .stdout(Stdio::from(output_end.try_clone()?))
+        .stderr(Stdio::from(output_end))
+        .current_dir("/");
+    // The descriptors of the other ends are closed with the command, or reading never ends.
+    let (child, tree) = ProcessTree::start(mark.clone(), shape.encloses(), move || {
+        let child = tokio::process::Command::from(command).spawn()?;
+        let id = child.id().map_or(0, u32::cast_signed);
+        Ok((child, id))
+    })?;
+    let runtime = Handle::current().id();
+    Ok(ReadyHelper { mark, child, tree, output, control, shape, runtime })
+}

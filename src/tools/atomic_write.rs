@@ -1,0 +1,179 @@
+//! Atomic file replacement.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, unlinkat};
+
+use crate::tools::workspace::FileStatus;
+
+/// Names that are tried for a temporary file before giving up.
+const NAMES_MAX: u32 = 16;
+
+/// Writes `bytes` to a temporary file and renames it to `name` in `folder`. With `old`, replaces it
+/// and keeps its permissions; without, the name must not exist. Returns the new file.
+pub(crate) fn replace(
+    folder: &OwnedFd,
+    name: &OsStr,
+    bytes: &[u8],
+    old: Option<&FileStatus>,
+) -> io::Result<Made> {
+    let mut temporary = Temporary::create(folder, if old.is_some() { 0o600 } else { 0o666 })?;
+    temporary.file.write_all(bytes)?;
+    if let Some(old) = old {
+        adopt(&temporary.file, old)?;
+    }
+    temporary.file.sync_all()?;
+    // From the moment that it has its name, others can change it.
+    let mode = temporary.file.metadata()?.mode();
+    let file = temporary.file.try_clone()?;
+    match old {
+        Some(_) => temporary.rename(name)?,
+        None => temporary.link(name)?,
+    }
+    match fsync(folder) {
+        // Some file systems know no way to sync a folder.
+        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(Made { metadata: file.metadata()?, mode })
+}
+
+/// A file that was just made.
+pub(crate) struct Made {
+    pub(crate) metadata: Metadata,
+    /// The permissions that it was given.
+    pub(crate) mode: u32,
+}
+
+/// Removes the file `name` from `folder`.
+pub(crate) fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    unlinkat(folder, name, UnlinkatFlags::NoRemoveDir)?;
+    match fsync(folder) {
+        Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Sets or clears the executable bits of the file `name` in `folder`, which is `known`, for users
+/// that may read it.
+pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io::Result<Made> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = File::from(openat(folder, name, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if (found.dev(), found.ino()) != (known.metadata.dev(), known.metadata.ino()) {
+        return Err(io::Error::other("somebody replaced it a moment ago"));
+    }
+    let mode = known.mode & 0o777;
+    let mode = if may { mode | ((mode & 0o444) >> 2) } else { mode & !0o111 };
+    #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
+    fchmod(&file, Mode::from_bits_truncate(mode as nix::libc::mode_t))?;
+    Ok(Made { metadata: file.metadata()?, mode })
+}
+
+/// Keeps `bytes` in the folder `blobs` under their `hash`, if they are not there already.
+pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()> {
+    let path = blobs.join(hash);
+    if path.try_exists()? {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(blobs)?;
+    let unfinished = blobs.join(temporary_name());
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&unfinished)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&unfinished, &path));
+    if written.is_err() {
+        // The first error is the one that matters.
+        drop(fs::remove_file(&unfinished));
+    }
+    written
+}
+
+/// Gives `file` the owner and the permissions of `old`. Set-user-id is not for new contents.
+fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
+    let new = FileStatus::of(file)?;
+    if (new.uid, new.gid) != (old.uid, old.gid) {
+        match fchown(file, Some(Uid::from_raw(old.uid)), Some(Gid::from_raw(old.gid))) {
+            // Only root may change the owner; otherwise the writer owns the file.
+            Err(Errno::EPERM | Errno::EINVAL) | Ok(()) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "9 bits")]
+    let mode = Mode::from_bits_truncate((old.mode & 0o777) as nix::libc::mode_t);
+    Ok(fchmod(file, mode)?)
+}
+
+/// A file under a name of no meaning, removed unless it gets one.
+struct Temporary<'a> {
+    folder: &'a OwnedFd,
+    name: String,
+    file: File,
+}
+
+impl Temporary<'_> {
+    fn create(folder: &OwnedFd, mode: nix::libc::mode_t) -> io::Result<Temporary<'_>> {
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut tries = 0;
+        loop {
+            let name = temporary_name();
+            tries += 1;
+            match openat(folder, name.as_str(), flags, Mode::from_bits_truncate(mode)) {
+                Ok(file) => return Ok(Temporary { folder, name, file: File::from(file) }),
+                Err(Errno::EEXIST) if tries < NAMES_MAX => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn rename(mut self, name: &OsStr) -> io::Result<()> {
+        renameat(self.folder, self.name.as_str(), self.folder, name)?;
+        self.name.clear();
+        Ok(())
+    }
+
+    /// Like renaming, but never over something.
+    fn link(self, name: &OsStr) -> io::Result<()> {
+        let none = AtFlags::empty();
+        match linkat(self.folder, self.name.as_str(), self.folder, name, none) {
+            Ok(()) => Ok(()),
+            // A file system without hard links: all that is left is to look first.
+            Err(Errno::EPERM | Errno::ENOTSUP | Errno::ENOSYS) => {
+                match FileStatus::at(self.folder, Path::new(name)) {
+                    Err(Errno::ENOENT) => self.rename(name),
+                    Err(errno) => Err(errno.into()),
+                    Ok(_) => Err(Errno::EEXIST.into()),
+                }
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            // No error can be reported here.
+            let _ = unlinkat(self.folder, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+}
+
+fn temporary_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(".posse-{}-{number}.tmp", std::process::id())
+}

@@ -1,0 +1,272 @@
+//! `job_output` and `job_stop`: what an agent does with its commands in the background.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use posse_actors::conversation::CallId;
+use posse_actors::event::{JobEnd, Origin};
+use posse_actors::ports::{
+    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
+    ToolSpec,
+};
+use posse_actors::tool_call::PermittedCall;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::printable;
+use crate::tools::jobs::page::{self, NoPage, OutputPage};
+use crate::tools::jobs::{Job, Jobs};
+use crate::tools::{ToolEnvironment, digest, output, parsed, payload, spec, spill};
+
+const OUTPUT: &str = "job_output";
+const STOP: &str = "job_stop";
+
+/// The longest that a call waits.
+const WAIT_SECONDS_MAX: f64 = 600.0;
+
+/// Bytes reserved for the text around the output.
+const FRAME_BYTES: usize = 2048;
+
+/// The tools for jobs that [`bash`](crate::tools::bash) starts.
+pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
+    let output = spec(
+        OUTPUT,
+        "Reads what a background command of bash has printed since you last looked, and says \
+         whether it still runs. Without id: lists them.",
+        SideEffect::None,
+        &json!({
+            "id": {"type": "string", "description": "the id that bash gave"},
+            "from": {"type": "integer", "description": "byte to read from; default: what is new"},
+            "waitSeconds": {
+                "type": "number",
+                "description": "waits so long for it to end; default 0, at most 600",
+            },
+        }),
+        &[],
+    );
+    let stop = spec(
+        STOP,
+        "Ends a background command of bash with everything that it has started.",
+        SideEffect::Process,
+        &json!({"id": {"type": "string", "description": "the id that bash gave"}}),
+        &["id"],
+    );
+    vec![
+        Arc::new(JobOutput { spec: output, jobs: Arc::clone(&env.jobs) }),
+        Arc::new(JobStop { spec: stop, jobs: Arc::clone(&env.jobs) }),
+    ]
+}
+
+struct JobOutput {
+    spec: ToolSpec,
+    jobs: Arc<Jobs>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Look {
+    id: Option<String>,
+    from: Option<f64>,
+    wait_seconds: Option<f64>,
+}
+
+impl Tool for JobOutput {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn background_work(&self, origin: &Origin) -> Vec<String> {
+        let line = |job: &Arc<Job>| {
+            let (id, summary) = (&job.id, printable(&job.summary));
+            format!(
+                "background job {id} ({summary}) runs; job_output {{\"id\": \"{id}\"}} reads it"
+            )
+        };
+        self.jobs.of(origin).iter().filter(|job| job.is_live()).map(line).collect()
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        Box::pin(std::future::ready(parsed::<Look>(arguments).map(|look| {
+            let summary = match &look.id {
+                Some(id) => format!("read what job {} printed", printable(id)),
+                None => "list the jobs".to_owned(),
+            };
+            about_own(OUTPUT, summary, look)
+        })))
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let jobs = Arc::clone(&self.jobs);
+        Box::pin(async move {
+            let Look { id, from, wait_seconds } = payload(call);
+            let Some(id) = id else { return list(&jobs, &context.call) };
+            let job = match find(&jobs, &context.call, &id) {
+                Ok(job) => job,
+                Err(output) => return output,
+            };
+            let wait = wait_seconds.unwrap_or(0.0).clamp(0.0, WAIT_SECONDS_MAX);
+            let waiting = job.wait();
+            // After the time limit the output so far is the result.
+            tokio::time::timeout(Duration::from_secs_f64(wait), job.over()).await.ok();
+            let shown = show(&job, from, context.output_bytes_max);
+            drop(waiting);
+            shown
+        })
+    }
+}
+
+struct JobStop {
+    spec: ToolSpec,
+    jobs: Arc<Jobs>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Which {
+    id: String,
+}
+
+impl Tool for JobStop {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare(&self, arguments: Value, _: CallContext) -> PortFuture<Result<Prepared, ToolError>> {
+        Box::pin(std::future::ready(
+            parsed::<Which>(arguments)
+                .map(|which| about_own(STOP, format!("stop job {}", printable(&which.id)), which)),
+        ))
+    }
+
+    fn run(&self, call: PermittedCall, context: RunContext) -> PortFuture<ToolOutput> {
+        let jobs = Arc::clone(&self.jobs);
+        Box::pin(async move {
+            let Which { id } = payload(call);
+            let job = match find(&jobs, &context.call, &id) {
+                Ok(job) => job,
+                Err(output) => return output,
+            };
+            let waiting = job.wait();
+            job.stop(JobEnd::Stopped);
+            job.over().await;
+            let shown = show(&job, None, context.output_bytes_max);
+            drop(waiting);
+            shown
+        })
+    }
+}
+
+/// Queries of an agent's own jobs need no further permission.
+fn about_own<T: Send + 'static>(tool: &str, summary: String, payload: T) -> Prepared {
+    let action = Action {
+        tool: tool.to_owned(),
+        operations: Vec::new(),
+        digest: digest::of(&[tool.as_bytes(), summary.as_bytes()]),
+        detail: summary.clone(),
+        summary,
+    };
+    Prepared { action, payload: Box::new(payload) }
+}
+
+fn find(jobs: &Jobs, call: &CallContext, id: &str) -> Result<Arc<Job>, ToolOutput> {
+    let all = jobs.of(&call.origin);
+    let found = all.iter().find(|job| job.id.as_str() == id).cloned();
+    found.ok_or_else(|| {
+        let known: Vec<&str> = all.iter().map(|job| job.id.as_str()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        ToolOutput::error(format!(
+            "JOB002 you have no job {id:?}; yours: {known}. What an earlier one printed is still \
+             there: read_file output:ID"
+        ))
+    })
+}
+
+fn list(jobs: &Jobs, call: &CallContext) -> ToolOutput {
+    let all = jobs.of(&call.origin);
+    if all.is_empty() {
+        return ToolOutput::text("No command was started in the background.");
+    }
+    let mut text = String::new();
+    for job in &all {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}  {}  {}", job.id, state(job), printable(&job.summary));
+    }
+    ToolOutput::text(text)
+}
+
+/// `running for 3.1 s`, or how it ended.
+fn state(job: &Job) -> String {
+    let seconds = job.ran_for().as_secs_f64();
+    match job.ended() {
+        Some(ended) => format!("{} after {seconds:.1} s", ended.detail),
+        None => format!("running for {seconds:.1} s"),
+    }
+}
+
+/// Output and state of a job.
+fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "that is the point"
+    )]
+    let from = from.map(|from| from.max(0.0) as u64);
+    // Before it is read: what comes in between belongs to the next look.
+    let ended = job.ended();
+    let read_to = job.read_to.load(Ordering::Acquire);
+    let room = bytes_max.saturating_sub(FRAME_BYTES).max(FRAME_BYTES);
+    let page = match page::read(&job.output, from, read_to, room, ended.is_none()) {
+        Ok(page) => page,
+        Err(NoPage::Beyond(total)) => {
+            return ToolOutput::error(format!("ARG004 job {} has printed {total} bytes", job.id));
+        }
+        Err(NoPage::Unreadable(error)) => {
+            return ToolOutput::error(format!("FIL002 what it printed cannot be read: {error}"));
+        }
+    };
+    let OutputPage { text: printed, from: begin, next, total } = page;
+    job.read_to.fetch_max(next, Ordering::AcqRel);
+    let mut text = String::new();
+    if from.is_none() && begin > read_to {
+        let id = &job.id;
+        let _ = writeln!(
+            text,
+            "[… {} bytes left out; {} or from {read_to} has them …]",
+            begin - read_to,
+            spill::name(id)
+        );
+    }
+    // Escaped control characters make it longer.
+    text.push_str(output::beginning(&printed, room));
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let nothing = if printed.is_empty() { "; nothing new" } else { "" };
+    let _ = write!(text, "(job {}: {}{nothing}; {next} of {total} bytes read)", job.id, state(job));
+    if let Some(ended) = &ended {
+        job.is_told();
+        for note in &ended.notes {
+            let _ = write!(text, "\n({note})");
+        }
+    }
+    ToolOutput::text(text).with_metadata(json!({
+        "jobId": job.id,
+        "running": ended.is_none(),
+        "end": ended.as_ref().map(|ended| ended.end),
+        "jobExitCode": ended.as_ref().and_then(|ended| ended.exit_code),
+        "from": begin,
+        "next": next,
+        "bytes": total,
+    }))
+}
+
+/// Result for the agent when a job has started.
+pub(crate) fn begun(id: &CallId) -> ToolOutput {
+    ToolOutput::text(format!(
+        "It runs in the background as job {id}. You are told when it ends; job_output \
+         {{\"id\": \"{id}\"}} reads what it prints, job_stop ends it. It ends with this session at \
+         the latest."
+    ))
+    .with_metadata(json!({"jobId": id, "background": true}))
+}

@@ -1,0 +1,76 @@
+//! An image, as something to look at.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+
+use posse_actors::conversation::ContentPart;
+use posse_actors::ports::{CallContext, ToolOutput};
+use serde_json::json;
+
+use super::{OpenFile, unchanged};
+use crate::failure::Failure;
+use crate::images::{self, ImageFormat};
+use crate::tools::ToolEnvironment;
+use crate::tools::change::failed;
+use crate::tools::reads::FilePart;
+use crate::tools::text;
+
+/// True if the file begins like a supported image.
+pub(super) fn is_image(file: &File) -> bool {
+    let mut start = [0; 16];
+    let length = file.read_at(&mut start, 0).unwrap_or(0);
+    ImageFormat::of(&start[..length]).is_some()
+}
+
+/// Why a binary file cannot be shown, if it is a picture of another kind.
+pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
+    let mut start = [0; 512];
+    let length = file.read_at(&mut start, 0).unwrap_or(0);
+    let other = images::other(&start[..length])?;
+    Some(ToolOutput::error(format!(
+        "IMG003 {shown}: {other} cannot be shown; convert it with bash, if there is a program for it"
+    )))
+}
+
+/// The image, or in its place the reason why there is none.
+pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
+    let OpenFile { file, shown, path, .. } = reading;
+    let mut bytes = Vec::new();
+    if let Err(error) = file.take(env.images.file_bytes_max + 1).read_to_end(&mut bytes) {
+        return ToolOutput::error(failed(&shown, &error).to_string());
+    }
+    let content = text::sha256(&bytes);
+    let image = match images::from_bytes(bytes, &env.images) {
+        Ok(image) => image,
+        Err(failure) => return ToolOutput::error(placeholder(&shown, &failure)),
+    };
+    let url = image.data_url();
+    let ((width, height), (sent_width, sent_height)) = (image.original, image.size);
+    let metadata = json!({
+        "format": image.format.name(),
+        "width": width,
+        "height": height,
+        "sentWidth": sent_width,
+        "sentHeight": sent_height,
+        "sentBytes": url.len(),
+        "animated": image.animated,
+    });
+    if let Some(path) = path {
+        let earlier = env.reads.read(call, &path, Some(content), FilePart::Image, &url);
+        if let Some(earlier) = earlier.filter(|_| env.dedup_reads) {
+            return unchanged(&shown, &earlier, metadata);
+        }
+    }
+    let text = format!("{shown}: {}", image.describe());
+    let mut output = ToolOutput::text(text).with_metadata(metadata);
+    output.content.push(ContentPart::ImageUrl { url, detail: None });
+    output
+}
+
+/// Text for the model in place of an image.
+fn placeholder(shown: &str, failure: &Failure) -> String {
+    let Failure { code, what, fix, .. } = failure;
+    let fix = fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();
+    format!("{code} {shown}: {what}{fix}")
+}

@@ -1,0 +1,47 @@
+//! Outputs and messages that the session remembers, for `read_file output:…`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use posse_actors::ports::{CallContext, PortFuture};
+
+/// Name of the whole conversation.
+pub const HISTORY: &str = "history";
+
+/// Finds the output of a call, or the conversation of the caller. `Ok(None)`: no such name. Errors
+/// are one line for the model.
+pub type FindOutput =
+    dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
+
+/// The memory of a session. Empty: only outputs that were spilled can be read again.
+#[derive(Clone, Default)]
+pub struct Recall(Option<Arc<FindOutput>>);
+
+impl Recall {
+    /// A memory that looks with `find`.
+    pub fn new(
+        find: impl Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Recall {
+        Recall(Some(Arc::new(find)))
+    }
+
+    pub(crate) async fn find(
+        &self,
+        context: CallContext,
+        name: &str,
+    ) -> Result<Option<String>, String> {
+        match &self.0 {
+            Some(find) => find(context, name.to_owned()).await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl fmt::Debug for Recall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Recall").field(&self.0.is_some()).finish()
+    }
+}

@@ -1,0 +1,129 @@
+//! Merged part of a worktree, which becomes the new base of comparison.
+//!
+//! The effect of a merge is stored before the first file is written, so that the next process knows
+//! how far an interrupted merge got.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::printable;
+use crate::tools::text::sha256;
+use crate::tools::worktree::changes::OpenWorktree;
+use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based};
+use crate::tools::worktree::{Unavailable, failed, make_folder, store};
+
+/// File with that state, next to the worktree.
+const TAKEN: &str = "taken.json";
+
+/// The files of a worktree that a merge was about.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Taken {
+    /// Files of the current merge by path: SHA-256, or `None` for a removal.
+    #[serde(default)]
+    becoming: BTreeMap<String, Option<String>>,
+    /// Files that were merged at any time.
+    #[serde(default)]
+    done: BTreeSet<String>,
+}
+
+fn read(folder: &Path) -> Taken {
+    let bytes = fs::read(folder.join(TAKEN)).ok();
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+/// Files that were merged at any time.
+pub(super) fn done(folder: &Path) -> BTreeSet<String> {
+    read(folder).done
+}
+
+/// A merge is about to make this of files.
+pub(super) fn begin(
+    folder: &Path,
+    becoming: BTreeMap<String, Option<String>>,
+) -> Result<(), Unavailable> {
+    store(&folder.join(TAKEN), &Taken { becoming, ..read(folder) })
+}
+
+/// Makes merged files the new base: those for which `is_here` holds, given path and hash.
+pub(super) fn settle(
+    folder: &Path,
+    prefix: &Path,
+    tree: &OpenWorktree,
+    is_here: impl Fn(&str, Option<&str>) -> bool,
+) -> Result<bool, Unavailable> {
+    let mut taken = read(folder);
+    if taken.becoming.is_empty() {
+        return Ok(false);
+    }
+    let list = fs::read(folder.join(BASE_LIST)).map_err(|_| Unavailable::Gone)?;
+    let list: Vec<Based> = serde_json::from_slice(&list).map_err(|_| Unavailable::Gone)?;
+    let mut list: BTreeMap<String, Based> =
+        list.into_iter().map(|based| (based.path.clone(), based)).collect();
+    let base = folder.join(BASE);
+    let becoming = std::mem::take(&mut taken.becoming);
+    let mut written = Vec::new();
+    for (path, becomes) in becoming {
+        if !is_here(&path, becomes.as_deref()) {
+            continue;
+        }
+        let whole = prefix.join(&path);
+        if let Some((based, bytes)) = tree.based_now(&path)? {
+            list.insert(based.path.clone(), based);
+            written.push((whole, path.clone(), bytes));
+        } else {
+            list.remove(&*whole.to_string_lossy());
+            remove(&base.join(whole)).map_err(|error| failed(&printable(&path), &error))?;
+        }
+        taken.done.insert(path);
+    }
+    // Removals first: a folder may replace a file.
+    for (whole, path, bytes) in written {
+        write(&base, &whole, &bytes).map_err(|error| failed(&printable(&path), &error))?;
+    }
+    store(&folder.join(BASE_LIST), &list.into_values().collect::<Vec<_>>())?;
+    store(&folder.join(TAKEN), &taken)?;
+    Ok(true)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if is_absent(&error) => Ok(()),
+        removed => removed,
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Writes a file of what others are compared with. Only posse can write there.
+fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
+    let to = base.join(whole);
+    let mut above = PathBuf::from(base);
+    for part in whole.parent().unwrap_or(Path::new("")).components() {
+        above.push(part);
+        if above.is_file() {
+            fs::remove_file(&above)?;
+        }
+    }
+    make_folder(&above)?;
+    if to.is_dir() {
+        fs::remove_dir_all(&to)?;
+    }
+    let unfinished = base.join(".posse-unfinished");
+    fs::write(&unfinished, bytes)?;
+    fs::rename(&unfinished, &to)
+}
+
+/// True if `path` in the workspace at `cwd` has the hash `becomes`.
+pub(super) fn is_here(cwd: &Path, path: &str, becomes: Option<&str>) -> bool {
+    match (fs::read(cwd.join(path)), becomes) {
+        (Ok(bytes), Some(hash)) => sha256(&bytes) == hash,
+        (Err(error), None) => is_absent(&error),
+        (Ok(_), None) | (Err(_), Some(_)) => false,
+    }
+}

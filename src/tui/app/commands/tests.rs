@@ -1,0 +1,135 @@
+//! Snapshots of command answers at three widths, and tests of the status bar.
+
+use std::sync::Arc;
+
+use posse_actors::context::ContextUse;
+use posse_actors::conversation::{ContentPart, MessageId};
+use posse_actors::event::{Event, MessageKind};
+
+use crate::frontend::commands::{COMMANDS, Command};
+use crate::frontend::session_queries::Changes;
+use crate::tui::app::Effect;
+use crate::tui::input::{KeyCode, KeyPress};
+use crate::tui::testing::{TestScreen, question};
+
+const ENDED: &str = "(from posse, not from the user) An agent that works for you has ended.\n\
+    explore (i00ab12-7): done\nThe total is rounded twice: once in price.rs, and once in cart.rs.";
+
+fn notice(id: &str) -> Event {
+    let content = vec![ContentPart::text(ENDED)];
+    Event::MessageQueued { message_id: MessageId::new(id), kind: MessageKind::Notice, content }
+}
+
+fn compacted(tokens_after: u64) -> Event {
+    Event::ContextCompacted {
+        bytes_before: 90_000,
+        bytes_after: 20_000,
+        turns_removed: 1,
+        outputs_removed: 2,
+        prompts_removed: 0,
+        tokens_before: Some(24_500),
+        tokens_after: Some(tokens_after),
+        cause: Some("request".to_owned()),
+        summarised_by: None,
+        history: Vec::<Arc<_>>::new(),
+    }
+}
+
+#[test]
+fn notices_to_the_model_are_not_user_messages() {
+    let build = |stage: &mut TestScreen| {
+        stage.happens(notice("m1"));
+        stage.happens(notice("m2"));
+        stage.happens(Event::UserMessage {
+            content: vec![ContentPart::text(ENDED)],
+            message_id: Some(MessageId::new("m1")),
+        });
+        // A notice cannot be withdrawn by the user.
+        assert_eq!(stage.types("/queue drop 1\n"), []);
+    };
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
+}
+
+#[test]
+fn context_usage_stays_current() {
+    let mut stage = TestScreen::with_task();
+    stage.replied("Yes.");
+    assert!(stage.screen(100, 30).contains("24.5k/48k 51%"));
+    stage.happens(compacted(9000));
+    let screen = stage.screen(100, 30);
+    assert!(screen.contains("9k/48k 18%") && screen.contains("1 turn and 2 outputs"), "{screen}");
+    // A narrow status bar keeps only the percentage.
+    stage.app.view.model = "a-model-with-a-longer-name".to_owned();
+    stage.app.status.model = stage.app.view.model.clone();
+    let narrow = stage.screen(60, 30);
+    assert!(narrow.contains("18%") && !narrow.contains("9k/48k"), "{narrow}");
+    stage.app.set_context_usage(&ContextUse {
+        total: 39_000,
+        tokens_max: 40_000,
+        ..ContextUse::default()
+    });
+    assert!(stage.screen(100, 30).contains("39k/40k 97%"));
+    stage.app.begin();
+    assert!(!stage.screen(100, 30).contains('%'), "another conversation");
+}
+
+#[test]
+fn permission_request_shows_its_position() {
+    let mut stage = TestScreen::with_task();
+    for (id, command) in [("q1", "one"), ("q2", "two"), ("q3", "three")] {
+        stage.happens(question(id, command));
+    }
+    for nth in 1..=3 {
+        let screen = stage.screen(100, 30);
+        assert!(screen.contains(&format!("({nth} of 3)")), "{screen}");
+        stage.later(500);
+        stage.types("n");
+    }
+    stage.happens(question("q4", "four"));
+    assert!(!stage.screen(100, 30).contains("(1 of"), "it is alone");
+}
+
+#[test]
+fn answers_appear_below_their_commands() {
+    let build = |stage: &mut TestScreen| {
+        assert_eq!(stage.types("/permissions\n"), [Effect::Do(Command::Permissions)]);
+        let text = "questions  you are asked about what no rule decides\nrules, a deny before all \
+            others\n  allow bash begins with `cargo test` (~/.config/posse/config.json:3)\n";
+        stage.app.answer("permissions", text.to_owned());
+        assert_eq!(stage.types("/cost\n"), [Effect::Do(Command::Cost)]);
+        stage.app.answer("", "No model was used yet.\n".to_owned());
+        stage.types("/nonsense\n");
+        assert_eq!(stage.types("/jobs stop c7\n"), [Effect::Do(Command::Jobs(Some("c7".into())))]);
+    };
+    insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
+}
+
+#[test]
+fn long_answers_and_changes_open_in_the_viewer() {
+    let mut stage = TestScreen::new();
+    stage.app.answer("agents", "a line\n".repeat(100));
+    assert!(stage.screen(60, 20).contains("q closes"));
+    stage.types("q");
+    assert_eq!(stage.types("/diff\n"), [Effect::Do(Command::Diff)]);
+    stage.app.show_changes(Changes::default());
+    assert!(stage.screen(60, 20).contains("(No file was changed in this conversation.)"));
+    let diff = |file: &str| format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1 @@\n-old\n+new {file}");
+    let diffs = vec![diff("one"), diff("two")];
+    stage.app.show_changes(Changes { diffs, remark: String::new() });
+    let screen = stage.screen(60, 20);
+    assert!(screen.contains("2/2 change two") && screen.contains("1 +new two"), "{screen}");
+    stage.presses(KeyPress::plain(KeyCode::Left));
+    assert!(stage.screen(60, 20).contains("new one"));
+}
+
+#[test]
+fn every_command_has_an_effect() {
+    for entry in COMMANDS {
+        let mut stage = TestScreen::new();
+        let before = stage.screen(100, 60);
+        let effects = stage.types(&format!("/{} \n", entry.name));
+        let after = stage.screen(100, 60);
+        assert!(!effects.is_empty() || before != after, "/{}", entry.name);
+        assert!(!after.contains("There is no /"), "/{}: {after}", entry.name);
+    }
+}

@@ -1,0 +1,56 @@
+//! Texts of commands that need only the UI state.
+
+use crate::frontend::commands::COMMANDS;
+use crate::tui::app::App;
+use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
+use crate::tui::status::Status;
+use crate::tui::theme::Role;
+
+type StyledLines = Vec<(Role, String)>;
+
+/// Text of `/help`.
+pub(super) fn help() -> StyledLines {
+    let mut lines = vec![(Role::Strong, "Commands".to_owned())];
+    lines.extend(COMMANDS.iter().map(|entry| {
+        let name = format!("/{} {}", entry.name, entry.argument);
+        (Role::Text, format!("  {name:<18} {}", entry.what))
+    }));
+    lines.push((Role::Dim, "Everything else is a task. While one runs, Enter sends your text to the model at its next step.".to_owned()));
+    lines.extend(keys());
+    lines
+}
+
+/// Text of `/keys`.
+pub(super) fn keys() -> StyledLines {
+    let mut lines = vec![(Role::Strong, "Keys".to_owned())];
+    let line = |keys: String, what: &str| (Role::Text, format!("  {keys:<28} {what}"));
+    lines.extend(BINDINGS.iter().map(|binding| line(shown(binding), binding.what)));
+    lines.push((Role::Strong, "On an empty prompt, if no other key follows".to_owned()));
+    lines.extend(SHORTCUTS.iter().map(|(key, what)| line(key.to_string(), what)));
+    lines.push((Role::Strong, "At a permission request".to_owned()));
+    lines.extend(ANSWERS.iter().map(|(key, what)| line(key.to_string(), what)));
+    lines
+}
+
+pub(super) fn status(app: &App) -> StyledLines {
+    let Status { provider, model, agent, cwd, tier, .. } = &app.status;
+    let with = |value: &str, source: &str| {
+        if source.is_empty() { value.to_owned() } else { format!("{value} ({source})") }
+    };
+    let sources = &app.sources;
+    let tier = match tier.as_str() {
+        "full" => "full",
+        "reduced" => "reduced: commands can read secret files",
+        "" => "unknown yet",
+        _ => "none: commands run with all your rights",
+    };
+    let rows = [
+        ("session", app.session.clone()),
+        ("provider", with(provider, &sources.provider)),
+        ("model", with(model, &sources.model)),
+        ("agent", with(agent, &sources.agent)),
+        ("folder", cwd.clone()),
+        ("sandbox", tier.to_owned()),
+    ];
+    rows.into_iter().map(|(name, value)| (Role::Text, format!("{name:<10} {value}"))).collect()
+}

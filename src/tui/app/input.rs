@@ -1,0 +1,147 @@
+//! Input in the prompt: its completion, and the effect of submitting it.
+
+use std::time::Duration;
+
+use posse_actors::event::MessageKind;
+
+use crate::frontend::commands::{Availability, Command, ParsedLine, parse, unknown};
+use crate::tui::app::{App, Effect};
+use crate::tui::completion::{Completion, CompletionQuery};
+use crate::tui::composer::may_be_image;
+use crate::tui::input::{KeyCode, KeyPress};
+use crate::tui::keymap::{EditAction, KeyAction};
+use crate::tui::theme::Role;
+
+impl App {
+    /// Updates the completion for the text before the cursor.
+    pub(super) fn update_completion(&mut self) -> Option<Effect> {
+        let elsewhere = self.prompts.is_open() || self.viewer.is_some() || self.selector.is_some();
+        let wanted = CompletionQuery::of(self.composer.before());
+        let wanted = wanted.filter(|_| !elsewhere && !self.composer.is_recalled());
+        let Some(wanted) = wanted else {
+            (self.completion, self.dismissed) = (None, false);
+            return None;
+        };
+        let same = self.completion.as_ref().is_some_and(|shown| shown.query == wanted);
+        if self.dismissed || same {
+            return None;
+        }
+        match &wanted {
+            CompletionQuery::Command(prefix) => {
+                self.completion = Completion::of_commands(prefix);
+                None
+            }
+            // The previous list stays until there are new results.
+            CompletionQuery::File { query, .. } => Some(Effect::Find(query.clone())),
+        }
+    }
+
+    /// Shows file names that were found, if the query is still current.
+    pub(in crate::tui) fn show_found_files(&mut self, looked_for: &str, names: &[String]) {
+        let wanted = CompletionQuery::of(self.composer.before());
+        let Some(CompletionQuery::File { query, suffix }) = wanted else { return };
+        if query == looked_for && !self.dismissed && !self.composer.is_recalled() {
+            self.completion = Completion::of_files(&query, &suffix, names);
+        }
+    }
+
+    /// Handles a key while a completion list is open. `None`: the key has its usual meaning.
+    pub(super) fn handle_completion_key(
+        &mut self,
+        key: KeyPress,
+        action: Option<KeyAction>,
+        now: Duration,
+    ) -> Option<Vec<Effect>> {
+        let completion = self.completion.as_mut().filter(|completion| !completion.is_empty())?;
+        let takes = key == KeyPress::plain(KeyCode::Tab)
+            || action == Some(KeyAction::Submit) && completion.is_chosen();
+        match action {
+            _ if takes => {
+                let runs = action == Some(KeyAction::Submit)
+                    && matches!(completion.query, CompletionQuery::Command(_));
+                let with = completion.text().to_owned();
+                let bytes =
+                    CompletionQuery::of(self.composer.before()).map_or(0, |wanted| wanted.bytes());
+                self.completion = None;
+                // An image is attached; the model does not read it as text.
+                let name = with.trim_start_matches('@').trim().trim_matches('"');
+                let is_plain = !name.contains('\\');
+                if with.starts_with('@') && is_plain && may_be_image(name) {
+                    self.composer.complete(bytes, "");
+                    return Some(vec![Effect::Attach(name.to_owned())]);
+                }
+                self.composer.complete(bytes, &with);
+                Some(if runs { self.act(KeyAction::Submit, now) } else { Vec::new() })
+            }
+            Some(KeyAction::Edit(edit @ (EditAction::Up | EditAction::Down))) => {
+                completion.go(edit == EditAction::Down);
+                Some(Vec::new())
+            }
+            Some(KeyAction::Interrupt) => {
+                (self.completion, self.dismissed) = (None, true);
+                Some(Vec::new())
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn submit(&mut self, kind: MessageKind) -> Vec<Effect> {
+        let text = self.composer.take();
+        let typed = parse(&text);
+        let ends = matches!(typed, ParsedLine::Command(Command::Stop | Command::Exit, _));
+        if self.is_input_blocked() && !ends && typed != ParsedLine::Blank {
+            self.view.note(Role::Dim, "(wait for the lookup to finish; Esc cancels it)");
+            self.composer.set(&text);
+            return Vec::new();
+        }
+        if matches!(typed, ParsedLine::Text(_) | ParsedLine::Shell(_)) {
+            self.composer.remember(&text);
+        }
+        // Any other input cancels a warned exit.
+        self.leaving.warned &= ends || typed == ParsedLine::Blank;
+        match typed {
+            ParsedLine::Blank => Vec::new(),
+            ParsedLine::Text(text) => vec![Effect::Say(text, kind)],
+            ParsedLine::Command(_, Availability::Idle) | ParsedLine::Shell(_) if self.busy => {
+                self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
+                Vec::new()
+            }
+            ParsedLine::Shell(command) => {
+                self.view.push_user_input(format!("! {command}"));
+                vec![Effect::Run(command)]
+            }
+            ParsedLine::Command(command, _) => {
+                if is_echoed(&command) {
+                    self.view.push_user_input(text.trim().to_owned());
+                }
+                self.command(command)
+            }
+            ParsedLine::Unknown(name, meant) => {
+                self.view.push_user_input(text.trim().to_owned());
+                self.view.note(Role::Warn, unknown(&name, meant));
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Returns `true` if the command is shown in the transcript above its answer: commands that open a
+/// list or the viewer are not.
+fn is_echoed(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Select(_, None)
+            | Command::Resume(None)
+            | Command::Queue(None)
+            | Command::Diff
+            | Command::Config
+            | Command::Tools
+            | Command::Skills
+            | Command::Skill(..)
+            | Command::Doctor
+            | Command::Exit
+    )
+}
+
+#[cfg(test)]
+mod tests;

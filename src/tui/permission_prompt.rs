@@ -1,0 +1,366 @@
+//! Permission requests, shown one at a time in the order of arrival. The current one stays until it
+//! is decided; keys pressed before its quiet period has ended are no answer.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use posse_actors::conversation::QuestionId;
+use posse_actors::event::{Event, Origin, Scope};
+use posse_actors::permission_coordinator::HumanDecision;
+use ratatui_core::text::{Line, Span};
+
+use crate::frontend::quiet_period::QuietPeriod;
+use crate::frontend::subagents::label_with_id;
+use crate::tui::diff;
+use crate::tui::input::{KeyCode, KeyPress};
+use crate::tui::text::{
+    TextRow, break_rows, clipped, clipped_front, escape_invisible, row, span, wrap,
+};
+use crate::tui::theme::{Role, Theme};
+
+/// An open permission request.
+#[derive(Debug, Clone)]
+struct PermissionPrompt {
+    id: QuestionId,
+    summary: String,
+    detail: String,
+    reason: String,
+    cwd: String,
+    /// The subagent that asks; `None` for the main agent.
+    agent: Option<String>,
+    scopes: Vec<Scope>,
+}
+
+/// Effect of a key on the current request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum KeyOutcome {
+    /// The key was consumed and decides nothing.
+    Taken,
+    /// The key is not for requests, or came too early: it belongs to the prompt.
+    Passed,
+    /// The request is decided.
+    Decided(QuestionId, HumanDecision),
+}
+
+/// Open permission requests of a session.
+#[derive(Debug, Default)]
+pub(super) struct PermissionPrompts {
+    open: VecDeque<PermissionPrompt>,
+    /// Number of requests decided since none was open.
+    decided: usize,
+    /// Quiet period of the current request; starts when it is first shown.
+    quiet_period: Option<QuietPeriod>,
+    /// The global scope was chosen and must be confirmed.
+    confirming: bool,
+    /// Rows of the detail above the visible ones.
+    scroll: usize,
+    /// The last row of the detail was visible.
+    end_seen: bool,
+    /// Rows of the detail, and how many fitted, when it was last shown.
+    size: (usize, usize),
+}
+
+impl PermissionPrompts {
+    /// Returns `true` if a request is open.
+    pub(super) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Updates the requests from an event.
+    pub(super) fn follow(&mut self, event: &Event, origin: Option<&Origin>) {
+        let decided = match event {
+            Event::PermissionRequested {
+                request_id, summary, detail, reason, scopes, cwd, ..
+            } => {
+                if self.open.iter().all(|open| open.id != *request_id) {
+                    let child = origin.filter(|origin| origin.parent_invocation_id.is_some());
+                    self.open.push_back(PermissionPrompt {
+                        id: request_id.clone(),
+                        summary: escape_invisible(summary),
+                        detail: detail.clone(),
+                        reason: escape_invisible(reason),
+                        cwd: escape_invisible(cwd),
+                        agent: child.map(|origin| {
+                            escape_invisible(&label_with_id(
+                                &origin.agent_path,
+                                &origin.invocation_id,
+                            ))
+                        }),
+                        scopes: scopes.clone(),
+                    });
+                    if self.open.len() == 1 {
+                        self.reset_display();
+                    }
+                }
+                return;
+            }
+            Event::PermissionGranted { request_id, .. }
+            | Event::PermissionDenied { request_id, .. }
+            | Event::PermissionWithdrawn { request_id, .. } => request_id,
+            _ => return,
+        };
+        let in_front = self.open.front().is_some_and(|open| open.id == *decided);
+        let before = self.open.len();
+        self.open.retain(|open| open.id != *decided);
+        self.count(before - self.open.len());
+        if in_front {
+            self.reset_display();
+        }
+    }
+
+    /// Removes the requests of the main agent, because its run has ended. Requests of background
+    /// agents stay.
+    pub(super) fn remove_main_requests(&mut self) {
+        let front = self.open.front().map(|open| open.id.clone());
+        self.open.retain(|open| open.agent.is_some());
+        self.decided = 0;
+        if self.open.front().map(|open| &open.id) != front.as_ref() {
+            self.reset_display();
+        }
+    }
+
+    /// Returns `true` if a subagent asks the current request.
+    pub(super) fn is_from_subagent(&self) -> bool {
+        self.open.front().is_some_and(|open| open.agent.is_some())
+    }
+
+    /// Counts decided requests.
+    fn count(&mut self, decided: usize) {
+        self.decided = if self.open.is_empty() { 0 } else { self.decided + decided };
+    }
+
+    /// Resets the display state for a new current request.
+    fn reset_display(&mut self) {
+        self.quiet_period = None;
+        (self.confirming, self.scroll, self.end_seen, self.size) = (false, 0, false, (0, 0));
+    }
+
+    /// Time until keys count; `None` if they count now or no request is open.
+    pub(super) fn quiet_period_left(&self, now: Duration) -> Option<Duration> {
+        self.quiet_period.filter(|_| self.is_open()).and_then(|quiet_period| quiet_period.left(now))
+    }
+
+    /// Restarts the quiet period, after a paste or another input that is no answer.
+    pub(super) fn restart_quiet_period(&mut self, now: Duration) {
+        if let Some(quiet_period) = &mut self.quiet_period {
+            *quiet_period = QuietPeriod::begin(now);
+        }
+    }
+
+    /// Handles a key while a request is open.
+    pub(super) fn key(&mut self, key: KeyPress, now: Duration) -> KeyOutcome {
+        if self.open.is_empty() {
+            return KeyOutcome::Passed;
+        }
+        let page = self.size.1.saturating_sub(1).max(1);
+        let last = self.size.0.saturating_sub(self.size.1);
+        match key.code {
+            KeyCode::Up => self.scroll = self.scroll.saturating_sub(1),
+            KeyCode::Down => self.scroll = (self.scroll + 1).min(last),
+            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(page),
+            KeyCode::PageDown => self.scroll = (self.scroll + page).min(last),
+            _ => return self.decide(key, now),
+        }
+        // Scrolling keys do not belong to the prompt, but they restart the quiet period.
+        self.restart_quiet_period(now);
+        KeyOutcome::Taken
+    }
+
+    fn decide(&mut self, key: KeyPress, now: Duration) -> KeyOutcome {
+        let Some(open) = self.open.front() else { return KeyOutcome::Passed };
+        let (id, scopes) = (open.id.clone(), open.scopes.clone());
+        // A request that was not shown yet cannot be answered.
+        let counts = self.quiet_period.as_mut().is_some_and(|quiet_period| quiet_period.key(now));
+        if !counts {
+            return KeyOutcome::Passed;
+        }
+        let Some(letter) = key.character() else {
+            self.restart_quiet_period(now);
+            return KeyOutcome::Passed;
+        };
+        let confirming = std::mem::take(&mut self.confirming);
+        let offers = |scope| scopes.contains(&scope);
+        let scope = match letter.to_ascii_lowercase() {
+            'n' => {
+                self.open.pop_front();
+                self.count(1);
+                self.reset_display();
+                return KeyOutcome::Decided(id, HumanDecision::Deny { reason: None });
+            }
+            'y' => Scope::Once,
+            's' if offers(Scope::Session) => Scope::Session,
+            'p' if offers(Scope::Project) => Scope::Project,
+            'a' | 'g' if offers(Scope::Global) => Scope::Global,
+            // Another character means that the user is writing; the next letter is no answer
+            // either.
+            _ => {
+                self.restart_quiet_period(now);
+                return KeyOutcome::Passed;
+            }
+        };
+        if !self.end_seen {
+            return KeyOutcome::Taken;
+        }
+        if scope == Scope::Global && !confirming {
+            self.confirming = true;
+            return KeyOutcome::Taken;
+        }
+        self.open.pop_front();
+        self.count(1);
+        self.reset_display();
+        KeyOutcome::Decided(id, HumanDecision::Allow(scope))
+    }
+
+    /// Rows of the current request, at most `rows_max`.
+    pub(super) fn rows(
+        &mut self,
+        columns: usize,
+        rows_max: usize,
+        tier: &str,
+        theme: Theme,
+        now: Duration,
+    ) -> Vec<TextRow> {
+        let waiting = self.open.len();
+        if waiting > 0 {
+            self.quiet_period.get_or_insert_with(|| QuietPeriod::begin(now));
+        }
+        let Some(open) = self.open.front() else { return Vec::new() };
+        let rule = span(theme, Role::Warn, "─".repeat(columns));
+        let mut rows = vec![Line::from(rule)];
+        let (nth, all) = (self.decided + 1, self.decided + waiting);
+        let position = if all > 1 { format!(" ({nth} of {all})") } else { String::new() };
+        let title = [span(theme, Role::Strong, format!("{}{position}", open.summary))];
+        let mark = [span(theme, Role::Warn, "? ")];
+        rows.extend(wrap(&title, columns, &mark, &[Span::raw("  ")]).into_iter().take(3));
+        let facts = [
+            (open.agent.as_deref(), "asked by"),
+            (Some(open.reason.as_str()).filter(|reason| !reason.is_empty()), "because"),
+        ];
+        for (fact, label) in facts {
+            if let Some(fact) = fact {
+                let text = [span(theme, Role::Dim, format!("{label} {fact}"))];
+                rows.extend(
+                    wrap(&text, columns, &[Span::raw("  ")], &[Span::raw("    ")])
+                        .into_iter()
+                        .take(8),
+                );
+            }
+        }
+        let place =
+            format!("  in {} · {}", clipped_front(&open.cwd, columns / 2), confinement(tier));
+        // The confinement is never cut off.
+        rows.extend(wrap(&[span(theme, Role::Dim, place)], columns, &[], &[Span::raw("  ")]));
+        let keys = self.keys(open, columns, theme, now);
+        let detail = detail_rows(&open.detail, columns, theme);
+        // One row is reserved for the scroll position.
+        let room = rows_max.saturating_sub(rows.len() + keys.len() + 1).max(1);
+        self.size = (detail.len(), room);
+        self.scroll = self.scroll.min(detail.len().saturating_sub(room));
+        let end = (self.scroll + room).min(detail.len());
+        let left = detail.len() - end;
+        if left == 0 {
+            self.end_seen = true;
+        }
+        let above = self.scroll;
+        rows.extend(detail.into_iter().skip(above).take(room));
+        if left > 0 || above > 0 {
+            let text = format!("  ↑ {above} above · ↓ {left} below (arrows, PgUp, PgDn)");
+            rows.push(row(theme, Role::Warn, clipped(&text, columns)));
+        }
+        if !self.end_seen {
+            let text = "  scroll to the end before you can allow it · [n] no · Esc stops the run";
+            rows.push(row(theme, Role::Strong, clipped(text, columns)));
+            return rows;
+        }
+        rows.extend(keys);
+        rows
+    }
+
+    fn keys(
+        &self,
+        open: &PermissionPrompt,
+        columns: usize,
+        theme: Theme,
+        now: Duration,
+    ) -> Vec<TextRow> {
+        if self.confirming {
+            let text = "  everywhere, in every project? [a] again: yes, everywhere · [n] no";
+            return wrap(&[span(theme, Role::Warn, text)], columns, &[], &[Span::raw("  ")]);
+        }
+        let keys_ignored = self.quiet_period_left(now).is_some();
+        let mut keys = vec![("y", "once")];
+        let wider = [
+            (Scope::Session, "s", "until this session ends"),
+            (Scope::Project, "p", "in this project, until it expires"),
+            (Scope::Global, "a", "everywhere, until it expires"),
+        ];
+        keys.extend(
+            wider
+                .iter()
+                .filter(|(scope, ..)| open.scopes.contains(scope))
+                .map(|(_, key, what)| (*key, *what)),
+        );
+        keys.push(("n", "no"));
+        let mut spans = vec![span(theme, Role::Text, "allow?")];
+        for (key, what) in keys {
+            let role = if keys_ignored { Role::Dim } else { Role::Strong };
+            spans.push(span(theme, role, format!("  [{key}]")));
+            spans.push(span(
+                theme,
+                if keys_ignored { Role::Dim } else { Role::Text },
+                format!(" {what}"),
+            ));
+        }
+        spans.push(span(theme, Role::Dim, "  · Esc stops the run"));
+        wrap(&spans, columns, &[Span::raw("  ")], &[Span::raw("  ")])
+    }
+}
+
+fn confinement(tier: &str) -> &'static str {
+    match tier {
+        "full" => "commands run in the sandbox",
+        "reduced" => "commands run in a reduced sandbox: they can read secret files",
+        _ => "no sandbox: it runs with all your rights",
+    }
+}
+
+/// Rows of the detail, with every character visible: invisible ones are escaped.
+fn detail_rows(detail: &str, columns: usize, theme: Theme) -> Vec<TextRow> {
+    let bar = [span(theme, Role::Dim, "  │ ")];
+    let below = [span(theme, Role::Dim, "  ┆ ")];
+    if is_diff(detail) {
+        let rows = diff::rows(&visible(detail), columns.saturating_sub(4), usize::MAX, theme);
+        return rows
+            .into_iter()
+            .map(|row| Line::from([bar.to_vec(), row.spans].concat()))
+            .collect();
+    }
+    detail
+        .split_terminator('\n')
+        .flat_map(|line| {
+            let text = trailing(&escape_invisible(line).replace('\t', "\\t"));
+            break_rows(&text, columns, &bar, &below, theme)
+        })
+        .collect()
+}
+
+/// Replaces trailing white space with visible dots.
+fn trailing(line: &str) -> String {
+    let kept = line.trim_end();
+    format!("{kept}{}", "·".repeat(line[kept.len()..].chars().count()))
+}
+
+fn visible(text: &str) -> String {
+    let lines: Vec<String> = text
+        .split('\n')
+        .map(|line| trailing(&escape_invisible(line).replace('\t', "    ")))
+        .collect();
+    lines.join("\n")
+}
+
+fn is_diff(detail: &str) -> bool {
+    let mut lines = detail.lines();
+    lines.next().is_some_and(|line| line.starts_with("--- "))
+        && lines.next().is_some_and(|line| line.starts_with("+++ "))
+        && lines.next().is_some_and(|line| line.starts_with("@@ -"))
+}

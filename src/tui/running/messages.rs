@@ -1,0 +1,145 @@
+//! Messages of the event loop: introduction, selection and the end of a task.
+
+use std::io::Write as _;
+
+use posse_actors::agent_invocation::Ending;
+
+use crate::failure::{Failure, printable};
+use crate::frontend::outcome::{PermissionHints, judge, label};
+use crate::tui::app::App;
+use crate::tui::running::session::TaskSummary;
+use crate::tui::theme::Role;
+use crate::tui::view::tool::format_duration;
+use crate::tui::{Options, SetupFacts};
+
+type StyledLines = Vec<(Role, String)>;
+
+/// Introduction of a session.
+pub(super) fn introduction(app: &App, options: &Options) -> StyledLines {
+    let kept = if options.kept { "" } else { " (not stored, cannot be resumed)" };
+    let mut lines = vec![(
+        Role::Dim,
+        format!("posse {} · session {}{kept}", env!("CARGO_PKG_VERSION"), app.session),
+    )];
+    let place = printable(&app.status.cwd);
+    lines.push((
+        Role::Dim,
+        match app.status.tier.as_str() {
+            "full" => format!("in {place} · commands run in a sandbox"),
+            _ => format!("in {place}"),
+        },
+    ));
+    match app.status.tier.as_str() {
+        "full" => (),
+        "reduced" => {
+            lines.push((Role::Warn, "sandbox reduced: commands can read secret files".to_owned()));
+        }
+        _ => lines.push((Role::Bad, "no sandbox: commands run with all your rights".to_owned())),
+    }
+    if options.dry_run {
+        lines.push((Role::Warn, "dry run: nothing is written or run".to_owned()));
+    }
+    lines
+}
+
+/// First message of a user without a model.
+pub(super) fn first_run(failures: &[Failure]) -> StyledLines {
+    let mut lines = vec![
+        (Role::Heading, format!("posse {}", env!("CARGO_PKG_VERSION"))),
+        (Role::Text, String::new()),
+        (Role::Warn, "No model is configured yet.".to_owned()),
+    ];
+    for failure in failures {
+        lines.extend(failure.to_string().lines().map(|line| (Role::Dim, format!("  {line}"))));
+    }
+    lines
+}
+
+/// Facts about the machine and next steps for that user.
+pub(super) fn setup_report(found: &SetupFacts) -> StyledLines {
+    let mut lines = vec![(Role::Text, String::new())];
+    lines.push((Role::Strong, "Found on this machine".to_owned()));
+    lines.extend(found.facts.iter().map(|(good, text)| {
+        let (role, mark) = if *good { (Role::Good, "✓") } else { (Role::Dim, "·") };
+        (role, format!("  {mark} {text}"))
+    }));
+    lines.push((Role::Text, String::new()));
+    lines.push((Role::Strong, "Next steps".to_owned()));
+    let ways = [
+        "posse demo        a demonstration with a recorded model; no key, no network (/exit first)",
+        "p or /provider    choose a provider; a local server needs no key",
+        "export KEY=…      the key of a provider, such as ANTHROPIC_API_KEY, then `posse` again",
+        "/doctor           check what posse needs here",
+    ];
+    lines.extend(ways.map(|way| (Role::Text, format!("  {way}"))));
+    lines
+}
+
+/// The selected provider, model and agent with their sources.
+pub(super) fn selection(app: &App) -> StyledLines {
+    let rows = [
+        ("provider", &app.status.provider, &app.sources.provider),
+        ("model", &app.status.model, &app.sources.model),
+        ("agent", &app.status.agent, &app.sources.agent),
+    ];
+    let line = |(word, name, source): (&str, &String, &String)| {
+        (Role::Dim, format!("{word:<9} {} ({})", printable(name), printable(source)))
+    };
+    rows.map(line).to_vec()
+}
+
+/// Shows the end of a task.
+pub(super) fn finish_task(app: &mut App, concluded: TaskSummary, yes: bool) {
+    let TaskSummary { outcome, took, rule_shown } = concluded;
+    let verdict = judge(outcome.as_ref(), None, PermissionHints { yes, rule: rule_shown });
+    app.view.failures(verdict.failure.as_slice());
+    let Some(outcome) = outcome else { return };
+    // A call of the user's own already shows its result.
+    if outcome.turns == 0 && outcome.ending == Ending::Answered(String::new()) {
+        return;
+    }
+    let word = label(&outcome.ending);
+    let replies = if outcome.turns == 1 { "reply" } else { "replies" };
+    let tokens = match (outcome.usage.input_tokens, outcome.usage.output_tokens) {
+        (Some(read), Some(written)) => format!(" · {read} tokens read, {written} written"),
+        _ => String::new(),
+    };
+    let took = format_duration(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+    let empty = match &outcome.ending {
+        Ending::Answered(answer) if answer.trim().is_empty() => ", and the last one was empty",
+        _ => "",
+    };
+    let count = outcome.turns;
+    app.view.note(Role::Dim, format!("({word}: {count} {replies}{empty}{tokens} · {took})"));
+}
+
+/// Prints the command that resumes the session, after the terminal was restored.
+pub(super) fn print_resume_hint(session: &str) {
+    let id = printable(session);
+    let text = format!("session {id} · posse resume {id}\n");
+    std::io::stderr().write_all(text.as_bytes()).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::failure::Exit;
+    use crate::tui::testing::TestScreen;
+
+    use super::*;
+
+    #[test]
+    fn first_run_shows_facts_and_next_steps() {
+        let build = |stage: &mut TestScreen| {
+            let what = "no model provider is configured, and no key is in the environment";
+            let failure = Failure::new("CFG023", Exit::Configuration, what).fix("set one");
+            stage.app.view.push_lines(first_run(&[failure]));
+            stage.app.view.push_lines(setup_report(&SetupFacts {
+                facts: vec![
+                    (true, "a login of the Codex program: /provider codex".to_owned()),
+                    (false, "no sandbox: commands run with all your rights".into()),
+                ],
+            }));
+        };
+        insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
+    }
+}

@@ -1,0 +1,100 @@
+//! Restoring the terminal: temporarily, or at exit.
+
+use crate::failure::Exit;
+use crate::frontend::signals::Signals;
+use crate::tui::running::{INTERRUPTED_SHUTDOWN_MAX, SHUTDOWN_MAX, Tui, messages};
+use crate::tui::terminal;
+use crate::tui::theme::Role;
+
+impl Tui<'_> {
+    pub(super) async fn suspend(&mut self) {
+        self.release().await;
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTSTP).ok();
+        // SIGCONT has arrived.
+        self.reacquire();
+    }
+
+    /// Edits the prompt in the user's editor.
+    pub(super) async fn edit(&mut self) {
+        let edit = self.environment.editor();
+        let text = self.app.composer.whole();
+        self.reader.pause();
+        self.release().await;
+        // Events that arrive meanwhile are handled afterwards; none is lost.
+        let edited = tokio::task::spawn_blocking(move || edit(text)).await;
+        self.reacquire();
+        self.reader.resume();
+        match edited {
+            Ok(Ok(text)) => self.app.composer.set(&text),
+            Ok(Err(failure)) => self.app.view.failures(&[failure]),
+            Err(died) => {
+                self.app.view.note(Role::Bad, format!("the editor thread crashed: {died}"));
+            }
+        }
+    }
+
+    async fn release(&mut self) {
+        self.follow_size();
+        let mut last = self.painter.withdraw();
+        if self.terminal.alternate_screen {
+            last = [self.switch(false), self.painter.withdraw()].concat();
+        }
+        self.terminal.release(last).await;
+    }
+
+    fn reacquire(&mut self) {
+        self.terminal.reacquire();
+        self.window_size.set(terminal::size());
+        self.invalidate();
+    }
+
+    pub(super) async fn leave(mut self) -> Exit {
+        let exit = self.leaving.unwrap_or(Exit::Done);
+        let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
+        let (reason, limit) = if signal || self.app.busy {
+            ("interrupted", INTERRUPTED_SHUTDOWN_MAX)
+        } else {
+            ("completed", SHUTDOWN_MAX)
+        };
+        // The draft is kept only if a signal ended the process.
+        let draft = if signal && exit != Exit::Interrupt {
+            self.app.composer.whole()
+        } else {
+            String::new()
+        };
+        std::mem::take(&mut self.drafts).close(&draft);
+        let mut last = Vec::new();
+        self.follow_size();
+        if self.terminal.alternate_screen {
+            last = self.switch(false);
+        }
+        self.app.scrollback = None;
+        // Finished rows stay; the prompt is removed.
+        let (columns, rows) = self.window_size.size();
+        for _ in 0..64 {
+            let shown = self.app.frame(columns, rows, self.started.elapsed());
+            last.extend(self.painter.paint(&shown.frame));
+            if !shown.more {
+                break;
+            }
+        }
+        last.extend(self.painter.withdraw());
+        let session = self.app.session.clone();
+        let kept = self.options.kept && self.app.view.begun;
+        self.terminal.restore(last).await;
+        if let Some(message) = terminal::take_panic() {
+            tracing::debug!(message, "recovered from a panic");
+        }
+        if let Some(mut current) = self.current.take() {
+            let mut signals = Signals::listen();
+            tokio::select! {
+                () = current.end(reason, exit, limit) => (),
+                _ = signals.next() => (),
+            }
+        }
+        if kept && exit != Exit::HangUp {
+            messages::print_resume_hint(&session);
+        }
+        exit
+    }
+}

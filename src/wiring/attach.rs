@@ -1,0 +1,226 @@
+//! Attaching to sessions: which one is meant, and how those of this process let others in.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posse_actors::event::{Announcement, Event, Fact};
+use tokio::sync::mpsc;
+
+use crate::attach::{self, AttachOptions, Host, SocketAddress};
+use crate::cli::{self, AttachArgs};
+use crate::config::{Dirs, Environment};
+use crate::failure::{Exit, Failure};
+use crate::front::attached::{self, AttachDisplay, AttachOutcome};
+use crate::frontend::remote_session::{
+    AttachAccepted, AttachRole, RemoteMessage, RemoteSession, SessionServer,
+};
+use crate::journal::state::{StoredSession, Within};
+use crate::journal::{self, SOCKET, SessionSummary, StateDir};
+use crate::project;
+use crate::wiring::resume::{is_there, pick};
+use crate::wiring::run::runtime;
+use crate::wiring::{clock, colors};
+
+/// Number of history records shown to a person.
+const LAST: u64 = 200;
+
+/// Time until a session that is starting or restarting accepts clients.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Time after which a stopped owner is reported.
+const STOPPED_FOR: Duration = Duration::from_millis(900);
+
+/// Number of checks in that time.
+const LOOKS: u32 = 3;
+
+/// Pause between two attempts to attach.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Accepts clients for the session in `dir`.
+pub(crate) fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
+    let place = SocketAddress::new(dirs.state.clone(), dir.join(SOCKET));
+    SessionServer::new(move |session| Box::new(Host::begin(session.clone(), place)))
+}
+
+/// Attaches to the session that `args` name, until either side ends.
+pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
+    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
+    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let state = StateDir::new(dirs.state.clone());
+    let found = find(args.id.as_deref(), &state, &cwd, environment).map_err(one)?;
+    let place = SocketAddress::new(dirs.state, found.dir.join(SOCKET));
+    let interactive = !args.lines && io::stdin().is_terminal() && io::stderr().is_terminal();
+    // Without input there is no control.
+    let controls = !args.observe && (args.drives || interactive);
+    let role = if controls { AttachRole::Controller } else { AttachRole::Observer };
+    let last = (!args.lines && args.after.is_none()).then_some(LAST);
+    let color = colors(io::stderr().is_terminal(), environment);
+    let runtime = runtime().map_err(one)?;
+    let visited = runtime.block_on(async {
+        let mut joining = AttachOptions { role, after: args.after.unwrap_or_default(), last };
+        let mut again = false;
+        loop {
+            let remote = joined_soon(&state, &found, &place, (joining, again)).await?;
+            let visit = if args.lines {
+                attached::program(remote, args.drives).await
+            } else {
+                attached::person(remote, AttachDisplay { interactive, color, again }).await
+            };
+            match visit {
+                // The same journal continues, for example with another model.
+                AttachOutcome::Switched(record) if !args.drives => {
+                    (joining.after, joining.last, again) = (record, None, true);
+                }
+                visit => return Ok(visit.conclude().await),
+            }
+        }
+    });
+    // A thread blocked on input must not keep the process alive.
+    runtime.shutdown_background();
+    visited.map_err(one)
+}
+
+/// Attaches as soon as possible, or returns the reason why not. `again`: the session has just ended
+/// to be continued, and may have no owner for a moment.
+async fn joined_soon(
+    state: &StateDir,
+    found: &StoredSession,
+    place: &SocketAddress,
+    (joining, again): (AttachOptions, bool),
+) -> Result<RemoteSession, Failure> {
+    let start = Instant::now();
+    loop {
+        let Some(owner) = journal::owner(&found.dir) else {
+            if again && start.elapsed() < BEGINS_WITHIN {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            // This reads the whole journal, so it is done once and last.
+            if again && let Some(remote) = ended_session(state, found, joining)? {
+                return Ok(remote);
+            }
+            let what = format!("session `{}` is not running", found.id);
+            let fix = format!("resume it with `posse resume {}`", found.id);
+            return Err(Failure::new("ATT001", Exit::Session, what).fix(fix));
+        };
+        let joined = tokio::select! {
+            joined = attach::join(place, joining) => joined,
+            pid = stopped(&found.dir) => Err(unanswered(pid)),
+        };
+        match joined {
+            Err(failure) if failure.code == "ATT002" && start.elapsed() < BEGINS_WITHIN => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(failure) if failure.code == "ATT002" => {
+                let what =
+                    format!("session `{}` runs in {owner} and does not accept clients", found.id);
+                return Err(Failure { what, ..failure });
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Resolves when the owner of the session in `dir` has been stopped for a while.
+async fn stopped(dir: &Path) -> u32 {
+    let mut looks = 0;
+    loop {
+        tokio::time::sleep(STOPPED_FOR / LOOKS).await;
+        match journal::stopped_owner(dir) {
+            Some(pid) if looks + 1 >= LOOKS => return pid,
+            Some(_) => looks += 1,
+            None => looks = 0,
+        }
+    }
+}
+
+fn unanswered(pid: u32) -> Failure {
+    let what = format!("process {pid}, which owns the session, is stopped and does not respond");
+    Failure::new("ATT004", Exit::Session, what)
+        .fix(format!("continue it with `kill -CONT {pid}`, or `fg` in its terminal"))
+}
+
+/// A session that continued and ended before a client could attach: replays its journal.
+fn ended_session(
+    state: &StateDir,
+    found: &StoredSession,
+    joining: AttachOptions,
+) -> Result<Option<RemoteSession>, Failure> {
+    let (_, mut records) = journal::whole_session(state, &found.id)?;
+    records.retain(|record| record.record > joining.after);
+    let ended = records.last().filter(|last| matches!(last.event, Event::SessionEnded { .. }));
+    let Some(last) = ended else { return Ok(None) };
+    let accepted = AttachAccepted {
+        session_id: last.session_id.clone(),
+        process: std::process::id(),
+        role: AttachRole::Observer,
+        name: String::new(),
+        records: last.record,
+        after: joining.after,
+    };
+    let (out, heard) = mpsc::channel(records.len());
+    for (record, seq) in records.into_iter().zip(1..) {
+        let announcement = Announcement { seq, fact: Fact::Stored(Arc::new(record)) };
+        let line = serde_json::to_vec(&announcement).unwrap_or_default();
+        // The channel has capacity for each.
+        out.try_send(RemoteMessage::Event(line)).ok();
+    }
+    let (voice, _) = mpsc::channel(1);
+    Ok(Some(RemoteSession { accepted, messages: heard, commands: voice }))
+}
+
+/// Session with this id, or the one running in `cwd` or its project. Of several the user selects
+/// one.
+fn find(
+    id: Option<&str>,
+    state: &StateDir,
+    cwd: &Path,
+    environment: &Environment,
+) -> Result<StoredSession, Failure> {
+    if let Some(id) = id {
+        return state.find(Within::Everywhere, id);
+    }
+    let runs = |found: &StoredSession| journal::owner(&found.dir).is_some();
+    let mut live = state.sessions(Within::Project(cwd))?;
+    live.retain(runs);
+    if live.is_empty() {
+        live = state.sessions(Within::Everywhere)?;
+        live.retain(runs);
+        let root = project::root_of(cwd);
+        let elsewhere: Vec<String> = live.iter().map(|found| format!("`{}`", found.id)).collect();
+        live.retain(|found| {
+            let at = SessionSummary::of(found.clone()).cwd;
+            at.is_some_and(|at| project::root_of(Path::new(&at)) == root)
+        });
+        if live.is_empty() {
+            let what = "no session of this directory or its project is running";
+            let failure = Failure::new("ATT001", Exit::Session, what);
+            return Err(match &elsewhere[..] {
+                [] => failure.fix("resume an ended session with `posse resume`"),
+                some => failure.fix(format!("elsewhere there is {}: give its id", some.join(", "))),
+            });
+        }
+    }
+    if live.len() == 1 {
+        return Ok(live.remove(0));
+    }
+    if is_there() {
+        let rows: Vec<SessionSummary> = live.iter().cloned().map(SessionSummary::of).collect();
+        let nth = pick(&rows, environment)?;
+        return Ok(live.remove(nth));
+    }
+    let now = clock::now_ms();
+    let shown = |found: StoredSession| {
+        let summary = SessionSummary::of(found);
+        let begun = summary.started_ms;
+        let age = begun.map_or_else(String::new, |at| journal::commands::relative(at, now));
+        format!("`{}` ({age})", summary.id)
+    };
+    let ids: Vec<String> = live.into_iter().map(shown).collect();
+    Err(Failure::new("CLI012", Exit::Usage, "attach to which session?")
+        .because("several sessions are running here, and selecting one needs a terminal")
+        .fix(format!("give one of {}", ids.join(", "))))
+}

@@ -1,0 +1,85 @@
+//! Editing a text in the user's editor, through a private file.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Exit, Failure, printable};
+use crate::sandbox;
+use crate::wiring::clock::random;
+
+/// Most bytes accepted from the editor.
+const TEXT_BYTES_MAX: u64 = 4 << 20;
+
+/// Temporary file, removed on drop.
+struct TemporaryFile(PathBuf);
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+/// Returns `text` after editing in `editor`, through a file in the folder `dir`. Blocks until the
+/// editor has exited.
+///
+/// Errors: `EDR001` if the editor failed, `EDR002` if the result is not text.
+pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
+    let failed = |why: String| {
+        let what = format!("cannot use the editor `{}`", printable(editor));
+        Failure::new("EDR001", Exit::Failed, what)
+            .because(why)
+            .fix("set VISUAL or EDITOR to another one; the text is unchanged")
+    };
+    let file = create(dir, text).map_err(|error| failed(error.to_string()))?;
+    match sandbox::edit(editor, &file.0) {
+        Ok(true) => (),
+        Ok(false) => return Err(failed("it ended with an error".to_owned())),
+        Err(error) => return Err(failed(error.to_string())),
+    }
+    let bytes = read(&file.0).map_err(|error| failed(error.to_string()))?;
+    let unusable = |why: &str| {
+        Failure::new("EDR002", Exit::Failed, "cannot use the edited text").because(why.to_owned())
+    };
+    if bytes.len() as u64 > TEXT_BYTES_MAX {
+        return Err(unusable("it is longer than 4 MiB"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| unusable("it is not valid UTF-8"))?;
+    // Editors end a file with a line break.
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+}
+
+fn create(dir: &Path, text: &str) -> io::Result<TemporaryFile> {
+    fs::create_dir_all(dir)?;
+    // The suffix tells the editor the file type.
+    let path = dir.join(format!("prompt-{:016x}.md", random()));
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
+    let passing = TemporaryFile(path);
+    file.write_all(text.as_bytes())?;
+    Ok(passing)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edited_text_returns_and_the_file_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let code = |editor: &str| edited(editor, dir.path(), "one\ntwo").map_err(|f| f.code);
+        assert_eq!(code("true"), Ok("one\ntwo".to_owned()));
+        assert_eq!(code("sed -i '$a three'"), Ok("one\ntwo\nthree".to_owned()));
+        assert_eq!(code("false"), Err("EDR001"));
+        assert_eq!(code("rm"), Err("EDR001"));
+        assert_eq!(code("printf '\\377' >"), Err("EDR002"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,160 @@
+//! Commands that need no session: lists, the doctor, exports, packaging.
+
+use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use posse_actors::ports::{ToolSpec, Toolbox};
+
+use crate::agents::{Agent, Instructions, Roster};
+use crate::cli::{
+    self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
+};
+use crate::config::{Dirs, Environment};
+use crate::doctor::{self, Examined, Streams};
+use crate::failure::{Exit, Failure, lines, printable};
+use crate::journal::{SessionSummary, StateDir, export, remove};
+use crate::project;
+use crate::sandbox::Sandbox;
+use crate::tools::workspace::Workspace;
+use crate::tools::{self, ToolEnvironment};
+use crate::wiring::{WorkspaceContext, colors, notices, place, roles, subagents};
+use crate::{lists, packaging, replaying};
+
+type CommandResult = Result<Exit, Vec<Failure>>;
+
+fn one(failure: Failure) -> Vec<Failure> {
+    vec![failure]
+}
+
+fn stdout() -> BufWriter<io::StdoutLock<'static>> {
+    BufWriter::new(io::stdout().lock())
+}
+
+pub(super) fn agents(args: &ListArgs, environment: &Environment) -> CommandResult {
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    notices(&loaded);
+    let settings = &loaded.settings;
+    let names = names(&toolbox(&cwd, dirs.clone()).map_err(one)?);
+    let roster = subagents::roster(&cwd, &dirs, settings, &names);
+    io::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
+    io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
+    let serving = |agent: &Agent| roles::serving(agent, settings);
+    let (all, default) = (roster.all(), &settings.default_agent);
+    lists::agents(all, default, serving, args.json, &mut stdout()).map_err(one)
+}
+
+/// Instruction files that apply here.
+pub(super) fn instructions(found: &WorkspaceContext, as_json: bool) -> CommandResult {
+    let root = project::root_of(&found.cwd);
+    let read = Instructions::read(&found.dirs.config.join("AGENTS.md"), &root, &found.cwd);
+    io::stderr().write_all(lines(&read.notices).as_bytes()).ok();
+    lists::instructions(&read, as_json, &mut stdout()).map_err(one)
+}
+
+pub(super) fn tools(args: &ListArgs, environment: &Environment) -> CommandResult {
+    let found = place(&args.place, Vec::new(), environment)?;
+    notices(&found.loaded);
+    let toolbox = toolbox(&found.cwd, found.dirs.clone()).map_err(one)?;
+    let roster = roster(&found, &toolbox);
+    lists::tools(&toolbox, roster.all(), args.json, &mut stdout()).map_err(one)
+}
+
+/// All agents, with the tools of `toolbox`.
+pub(super) fn roster(found: &WorkspaceContext, toolbox: &Toolbox) -> Roster {
+    subagents::roster(&found.cwd, &found.dirs, &found.loaded.settings, &names(toolbox))
+}
+
+fn names(toolbox: &Toolbox) -> Vec<String> {
+    toolbox.iter().map(|tool| tool.spec().name.clone()).collect()
+}
+
+/// The tools of a session in `cwd`, for display. None is called, so the folder that they receive
+/// stays empty.
+pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
+    let workspace = Workspace::open(cwd, &[])?;
+    let sandbox = Sandbox::new(Vec::new()).map_err(|error| {
+        Failure::new("SBX001", Exit::Internal, "cannot determine the path of the posse executable")
+            .because(error.to_string())
+    })?;
+    let env = ToolEnvironment { dry_run: true, ..ToolEnvironment::new(workspace, dirs.state) };
+    Ok(tools::builtin(Arc::new(env), Arc::new(sandbox)))
+}
+
+pub(super) fn replay(args: &ReplayArgs, environment: &Environment) -> CommandResult {
+    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
+    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let state = StateDir::new(dirs.state.clone());
+    let toolbox = toolbox(&cwd, dirs).map_err(one)?;
+    let specs: Vec<ToolSpec> = toolbox.iter().map(|tool| tool.spec().clone()).collect();
+    let format = match args.output_format {
+        OutputFormat::Text => replaying::ReplayFormat::Text,
+        OutputFormat::Json => replaying::ReplayFormat::Json,
+        OutputFormat::StreamJson => replaying::ReplayFormat::JsonLines,
+    };
+    replaying::run(&state, &args.id, &specs, format, &mut stdout()).map_err(one)
+}
+
+pub(super) fn doctor(args: &DoctorArgs, environment: &Environment) -> CommandResult {
+    let cwd = cli::working_directory(args.place.cwd.as_deref()).map_err(one)?;
+    let dirs = Dirs::from_environment(environment);
+    let loaded = place(&args.place, Vec::new(), environment).map(|place| place.loaded);
+    let examined = Examined {
+        environment,
+        cwd: &cwd,
+        dirs: dirs.as_ref(),
+        loaded: loaded.as_ref().map_err(Vec::as_slice),
+        streams: Streams::of_process(colors(io::stderr().is_terminal(), environment)),
+    };
+    let color = colors(io::stdout().is_terminal(), environment);
+    doctor::run(&examined, args.online, args.json, color, &mut stdout()).map_err(one)
+}
+
+pub(super) fn completions(args: CompletionsArgs) -> CommandResult {
+    packaging::completions(args.shell, &mut stdout()).map_err(one)
+}
+
+pub(super) fn man(args: &ManArgs) -> CommandResult {
+    packaging::man(args.dir.as_deref(), &mut stdout()).map_err(one)
+}
+
+pub(super) fn export(
+    state: &StateDir,
+    id: &str,
+    format: ExportFormat,
+    file: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let format = match format {
+        ExportFormat::Md => export::ExportFormat::Markdown,
+        ExportFormat::Html => export::ExportFormat::Html,
+    };
+    export::export(state, id, format, file, &TimeZone::system(), out)
+}
+
+pub(super) fn remove(
+    state: &StateDir,
+    id: &str,
+    yes: bool,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let mut agreed = |session: &SessionSummary| if yes { Ok(true) } else { ask(session) };
+    remove::remove(state, id, &mut agreed, out)
+}
+
+/// Asks on the terminal for permission to remove a session.
+fn ask(session: &SessionSummary) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let what = "removing a session needs a confirmation, and there is no terminal to ask on";
+        return Err(Failure::new("SES011", Exit::Usage, what).fix("add --yes"));
+    }
+    let prompt = session.prompt.as_deref().unwrap_or("-").lines().next().unwrap_or_default();
+    let prompt: String = prompt.chars().take(60).collect();
+    let question = format!("remove {} ({})? [y/N] ", printable(&session.id), printable(&prompt));
+    let mut answer = String::new();
+    let asked = io::stderr()
+        .write_all(question.as_bytes())
+        .and_then(|()| io::stdin().lock().read_line(&mut answer));
+    Ok(asked.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
+}

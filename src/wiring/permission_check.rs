@@ -1,0 +1,135 @@
+//! `posse permissions check`: decisions of the policy about commands, one JSON object per line.
+
+use std::io::{self, BufRead, BufWriter, Read, Write};
+
+use posse_actors::event::Grant;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::cli::PermissionsArgs;
+use crate::config::Environment;
+use crate::failure::{Exit, Failure};
+use crate::permission::{
+    Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
+};
+use crate::wiring::{WorkspaceContext, notices, place};
+
+/// Most bytes of one line or one command.
+const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Input line; further members are ignored.
+#[derive(Deserialize)]
+struct CommandLine {
+    command: String,
+}
+
+pub(super) fn check(
+    args: &PermissionsArgs,
+    environment: &Environment,
+) -> Result<Exit, Vec<Failure>> {
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    notices(&loaded);
+    let grants = grants(&args.grants)?;
+    let sandbox = &loaded.settings.sandbox;
+    let policy = RulePolicy::new(PolicySettings {
+        roots: vec![cwd.display().to_string()],
+        sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
+        network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
+        rules: loaded.settings.permissions.clone(),
+        project_rules: loaded.settings.project_rules,
+        own_dirs: dirs.own().iter().map(|dir| dir.display().to_string()).collect(),
+        home: environment.get("HOME").map(str::to_owned),
+        ..PolicySettings::default()
+    })?;
+    let cwd = cwd.display().to_string();
+    let judge = |command: &str| policy.check(command, &cwd, &grants);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut strictest = Exit::Done;
+    if args.jsonl {
+        let broken = lines(&judge, &mut strictest, &mut out).map_err(|error| unread(&error))?;
+        out.flush().map_err(|error| unread(&error))?;
+        if broken > 0 {
+            let what = format!("{broken} line(s) of standard input are not valid commands");
+            return Err(vec![
+                Failure::new("USE012", Exit::Usage, what)
+                    .fix("write {\"command\": \"git status\"}, one object a line"),
+            ]);
+        }
+    } else {
+        let command = if let Some(command) = &args.command {
+            command.clone()
+        } else {
+            let mut text = String::new();
+            io::stdin().take(LINE_BYTES_MAX).read_to_string(&mut text).map_err(|e| unread(&e))?;
+            text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
+        };
+        print(&judge(&command), &mut strictest, &mut out).map_err(|error| unread(&error))?;
+        out.flush().map_err(|error| unread(&error))?;
+    }
+    Ok(if args.exit_code { strictest } else { Exit::Done })
+}
+
+fn unread(error: &io::Error) -> Vec<Failure> {
+    vec![
+        Failure::new("USE013", Exit::Usage, "cannot read the commands or write the answers")
+            .because(error.to_string()),
+    ]
+}
+
+fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
+    let read = |prefix: &String| {
+        command_grant(prefix).ok_or_else(|| {
+            let what = format!("--grant {prefix} is not the beginning of one simple command");
+            Failure::new("USE011", Exit::Usage, what)
+                .fix("pass the first words of a command: --grant 'git log'")
+        })
+    };
+    let (granted, failures): (Vec<_>, Vec<_>) = prefixes.iter().map(read).partition(Result::is_ok);
+    let failures: Vec<Failure> = failures.into_iter().filter_map(Result::err).collect();
+    if failures.is_empty() {
+        Ok(granted.into_iter().filter_map(Result::ok).collect())
+    } else {
+        Err(failures)
+    }
+}
+
+/// Number of invalid lines. Each gets an answer that does not allow.
+fn lines(
+    judge: &dyn Fn(&str) -> Checked,
+    strictest: &mut Exit,
+    out: &mut dyn Write,
+) -> io::Result<usize> {
+    let mut input = io::stdin().lock();
+    let mut broken = 0;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if (&mut input).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            return Ok(broken);
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice::<CommandLine>(&line) {
+            Ok(line) => print(&judge(&line.command), strictest, out)?,
+            Err(error) => {
+                broken += 1;
+                let answer = json!({ "decision": "ask", "error": error.to_string() });
+                writeln!(out, "{answer}")?;
+            }
+        }
+    }
+}
+
+fn print(checked: &Checked, strictest: &mut Exit, out: &mut dyn Write) -> io::Result<()> {
+    let exit = match checked.decision {
+        "allow" => Exit::Done,
+        "deny" => Exit::Failed,
+        _ => Exit::Permission,
+    };
+    if exit == Exit::Failed || *strictest == Exit::Done {
+        *strictest = exit;
+    }
+    let text = serde_json::to_string(checked).map_err(io::Error::other)?;
+    writeln!(out, "{text}")
+}

@@ -1,0 +1,451 @@
+//! `posse resume` and `-c`: selection of the stored session, its folder and configuration, and
+//! differences to the earlier start.
+//!
+//! Agent, provider and model come from the record unless a flag overrides them. Authority never
+//! does: permissions, sandbox and trust are the current ones.
+
+mod schedule;
+mod selection;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use posse_actors::conversation::{Message, SessionId, text_of};
+use posse_actors::delegation::{DELEGATE, DIFF, MERGE, RESULT, STATUS};
+use posse_actors::event::Branch;
+use posse_actors::ledger::{Accounts, Amount, Budget, Salvaged, dollars};
+use posse_actors::ports::{JournalError, Ports, Provider};
+use posse_actors::record::{Replayed, StartedWith};
+use posse_actors::root_session::{Resumption, SessionSettings};
+use serde_json::{Value, json};
+
+use crate::cli::{self, RunArgs, Which};
+use crate::config::{Dirs, Environment};
+use crate::failure::{Exit, Failure, printable};
+use crate::journal::state::StoredSession;
+use crate::journal::{self, FileJournal, StateDir};
+use crate::project;
+use crate::wiring::run::{Assembled, JournalSettings, Setup, assemble_in};
+use crate::wiring::{isolated_workspaces, model_price};
+
+pub(crate) use schedule::again;
+pub(crate) use selection::{of_project, row};
+
+pub(crate) use selection::{is_there, pick};
+
+use selection::{find, instead};
+
+/// Maximum characters of the last message.
+const WORDS_MAX: usize = 300;
+
+/// A stored session that is being resumed.
+pub(crate) struct Resuming {
+    /// Arguments, with the folder of the session.
+    pub(crate) args: RunArgs,
+    found: StoredSession,
+    /// `None` for a fork.
+    journal: Option<FileJournal>,
+    replayed: Replayed,
+    started: StartedWith,
+    damage: Option<String>,
+    lost: bool,
+    salvaged: Vec<Salvaged>,
+    /// Notices before the start.
+    notes: Vec<String>,
+    /// Stored budget, except for parts that are overridden.
+    budget: Budget,
+}
+
+impl Resuming {
+    /// Finds the session of `args`, takes its lock and reads it. `None`: a new session is wanted.
+    pub(crate) fn of(
+        args: &RunArgs,
+        environment: &Environment,
+    ) -> Result<Option<Resuming>, Failure> {
+        let Some(resume) = &args.resume else { return Ok(None) };
+        if args.no_transcript && !resume.fork {
+            let what = "--no-transcript cannot be used with a stored session";
+            return Err(Failure::new("CLI011", Exit::Usage, what).fix(
+                "add --fork: the continuation is not stored then, and the session stays unchanged",
+            ));
+        }
+        let cwd = cli::working_directory(args.place.cwd.as_deref())?;
+        let state = StateDir::new(Dirs::from_environment(environment)?.state);
+        let mut notes = Vec::new();
+        let found = find(resume, &state, &cwd, environment, &mut notes)?;
+        let last = resume.which == Which::Last;
+        let opened = ReadSession::of(&found, resume.fork).map_err(|failure| match failure.code {
+            "SES012" | "SES016" if last => instead(failure, &found, &state, &cwd),
+            _ => failure,
+        });
+        let ReadSession { journal, replayed, started, damage, lost, salvaged } = opened?;
+        let dir = directory(&started, args, &cwd, &mut notes)?;
+        let mut args = args.clone();
+        args.place.cwd = Some(dir);
+        let budget = remembered_budget(started.budget, &args, environment);
+        Ok(Some(Resuming {
+            args,
+            found,
+            journal,
+            replayed,
+            started,
+            damage,
+            lost,
+            salvaged,
+            notes,
+            budget,
+        }))
+    }
+
+    /// True if there is unfinished work that needs no new prompt.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.replayed.is_unfinished()
+    }
+
+    /// The error for a resume without a prompt or unfinished work.
+    pub(crate) fn nothing_to_do(&self) -> Failure {
+        let what = format!("session `{}` has no unfinished work to resume", self.found.id);
+        Failure::new("SES013", Exit::Usage, what)
+            .because("results of background work are delivered with the next prompt")
+            .fix(format!("pass a prompt: posse resume {} \"...\"", self.found.id))
+    }
+
+    /// Values of the session that no flag overrides: key, value and source.
+    pub(crate) fn overrides(&self) -> Vec<(&'static str, Value, &'static str)> {
+        const FROM: &str = "the resumed session";
+        let (args, started) = (&self.args, &self.started);
+        let mut overrides = args.overrides();
+        let mut recorded = |key, given: bool, name: &str| {
+            if !given && !name.is_empty() {
+                overrides.push((key, json!(name), FROM));
+            }
+        };
+        recorded("agentMode", args.agent_mode.is_some(), &started.mode);
+        recorded("defaultAgent", args.agent.is_some(), &started.agent);
+        recorded("defaultProvider", args.provider.is_some(), &started.provider);
+        // A model belongs to its provider.
+        recorded("model", args.model.is_some() || args.provider.is_some(), &started.model);
+        for (key, _, value) in model_price::remembered(self.budget) {
+            overrides.extend(value.map(|value| (key, json!(value), FROM)));
+        }
+        overrides
+    }
+
+    /// Assembles the session around `model`, with differences to the earlier start.
+    pub(crate) fn assemble(
+        self,
+        setup: &Setup<'_>,
+        model: Arc<dyn Provider>,
+    ) -> Result<Assembled, Vec<Failure>> {
+        let (kept, ports, settings) = self.assemble_kept(setup, model)?;
+        let dir = kept.dir().to_owned();
+        let session_server = kept.session_server(setup.dirs);
+        Ok(Assembled { ports, settings, dir, scratch: kept.into_scratch(), session_server })
+    }
+
+    /// As `assemble`, with the journal settings.
+    pub(crate) fn assemble_kept(
+        self,
+        setup: &Setup<'_>,
+        model: Arc<dyn Provider>,
+    ) -> Result<(JournalSettings, Ports, SessionSettings), Vec<Failure>> {
+        let one = |error: Failure| vec![error];
+        let Resuming { found, journal, replayed, started, damage, lost, .. } = self;
+        let Resuming { salvaged, mut notes, budget, .. } = self;
+        let id = SessionId::new(found.id.clone());
+        let (kept, branch) = if let Some(journal) = journal {
+            isolated_workspaces::remove_incomplete(&found.dir, &replayed.delegated);
+            (JournalSettings::again(id, journal, found.dir.clone()), None)
+        } else {
+            let kept = JournalSettings::new(setup).map_err(one)?;
+            let copied = copy_outputs(&found.dir, kept.dir());
+            kept.or_remove(copied.map_err(|error| one(uncopied(&found, &error))))?;
+            (kept, Some(Branch { session: id, record: replayed.last_record }))
+        };
+        let (ports, mut settings) = kept.or_remove(assemble_in(&kept, setup, model))?;
+        let info = ports.provider.info();
+        let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
+        notes.extend(changed.iter().cloned());
+        // A fork starts at zero.
+        let resumption = Resumption { replayed, branch, changed, damage, lost, salvaged };
+        let accounts = resumption.accounts();
+        notes.extend(kept_budget(budget, accounts.spent(), resumption.lost));
+        notes.extend(salvaged_text(&resumption.salvaged, &accounts));
+        if !resumption.replayed.grants.is_empty()
+            && resumption.grants(&settings.cwd, &settings.tier).is_empty()
+        {
+            notes.push("what was allowed until the end of the session is asked again".to_owned());
+        }
+        let records = resumption.replayed.last_record;
+        let head = match &resumption.branch {
+            Some(branch) => format!("fork of session {} at record {records}", branch.session),
+            None => format!("resumed after {records} records"),
+        };
+        let mut text = printable(&head) + "\n";
+        for note in &notes {
+            text.extend(["note: ", &printable(note), "\n"]);
+        }
+        io::stderr().write_all(text.as_bytes()).ok();
+        settings.resumption = Some(Box::new(resumption));
+        Ok((kept, ports, settings))
+    }
+
+    /// Last messages, as a reminder.
+    pub(crate) fn last_words(&self) -> String {
+        let last = |said: fn(&Message) -> Option<String>| {
+            self.replayed.messages.iter().rev().find_map(|message| said(message))
+        };
+        let asked = last(|message| match message {
+            Message::User { content } => Some(text_of(content)),
+            _ => None,
+        });
+        let answered = last(|message| match message {
+            Message::Assistant(said) => said.content.clone().filter(|text| !text.is_empty()),
+            _ => None,
+        });
+        let short = |text: &str| {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let cut: String = text.chars().take(WORDS_MAX).collect();
+            let more = if cut.len() < text.len() { " …" } else { "" };
+            printable(&(cut + more))
+        };
+        let mut text = String::new();
+        for (who, words) in [("you", asked), ("model", answered)] {
+            if let Some(words) = words {
+                text.extend(["… ", who, ": ", &short(&words), "\n"]);
+            }
+        }
+        text
+    }
+}
+
+/// A stored session after reading.
+struct ReadSession {
+    /// `None` for a fork.
+    journal: Option<FileJournal>,
+    replayed: Replayed,
+    started: StartedWith,
+    damage: Option<String>,
+    lost: bool,
+    salvaged: Vec<Salvaged>,
+}
+
+impl ReadSession {
+    fn of(found: &StoredSession, fork: bool) -> Result<ReadSession, Failure> {
+        let journal = if fork { None } else { Some(take(found)?) };
+        let (mut replayed, damage, lost, salvaged) = if let Some(journal) = &journal {
+            folded(journal, found)?
+        } else {
+            let (replayed, damage) = journal::replayed(found)?;
+            let lost = damage.is_some();
+            // A fork starts at zero.
+            (replayed, damage, lost, Vec::new())
+        };
+        if lost {
+            replayed.doubt();
+        }
+        let Some(started) = replayed.started.clone() else {
+            let what = format!("session `{}` has no records to resume from", found.id);
+            let why = "it broke off before its first record was written";
+            return Err(Failure::new("SES012", Exit::Session, what)
+                .because(damage.unwrap_or_else(|| why.to_owned()))
+                .fix("start a new one with `posse run`"));
+        };
+        Ok(ReadSession { journal, replayed, started, damage, lost, salvaged })
+    }
+}
+
+/// True for a conversation at a terminal, as opposed to a single answer.
+pub(crate) fn is_conversation(args: &RunArgs) -> bool {
+    let wanted = args.resume.as_ref().is_some_and(|resume| !resume.headless);
+    wanted && is_there()
+}
+
+/// Takes the lock of the session, or reports its owner.
+fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
+    FileJournal::lock(&found.dir, SessionId::new(found.id.clone())).map_err(|error| match error {
+        JournalError::Locked { owner } => {
+            let what = format!("session `{}` is open in {owner}", found.id);
+            Failure::new("SES015", Exit::Session, what).fix(format!(
+                "attach to it with `posse attach {}`, or pass `--fork` to continue in a copy",
+                found.id
+            ))
+        }
+        error => unusable(found, &error),
+    })
+}
+
+/// Folded records, damage that was moved aside, and whether records were lost. A journal that
+/// cannot be continued is an error.
+fn folded(
+    journal: &FileJournal,
+    found: &StoredSession,
+) -> Result<(Replayed, Option<String>, bool, Vec<Salvaged>), Failure> {
+    let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
+    Ok((folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged))
+}
+
+fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
+    if let JournalError::Damaged { .. } = error {
+        return Failure::new("SES016", Exit::Session, error.to_string())
+            .at(found.dir.display().to_string())
+            .because("its remaining files are there, unchanged")
+            .fix("start a new one with `posse run`");
+    }
+    let why = std::error::Error::source(error).map(ToString::to_string);
+    let failure = Failure::new("SES016", Exit::Session, error.to_string())
+        .at(found.dir.display().to_string())
+        .fix("`--fork` continues in a new session from the verified records");
+    match why {
+        Some(why) => failure.because(why),
+        None => failure,
+    }
+}
+
+/// Working directory: the session's own, from anywhere in its project; another one only on request.
+fn directory(
+    started: &StartedWith,
+    args: &RunArgs,
+    cwd: &Path,
+    notes: &mut Vec<String>,
+) -> Result<PathBuf, Failure> {
+    let recorded = PathBuf::from(&started.cwd);
+    if args.place.cwd.is_some() || cwd == recorded {
+        return Ok(cwd.to_owned());
+    }
+    let refused = |why: String| {
+        let what = format!("the session belongs to {}", started.cwd);
+        Failure::new("SES017", Exit::Usage, what)
+            .because(why)
+            .fix("change to that folder, or pass --cwd DIR")
+    };
+    let still_there = recorded.canonicalize().is_ok_and(|real| real == recorded);
+    if !still_there {
+        return Err(refused("that folder no longer exists".to_owned()));
+    }
+    if project::root_of(&recorded) != project::root_of(cwd) {
+        return Err(refused(format!("{} is another project", cwd.display())));
+    }
+    notes.push(format!("resumed in {}", started.cwd));
+    Ok(recorded)
+}
+
+/// Differences to the earlier start, in words.
+fn changed(
+    started: &StartedWith,
+    replayed: &Replayed,
+    now: &SessionSettings,
+    (profile, model): (&str, &str),
+) -> Vec<String> {
+    let mut changed = Vec::new();
+    let mut compare = |what: &str, then: &str, now: &str| {
+        // Earlier versions did not record all of these.
+        if !then.is_empty() && then != now {
+            changed.push(format!("{what} is {now}; it was {then}"));
+        }
+    };
+    compare("the directory", &started.cwd, &now.cwd);
+    compare("the agent", &started.agent, &now.agent);
+    compare("the provider", &started.provider, profile);
+    compare("the model", &started.model, model);
+    compare("the sandbox", &started.tier, &now.tier);
+    if !started.instructions.is_empty() && started.instructions != now.instructions {
+        changed.push("the instructions have changed".to_owned());
+    }
+    changed.extend(other_budget(started.budget, now.budget));
+    if let Some(tools) = replayed.last.as_ref().and_then(|last| last.tools.as_ref()) {
+        let less = |a: &[String], b: &[String]| {
+            a.iter().filter(|name| !b.contains(name)).cloned().collect::<Vec<_>>().join(", ")
+        };
+        let mut all = now.tools.clone();
+        if now.delegation.is_some() {
+            all.extend([DELEGATE, STATUS, RESULT, DIFF, MERGE].map(str::to_owned));
+        }
+        let (new, gone) = (less(&now.tools, tools), less(tools, &all));
+        if !new.is_empty() {
+            changed.push(format!("there are new tools: {new}"));
+        }
+        if !gone.is_empty() {
+            changed.push(format!("these tools no longer exist: {gone}"));
+        }
+    }
+    changed
+}
+
+/// Stored budget that no flag or variable overrides.
+fn remembered_budget(own: Budget, args: &RunArgs, environment: &Environment) -> Budget {
+    let [(_, money, _), (_, tokens, _)] = model_price::remembered(own);
+    let unsaid = |variable: &str| environment.get(variable).is_none();
+    let money = args.budget_micro_usd.is_none() && unsaid(money);
+    Budget {
+        nano_usd: own.nano_usd.filter(|_| money),
+        tokens: own.tokens.filter(|_| unsaid(tokens)),
+    }
+}
+
+/// Remaining limit and its used part; `lost`: part of the spending is unknown.
+fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
+    let least = if lost { "at least " } else { "" };
+    let money = kept.nano_usd.map(|cap| {
+        let spent = dollars(spent.nano_usd);
+        format!("its budget of {} still applies; {least}{spent} spent", dollars(cap))
+    });
+    let tokens = kept.tokens.map(|cap| {
+        format!("its budget of {cap} tokens still applies; {least}{} spent", spent.tokens)
+    });
+    money.into_iter().chain(tokens).collect()
+}
+
+/// Summary of spending recovered from lost records.
+fn salvaged_text(salvaged: &[Salvaged], accounts: &Accounts) -> Option<String> {
+    if salvaged.is_empty() {
+        return None;
+    }
+    let count = salvaged.len();
+    let requests = if count == 1 { "request is" } else { "requests are" };
+    let cost = accounts.total.cost_text();
+    Some(format!("{count} {requests} counted whose records are lost; the session has cost {cost}"))
+}
+
+/// The note about a changed limit.
+fn other_budget(then: Budget, now: Budget) -> Vec<String> {
+    let none = || "none".to_owned();
+    let said = |then: Option<u64>, now: Option<u64>, shown: &dyn Fn(u64) -> String| {
+        let then = then.filter(|then| now != Some(*then))?;
+        Some(format!("the budget is {}; it was {}", now.map_or_else(none, shown), shown(then)))
+    };
+    let money = said(then.nano_usd, now.nano_usd, &dollars);
+    let tokens = said(then.tokens, now.tokens, &|tokens| format!("{tokens} tokens"));
+    money.into_iter().chain(tokens).collect()
+}
+
+/// Copies spilled outputs that the history of a fork refers to.
+fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (from.join("outputs"), to.join("outputs"));
+    let entries = match std::fs::read_dir(&from) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_type()?.is_file() {
+            continue;
+        }
+        std::fs::create_dir_all(&to)?;
+        // They are written once, so a hard link is as good as a copy.
+        let (old, new) = (entry.path(), to.join(entry.file_name()));
+        if std::fs::hard_link(&old, &new).is_err() {
+            std::fs::copy(&old, &new)?;
+        }
+    }
+    Ok(())
+}
+
+fn uncopied(found: &StoredSession, error: &io::Error) -> Failure {
+    let what = format!("the outputs of session `{}` cannot be copied", found.id);
+    Failure::new("SES018", Exit::Session, what)
+        .at(found.dir.join("outputs").display().to_string())
+        .because(error.to_string())
+}

@@ -1,0 +1,312 @@
+//! Scheduling the resume of a session: contents of the line for a timer.
+//!
+//! The scheduled run is unattended and may have no more authority than this one. Restrictions are
+//! written with their current values, because a timer has none of the user's variables.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::{PlaceArgs, RunArgs};
+use crate::config::{Environment, Layers, Loaded, SettingOrigin, Settings};
+use crate::front::resume_hint::Again;
+use crate::provider::presets;
+use crate::sandbox::environment::NETWORK;
+use crate::wiring::run::Assembled;
+
+/// The longest `--timeout`, in milliseconds.
+const TIMEOUT_MS_MAX: u128 = 30 * 24 * 3_600_000;
+
+/// Settings that the line or the record contains.
+const SAID: [&str; 11] = [
+    "agentMode",
+    "budget.maxCostMicroUsd",
+    "defaultAgent",
+    "defaultProvider",
+    "maxTurns",
+    "model",
+    "patience",
+    "sandbox.mode",
+    "sandbox.network",
+    "sandbox.required",
+    "timeout",
+];
+
+/// Variables that a run needs and a timer does not have, except those of the network. They are
+/// passed by name: some contain secrets.
+const NEEDED: [&str; 6] =
+    ["HOME", "PATH", "POSSE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME"];
+
+/// Data for resuming the session later.
+pub(crate) fn again(
+    assembled: &Assembled,
+    args: &RunArgs,
+    loaded: &Loaded,
+    environment: &Environment,
+) -> Again {
+    let info = assembled.ports.provider.info();
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("posse"));
+    Again {
+        session: assembled.settings.session_id.to_string(),
+        program: program.display().to_string(),
+        cwd: assembled.settings.cwd.clone(),
+        flags: flags(args, loaded, (&info.profile, &info.model)),
+        variables: variables(&loaded.settings, &info.profile, environment),
+        values: values(&loaded.layers, environment),
+        path: environment.get("PATH").unwrap_or_default().to_owned(),
+    }
+}
+
+/// Flags that give the same authority as this run and no more. A new flag does not compile before
+/// it is handled here.
+#[expect(clippy::too_many_lines, reason = "every flag, one after the other")]
+fn flags(args: &RunArgs, loaded: &Loaded, (profile, named): (&str, &str)) -> Vec<String> {
+    let RunArgs {
+        // In the record.
+        prompt: _,
+        skills: _,
+        images: _,
+        agent,
+        provider,
+        model,
+        thinking,
+        // Passed as settings, below.
+        max_turns: _,
+        timeout: _,
+        budget_micro_usd: _,
+        agent_mode: _,
+        sandbox_required: _,
+        add_dirs,
+        yes,
+        // Always set: the run is unattended.
+        unattended: _,
+        dry_run,
+        stream,
+        // Without a transcript there is nothing to resume.
+        no_transcript: _,
+        // The run has no reader.
+        output_format: _,
+        input_format: _,
+        verbose: _,
+        // A cassette belongs to one process.
+        record: _,
+        sandbox,
+        network,
+        persistent_grants,
+        resume: _,
+        place: PlaceArgs { cwd: _, config, trust_project },
+    } = args;
+    let Loaded { settings, layers, .. } = loaded;
+    let is_set =
+        |key: &str| layers.get(key).is_some_and(|leaf| leaf.origin != SettingOrigin::BuiltIn);
+    let by_variable = |key: &str| {
+        layers.get(key).is_some_and(|leaf| matches!(leaf.origin, SettingOrigin::Variable(_)))
+    };
+    let mut flags = Vec::new();
+    let mut switch = |on: bool, flag: &str| flags.extend(on.then(|| flag.to_owned()));
+    switch(*yes, "--yes");
+    switch(*dry_run, "--dry-run");
+    switch(*trust_project, "--trust-project");
+    switch(settings.sandbox.required, "--sandbox-required");
+    let forgets = !settings.persistent_grants.enabled;
+    switch(forgets, "--no-persistent-grants");
+    switch(!forgets && *persistent_grants == Some(true), "--persistent-grants");
+    switch(*stream == Some(true), "--stream");
+    switch(*stream == Some(false), "--no-stream");
+    let multi = is_set("agentMode") && settings.multi_agent;
+    switch(multi, "--multi-agent");
+    switch(is_set("agentMode") && !multi, "--single-agent");
+    let mut value = |flag: &str, value: Option<String>| {
+        flags.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+    };
+    // Extensions are included only if set for this run, not if they come from a file that may
+    // change.
+    let mode = &settings.sandbox.mode;
+    let widens = mode == "off" && sandbox.is_none() && !by_variable("sandbox.mode");
+    value("--sandbox", (!widens).then(|| mode.clone()));
+    let inherits = settings.sandbox.network == "inherit";
+    let widens = inherits && network.is_none() && !by_variable("sandbox.network");
+    // `auto` denies without a person.
+    let reach = if inherits { "inherit" } else { "deny" };
+    value("--network", (!widens).then(|| reach.to_owned()));
+    let turns = settings.turns_max.clamp(1, 10_000);
+    value("--max-turns", is_set("maxTurns").then(|| turns.to_string()));
+    let timeout = settings.timeout.map(|limit| limit.as_millis().clamp(1, TIMEOUT_MS_MAX));
+    value("--timeout", timeout.map(|ms| format!("{ms}ms")));
+    let dollars = |micro: u64| format!("{}.{:06}", micro / 1_000_000, micro % 1_000_000);
+    value("--budget", settings.budget.micro_usd_max.map(dollars));
+    value("--agent", agent.clone());
+    value("--thinking", thinking.clone());
+    if provider.is_some() || model.is_some() {
+        // A model belongs to its provider, independent of its source.
+        value("--provider", Some(profile.to_owned()));
+        value("--model", (!named.is_empty()).then(|| named.to_owned()));
+    }
+    value("--config", config.as_ref().map(|file| absolute(file)));
+    for dir in add_dirs {
+        value("--add-dir", Some(absolute(dir)));
+    }
+    flags
+}
+
+/// Names of required variables: system ones, and those with keys of `profile` and its fallbacks.
+fn variables(settings: &Settings, profile: &str, environment: &Environment) -> Vec<String> {
+    let configured = settings.providers.get(profile);
+    let fallback = configured.map(|configured| configured.fallback.as_slice()).unwrap_or_default();
+    let profiles = std::iter::once(profile).chain(fallback.iter().map(String::as_str));
+    let keys = profiles.filter_map(|profile| {
+        let configured = settings.providers.get(profile);
+        let key = configured.and_then(|configured| configured.api_key_env.clone());
+        let preset = || presets::preset(profile)?.key_variable.map(str::to_owned);
+        key.or_else(preset)
+    });
+    let mut names: Vec<String> = Vec::new();
+    for name in NEEDED.into_iter().chain(NETWORK).map(str::to_owned).chain(keys) {
+        if environment.get(&name).is_some() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Variables for settings without a flag, with their values: the shell that runs the command may
+/// not have them.
+fn values(layers: &Layers, environment: &Environment) -> Vec<(String, String)> {
+    let leaves = layers.iter().filter(|(key, _)| !SAID.contains(key));
+    let set = leaves.filter_map(|(_, leaf)| match leaf.origin {
+        SettingOrigin::Variable(name) => Some(name),
+        _ => None,
+    });
+    let names = set.chain(["POSSE_SANDBOX_BACKEND", "POSSE_SANDBOX_SURVEY"]);
+    names.filter_map(|name| Some((name.to_owned(), environment.get(name)?.to_owned()))).collect()
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Invocation, parse};
+    use crate::config::{Dirs, Sources, load};
+
+    fn parsed(words: &[&str]) -> RunArgs {
+        let words = ["posse"].into_iter().chain(words.iter().copied());
+        match parse(words.map(Into::into), false) {
+            Ok(Invocation::Run(args) | Invocation::Resume(args)) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The line for a run with these flags and variables.
+    fn line(words: &[&str], variables: &[(&str, &str)]) -> (String, Vec<(String, String)>) {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().display().to_string();
+        let variables = variables.iter().copied().chain([("POSSE_HOME", home.as_str())]);
+        let environment: Environment = variables.collect();
+        let args = parsed(words);
+        let sources = Sources {
+            project: None,
+            file: None,
+            trust_project: false,
+            trusted: None,
+            presets: &[],
+            flags: args.overrides(),
+        };
+        let dirs = Dirs::from_environment(&environment).unwrap();
+        let loaded = load(&environment, &dirs, &sources).unwrap();
+        let flags = flags(&args, &loaded, ("local", "m-1"));
+        // `resume` must parse every line.
+        let mut words = vec!["resume", "20260101-000000-aaaaaa", "--unattended"];
+        words.extend(flags.iter().map(String::as_str));
+        parsed(&words);
+        (flags.join(" "), values(&loaded.layers, &environment))
+    }
+
+    /// Flags of the run, its variables, and the expected flags of the command.
+    type ScheduleCase<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], String);
+
+    #[test]
+    fn timer_command_permits_no_more_than_the_run() {
+        let usual = "--sandbox workspace-write --network deny";
+        let table: [ScheduleCase<'_>; 15] = [
+            (&[], &[], usual.into()),
+            (&["--dry-run"], &[], format!("--dry-run {usual}")),
+            (&["--sandbox-required"], &[], format!("--sandbox-required {usual}")),
+            (&[], &[("POSSE_SANDBOX_REQUIRED", "1")], format!("--sandbox-required {usual}")),
+            (&["--no-persistent-grants"], &[], format!("--no-persistent-grants {usual}")),
+            (&["--sandbox", "read-only"], &[], "--sandbox read-only --network deny".into()),
+            (&[], &[("POSSE_SANDBOX", "read-only")], "--sandbox read-only --network deny".into()),
+            (&[], &[("POSSE_NETWORK", "deny")], usual.into()),
+            (&["--network", "inherit"], &[], "--sandbox workspace-write --network inherit".into()),
+            (
+                &["--budget", "0.50", "--max-turns", "3", "--timeout", "90s"],
+                &[],
+                format!("{usual} --max-turns 3 --timeout 90000ms --budget 0.500000"),
+            ),
+            (
+                &[],
+                &[
+                    ("POSSE_BUDGET_MICRO_USD", "1250000"),
+                    ("POSSE_MAX_TURNS", "4"),
+                    ("POSSE_TIMEOUT", "2m"),
+                ],
+                format!("{usual} --max-turns 4 --timeout 120000ms --budget 1.250000"),
+            ),
+            // A flag takes precedence over a variable.
+            (
+                &["--sandbox", "read-only"],
+                &[("POSSE_SANDBOX", "off")],
+                "--sandbox read-only --network deny".into(),
+            ),
+            (&["--agent", "plan"], &[], format!("{usual} --agent plan")),
+            (&["--model", "m-1"], &[], format!("{usual} --provider local --model m-1")),
+            (&["--single-agent"], &[], format!("--single-agent {usual}")),
+        ];
+        for (words, variables, expected) in table {
+            let words = [&["run", "-p", "fix it"], words].concat();
+            assert_eq!(line(&words, variables).0, expected, "{words:?} {variables:?}");
+        }
+    }
+
+    #[test]
+    fn variables_without_a_flag_keep_their_values() {
+        let variables = [
+            ("POSSE_BUDGET_TOKENS", "1000"),
+            ("POSSE_SANDBOX_BACKEND", "landlock"),
+            ("POSSE_SANDBOX", "read-only"),
+        ];
+        let (_, values) = line(&["run", "-p", "fix it"], &variables);
+        let expected = [("POSSE_BUDGET_TOKENS", "1000"), ("POSSE_SANDBOX_BACKEND", "landlock")];
+        assert_eq!(values, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn keys_of_fallbacks_and_proxies_are_passed_by_name() {
+        let fallback = vec!["anthropic".to_owned()];
+        let settings = crate::config::ProviderSettings { fallback, ..Default::default() };
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().display().to_string();
+        let environment: Environment = [
+            ("POSSE_HOME", home.as_str()),
+            ("OPENAI_API_KEY", "a"),
+            ("ANTHROPIC_API_KEY", "b"),
+            ("HTTPS_PROXY", "http://user:secret@proxy:1"),
+            ("UNRELATED", "c"),
+        ]
+        .into_iter()
+        .collect();
+        let dirs = Dirs::from_environment(&environment).unwrap();
+        let sources = Sources {
+            project: None,
+            file: None,
+            trust_project: false,
+            trusted: None,
+            presets: &[],
+            flags: Vec::new(),
+        };
+        let mut loaded = load(&environment, &dirs, &sources).unwrap();
+        loaded.settings.providers.insert("openai".to_owned(), settings);
+        let names = variables(&loaded.settings, "openai", &environment);
+        assert_eq!(names, ["POSSE_HOME", "HTTPS_PROXY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"]);
+    }
+}

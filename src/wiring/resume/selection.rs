@@ -1,0 +1,173 @@
+//! Selection of a stored session: by id, the newest, or by the user.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+
+use crate::cli::{Resume, Which};
+use crate::config::Environment;
+use crate::failure::{Exit, Failure, printable};
+use crate::front::picker::{self, Picked, SessionRow};
+use crate::frontend::pluralize;
+use crate::journal::commands;
+use crate::journal::state::{StoredSession, Within};
+use crate::journal::{self, SessionState, SessionSummary, StateDir};
+use crate::project;
+use crate::wiring::clock::now_ms;
+use crate::wiring::run::runtime;
+
+/// Maximum characters of a prompt in the list.
+const PROMPT_MAX: usize = 60;
+
+/// Sessions listed in an error.
+const OFFERED_MAX: usize = 5;
+
+/// The session that `resume` selects, seen from `cwd`.
+pub(super) fn find(
+    resume: &Resume,
+    state: &StateDir,
+    cwd: &Path,
+    environment: &Environment,
+    notes: &mut Vec<String>,
+) -> Result<StoredSession, Failure> {
+    match &resume.which {
+        Which::Id(id) => state.find(Within::Everywhere, id),
+        Which::Last => newest(state, cwd, notes),
+        Which::Unsaid => {
+            let mut sessions = of_project(state, cwd)?;
+            // A session without a prompt cannot be resumed.
+            sessions.retain(|session| session.prompt.is_some());
+            if sessions.is_empty() {
+                return Err(none_here());
+            }
+            if is_there() {
+                let nth = pick(&sessions, environment)?;
+                return state.find(Within::Everywhere, &sessions[nth].id);
+            }
+            let ids: Vec<String> =
+                sessions.iter().take(OFFERED_MAX).map(|s| format!("`{}`", s.id)).collect();
+            let what = "resume which session?";
+            Err(Failure::new("CLI012", Exit::Usage, what)
+                .because("selecting a session needs a terminal")
+                .fix(format!("give one of {}, or --last for the newest", ids.join(", "))))
+        }
+    }
+}
+
+/// The most recently used session of the project.
+fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<StoredSession, Failure> {
+    for found in state.by_use(Within::Project(cwd))? {
+        if journal::has_begun(&found.dir) {
+            return Ok(found);
+        }
+        // It broke off before its first record, or the file was emptied.
+        notes.push(format!("session {} has no records and is skipped", found.id));
+    }
+    let none = || match &notes[..] {
+        [] => none_here(),
+        some => none_here().because(some.join("; ")),
+    };
+    let newest = of_project(state, cwd)?.into_iter().next().ok_or_else(none)?;
+    state.find(Within::Everywhere, &newest.id)
+}
+
+fn none_here() -> Failure {
+    Failure::new("SES014", Exit::Session, "there is no session of this directory or its project")
+        .fix("`posse sessions list --all` shows every session")
+}
+
+/// Sessions with records of the directory, or, if it has none, of its project; most recently used
+/// first.
+pub(crate) fn of_project(state: &StateDir, cwd: &Path) -> Result<Vec<SessionSummary>, Failure> {
+    let has_records = |summary: &SessionSummary| summary.state != SessionState::Empty;
+    let mut here = state.summaries(Within::Project(cwd))?;
+    here.retain(has_records);
+    if !here.is_empty() {
+        return Ok(here);
+    }
+    let root = project::root_of(cwd);
+    let mut all = state.summaries(Within::Everywhere)?;
+    all.retain(|summary| {
+        let within = |cwd: &String| project::root_of(Path::new(cwd)) == root;
+        has_records(summary) && summary.cwd.as_ref().is_some_and(within)
+    });
+    Ok(all)
+}
+
+/// `failure` of the newest session, with the next one as a suggestion: it is not resumed without
+/// consent.
+pub(super) fn instead(
+    failure: Failure,
+    found: &StoredSession,
+    state: &StateDir,
+    cwd: &Path,
+) -> Failure {
+    let sessions = state.by_use(Within::Project(cwd)).unwrap_or_default();
+    let sound = |other: &StoredSession| {
+        let verified = journal::verify_session(&other.dir, &other.id);
+        verified.is_ok_and(|verified| verified.is_sound() && verified.records > 0)
+    };
+    let earlier = sessions.into_iter().skip_while(|other| other.id != found.id).skip(1).find(sound);
+    let what = format!("{} (`-c` means session `{}`, which was used last)", failure.what, found.id);
+    let aside = format!("`posse sessions verify {}` shows the damage", found.id);
+    let fix = match earlier {
+        Some(other) => {
+            let summary = SessionSummary::of(other);
+            let prompt = summary.prompt.unwrap_or_default();
+            let prompt: String = printable(&prompt).chars().take(PROMPT_MAX).collect();
+            let id = summary.id;
+            format!("`posse resume {id}` resumes the one before it ({prompt}); {aside}")
+        }
+        None => {
+            format!("no other session here is undamaged: start a new one with `posse run`; {aside}")
+        }
+    };
+    Failure { what, ..failure }.fix(fix)
+}
+
+/// Lets the user select one of `sessions`.
+pub(crate) fn pick(
+    sessions: &[SessionSummary],
+    environment: &Environment,
+) -> Result<usize, Failure> {
+    let rows: Vec<SessionRow> = sessions.iter().map(row).collect();
+    let dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    // Some terminals report no size.
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    let size = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
+    let picked = runtime()?.block_on(picker::pick(&rows, dumb, size));
+    let left = |exit: Exit| Failure::new("CLI012", exit, "no session was chosen");
+    match picked {
+        Ok(Picked::Row(nth)) => Ok(nth),
+        // Closing the list is a normal end.
+        Ok(Picked::Nothing) => Err(left(Exit::Done)),
+        Ok(Picked::Signal(exit)) => Err(left(exit)),
+        Err(error) => Err(left(Exit::Usage).because(error.to_string())),
+    }
+}
+
+/// Row of a session in the list.
+pub(crate) fn row(session: &SessionSummary) -> SessionRow {
+    let (now, zone) = (now_ms(), TimeZone::system());
+    SessionRow {
+        id: session.id.clone(),
+        age: session.last_ms.map_or_else(String::new, |last| commands::relative(last, now)),
+        state: session.state.short(&zone),
+        spent: spent(session),
+        prompt: session.about().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Cost in a few characters.
+fn spent(session: &SessionSummary) -> String {
+    let turns = session.turns.map(|turns| pluralize(turns.into(), "turn"));
+    let cost = session.cost_nano_usd.map(posse_actors::ledger::dollars);
+    turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
+}
+
+/// True if a person is at the terminal.
+pub(crate) fn is_there() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}

@@ -1,0 +1,122 @@
+//! Setup facts for a user without a configured model: keys, logins, local servers, sandbox. Sends
+//! no network request and reads no secret.
+
+use std::path::Path;
+
+use posse_actors::ports::Asking;
+
+use crate::config::Environment;
+use crate::failure::printable;
+use crate::provider::codex::Login;
+use crate::provider::presets::{self, Preset};
+use crate::tui::SetupFacts;
+use crate::wiring::run::Setup;
+use crate::wiring::{WorkspaceContext, confinement};
+
+/// All facts, helpful ones first.
+pub(super) fn found(place: &WorkspaceContext, environment: &Environment) -> SetupFacts {
+    let mut facts = Vec::new();
+    for name in place.loaded.settings.providers.keys() {
+        facts.push((true, format!("provider {} is configured", printable(name))));
+    }
+    let set = |preset: &&Preset| {
+        preset
+            .key_variable
+            .is_some_and(|key| environment.get(key).is_some_and(|key| !key.is_empty()))
+    };
+    for preset in presets::all().iter().filter(set) {
+        let key = preset.key_variable.unwrap_or_default();
+        facts.push((true, format!("{key} is set: /provider {}", preset.name)));
+    }
+    facts.extend(logins(environment));
+    facts.extend(
+        local_servers().into_iter().map(|name| {
+            (true, format!("a server listens on the port of {name}: /provider {name}"))
+        }),
+    );
+    if facts.is_empty() {
+        let none = "no key of a provider in the environment, no login, no server on this machine";
+        facts.push((false, none.to_owned()));
+    }
+    facts.push(sandbox(place, environment));
+    SetupFacts { facts }
+}
+
+/// Usable logins of other programs.
+fn logins(environment: &Environment) -> Vec<(bool, String)> {
+    let mut facts = Vec::new();
+    let variable = |name: &str| environment.get(name).map(str::to_owned);
+    // Checks the location only, not the content.
+    let codex = Login::of("codex", variable).ok().filter(|login| is_file(&login.file()));
+    facts.extend(codex.map(|_| (true, "a login of the Codex program: /provider codex".to_owned())));
+    facts
+}
+
+fn is_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_symlink())
+}
+
+/// Sandbox mechanism for commands here.
+fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String) {
+    let setup = Setup {
+        cwd: &place.cwd,
+        add_dirs: &[],
+        dirs: &place.dirs,
+        settings: &place.loaded.settings,
+        environment,
+        asking: Asking::Human,
+        dry_run: false,
+        tape: None,
+        keep: false,
+    };
+    let sandbox = confinement::sandbox(&setup, vec![place.cwd.clone()], Vec::new());
+    match sandbox.map(|sandbox| sandbox.tier()) {
+        Ok("full") => (true, "commands run in a full sandbox".to_owned()),
+        Ok("reduced") => (true, "commands run in a reduced sandbox (see /doctor)".to_owned()),
+        Ok(_) => {
+            (false, "there is no sandbox here: commands run with all of your rights".to_owned())
+        }
+        Err(failure) => (false, printable(&failure.what)),
+    }
+}
+
+/// Presets whose default port has a listener according to the kernel's table; no connection is
+/// made.
+fn local_servers() -> Vec<&'static str> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let table: String =
+        tables.iter().filter_map(|table| std::fs::read_to_string(table).ok()).collect();
+    let local =
+        presets::all().iter().filter(|preset| port(preset).is_some_and(|p| listens(&table, p)));
+    local.map(|preset| preset.name).collect()
+}
+
+fn port(preset: &Preset) -> Option<u16> {
+    let rest = preset.base_url?.strip_prefix("http://localhost:")?;
+    rest.split('/').next()?.parse().ok()
+}
+
+/// True if a kernel table contains a listener on that port.
+fn listens(table: &str, port: u16) -> bool {
+    table.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (own, state) = (fields.next().unwrap_or_default(), fields.nth(1));
+        state == Some("0A") && own.ends_with(&format!(":{port:04X}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listening_sockets_count() {
+        let table = "  sl  local_address rem_address   st\n\
+            \x20  0: 0100007F:2CAA 00000000:0000 0A 0\n\
+            \x20  1: 0100007F:04D2 0100007F:2CAB 01 0\n";
+        assert!(listens(table, 0x2caa));
+        assert!(!listens(table, 0x04d2), "a connection");
+        assert!(!listens(table, 0x2cab) && !listens("", 1));
+        assert!(presets::all().iter().any(|preset| port(preset).is_some()));
+    }
+}

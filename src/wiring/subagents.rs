@@ -1,0 +1,224 @@
+//! Agents of a folder, and trust for those of a project.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posse_actors::delegation::{Caps, DELEGATE, DIFF, Delegation, MERGE, RESULT, STATUS, Subagent};
+use posse_actors::governor::GovernorLimits;
+use posse_actors::ports::{Provider, Thinking};
+use sha2::{Digest, Sha256};
+
+use crate::agents::{
+    self, Agent, AgentDecision, Configured, Folders, KnownNames, Roster, SKILL_TOOL,
+};
+use crate::config::{Dirs, Settings};
+use crate::failure::{Failure, printable};
+use crate::hex::hex;
+use crate::permission::{self, AgentPolicy};
+use crate::project::{self, Identity};
+use crate::provider::presets;
+use crate::signed_store::SignedStore;
+use crate::tools;
+use crate::trust::TrustStore;
+use crate::wiring::model_price::price;
+use crate::wiring::roles;
+use crate::wiring::run::Prompts;
+
+/// Loads all agents for `cwd`; `tools` are the tool names that they may see.
+pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[String]) -> Roster {
+    let root = project::root_of(cwd);
+    let folder = project_folder(&root);
+    // Files are not read before they are trusted, and most projects have none.
+    let trusted = folder.is_dir().then(|| {
+        let identity = Identity::of(&root).ok()?;
+        TrustStore::new(SignedStore::new(&dirs.state)).find(&identity).ok().flatten()
+    });
+    let trusted = trusted.flatten().map(|trusted| trusted.agents).unwrap_or_default();
+    let believes = |name: &str, bytes: &[u8]| {
+        settings.trust_project || trusted.get(name).is_some_and(|known| *known == digest(bytes))
+    };
+    let configured: Vec<Configured> = settings
+        .agents
+        .iter()
+        .map(|agent| Configured {
+            name: agent.name.clone(),
+            definition: agent.definition.clone(),
+            place: agent.place.clone(),
+            project: agent.project,
+        })
+        .collect();
+    // Always visible to agents that can delegate.
+    let of_delegation = [DELEGATE, DIFF, MERGE, RESULT, STATUS].map(str::to_owned);
+    // Present with or without skills, so that a definition is valid on every machine.
+    let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
+    let tools: Vec<String> =
+        tools.iter().filter(|name| *name != SKILL_TOOL).cloned().chain(always).collect();
+    let folders = Folders { user: Some(dirs.config.join("agents")), project: Some((folder, root)) };
+    let known = KnownNames {
+        tools: &tools,
+        has_profile: &|name| {
+            settings.providers.contains_key(name) || presets::preset(name).is_some()
+        },
+        check_rules: &permission::check_rules,
+        believes: &believes,
+    };
+    Roster::load(&configured, &folders, &known)
+}
+
+/// Agent folder of the project at `root`.
+pub(crate) fn project_folder(root: &Path) -> PathBuf {
+    root.join(".posse").join("agents")
+}
+
+/// SHA-256 of each agent file of the project at `root`, by name.
+pub(crate) fn digests(root: &Path) -> BTreeMap<String, String> {
+    let folder = project_folder(root);
+    let files = agents::project_files(&folder, root);
+    files.map(|(name, bytes)| (name, digest(&bytes))).collect()
+}
+
+/// SHA-256 in hex.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Warnings: rejected, questionable and untrusted agents.
+pub(crate) fn remarks(roster: &Roster) -> String {
+    let refused = roster.refused().map(|failure| remark(failure, "; left out"));
+    let odd = roster.remarks().iter().map(|failure| remark(failure, ""));
+    refused.chain(odd).collect::<String>() + &untrusted("agents", roster.inert())
+}
+
+/// One line; `end` is the consequence.
+pub(crate) fn remark(failure: &Failure, end: &str) -> String {
+    let place = failure.place.as_deref().map(printable).unwrap_or_default();
+    let why = failure.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+    let fix = failure.fix.as_deref().map(|fix| format!(" ({fix})")).unwrap_or_default();
+    let (code, what) = (failure.code, printable(&failure.what));
+    format!("{code}: {what}{}{}{end} [{place}]\n", printable(&why), printable(&fix))
+}
+
+/// Notice about untrusted items of a project; empty if there are none.
+pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = names.iter().take(8).map(|name| printable(name)).collect();
+    format!(
+        "TRU001: the project's {what} are not used ({}) until you trust this project, `posse trust \
+         add` shows what that means\n",
+        names.join(", ")
+    )
+}
+
+/// Agents that may only read.
+pub(crate) fn readers(roster: &Roster) -> Vec<String> {
+    roster.all().iter().filter(|agent| agent.read_only).map(|agent| agent.name.clone()).collect()
+}
+
+/// Authority of the agents.
+pub(crate) fn policies(roster: &Roster) -> Vec<AgentPolicy> {
+    let says = |agent: &&Agent| !agent.rules.is_empty() || agent.default_decision.is_some();
+    let policy = |agent: &Agent| AgentPolicy {
+        name: agent.name.clone(),
+        rules: agent.rules.clone(),
+        default_decision: agent.default_decision.map(|decision| decision.name().to_owned()),
+    };
+    roster.all().iter().filter(says).map(policy).collect()
+}
+
+/// Decision about starting each callable agent.
+pub(crate) fn invocations(roster: &Roster, settings: &Settings) -> BTreeMap<String, String> {
+    let default = match settings.delegation.invocation.as_str() {
+        "allow" => AgentDecision::Allow,
+        "deny" => AgentDecision::Deny,
+        _ => AgentDecision::Ask,
+    };
+    let callable = roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden);
+    callable
+        .map(|agent| (agent.name.clone(), agent.invocation(default).name().to_owned()))
+        .collect()
+}
+
+/// Reasoning effort of a subagent: its own, its role's, the session's.
+pub(crate) fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
+    agent.thinking.or_else(|| roles::thinking(&agent.name, settings))
+}
+
+/// Agents that `main` can call directly or indirectly; none without delegation. `way` creates a
+/// provider, `served` resolves a role.
+pub(crate) fn delegation(
+    roster: &Roster,
+    main: &Agent,
+    settings: &Settings,
+    prompts: &Prompts,
+    way: impl Fn(&str) -> Result<Arc<dyn Provider>, Failure>,
+    served: impl Fn(&str) -> Result<Option<Arc<dyn Provider>>, Failure>,
+) -> Result<Option<Delegation>, Failure> {
+    if !settings.multi_agent {
+        return Ok(None);
+    }
+    let names = |caller: &Agent| -> Vec<String> {
+        roster.callable_by(caller).map(|agent| agent.name.clone()).collect()
+    };
+    let main_calls = names(main);
+    if main_calls.is_empty() {
+        return Ok(None);
+    }
+    let bounds = &settings.delegation;
+    let mut subagents = Vec::new();
+    let mut ways: BTreeMap<String, Arc<dyn Provider>> = BTreeMap::new();
+    for agent in roster.all().iter().filter(|agent| agent.delegation.callable && !agent.hidden) {
+        let provider = match &agent.profile {
+            // An agent without a profile uses the configured role.
+            None => served(&agent.name)?,
+            Some(name) => Some(if let Some(known) = ways.get(name) {
+                Arc::clone(known)
+            } else {
+                let place = agent.source.place().unwrap_or_default().to_owned();
+                let made = way(name).map_err(|failure| failure.at(place))?;
+                ways.insert(name.clone(), Arc::clone(&made));
+                made
+            }),
+        };
+        let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
+        let skilled = prompts.sees_skills(agent).then_some(SKILL_TOOL);
+        let tools = tools::NAMES.into_iter().filter(|name| agent.tools.sees(name)).chain(skilled);
+        subagents.push(Subagent {
+            name: agent.name.clone(),
+            system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
+            tools: tools.map(str::to_owned).collect(),
+            provider,
+            thinking: thinking(agent, settings),
+            price,
+            calls: names(agent),
+            turns_max: agent.limits.turns_max,
+            duration_max: agent.limits.duration_max,
+            depth_max: agent.delegation.depth_max,
+            isolated: agent.isolated,
+        });
+    }
+    let bytes = |tokens: u64| usize::try_from(tokens.saturating_mul(4)).unwrap_or(usize::MAX);
+    Ok(Some(Delegation {
+        main_calls,
+        subagents,
+        limits: GovernorLimits {
+            depth_max: main.delegation.depth_max.unwrap_or(u32::MAX).min(bounds.depth_max),
+            live_max: bounds.live_max,
+            total_max: bounds.total_max,
+            tokens_max: bounds.tokens_max,
+            micro_usd_max: bounds.micro_usd_max,
+            duration_max: bounds.seconds_max.map(Duration::from_secs),
+        },
+        caps: Caps {
+            handoff_bytes_max: bytes(bounds.handoff_tokens_max),
+            context_bytes_max: bytes(bounds.context_tokens_max),
+            result_bytes_max: bytes(bounds.result_tokens_max),
+        },
+        turns_max: bounds.turns_max,
+        remembers: bounds.remembers,
+        workplaces: None,
+    }))
+}

@@ -1,0 +1,427 @@
+//! `posse trust`: settings of a project, their effect, and the user's consent to exactly these.
+
+mod contents;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::agents::project_skills;
+use crate::cli::{self, TrustAction, TrustArgs};
+use crate::config::{self, Dirs, Environment, Fate, ProjectFile, ProjectSetting, Sources};
+use crate::failure::{Exit, Failure, printable};
+use crate::project::{self, Identity};
+use crate::signed_store::SignedStore;
+use crate::trust::{TrustStore, Trusted, difference};
+use crate::wiring::clock::now_ms;
+use crate::wiring::{authority, subagents};
+
+use contents::TrustContents;
+
+type TrustResult = Result<Exit, Vec<Failure>>;
+/// Filter of a heading.
+type SettingFilter = fn(&ProjectSetting) -> bool;
+
+fn one(failure: Failure) -> Vec<Failure> {
+    vec![failure]
+}
+
+pub(super) fn run(args: &TrustArgs, environment: &Environment) -> TrustResult {
+    let cwd = cli::working_directory(args.cwd.as_deref()).map_err(one)?;
+    let dirs = Dirs::from_environment(environment).map_err(one)?;
+    let trust = TrustStore::new(SignedStore::new(&dirs.state));
+    let root = project::root_of(&cwd);
+    match &args.action {
+        TrustAction::List => list(&trust, args.json),
+        TrustAction::Clear => clear(&trust, args.json),
+        TrustAction::Revoke { path } => revoke(&trust, path.clone().unwrap_or(root), args.json),
+        TrustAction::Show => {
+            let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
+            Ok(print(&if args.json { format!("{:#}\n", case.json()) } else { case.text() }))
+        }
+        TrustAction::Add { accept } => {
+            let case = ProjectTrust::new(root, &trust, environment, &dirs)?;
+            add(&case, &trust, accept.as_deref(), args.json)
+        }
+    }
+}
+
+/// A project and the trusted version of it.
+struct ProjectTrust {
+    root: PathBuf,
+    identity: Identity,
+    file: Option<ProjectFile>,
+    /// The project's agents: SHA-256 of each file, by name.
+    agents: BTreeMap<String, String>,
+    /// Its skills: SHA-256 of each folder, by its path below the root.
+    skills: BTreeMap<String, String>,
+    /// Skills that cannot be trusted, with the reason.
+    unsealed: Vec<(String, String)>,
+    before: Option<Trusted>,
+    notices: Vec<config::Notice>,
+    /// Its agents and skills.
+    contents: TrustContents,
+}
+
+impl ProjectTrust {
+    fn new(
+        root: PathBuf,
+        trust: &TrustStore,
+        environment: &Environment,
+        dirs: &Dirs,
+    ) -> Result<ProjectTrust, Vec<Failure>> {
+        let identity = Identity::of(&root).map_err(|error| {
+            one(Failure::new("TRU004", Exit::Usage, "cannot determine the project's folder")
+                .at(root.display().to_string())
+                .because(error.to_string()))
+        })?;
+        let before = trust.find(&identity).map_err(|distrust| one(distrust.failure()))?;
+        let presets = authority::presets();
+        // Evaluated as untrusted: pending items would become active.
+        let sources = Sources { project: Some(&root), presets: &presets, ..Sources::default() };
+        let loaded = config::load(environment, dirs, &sources)?;
+        let shown =
+            |notice: &config::Notice| !matches!(notice.code, "CFG005" | "TRU001" | "CFG017");
+        let file = loaded.project;
+        let contents = TrustContents::of(&root, dirs, &loaded.settings, file.as_ref());
+        let notices = loaded.notices.into_iter().filter(shown).collect();
+        let agents = subagents::digests(&root);
+        let (mut skills, mut unsealed) = (BTreeMap::new(), Vec::new());
+        for (path, sealed) in project_skills(&root) {
+            match sealed {
+                Ok(digest) => drop(skills.insert(path, digest)),
+                Err(why) => unsealed.push((path, why)),
+            }
+        }
+        Ok(ProjectTrust {
+            root,
+            identity,
+            file,
+            agents,
+            skills,
+            unsealed,
+            before,
+            notices,
+            contents,
+        })
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &ProjectSetting> {
+        let wanted = self.file.iter().flat_map(|file| &file.wanted);
+        wanted.filter(|wanted| wanted.fate == Fate::Waits)
+    }
+
+    /// Settings that need consent, by key.
+    fn settings(&self) -> BTreeMap<String, Value> {
+        self.waiting().map(|wanted| (wanted.key.clone(), wanted.value.clone())).collect()
+    }
+
+    /// SHA-256 of the configuration file; empty without one.
+    fn config_digest(&self) -> &str {
+        self.file.as_ref().map_or("", |file| file.digest.as_str())
+    }
+
+    /// Digest of the consent: the configuration file, and each agent and skill.
+    fn digest(&self) -> Option<String> {
+        if self.agents.is_empty() && self.skills.is_empty() {
+            return self.file.as_ref().map(|file| file.digest.clone());
+        }
+        let mut all = format!("config {}\n", self.config_digest());
+        for (name, digest) in &self.agents {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(all, "agent {digest} {name}");
+        }
+        for (path, digest) in &self.skills {
+            let _: std::fmt::Result = writeln!(all, "skill {digest} {path}");
+        }
+        Some(subagents::digest(all.as_bytes()))
+    }
+
+    /// True if trust would change anything.
+    fn wants_trust(&self) -> bool {
+        self.waiting().next().is_some() || !self.agents.is_empty() || !self.skills.is_empty()
+    }
+
+    fn state(&self) -> &'static str {
+        let something = self.file.is_some() || !self.agents.is_empty() || !self.skills.is_empty();
+        match &self.before {
+            _ if !something => "nothing to trust",
+            Some(before)
+                if before.digest == self.config_digest()
+                    && before.agents == self.agents
+                    && before.skills == self.skills =>
+            {
+                "trusted"
+            }
+            Some(_) => "changed",
+            None if self.wants_trust() => "not trusted",
+            None => "nothing to trust",
+        }
+    }
+
+    /// State of a file or folder compared with its trusted version `kept`.
+    fn part_state(
+        &self,
+        kept: fn(&Trusted) -> &BTreeMap<String, String>,
+        name: &str,
+        digest: &str,
+    ) -> &'static str {
+        match self.before.as_ref().map(|before| kept(before).get(name)) {
+            Some(Some(known)) if known == digest => "trusted",
+            Some(Some(_)) => "changed",
+            _ => "new",
+        }
+    }
+
+    /// The skills of the project.
+    fn skills_text(&self) -> String {
+        let mut text = String::new();
+        if !self.skills.is_empty() {
+            text.push_str("skills of the project; once trusted, models may follow them:\n");
+        }
+        for (path, digest) in &self.skills {
+            let state = self.part_state(|before| &before.skills, path, digest);
+            let line = format!("{path}  {state}  sha256 {digest}");
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
+            text.push_str(&self.contents.skill(path));
+        }
+        if !self.unsealed.is_empty() {
+            text.push_str("skills that cannot be trusted:\n");
+        }
+        for (path, why) in &self.unsealed {
+            let _: std::fmt::Result = writeln!(text, "  {}", printable(&format!("{path}: {why}")));
+        }
+        text
+    }
+
+    /// The agents of the project.
+    fn agents_text(&self) -> String {
+        let mut text = String::new();
+        if self.agents.is_empty() {
+            return text;
+        }
+        text.push_str(
+            "agents of the project, in .posse/agents/; once trusted, they can be used:\n",
+        );
+        for (name, digest) in &self.agents {
+            let state = self.part_state(|before| &before.agents, name, digest);
+            let line = format!("{name}.md  {state}  sha256 {digest}");
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
+            text.push_str(&self.contents.agent(name));
+        }
+        text
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut row = |label: &str, value: &str| {
+            // Writing to a string cannot fail.
+            let _: std::fmt::Result = writeln!(text, "{label:<9} {}", printable(value));
+        };
+        row("project", &self.identity.path);
+        if let Some(file) = &self.file {
+            row("file", &file.name);
+        }
+        if let Some(digest) = self.digest() {
+            row("sha256", &digest);
+        }
+        row("state", self.state());
+        if self.state() == "changed"
+            && let Some(before) = &self.before
+        {
+            text.push_str("changes since you trusted it:\n");
+            text.push_str(&difference(&before.settings, &self.settings(), shown));
+        }
+        let groups: [(&str, SettingFilter); 4] = [
+            ("takes effect once trusted:", |wanted| wanted.fate == Fate::Waits && wanted.active),
+            ("accepted once trusted, without effect in this version:", |wanted| {
+                wanted.fate == Fate::Waits && !wanted.active
+            }),
+            ("takes effect without trust:", |wanted| matches!(wanted.fate, Fate::Counts(_))),
+            ("never takes effect:", |wanted| matches!(wanted.fate, Fate::Refused(_))),
+        ];
+        for (title, belongs) in groups {
+            let all = self.file.iter().flat_map(|file| &file.wanted);
+            let mut rows = all.filter(|wanted| belongs(wanted)).peekable();
+            if rows.peek().is_some() {
+                let _: std::fmt::Result = writeln!(text, "{title}");
+            }
+            for wanted in rows {
+                let line = format!("{} = {}", wanted.key, shown(&wanted.key, &wanted.value));
+                let _: std::fmt::Result = writeln!(text, "  {}", printable(&line));
+                if let Some(effect) = setting_effect(wanted) {
+                    let _: std::fmt::Result = writeln!(text, "      {effect}");
+                }
+            }
+        }
+        text.push_str(&self.agents_text());
+        text.push_str(&self.skills_text());
+        for notice in &self.notices {
+            let _: std::fmt::Result = writeln!(text, "{notice}");
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let wanted = self.file.iter().flat_map(|file| &file.wanted);
+        let settings: Vec<Value> = wanted
+            .map(|wanted| {
+                let (fate, why) = match wanted.fate {
+                    Fate::Counts(_) => ("counts", None),
+                    Fate::Waits => ("waits", None),
+                    Fate::Refused(why) => ("refused", Some(why)),
+                };
+                json!({
+                    "key": wanted.key,
+                    "value": config::shown_value(&wanted.key, &wanted.value),
+                    "line": wanted.line,
+                    "fate": fate,
+                    "why": why,
+                    "active": wanted.active,
+                })
+            })
+            .collect();
+        json!({
+            "project": self.identity.path,
+            "file": self.file.as_ref().map(|file| &file.name),
+            "sha256": self.digest(),
+            "agents": self.agents,
+            "skills": self.skills,
+            "contents": self.contents.json(self.agents.keys(), self.skills.keys()),
+            "state": self.state(),
+            "trustedSha256": self.before.as_ref().map(|before| &before.digest),
+            "settings": settings,
+        })
+    }
+}
+
+/// Explanation of a setting that is not self-explanatory.
+fn setting_effect(wanted: &ProjectSetting) -> Option<&'static str> {
+    if let Fate::Refused(why) = wanted.fate {
+        return Some(why);
+    }
+    let field = wanted.key.strip_prefix("providers.")?.split('.').nth(1)?;
+    Some(match field {
+        "baseURL" => "prompts, replies and tool results are sent there",
+        "apiKeyEnv" => "the value of this variable is sent to that provider",
+        "headers" => "is sent with each request to that provider",
+        "auth" => "how the key is sent to that provider",
+        _ => return None,
+    })
+}
+
+fn shown(key: &str, value: &Value) -> String {
+    config::shown_value(key, value).to_string()
+}
+
+fn add(
+    case: &ProjectTrust,
+    trust: &TrustStore,
+    accept: Option<&str>,
+    as_json: bool,
+) -> TrustResult {
+    let Some(whole) = case.digest().filter(|_| case.wants_trust()) else {
+        let text = format!("{}nothing here needs trust\n", case.text());
+        return Ok(print(&if as_json { format!("{:#}\n", case.json()) } else { text }));
+    };
+    match accept {
+        Some(digest) if digest.eq_ignore_ascii_case(&whole) => (),
+        Some(_) => {
+            let what = "the file differs from the accepted one";
+            let name = case.file.as_ref().map(|file| file.name.clone());
+            return Err(one(Failure::new("TRU005", Exit::Usage, what)
+                .at(name.unwrap_or_else(|| case.root.display().to_string()))
+                .because(format!("its SHA-256 is {whole}"))
+                .fix("review it again with `posse trust show`")));
+        }
+        None if !io::stdin().is_terminal() || !io::stderr().is_terminal() => {
+            let what =
+                "trusting a project needs a confirmation, and there is no terminal to ask on";
+            return Err(one(Failure::new("TRU006", Exit::Permission, what)
+                .at(case.root.display().to_string())
+                .fix("review `posse trust show`, then run `posse trust add --accept SHA256`")));
+        }
+        None if !agreed(case) => return Ok(Exit::Failed),
+        None => (),
+    }
+    let trusted = Trusted {
+        project: case.identity.clone(),
+        digest: case.config_digest().to_owned(),
+        trusted_ms: now_ms(),
+        settings: case.settings(),
+        agents: case.agents.clone(),
+        skills: case.skills.clone(),
+    };
+    trust.add(trusted).map_err(one)?;
+    if as_json {
+        let added = json!({ "trusted": case.identity.path, "sha256": whole });
+        return Ok(print(&format!("{added:#}\n")));
+    }
+    let path = printable(&case.identity.path);
+    Ok(print(&format!("trusted {path} until its configuration changes\n")))
+}
+
+/// Asks on the terminal, below the settings in question.
+fn agreed(case: &ProjectTrust) -> bool {
+    let mut answer = String::new();
+    let asked = io::stderr()
+        .write_all(format!("{}trust these settings? [y/N] ", case.text()).as_bytes())
+        .and_then(|()| io::stdin().lock().read_line(&mut answer));
+    asked.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+fn revoke(trust: &TrustStore, path: PathBuf, as_json: bool) -> TrustResult {
+    // A folder that no longer exists is identified by its path.
+    let path = path.canonicalize().unwrap_or(path).display().to_string();
+    let found = trust.revoke(&path).map_err(one)?;
+    if as_json {
+        return Ok(print(&format!("{:#}\n", json!({ "revoked": found, "project": path }))));
+    }
+    let path = printable(&path);
+    let text = if found { "no longer trusted" } else { "was not trusted" };
+    Ok(print(&format!("{path} {text}\n")))
+}
+
+fn clear(trust: &TrustStore, as_json: bool) -> TrustResult {
+    let aside = trust.clear(now_ms()).map_err(one)?.map(|path| path.display().to_string());
+    if as_json {
+        return Ok(print(&format!("{:#}\n", json!({ "cleared": true, "movedAside": aside }))));
+    }
+    let aside =
+        aside.map(|path| format!("; what could not be believed is now {}", printable(&path)));
+    Ok(print(&format!("no project is trusted any more{}\n", aside.unwrap_or_default())))
+}
+
+fn list(trust: &TrustStore, as_json: bool) -> TrustResult {
+    let all = trust.all().map_err(|distrust| one(distrust.failure()))?;
+    if as_json {
+        let row = |trusted: &Trusted| {
+            json!({
+                "project": trusted.project.path,
+                "sha256": trusted.digest,
+                "trustedMs": trusted.trusted_ms,
+                "keys": trusted.settings.keys().collect::<Vec<_>>(),
+            })
+        };
+        return Ok(print(&format!("{:#}\n", Value::Array(all.iter().map(row).collect()))));
+    }
+    let line = |trusted: &Trusted| {
+        let path = printable(&trusted.project.path);
+        format!("{}  {path}\n", &trusted.digest.get(..12).unwrap_or_default())
+    };
+    Ok(print(&if all.is_empty() {
+        "no project is trusted\n".to_owned()
+    } else {
+        all.iter().map(line).collect::<String>()
+    }))
+}
+
+fn print(text: &str) -> Exit {
+    let written = io::stdout().write_all(text.as_bytes());
+    written.map_or(Exit::Failed, |()| Exit::Done)
+}

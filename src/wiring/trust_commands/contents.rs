@@ -1,0 +1,225 @@
+//! Agents and skills of a project as they would be when trusted: authority, beginning of their
+//! text, and errors.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::agents::{Agent, AgentDecision, Roster, Skill, SkillPlaces, Skills};
+use crate::config::{Dirs, Fate, ProjectFile, Settings};
+use crate::failure::{Failure, printable};
+use crate::tools;
+use crate::wiring::subagents;
+
+/// Lines of a text that are shown.
+const LINES_MAX: usize = 8;
+const BYTES_MAX: usize = 600;
+/// Rules of an agent that are shown.
+const RULES_MAX: usize = 8;
+/// Characters of one rule.
+const RULE_CHARS_MAX: usize = 200;
+
+/// All of them, evaluated as trusted.
+pub(super) struct TrustContents {
+    root: PathBuf,
+    roster: Roster,
+    skills: Skills,
+    /// True if the project adds providers, so that missing profiles cannot be determined yet.
+    brings_providers: bool,
+}
+
+impl TrustContents {
+    /// Loads them. `settings` are those without the project.
+    pub(super) fn of(
+        root: &Path,
+        dirs: &Dirs,
+        settings: &Settings,
+        file: Option<&ProjectFile>,
+    ) -> TrustContents {
+        let settings = Settings { trust_project: true, ..settings.clone() };
+        let roster = subagents::roster(root, dirs, &settings, &tools::NAMES.map(str::to_owned));
+        let project = Some(root.to_owned());
+        let places = SkillPlaces { project, ..SkillPlaces::default() };
+        let skills = Skills::load(&places, &|_, _| true);
+        let mut wanted = file.iter().flat_map(|file| &file.wanted);
+        let brings_providers =
+            wanted.any(|wanted| wanted.fate == Fate::Waits && wanted.key.starts_with("providers."));
+        TrustContents { root: root.to_owned(), roster, skills, brings_providers }
+    }
+
+    /// Lines about the agent of that file.
+    pub(super) fn agent(&self, name: &str) -> String {
+        let place = self.agent_place(name);
+        let mut text = String::new();
+        if let Some(agent) = self.find_agent(&place) {
+            for line in facts(agent) {
+                push(&mut text, &line);
+            }
+            push_beginning(&mut text, agent.instructions());
+        }
+        for flaw in self.agent_flaws(&place) {
+            push(&mut text, &flaw);
+        }
+        text
+    }
+
+    /// Lines about the skill of that path below the root.
+    pub(super) fn skill(&self, path: &str) -> String {
+        let place = self.skill_place(path);
+        let mut text = String::new();
+        if let Some(skill) = self.find_skill(&place) {
+            push(&mut text, skill.description());
+            if !skill.allowed_tools().is_empty() {
+                let tools = skill.allowed_tools().join(", ");
+                push(&mut text, &format!("it expects these tools, and allows none: {tools}"));
+            }
+            if skill.only_user() {
+                push(&mut text, "only the user activates it");
+            }
+            let files: Vec<String> = skill.files().into_iter().map(|(path, _)| path).collect();
+            if !files.is_empty() {
+                let shown = files.iter().take(LINES_MAX).cloned().collect::<Vec<_>>().join(", ");
+                push(&mut text, &format!("{} more files: {shown}", files.len()));
+            }
+            push_beginning(&mut text, skill.body());
+        }
+        for flaw in self.skill_flaws(&place) {
+            push(&mut text, &flaw);
+        }
+        text
+    }
+
+    /// JSON form, by name and path.
+    pub(super) fn json<'a>(
+        &self,
+        agents: impl Iterator<Item = &'a String>,
+        skills: impl Iterator<Item = &'a String>,
+    ) -> Value {
+        let agent = |name: &'a String| {
+            let place = self.agent_place(name);
+            let agent = self.find_agent(&place);
+            let value = json!({
+                "mode": agent.map(|agent| agent.mode.name()),
+                "tools": agent.map(|agent| agent.tools.to_string()),
+                "defaultDecision": agent.and_then(|a| a.default_decision).map(AgentDecision::name),
+                "readOnly": agent.map(|agent| agent.read_only),
+                "begins": agent.map(|agent| beginning(agent.instructions()).0),
+                "remarks": self.agent_flaws(&place),
+            });
+            (name.clone(), value)
+        };
+        let skill = |path: &'a String| {
+            let place = self.skill_place(path);
+            let skill = self.find_skill(&place);
+            let value = json!({
+                "description": skill.map(Skill::description),
+                "allowedTools": skill.map(Skill::allowed_tools),
+                "begins": skill.map(|skill| beginning(skill.body()).0),
+                "remarks": self.skill_flaws(&place),
+            });
+            (path.clone(), value)
+        };
+        let agents: Map<String, Value> = agents.map(agent).collect();
+        let skills: Map<String, Value> = skills.map(skill).collect();
+        json!({ "agents": agents, "skills": skills })
+    }
+
+    fn agent_place(&self, name: &str) -> String {
+        let file = subagents::project_folder(&self.root).join(format!("{name}.md"));
+        printable(&file.display().to_string())
+    }
+
+    fn skill_place(&self, path: &str) -> String {
+        let folder = self.root.join(path);
+        printable(&folder.canonicalize().unwrap_or(folder).display().to_string())
+    }
+
+    fn find_agent(&self, place: &str) -> Option<&Agent> {
+        self.roster.all().iter().find(|agent| agent.source.place() == Some(place))
+    }
+
+    fn find_skill(&self, place: &str) -> Option<&Skill> {
+        self.skills.all().find(|skill| skill.place == place)
+    }
+
+    fn agent_flaws(&self, place: &str) -> Vec<String> {
+        // The providers are known when the project is trusted.
+        let known = |failure: &&Failure| !(self.brings_providers && failure.code == "AGN006");
+        let refused = self.roster.refused().filter(known).map(|flaw| (flaw, "left out: "));
+        let odd = self.roster.remarks().iter().map(|flaw| (flaw, ""));
+        about(refused.chain(odd), place)
+    }
+
+    fn skill_flaws(&self, place: &str) -> Vec<String> {
+        let refused = self.skills.refused().iter().map(|flaw| (flaw, "left out: "));
+        about(refused.chain(self.skills.remarks().iter().map(|flaw| (flaw, ""))), place)
+    }
+}
+
+/// Errors about the item at `place`, as lines.
+fn about<'a>(flaws: impl Iterator<Item = (&'a Failure, &'static str)>, place: &str) -> Vec<String> {
+    let theirs = |flaw: &Failure| {
+        let rest = flaw.place.as_deref().and_then(|at| at.strip_prefix(place));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+    };
+    flaws
+        .filter(|(flaw, _)| theirs(flaw))
+        .map(|(flaw, begin)| begin.to_owned() + subagents::remark(flaw, "").trim_end())
+        .collect()
+}
+
+/// Authority of an agent.
+fn facts(agent: &Agent) -> Vec<String> {
+    let mut facts = vec![agent.description.clone()];
+    let reads = if agent.read_only { ", and it only reads" } else { "" };
+    facts.push(format!("mode {}; tools: {}{reads}", agent.mode.name(), agent.tools));
+    let decision = agent.default_decision.map_or("as in every session", AgentDecision::name);
+    facts.push(format!("where no rule decides: {decision}"));
+    for rule in agent.rules.iter().take(RULES_MAX) {
+        let rule: String = rule.to_string().chars().take(RULE_CHARS_MAX).collect();
+        facts.push(format!("rule: {rule}"));
+    }
+    if agent.rules.len() > RULES_MAX {
+        facts.push(format!("and {} more rules", agent.rules.len() - RULES_MAX));
+    }
+    if agent.delegation.can_delegate {
+        let whom = agent.delegation.allowed.as_ref();
+        let whom = whom.map_or_else(|| "every callable agent".to_owned(), |all| all.join(", "));
+        facts.push(format!("it may call {whom}"));
+    }
+    if let Some(profile) = &agent.profile {
+        facts.push(format!("its context is sent to provider {profile}"));
+    }
+    facts
+}
+
+fn push(text: &mut String, line: &str) {
+    // Writing to a string cannot fail.
+    let _: std::fmt::Result = writeln!(text, "      {}", printable(line));
+}
+
+/// First lines of `all`, and the number of further ones.
+fn beginning(all: &str) -> (String, usize) {
+    let (mut text, mut shown) = (String::new(), 0);
+    for line in all.lines().take(LINES_MAX) {
+        let left = BYTES_MAX.saturating_sub(text.len());
+        let cut = &line[..line.floor_char_boundary(left)];
+        text.extend([cut, "\n"]);
+        if cut.len() < line.len() {
+            break;
+        }
+        shown += 1;
+    }
+    (text, all.lines().count() - shown)
+}
+
+fn push_beginning(text: &mut String, all: &str) {
+    let (begins, more) = beginning(all);
+    for line in begins.lines() {
+        push(text, &format!("| {line}"));
+    }
+    if more > 0 {
+        push(text, &format!("| … ({} bytes in all)", all.len()));
+    }
+}

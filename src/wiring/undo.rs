@@ -1,0 +1,243 @@
+//! `/undo`: finds the last change that is still in effect and builds the call that reverts it.
+//!
+//! The call belongs to the user and is judged and recorded like every other. The old content comes
+//! from the before-image; a file that differs from the result of the change is not touched.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use posse_actors::event::{Event, StoredRecord};
+use posse_actors::root_session::UserCall;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::failure::{Exit, Failure, printable};
+use crate::hex::hex;
+use crate::journal::{self, StateDir};
+use crate::protected::is_protected;
+
+/// Most bytes of a compared file.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A change of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct UndoableChange {
+    /// Path as given to the tool.
+    path: String,
+    /// Hash of the content before; `None`: no file.
+    before: Option<String>,
+    /// Hash of the content after; `None`: no file.
+    after: Option<String>,
+}
+
+/// Call that reverts the last standing change of `session` in `cwd`.
+///
+/// Errors: `UND001` if there is none, `UND002` if the file has changed since, `UND003` if the old
+/// content is gone.
+pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCall, Failure> {
+    let (found, records) = journal::whole_session(state, session)?;
+    let mut changes = effective_changes(&records);
+    while let Some(change) = changes.pop() {
+        let now = hash_of(&cwd.join(&change.path));
+        if now == change.before {
+            // Already reverted elsewhere.
+            continue;
+        }
+        if now != change.after {
+            let what = format!("{} was modified after the change", printable(&change.path));
+            return Err(Failure::new("UND002", Exit::Failed, what)
+                .because("undoing the change would lose that modification")
+                .fix("look at it with /diff, and change it by hand"));
+        }
+        return call(&found.dir.join("blobs"), &change);
+    }
+    Err(Failure::new("UND001", Exit::Failed, "there is no change to undo")
+        .because("only changes of file tools in this session can be undone, not those of commands"))
+}
+
+/// Changes in their order, without those that were reverted.
+fn effective_changes(records: &[StoredRecord]) -> Vec<UndoableChange> {
+    let mut effective_changes: Vec<UndoableChange> = Vec::new();
+    for record in records {
+        let Event::ToolCompleted { metadata, .. } = &record.event else { continue };
+        // A merge changes several files.
+        let several = metadata["changes"].as_array();
+        let one = std::slice::from_ref(metadata);
+        for change in several.map_or(one, Vec::as_slice).iter().filter_map(change_of) {
+            let takes_back =
+                |last: &UndoableChange| last.before == change.after && change.before == last.after;
+            // Later changes of other files do not matter.
+            match effective_changes.iter().rposition(|last| last.path == change.path) {
+                Some(at) if takes_back(&effective_changes[at]) => {
+                    effective_changes.remove(at);
+                }
+                _ => effective_changes.push(change),
+            }
+        }
+    }
+    effective_changes
+}
+
+/// File change in the metadata of a tool.
+fn change_of(metadata: &Value) -> Option<UndoableChange> {
+    let text = |key: &str| metadata[key].as_str().map(str::to_owned);
+    let after = match metadata["verdict"].as_str()? {
+        "created" | "updated" => Some(text("after")?),
+        "removed" => None,
+        _ => return None,
+    };
+    Some(UndoableChange { path: text("path")?, before: text("before"), after })
+}
+
+fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
+    let path = &change.path;
+    let said = format!("I took back the last change of {path} myself. What came of it:");
+    let Some(before) = &change.before else {
+        // The file did not exist before.
+        let command = format!("rm -- {}", quoted(path));
+        let mut arguments = json!({ "command": command });
+        if is_protected(path) {
+            // Otherwise the check after the command would restore it.
+            arguments["unprotect"] = json!([path]);
+        }
+        let arguments = arguments.to_string();
+        return Ok(UserCall { tool: "bash".to_owned(), arguments, said });
+    };
+    let unknown = |why: &str| {
+        let what = format!("the earlier content of {} is not available", printable(path));
+        Failure::new("UND003", Exit::Failed, what).because(why.to_owned())
+    };
+    let is_hash = before.len() == 64 && before.bytes().all(|b| b.is_ascii_hexdigit());
+    let bytes = read(&blobs.join(before)).filter(|_| is_hash);
+    let bytes = bytes.ok_or_else(|| unknown("its before-image no longer exists"))?;
+    if hash(&bytes) != *before {
+        return Err(unknown("its before-image is damaged"));
+    }
+    let content = String::from_utf8(bytes).map_err(|_| unknown("it was no text"))?;
+    let arguments = json!({ "path": path, "content": content }).to_string();
+    Ok(UserCall { tool: "write_file".to_owned(), arguments, said })
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn hash_of(path: &Path) -> Option<String> {
+    // Opening a pipe would block.
+    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    read(path).map(|bytes| hash(&bytes))
+}
+
+fn hash(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Quotes a word for the shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use posse_actors::conversation::{CallId, SessionId};
+    use posse_actors::event::FORMAT_VERSION;
+    use posse_actors::record::RecordId;
+
+    use super::*;
+
+    fn change(path: &str, before: Option<&str>, after: &str) -> StoredRecord {
+        let verdict = if before.is_some() { "updated" } else { "created" };
+        let metadata = json!({
+            "path": path, "verdict": verdict,
+            "before": before.map(|text| hash(text.as_bytes())), "after": hash(after.as_bytes()),
+        });
+        completed(metadata)
+    }
+
+    fn completed(metadata: Value) -> StoredRecord {
+        StoredRecord {
+            v: FORMAT_VERSION,
+            record: 1,
+            ts: 1,
+            id: RecordId { process: 1, count: 1 },
+            session_id: SessionId::new("s"),
+            origin: None,
+            event: Event::ToolCompleted {
+                call_id: CallId::new("c"),
+                name: "write_file".to_owned(),
+                content: Vec::new(),
+                metadata,
+                duration_ms: 1,
+            },
+        }
+    }
+
+    #[test]
+    fn reverted_changes_are_not_undone_again() {
+        let paths = |records: &[StoredRecord]| {
+            let effective_changes = effective_changes(records);
+            effective_changes.into_iter().map(|change| change.path).collect::<Vec<_>>()
+        };
+        let (one, two) = (change("a", Some("1"), "2"), change("b", None, "3"));
+        let back = change("a", Some("2"), "1");
+        assert_eq!(paths(&[one.clone(), two.clone()]), ["a", "b"]);
+        assert_eq!(paths(&[one.clone(), back.clone()]), Vec::<String>::new());
+        assert_eq!(paths(&[one.clone(), back.clone(), one.clone()]), ["a"]);
+        // Another file was changed in between.
+        assert_eq!(paths(&[one.clone(), two.clone(), back]), ["b"]);
+        // One merge of a subagent's changes: the last file first.
+        let of = |record: &StoredRecord| match &record.event {
+            Event::ToolCompleted { metadata, .. } => metadata.clone(),
+            _ => panic!(),
+        };
+        let gone = json!({
+            "path": "c", "verdict": "removed", "before": hash(b"4"), "after": null,
+        });
+        let merged = completed(json!({ "changes": [of(&one), of(&two), gone] }));
+        let alone = std::slice::from_ref(&merged);
+        assert_eq!(paths(alone), ["a", "b", "c"]);
+        assert_eq!(effective_changes(alone).pop().unwrap().after, None);
+        let restored = change("c", None, "4");
+        assert_eq!(paths(&[merged, restored]), ["a", "b"]);
+        let other = completed(json!({ "exitCode": 0 }));
+        let same = completed(json!({ "path": "a", "verdict": "unchanged", "after": "x" }));
+        assert_eq!(paths(&[other, same]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn undo_restores_the_exact_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "one\r\ntwo\u{feff}";
+        let stored = hash(text.as_bytes());
+        std::fs::write(dir.path().join(&stored), text).unwrap();
+        let changed = |before: &str| UndoableChange {
+            path: "a".to_owned(),
+            before: Some(before.to_owned()),
+            after: Some(String::new()),
+        };
+        let made = call(dir.path(), &changed(&stored)).unwrap();
+        let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
+        assert_eq!((made.tool.as_str(), arguments["content"].as_str()), ("write_file", Some(text)));
+        std::fs::write(dir.path().join(&stored), "damaged").unwrap();
+        for before in [stored.as_str(), "../../etc/passwd", &hash(b"other")] {
+            let failure = call(dir.path(), &changed(before)).unwrap_err();
+            assert_eq!(failure.code, "UND003", "{before}");
+        }
+        let new = UndoableChange {
+            path: "it's -rf".to_owned(),
+            before: None,
+            after: Some(String::new()),
+        };
+        let made = call(dir.path(), &new).unwrap();
+        let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
+        assert_eq!(arguments["command"], r"rm -- 'it'\''s -rf'");
+        assert_eq!(arguments.get("unprotect"), None);
+        let path = ".vscode/tasks.json".to_owned();
+        let made = call(dir.path(), &UndoableChange { path, ..new }).unwrap();
+        let arguments: Value = serde_json::from_str(&made.arguments).unwrap();
+        assert_eq!(arguments["unprotect"], json!([".vscode/tasks.json"]));
+    }
+}
