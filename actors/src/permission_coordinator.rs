@@ -270,7 +270,7 @@ impl PermissionCoordinator {
                 state.open.push_back(ask);
             }
             AnswerSource::Human => {
-                self.deny(ask, "nobody", "too many questions are open".to_owned())
+                self.deny(ask, "nobody", "too many questions are open".to_owned());
             }
             AnswerSource::Yes | AnswerSource::Nobody => {
                 self.args.book.count_unanswered(ask.question.yes_covers);

@@ -185,7 +185,7 @@ impl Actor for ProviderClient {
             Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
             Msg::Cancel(invocation) => self.cancel(&invocation, state),
             Msg::RetryNow => {
-                state.breakers.values_mut().for_each(|breaker| breaker.retry_now(self.now()))
+                state.breakers.values_mut().for_each(|breaker| breaker.retry_now(self.now()));
             }
         }
         self.proceed(&me, state);

@@ -134,7 +134,7 @@ impl BudgetKeeper {
         match answer {
             ReservationResult::Waits => {}
             ReservationResult::Granted { output, .. } => {
-                self.ask(number, WorstCaseCost { output, ..need })
+                self.ask(number, WorstCaseCost { output, ..need });
             }
             ReservationResult::Refused(refused) => {
                 let refused = BudgetRefusal { limit: BudgetRefusal::AGENTS, ..refused };

@@ -40,7 +40,7 @@ fn end(job: &Job, end: JobEnd) {
 /// The messages for the agent.
 fn notices(heard: &JobNotices) -> Vec<String> {
     let heard = heard.lock().unwrap();
-    let notice = |after: &After| match after {
+    let notice = |after: &PostCallMessage| match after {
         PostCallMessage::Notice(content) => Some(text_of(content)),
         PostCallMessage::Fact(_) => None,
     };
@@ -49,7 +49,7 @@ fn notices(heard: &JobNotices) -> Vec<String> {
 
 fn records(heard: &JobNotices) -> usize {
     let heard = heard.lock().unwrap();
-    let ended = |after: &&After| match after {
+    let ended = |after: &&PostCallMessage| match after {
         PostCallMessage::Fact(event) => matches!(**event, Event::JobEnded { .. }),
         PostCallMessage::Notice(_) => false,
     };

@@ -145,7 +145,7 @@ fn a_probe_that_goes_without_a_word_is_followed_by_another() {
     lane.cancel(1, at + SECOND);
     assert_eq!(asks(&mut lane, at + SECOND), NOBODY);
     assert_eq!(asks(&mut lane, at + INTERVAL), [2]);
-    lane.slipped(2, at + 2 * INTERVAL);
+    lane.failed_alone(2, at + 2 * INTERVAL);
     assert_eq!(asks(&mut lane, at + 2 * INTERVAL), [3]);
 }
 
@@ -274,7 +274,7 @@ impl BreakerModel {
             }
             BreakerAction::Alive(who) => {
                 if !self.in_flight.is_empty() {
-                    lane.alive(self.out[who % self.in_flight.len()]);
+                    lane.alive(self.in_flight[who % self.in_flight.len()]);
                 }
             }
             BreakerAction::Answered(who) => {
@@ -291,7 +291,7 @@ impl BreakerModel {
             }
             BreakerAction::Slipped { who, wait } => {
                 if let Some(key) = self.take(who) {
-                    lane.slipped(key, self.now);
+                    lane.failed_alone(key, self.now);
                     self.retry(lane, key, wait, None);
                 }
             }
