@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::compaction::{Goal, compact};
+use posse_actors::compaction::{CompactionGoal, compact};
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 
 /// Promised time for 2,000 messages.
@@ -18,12 +18,12 @@ const ROUNDS: usize = 50;
 
 fn main() -> ExitCode {
     let history = history(500);
-    let goal = Goal {
+    let goal = CompactionGoal {
         tokens_max: 10_000,
         turns_kept: 6,
         summary_tokens: 3000,
         keep: Some("word".to_owned()),
-        ..Goal::default()
+        ..CompactionGoal::default()
     };
     let mut took: Vec<Duration> = (0..ROUNDS)
         .map(|_| {

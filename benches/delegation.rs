@@ -18,7 +18,7 @@ use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, NoGrants, NoHooks, Ports, Toolbox};
+use posse_actors::ports::{AnswerSource, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
 
@@ -45,7 +45,7 @@ type Moments = Arc<Mutex<Vec<Instant>>>;
 /// Notes when it was asked, and does `step`.
 fn noted(moments: &Moments, step: impl Fn() -> ModelStep + Send + 'static) -> ModelStep {
     let moments = Arc::clone(moments);
-    ModelStep::Told(Box::new(move |_: &[Arc<Message>]| {
+    ModelStep::Computed(Box::new(move |_: &[Arc<Message>]| {
         moments.lock().unwrap().push(Instant::now());
         step()
     }))
@@ -161,7 +161,7 @@ impl BenchSession {
             system_prompt: "You are a bench.".to_owned(),
             tools: Vec::new(),
             options: RequestOptions::default(),
-            asking: Asking::Nobody,
+            asking: AnswerSource::Nobody,
             tier: "none".to_owned(),
             limits: Limits { turns_max, parallel_calls_max: LIVE, ..Limits::default() },
             history: Vec::new(),

@@ -26,8 +26,8 @@ use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Action, Asking, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks, PortFuture, Ports,
-    Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, AnswerSource, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks, PortFuture,
+    Ports, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::record::{Durability, RecordId};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
@@ -186,7 +186,7 @@ async fn noted(dir: &Path) -> Duration {
         system_prompt: String::new(),
         tools: vec!["talk".to_owned()],
         options: RequestOptions::default(),
-        asking: Asking::Nobody,
+        asking: AnswerSource::Nobody,
         tier: "none".to_owned(),
         limits: Limits::default(),
         history: Vec::new(),

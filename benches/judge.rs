@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use posse::permission::{PolicySettings, RulePolicy, command_grant};
 use posse_actors::event::Grant;
-use posse_actors::ports::{Action, Asking, Operation, Policy, Situation};
+use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation};
 
 /// Median of one judgement.
 const MICROSECONDS_MAX: f64 = 50.0;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         let situation = Situation {
             agent: "build",
             grants: &grants,
-            asking: Asking::Human,
+            asking: AnswerSource::Human,
             now_ms: 0,
             uptime: Duration::ZERO,
             tier: "full",

@@ -16,7 +16,7 @@ use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
-use posse_actors::ports::{Asking, JournalStore, NoGrants, NoHooks, Ports, Toolbox};
+use posse_actors::ports::{AnswerSource, JournalStore, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
     CountedIds, EchoTool, ModelStep, ScriptedModel, TokioClock, allow_all,
@@ -68,7 +68,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         system_prompt: "You are a bench.".to_owned(),
         tools: vec!["echo".to_owned()],
         options: RequestOptions::default(),
-        asking: Asking::Nobody,
+        asking: AnswerSource::Nobody,
         tier: "none".to_owned(),
         limits: Limits { turns_max: TURNS + 1, ..Limits::default() },
         history: Vec::new(),

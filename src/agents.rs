@@ -35,7 +35,7 @@ pub use skills::{
     has_project_skills, project_skills, tool as skill_tool,
 };
 
-/// The tools of agents that only look.
+/// Tools of read-only agents.
 const LOOKING: [&str; 4] = ["read_file", "grep", "glob", "list_dir"];
 
 /// An agent: purpose, visible tools, authority, and instructions.
@@ -53,13 +53,13 @@ pub struct Agent {
     pub mode: AgentMode,
     /// Neither listed nor callable.
     pub hidden: bool,
-    /// The provider profile it is asked through; `None`: that of the session.
+    /// Provider profile; `None`: the session's.
     pub profile: Option<String>,
     /// Reasoning effort, if set.
     pub thinking: Option<Thinking>,
     /// Visible tools.
     pub tools: ToolSelection,
-    /// The skills that it sees; `None`: all.
+    /// Visible skills; `None`: all.
     pub skills: Option<Vec<String>>,
     /// True if it is read-only, whatever tools are visible.
     pub read_only: bool,
@@ -71,7 +71,7 @@ pub struct Agent {
     pub delegation: Delegation,
     /// Catalog entry for other agents.
     pub catalog: CatalogEntry,
-    /// Its own bounds.
+    /// Its own limits.
     pub limits: Limits,
     /// True if it always works in an isolated worktree.
     pub isolated: bool,
@@ -83,7 +83,7 @@ pub struct Agent {
 pub enum AgentSource {
     /// Built-in.
     BuiltIn,
-    /// `agents` in the configuration: where.
+    /// `agents` in the configuration: the location.
     Config(String),
     /// A file of the user's: its path, printable.
     User(String),
@@ -143,11 +143,11 @@ impl AgentMode {
 /// Decision about a call, or about starting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentDecision {
-    /// Do it.
+    /// Run without asking.
     Allow,
     /// Ask the user.
     Ask,
-    /// Do not.
+    /// Refuse.
     Deny,
 }
 
@@ -169,7 +169,7 @@ pub struct Delegation {
     pub callable: bool,
     /// True if it may call other agents.
     pub can_delegate: bool,
-    /// The only ones it may call; `None`: everyone who is callable.
+    /// Agents that it may call; `None`: all callable ones.
     pub allowed: Option<Vec<String>>,
     /// Agents that it may not call.
     pub denied: Vec<String>,
@@ -190,7 +190,7 @@ pub struct CatalogEntry {
     pub use_when: Vec<String>,
     /// Situations in which not to call it.
     pub avoid_when: Vec<String>,
-    /// Words that hint at it. Not part of any prompt.
+    /// Keywords. Not part of any prompt.
     pub triggers: Vec<String>,
 }
 
@@ -199,11 +199,11 @@ pub struct CatalogEntry {
 pub enum Cost {
     /// Free.
     Free,
-    /// Little.
+    /// Low cost.
     Cheap,
     /// Like the session's own model.
     Standard,
-    /// Much: it is asked about.
+    /// High cost: calling it requires permission.
     Expensive,
 }
 
@@ -219,25 +219,25 @@ impl Cost {
     }
 }
 
-/// Bounds of one agent, below those of the session.
+/// Limits of one agent, below those of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Model replies.
+    /// Maximum number of model replies.
     pub turns_max: Option<u32>,
-    /// Wall time.
+    /// Maximum wall time.
     pub duration_max: Option<Duration>,
 }
 
 /// Selection of visible tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolSelection {
-    /// Every tool there is.
+    /// All tools.
     All,
-    /// These, and none if there are none.
+    /// Only these; an empty list means none.
     Only(Vec<String>),
 }
 
-/// Tools that come with `bash`, and only with it.
+/// Tools that are visible only together with `bash`.
 const OF_BASH: [&str; 2] = ["job_output", "job_stop"];
 
 impl ToolSelection {
@@ -302,13 +302,13 @@ impl Agent {
     }
 }
 
-/// Name and bytes of each agent file of a project, whether or not it makes sense.
+/// Name and content of each agent file of a project, valid or not.
 pub fn project_files(folder: &Path, project: &Path) -> impl Iterator<Item = (String, Vec<u8>)> {
     let (files, _) = folder::read(folder, Some(project));
     files.into_iter().map(|file| (file.name, file.bytes))
 }
 
-/// The agents that are always there, the default first.
+/// The built-in agents, the default first.
 pub fn built_in() -> Vec<Agent> {
     let agent = |name: &str, description: &str, prompt: &str| Agent {
         name: name.to_owned(),

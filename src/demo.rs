@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use posse_actors::conversation::Prompt;
-use posse_actors::ports::Asking;
+use posse_actors::ports::AnswerSource;
 
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::config::{self, Dirs, Environment, Sources};
@@ -55,7 +55,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         dirs: &dirs,
         settings: &loaded.settings,
         environment: &environment,
-        asking: Asking::Yes,
+        asking: AnswerSource::Yes,
         dry_run: false,
         tape: None,
         keep: true,

@@ -1,4 +1,4 @@
-//! The one shape of an error that a person sees, and the exit codes.
+//! User-visible errors and exit codes.
 
 use std::fmt;
 
@@ -6,57 +6,57 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Done = 0,
     /// The task failed.
     Failed = 1,
-    /// The command line makes no sense.
+    /// Invalid command line.
     Usage = 2,
     /// Configuration, agent file or credentials are invalid.
     Configuration = 3,
     /// A permission was needed and no person could be asked.
     Permission = 4,
-    /// The provider was away for longer than the patience allowed.
+    /// The provider was unavailable for longer than the configured patience.
     Provider = 5,
     /// A limit was reached.
     Limit = 6,
-    /// The sandbox is not as required.
+    /// The sandbox is weaker than required.
     Sandbox = 7,
     /// The session is locked or damaged.
     Session = 8,
-    /// A bug.
+    /// A bug in posse.
     Internal = 70,
-    /// The overall time limit.
+    /// The overall time limit was reached.
     Timeout = 124,
-    /// Hang-up.
+    /// SIGHUP.
     HangUp = 129,
-    /// Interrupt.
+    /// SIGINT.
     Interrupt = 130,
-    /// Terminate.
+    /// SIGTERM.
     Terminate = 143,
 }
 
-/// An error for a person: `error[CODE]: what`, then `where:`, `why:` and `fix:`.
+/// User-visible error: `error[CODE]: what`, then `where:`, `why:` and `fix:`.
 ///
-/// Texts that come from files or servers are escaped when it is displayed.
+/// Texts from files or servers are escaped when displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// `CFG001`, …
+    /// Error code, such as `CFG001`.
     pub code: &'static str,
     /// Error in one line.
     pub what: String,
-    /// `file:line:column`, or a flag. What follows a newline is an excerpt, shown below it.
+    /// `file:line:column`, or a flag. Text after a newline is an excerpt, shown below it.
     pub place: Option<String>,
-    /// Why it matters, where that helps.
+    /// Reason, where it helps.
     pub why: Option<String>,
-    /// The exact next step.
+    /// Exact next step.
     pub fix: Option<String>,
     /// Exit code.
     pub exit: Exit,
 }
 
 impl Failure {
-    /// An error with nothing but its first line.
+    /// Creates an error with its first line only.
     pub fn new(code: &'static str, exit: Exit, what: impl Into<String>) -> Failure {
         Failure { code, what: what.into(), place: None, why: None, fix: None, exit }
     }
@@ -101,7 +101,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Printable, and without the numbers that Rust adds to the system's own words for an error.
+/// Escapes control characters, and removes the error numbers that Rust appends to system errors.
 fn said(text: &str) -> String {
     let mut words = printable(text);
     while let Some(at) = words.find(" (os error ") {
@@ -116,13 +116,13 @@ pub fn lines<T: fmt::Display>(items: &[T]) -> String {
     items.iter().fold(String::new(), |text, item| format!("{text}{item}\n"))
 }
 
-/// `text` with control characters and direction overrides escaped, so that it cannot draw on a
-/// terminal. Newlines become `\n`, tabs stay.
+/// Escapes control characters and direction overrides, so that `text` cannot control a terminal.
+/// Newlines become `\n`, tabs stay.
 pub fn printable(text: &str) -> String {
     escape(text, false)
 }
 
-/// Like [`printable`], for text of several lines: newlines stay.
+/// Like [`printable`], but keeps newlines.
 pub fn printable_lines(text: &str) -> String {
     escape(text, true)
 }
@@ -140,9 +140,9 @@ fn escape(text: &str, newlines: bool) -> String {
     safe
 }
 
-/// The known name that `given` was most likely meant to be, if any is close enough.
+/// Most similar name in `known`, if one is close enough.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer than any name; without a bound the table would grow with hostile input.
+    // Longer than any name; bounds the table for hostile input.
     const LENGTH_MAX: usize = 64;
     let given: Vec<char> = given.to_lowercase().chars().take(LENGTH_MAX + 1).collect();
     if given.is_empty() || given.len() > LENGTH_MAX {
@@ -153,7 +153,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         let letters: Vec<char> = name.to_lowercase().chars().collect();
         let typos_max = 1 + given.len().max(letters.len()) / 4;
         let typos = typos_between(&given, &letters);
-        // Of two that are equally close, swapped letters beat a missing one.
+        // Of two equally close names, swapped letters win over a missing one.
         let distance = (typos, given.len().abs_diff(letters.len()));
         let beats = |(least, _)| distance < least;
         if typos <= typos_max && typos < letters.len() && best.is_none_or(beats) {
@@ -163,7 +163,8 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     best.map(|(_, name)| name)
 }
 
-/// Letters to insert, remove, replace or swap with a neighbour to get from `a` to `b`.
+/// Number of letters to insert, remove, replace or swap with an adjacent one to get from `a` to
+/// `b`.
 fn typos_between(a: &[char], b: &[char]) -> usize {
     let width = b.len() + 1;
     let mut table: Vec<usize> = vec![0; (a.len() + 1) * width];

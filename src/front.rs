@@ -1,7 +1,7 @@
-//! Front ends: what a person or a program sees of a session.
+//! Front ends without a full-screen UI: headless, line mode and attach.
 //!
-//! They consume events and send requests; they decide nothing. A front end knows the kernel and
-//! no other adapter.
+//! A front end consumes events and sends requests; it makes no decisions. It depends on the kernel
+//! and on no other adapter.
 
 pub mod attached;
 pub mod headless;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, Now, PortFuture};
+use posse_actors::ports::{ActiveGrants, BoxError, GrantStore, GrantTime, PortFuture};
 
 use crate::failure::Failure;
 use crate::project::Identity;
@@ -59,7 +59,7 @@ struct LastRead {
     /// The latest generation that was believed.
     generation: u64,
     /// Start of observation, by both clocks.
-    began: Option<Now>,
+    began: Option<GrantTime>,
     /// Valid grants, and the time until which they stay valid.
     standing: (Arc<[Grant]>, u64),
     /// The alarm that was given last.
@@ -84,11 +84,11 @@ impl Grants {
 }
 
 impl GrantStore for Grants {
-    fn standing(&self, now: Now) -> ActiveGrants {
+    fn active_grants(&self, now: GrantTime) -> ActiveGrants {
         if self.widest() <= Scope::Session {
             return ActiveGrants::default();
         }
-        self.shared.standing(now)
+        self.shared.active_grants(now)
     }
 
     fn widest(&self) -> Scope {
@@ -98,7 +98,7 @@ impl GrantStore for Grants {
         self.shared.settings.widest
     }
 
-    fn keep(&self, grant: Grant, now: Now) -> PortFuture<Result<(), BoxError>> {
+    fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>> {
         let shared = Arc::clone(&self.shared);
         // A disk may take its time.
         let kept = tokio::task::spawn_blocking(move || shared.keep(grant, now));
@@ -113,7 +113,7 @@ impl GrantStore for Grants {
 }
 
 impl GrantsState {
-    fn standing(&self, now: Now) -> ActiveGrants {
+    fn active_grants(&self, now: GrantTime) -> ActiveGrants {
         let mut seen = self.seen();
         let alarm = self.look(&mut seen).err();
         let time = seen.time(now);
@@ -197,7 +197,7 @@ impl GrantsState {
         Ok(())
     }
 
-    fn keep(&self, grant: Grant, now: Now) -> Result<(), Failure> {
+    fn keep(&self, grant: Grant, now: GrantTime) -> Result<(), Failure> {
         let project = match grant.scope {
             Scope::Project => {
                 let unknown = || stored_grants::refused("cannot determine the project's folder");
@@ -237,7 +237,7 @@ impl GrantsState {
 
 impl LastRead {
     /// Lower bound of the current time.
-    fn time(&mut self, now: Now) -> Result<u64, String> {
+    fn time(&mut self, now: GrantTime) -> Result<u64, String> {
         let began = *self.began.get_or_insert(now);
         stored_grants::time(&self.book, began, now)
     }

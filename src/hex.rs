@@ -1,8 +1,8 @@
-//! Bytes as hex digits.
+//! Hexadecimal encoding of bytes.
 
 use std::fmt::Write as _;
 
-/// Two digits for each byte, lower case.
+/// Two lower-case digits per byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use posse_actors::ports::{
-    Confinement, Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Policy,
-    PortFuture,
+    Confinement, Hook, HookEvent, HookInvocation, HookPayload, HookReport, HookResult, NoHooks,
+    Policy, PortFuture,
 };
 use serde_json::Value;
 
@@ -38,21 +38,21 @@ const END_MAX: Duration = Duration::from_secs(20);
 /// Settings of all hooks.
 #[derive(Debug)]
 pub struct HookSettings<'a> {
-    /// `hooks` of the configuration, as JSON: the user's, and those of a trusted project.
+    /// `hooks` of the configuration as JSON: the user's, and those of a trusted project.
     pub entries: &'a [Value],
-    /// For `~/`.
+    /// Replaces `~/`.
     pub home: Option<&'a Path>,
     /// Search path for programs.
     pub path: OsString,
     /// Working directory.
     pub cwd: PathBuf,
-    /// The session's own folder.
+    /// Session folder.
     pub session_dir: PathBuf,
     /// Confinement of commands.
     pub confinement: Confinement,
-    /// `none`, `reduced` or `full`.
+    /// Sandbox tier: `none`, `reduced` or `full`.
     pub tier: String,
-    /// Files that decide what posse does.
+    /// Configuration files of posse.
     pub watched: Vec<PathBuf>,
 }
 
@@ -82,18 +82,18 @@ struct HookSet {
 }
 
 impl Hook for Hooks {
-    fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool {
-        self.0.commands.iter().any(|hook| hook.hears(event, tool))
+    fn has_hook(&self, event: HookEvent, tool: Option<&str>) -> bool {
+        self.0.commands.iter().any(|hook| hook.has_hook(event, tool))
     }
 
-    fn fire(&self, occasion: Occasion) -> PortFuture<Vec<HookReport>> {
+    fn fire(&self, occasion: HookInvocation) -> PortFuture<Vec<HookReport>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move { inner.fire(occasion).await })
     }
 }
 
 impl HookSet {
-    async fn fire(&self, mut occasion: Occasion) -> Vec<HookReport> {
+    async fn fire(&self, mut occasion: HookInvocation) -> Vec<HookReport> {
         let begin = Instant::now();
         let event = occasion.moment.event();
         let mut reports = Vec::new();
@@ -102,7 +102,7 @@ impl HookSet {
         }
         for hook in &self.commands {
             let used = occasion.moment.used();
-            if !hook.hears(event, used.map(|used| used.tool.as_str()))
+            if !hook.has_hook(event, used.map(|used| used.tool.as_str()))
                 || used.is_some_and(|used| !hook.is_about(used))
             {
                 continue;
@@ -117,7 +117,7 @@ impl HookSet {
             for report in &said {
                 take_over(&mut occasion.moment, &report.says);
             }
-            let changed = said.iter().any(|report| matches!(report.says, HookSays::Input(_)));
+            let changed = said.iter().any(|report| matches!(report.says, HookResult::Input(_)));
             let blocked = said.iter().any(|report| report.says.blocks());
             reports.extend(said);
             if blocked {
@@ -131,8 +131,8 @@ impl HookSet {
         reports
     }
 
-    fn guard(&self, occasion: &Occasion) -> Option<HookReport> {
-        let Moment::PreToolUse(used) = &occasion.moment else { return None };
+    fn guard(&self, occasion: &HookInvocation) -> Option<HookReport> {
+        let HookPayload::PreToolUse(used) = &occasion.moment else { return None };
         let agent = occasion.origin.as_ref().map_or("", |origin| origin.agent_path.as_str());
         let judged = catch_unwind(AssertUnwindSafe(|| self.guards.judge(used, agent)));
         judged.unwrap_or_else(|_| Some(crashed("built-in", true)))
@@ -140,12 +140,12 @@ impl HookSet {
 }
 
 /// Input of the next hook.
-fn take_over(moment: &mut Moment, says: &HookSays) {
+fn take_over(moment: &mut HookPayload, says: &HookResult) {
     match (moment, says) {
-        (Moment::PreToolUse(used), HookSays::Input(input)) => used.input = input.clone(),
+        (HookPayload::PreToolUse(used), HookResult::Input(input)) => used.input = input.clone(),
         (
-            Moment::PostToolUse(_, content) | Moment::ToolError { content, .. },
-            HookSays::Output(output),
+            HookPayload::PostToolUse(_, content) | HookPayload::ToolError { content, .. },
+            HookResult::Output(output),
         ) => content.clone_from(output),
         _ => {}
     }
@@ -154,7 +154,7 @@ fn take_over(moment: &mut Moment, says: &HookSays) {
 fn crashed(hook: &str, blocks: bool) -> HookReport {
     HookReport {
         hook: hook.to_owned(),
-        says: HookSays::Failed { code: "HK006".to_owned(), blocks },
+        says: HookResult::Failed { code: "HK006".to_owned(), blocks },
         message: Some("the part that asks this hook crashed".to_owned()),
         metadata: Value::Null,
         duration: Duration::ZERO,

@@ -38,13 +38,13 @@ const TURN_MAX: Duration = Duration::from_secs(20);
 /// Limits of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageLimits {
-    /// Bytes of the file.
+    /// Maximum size of the file in bytes.
     pub file_bytes_max: u64,
-    /// Pixels of its longer side when it is sent; a larger one is made smaller.
+    /// Maximum length of the longer side in pixels; a larger image is scaled down.
     pub side_pixels_max: u32,
-    /// Bytes of the text it is sent as.
+    /// Maximum size of the encoded text in bytes.
     pub sent_bytes_max: usize,
-    /// Bytes that decoding may take.
+    /// Maximum memory for decoding, in bytes.
     pub memory_bytes_max: u64,
     /// Time limit.
     pub time_max: Duration,
@@ -67,9 +67,9 @@ impl Default for ImageLimits {
 pub struct LoadedImage {
     /// Original format.
     pub format: ImageFormat,
-    /// Pixels it had: width and height.
+    /// Original width and height in pixels.
     pub original: (u32, u32),
-    /// Pixels it has now.
+    /// Current width and height in pixels.
     pub size: (u32, u32),
     /// True if it had further pictures; only the first is kept.
     pub animated: bool,
@@ -80,7 +80,7 @@ pub struct LoadedImage {
 }
 
 impl LoadedImage {
-    /// The image as a URL that contains it.
+    /// The image as a data URL.
     pub fn data_url(&self) -> String {
         format!("data:{};base64,{}", self.mime, STANDARD.encode(&self.bytes))
     }
@@ -185,7 +185,7 @@ fn bounded(
     }
 }
 
-/// Decodes, turns upright, makes smaller, encodes.
+/// Decodes, rotates upright, scales down and encodes.
 fn convert(
     bytes: &[u8],
     format: ImageFormat,
@@ -212,7 +212,7 @@ fn convert(
     Err(wrong("IMG006", what).fix("cut out the part that matters"))
 }
 
-/// The pixels, upright, with eight bits for each colour.
+/// The pixels, upright, with eight bits per colour.
 fn decode(
     bytes: &[u8],
     format: ImageFormat,
@@ -250,8 +250,8 @@ fn decode(
     })
 }
 
-/// The image as a file that is small enough to be sent. Photos stay JPEG, the rest becomes PNG
-/// if that is small enough.
+/// Encodes the image small enough for sending. Photos stay JPEG, others become PNG if that is small
+/// enough.
 fn encode(
     picture: &DynamicImage,
     format: ImageFormat,
@@ -284,7 +284,7 @@ fn encode(
     Ok(None)
 }
 
-/// Bytes that cannot be read any more when the time is over.
+/// A reader that fails after the deadline.
 struct Hurried<'a> {
     bytes: Cursor<&'a [u8]>,
     deadline: Instant,

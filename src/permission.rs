@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
-    Action, Asking, Confinement, Operation, PermissionQuestion, Policy, Situation, Verdict,
+    Action, AnswerSource, Confinement, Operation, PermissionQuestion, Policy, Situation, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -452,7 +452,7 @@ impl RulePolicy {
         let grant = grant_for(case.action);
         let reason = match &grant {
             // Only a person can give a wider answer.
-            Some(grant) if case.situation.asking == Asking::Human => {
+            Some(grant) if case.situation.asking == AnswerSource::Human => {
                 let place = self.shown(&grant.target);
                 format!("{reason}; for this session would allow every change {place}")
             }
@@ -508,7 +508,7 @@ impl RulePolicy {
             profile: self.sandbox.name().into(),
             writable_roots: if writable { self.roots.clone() } else { Vec::new() },
             network: match self.network {
-                NetworkMode::WithHuman => situation.asking == Asking::Human,
+                NetworkMode::WithHuman => situation.asking == AnswerSource::Human,
                 NetworkMode::Deny => false,
                 NetworkMode::Inherit => true,
             },

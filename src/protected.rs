@@ -9,16 +9,16 @@
 
 use std::borrow::Cow;
 
-/// Why a name is protected.
+/// Reason why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Controls git. In a `.git` folder only some names do.
     Git,
     /// Gives an agent authority: trust, permissions, servers, hooks.
     Authority,
-    /// Agents read it as instructions.
+    /// Read by agents as instructions.
     Instructions,
-    /// A shell, a debugger or a session reads it when it starts.
+    /// Read by a shell, a debugger or a session at start.
     Start,
     /// An editor runs its content.
     Editor,
@@ -28,7 +28,7 @@ pub enum Class {
 
 use Class::{Authority, Editor, Git, Instructions, Pipeline, Start};
 
-/// Names in small letters, in order.
+/// Names in lower case, sorted.
 const NAMES: [(&str, Class); 128] = [
     (".agent", Authority),
     (".agents", Authority),
@@ -181,11 +181,10 @@ const PAIRS: [(&str, &str, Class); 17] = [
     ("fish", "config.fish", Start),
 ];
 
-/// Endings of files that an editor acts on when it opens them.
+/// Suffixes of files that an editor executes when it opens them.
 const ENDINGS: [(&str, Class); 2] = [(".code-workspace", Editor), (".sublime-project", Editor)];
 
-/// Folders that package managers fill: what names mean to agents and editors, they do not mean
-/// there.
+/// Folders that package managers fill: names for agents and editors have no effect there.
 const VENDORED: [&str; 9] = [
     "node_modules",
     "bower_components",
@@ -228,8 +227,8 @@ pub fn is_vendored(name: &[u8]) -> bool {
     VENDORED.iter().any(|known| known.as_bytes() == name)
 }
 
-/// Every protected name, with the folder it must be in if it counts only there, for those who must
-/// say all of them: in small letters. A name that begins with `*` is an ending.
+/// All protected names in lower case, each with its folder if it is protected only there. A name
+/// that begins with `*` is a suffix.
 pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     let names = NAMES.iter().map(|(name, _)| (None, (*name).to_owned()));
     let pairs = PAIRS.iter().map(|(above, name, _)| (Some(*above), (*name).to_owned()));
@@ -237,8 +236,8 @@ pub fn all_names() -> impl Iterator<Item = (Option<&'static str>, String)> {
     names.chain(pairs).chain(endings)
 }
 
-/// The name that some file system takes `name` for: letters without case, characters that are
-/// ignored left out, without what Windows cuts off.
+/// Canonical form of `name` across file systems: case folded, without ignored characters, without
+/// the suffixes that Windows removes.
 pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
     let ends_plainly = !matches!(name.last(), Some(b'.' | b' '));
@@ -262,7 +261,7 @@ pub fn fold(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(folded)
 }
 
-/// Letters outside ASCII matter only if they fold to letters inside.
+/// Letters outside ASCII matter only if they fold to ASCII letters.
 fn fold_into(letter: char, folded: &mut Vec<u8>) {
     let ascii: &[u8] = match letter {
         '\u{17f}' => b"s",
@@ -285,7 +284,7 @@ fn fold_into(letter: char, folded: &mut Vec<u8>) {
     folded.extend_from_slice(ascii);
 }
 
-/// Characters that file systems without case leave out when they compare.
+/// Characters that case-insensitive file systems ignore in comparisons.
 fn is_ignored(letter: char) -> bool {
     matches!(letter,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

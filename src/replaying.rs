@@ -22,7 +22,7 @@ use posse_actors::event::StoredRecord;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Asking, Fallback, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox,
+    AnswerSource, Fallback, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
@@ -218,7 +218,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
         system_prompt: String::new(),
         tools: recording.tools.clone(),
         options: RequestOptions::default(),
-        asking: Asking::Human,
+        asking: AnswerSource::Human,
         tier: "none".to_owned(),
         limits: Limits {
             turns_max: recording.turns_max.unwrap_or(TURNS_MAX),

@@ -86,13 +86,14 @@ impl Drop for Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox whose helper is the running binary, that hides `secrets` in all output and
-    /// confines nothing.
+    /// Creates a sandbox that uses the running binary as helper, redacts `secrets` in all output
+    /// and confines nothing.
     pub fn new(secrets: Vec<SecretString>) -> io::Result<Sandbox> {
         Ok(Sandbox::with_helper(helper::own_binary()?, secrets))
     }
 
-    /// A sandbox with another binary as its helper: one whose `main` calls [`helper_main`] first.
+    /// Creates a sandbox with another binary as its helper. Its `main` must call [`helper_main`]
+    /// first.
     pub fn with_helper(helper: PathBuf, secrets: Vec<SecretString>) -> Sandbox {
         let environment = environment::of(std::env::vars_os());
         Sandbox {
@@ -133,7 +134,7 @@ impl Sandbox {
         self.backend().tier().as_str()
     }
 
-    /// The program and arguments that run `command` in the shell.
+    /// Program and arguments that run `command` in the shell.
     pub fn shell_command(&self, command: &str) -> (PathBuf, Vec<OsString>) {
         // After `--` a command that begins with a dash is still a command.
         (self.shell.clone(), vec!["-c".into(), "--".into(), command.into()])
@@ -149,7 +150,7 @@ pub struct Spawn {
     pub arguments: Vec<OsString>,
     /// Working directory.
     pub directory: Directory,
-    /// Variables besides those that every process gets.
+    /// Variables added to those that every process gets.
     pub environment: Vec<(OsString, OsString)>,
     /// Permitted confinement.
     pub confinement: Confinement,
@@ -159,9 +160,9 @@ pub struct Spawn {
     pub scratch: PathBuf,
     /// File for output beyond `output_bytes_max`.
     pub spill: PathBuf,
-    /// Bytes of output to keep in memory.
+    /// Maximum output kept in memory, in bytes.
     pub output_bytes_max: usize,
-    /// Bytes of output after which it is killed.
+    /// Output size in bytes at which the process is killed.
     pub spill_bytes_max: u64,
     /// Input and output of a hook process; other commands have no input.
     pub dialogue: Option<Dialogue>,
@@ -185,17 +186,17 @@ pub enum Update {
     Enforced {
         /// `none`, `reduced` or `full`.
         tier: String,
-        /// Details.
+        /// Details of the enforced confinement.
         report: Value,
     },
-    /// A piece of output.
+    /// Piece of the output.
     Output(String),
 }
 
 /// Result of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessOutcome {
-    /// The end.
+    /// Exit status.
     pub exit: Exit,
     /// Output: standard output and standard error in order of printing. Of a [`Dialogue`], standard
     /// output only.
@@ -206,7 +207,7 @@ pub struct ProcessOutcome {
     pub duration: Duration,
     /// Time since its last output at its end.
     pub quiet: Duration,
-    /// Processes that it had left behind and that were killed.
+    /// Number of processes that the command left behind and that were killed.
     pub stragglers: usize,
     /// Changes of protected files and their handling.
     pub findings: Vec<Finding>,
@@ -215,9 +216,9 @@ pub struct ProcessOutcome {
 /// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// Exited with this code.
     Code(i32),
-    /// By this signal, which was not ours.
+    /// Killed by this signal, which posse did not send.
     Signal(i32),
     /// Killed after its time limit.
     TimedOut,
@@ -228,7 +229,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The name of the signal, such as `SIGSEGV`.
+    /// Name of the signal, such as `SIGSEGV`.
     pub fn signal_name(self) -> Option<String> {
         let Exit::Signal(number) = self else { return None };
         let known = nix::sys::signal::Signal::try_from(number);
@@ -236,19 +237,19 @@ impl Exit {
     }
 }
 
-/// Why there was no process.
+/// Error that prevented a process from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The host has no process, descriptor, folder or memory for it.
+    /// The host has no process, descriptor, folder or memory left for it.
     #[error("the process cannot be started")]
     Start {
         /// Error of the system.
         source: io::Error,
     },
-    /// The working directory does not exist any more.
+    /// The working directory no longer exists.
     #[error("the working directory is gone")]
     NoDirectory,
-    /// The helper could not put in force what must be in force, or could not start the program.
+    /// The helper could not put the required confinement in force, or could not start the program.
     #[error("the process was not started: {reason}")]
     NotPrepared {
         /// Error of the helper.
@@ -256,10 +257,10 @@ pub enum RunError {
     },
 }
 
-/// The shell, found once: searching for it costs eight failed calls per command.
+/// Path of the shell, determined once: a search costs eight failed calls per command.
 ///
-/// Fixed places come first, so that a folder in `PATH` that a command can write to cannot replace
-/// the shell of the next one.
+/// Fixed paths come first, so that a folder in `PATH` that a command can write to cannot replace
+/// the shell of the next command.
 fn shell() -> PathBuf {
     let fixed = ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"].map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -9,7 +9,7 @@ pub(crate) mod mask;
 /// Folders whose whole content is secret.
 const SECRET_FOLDERS: [&str; 7] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".posse-login"];
-/// Files that hold credentials.
+/// Files that contain credentials.
 const SECRET_FILES: [&str; 16] = [
     ".netrc",
     "_netrc",
@@ -28,7 +28,7 @@ const SECRET_FILES: [&str; 16] = [
     "id_ecdsa",
     "id_ed25519",
 ];
-/// Endings of key files.
+/// Suffixes of key files.
 const SECRET_ENDINGS: [&str; 8] =
     [".pem", ".key", ".p12", ".pfx", ".kdbx", ".jks", ".keystore", ".ppk"];
 /// Names that are secret in one folder only.
@@ -43,7 +43,7 @@ const SECRET_PAIRS: [(&str, &str); 9] = [
     (".gem", "credentials"),
     (".streamlit", "secrets.toml"),
 ];
-/// Endings that make an `.env` file an example.
+/// Suffixes that make an `.env` file an example.
 const EXAMPLES: [&str; 3] = [".example", ".sample", ".template"];
 
 /// Credential stores below the home folder: files, and folders with all their contents. Names known
@@ -110,7 +110,8 @@ pub const HOME_STORES: [&str; 72] = [
     ".config/vivaldi",
     ".config/opera",
     "snap/firefox",
-    // All of it: a login that is renewed is another file, which no mount over the old one hides.
+    // The whole folder: a renewed login is a new file, which a mount over the old one does not
+    // hide.
     ".codex",
     ".claude/.credentials.json",
     ".claude.json",
@@ -149,7 +150,7 @@ fn ends_with(name: &str, ending: &str) -> bool {
     start.and_then(|start| name.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
 }
 
-/// `.env` and its variants, but not its examples. `.environment` and `.envrc` are other words.
+/// `.env` and its variants, but not its examples. `.environment` and `.envrc` do not match.
 fn is_environment_file(name: &str) -> bool {
     let Some((start, rest)) = name.split_at_checked(4) else { return false };
     if !start.eq_ignore_ascii_case(".env") {

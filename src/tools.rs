@@ -48,7 +48,7 @@ use crate::tools::jobs::Jobs;
 use crate::tools::reads::ReadTable;
 use crate::tools::workspace::Workspace;
 
-/// Files up to this size are read where the call runs; for larger ones a thread is worth it.
+/// Largest file, in bytes, that is read on the calling task. Larger files go to a blocking thread.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
 
 /// Default maximum number of running background jobs.
@@ -60,8 +60,7 @@ const JOBS_MAX: usize = 8;
 pub struct ToolEnvironment {
     /// Accessible roots.
     pub workspace: Workspace,
-    /// The session's own folder: spilled outputs go below `outputs/`, before-images below
-    /// `blobs/`.
+    /// Session folder: spilled outputs go below `outputs/`, before-images below `blobs/`.
     pub session_dir: PathBuf,
     /// True if tools only describe their changes.
     pub dry_run: bool,
@@ -72,7 +71,7 @@ pub struct ToolEnvironment {
     pub require_read: bool,
     /// True if unchanged content is referenced instead of shown again.
     pub dedup_reads: bool,
-    /// Absolute paths that may be read although they look like secrets.
+    /// Absolute paths that may be read although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
     /// Limits of an image.
     pub images: ImageLimits,
@@ -80,7 +79,7 @@ pub struct ToolEnvironment {
     pub reads: ReadTable,
     /// Tool budgets of a run.
     pub budgets: Arc<Budgets>,
-    /// Commands in the background.
+    /// Background commands.
     pub jobs: Arc<Jobs>,
     /// Outputs and messages that the session remembers.
     pub recall: stored_output::Recall,
@@ -123,18 +122,18 @@ pub const NAMES: [&str; 10] = [
     "write_file",
 ];
 
-/// Every built-in tool, ready to be called. Commands run in `sandbox`.
+/// All built-in tools. Commands run in `sandbox`.
 pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
     let budgets = Arc::clone(&env.budgets);
     let of_jobs = if env.jobs.is_closed() { Vec::new() } else { jobs::tools(&env) };
     let tools = [
-        // Files.
+        // File tools.
         read_file::tool(Arc::clone(&env)),
         list_dir::tool(Arc::clone(&env)),
         write_file::tool(Arc::clone(&env)),
         edit_file::tool(Arc::clone(&env)),
         multi_edit::tool(Arc::clone(&env)),
-        // Searching and running.
+        // Search and command tools.
         grep::tool(Arc::clone(&env)),
         glob::tool(Arc::clone(&env)),
         bash::tool(env, sandbox),
@@ -164,12 +163,12 @@ pub(crate) fn spec(
     }
 }
 
-/// Arguments that fit their schema, as the tool wants them.
+/// Deserializes arguments that already match their schema.
 pub(crate) fn parsed<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments).map_err(|error| ToolError::new("ARG001", error.to_string()))
 }
 
-/// The tool's own half of a call, which its `prepare` made.
+/// The payload that the tool's `prepare` attached to the call.
 #[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
 pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
     *call.into_payload().downcast().expect("the payload is of the tool that prepared it")
@@ -187,7 +186,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     }
 }
 
-/// Does `work` on files of `size` bytes: at once if that is quick, else like [`blocking`].
+/// Runs `work` on files of `size` bytes: inline if they are small, else like [`blocking`].
 pub(crate) async fn sized<T: Send + 'static>(
     size: u64,
     work: impl FnOnce() -> T + Send + 'static,
@@ -195,7 +194,7 @@ pub(crate) async fn sized<T: Send + 'static>(
     if size <= SMALL_BYTES { work() } else { blocking(work).await }
 }
 
-/// Runs `work` and notes how long it took.
+/// Runs `work` and records its duration.
 pub(crate) fn timed(work: impl FnOnce() -> ToolOutput) -> ToolOutput {
     let start = Instant::now();
     let output = work();

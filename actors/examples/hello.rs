@@ -15,7 +15,7 @@ use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
-    Action, Asking, CallContext, NoGrants, NoHooks, Operation, PortFuture, Ports, Prepared,
+    Action, AnswerSource, CallContext, NoGrants, NoHooks, Operation, PortFuture, Ports, Prepared,
     RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
@@ -105,7 +105,7 @@ fn settings() -> SessionSettings {
         system_prompt: "You greet.".to_owned(),
         tools: vec!["greet".to_owned()],
         options: RequestOptions::default(),
-        asking: Asking::Human,
+        asking: AnswerSource::Human,
         tier: "none".to_owned(),
         limits: Limits::default(),
         history: Vec::new(),

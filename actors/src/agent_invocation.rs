@@ -24,10 +24,10 @@ use tokio::task::JoinError;
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
 use crate::delegation::ActionLog;
 use crate::event::{Event, Origin};
-use crate::hook_events::Hooked;
+use crate::hook_events::HookOutcome;
 use crate::ledger::TokenCalibration;
 use crate::mailbox::{
-    AliveToken, Handled, Lost, OwnedTask, Report, Started, answer, spawn_task, tell,
+    AliveToken, HandlerResult, Lost, OwnedTask, Report, StartResult, answer, spawn_task, tell,
 };
 use crate::ports::{HookEvent, Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
@@ -35,7 +35,7 @@ use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
 
 pub use agent_loop::Ending;
-pub(crate) use agent_loop::Queued;
+pub(crate) use agent_loop::QueuedInput;
 pub(crate) use auto_compact::{ContextFitter, Summary, compacted_event, without_summary};
 pub(crate) use auxiliary_request::AuxiliaryRequest;
 pub(crate) use calls::lost_output;
@@ -44,10 +44,10 @@ pub(crate) use failover::{ModelRoute, ModelRoutes};
 pub(crate) use model_turn::requested_event;
 
 use agent_loop::{AgentLoop, Effect, LoopBounds, LoopInput, LoopStart};
-use auto_compact::Fitting;
+use auto_compact::PendingSummary;
 use calls::RunningCall;
 use ending::{failed_event, limit_event};
-use model_turn::{Asking, ModelOutcome, Way};
+use model_turn::{ModelOutcome, OpenTurn, RequestClearance};
 
 /// The time that an invocation may take.
 #[derive(Debug, Clone, Copy)]
@@ -62,15 +62,15 @@ pub(crate) struct Args {
     pub(crate) origin: Arc<Origin>,
     pub(crate) services: Arc<Services>,
     /// The models that may be asked; the first is the one that was chosen.
-    pub(crate) contacts: ModelRoutes,
+    pub(crate) model_routes: ModelRoutes,
     pub(crate) options: RequestOptions,
     pub(crate) tools: Arc<[ToolSpec]>,
     /// Valid history. Ends with the message to answer, or with the reply whose calls are `pending`.
     pub(crate) history: Vec<Arc<Message>>,
     /// The calls of the last reply, if an earlier incarnation did not get all of them done.
-    pub(crate) pending: Vec<Pending>,
+    pub(crate) pending: Vec<UnfinishedCall>,
     /// Messages that wait already.
-    pub(crate) queued: Vec<Queued>,
+    pub(crate) queued: Vec<QueuedInput>,
     /// Replies that an earlier incarnation had.
     pub(crate) turns: u32,
     /// Tokens used so far.
@@ -89,7 +89,7 @@ pub(crate) struct Args {
 
 /// A call of a reply that an earlier incarnation did not get done.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pending {
+pub(crate) struct UnfinishedCall {
     pub(crate) call: ToolCall,
     /// Its result, if it has one. If not, nothing has happened yet.
     pub(crate) output: Option<ToolOutput>,
@@ -120,7 +120,7 @@ pub(crate) struct InvocationOutcome {
     pub(crate) ending: Ending,
     pub(crate) history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered.
-    pub(crate) queued: Vec<Queued>,
+    pub(crate) queued: Vec<QueuedInput>,
     pub(crate) turns: u32,
     pub(crate) usage: Usage,
     pub(crate) actions: ActionLog,
@@ -128,17 +128,17 @@ pub(crate) struct InvocationOutcome {
 
 pub(crate) enum Msg {
     /// The journal has space and hooks have run: the model request may start.
-    Cleared(Result<Result<Way, Unrecorded>, JoinError>),
+    Cleared(Result<Result<RequestClearance, Unrecorded>, JoinError>),
     Replied(Result<ModelOutcome, JoinError>),
     /// Hooks have seen the final answer.
     Summarised(Result<Result<String, String>, JoinError>),
-    Settled(Result<Hooked, JoinError>),
+    Settled(Result<HookOutcome, JoinError>),
     CallEnded(CallId, Result<ToolOutput, Lost>),
-    Deliver(Queued, RpcReplyPort<Result<(), QueueFull>>),
+    Deliver(QueuedInput, RpcReplyPort<Result<(), QueueFull>>),
     /// Take back a message that waits. Without an answer nothing runs any more.
     Withdraw(MessageId, RpcReplyPort<Option<Vec<ContentPart>>>),
     /// Already recorded. A dropped report means that it was not delivered.
-    Notice(Queued, Report<()>),
+    Notice(QueuedInput, Report<()>),
     Stop(Ending),
     TimeUp,
 }
@@ -147,10 +147,10 @@ pub(crate) enum Msg {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-impl Queued {
+impl QueuedInput {
     /// Records that it entered the history.
     pub(crate) fn note_delivered(self, transcript: &Transcript, origin: &Arc<Origin>) {
-        let Queued { id, kind: _, content } = self;
+        let QueuedInput { id, kind: _, content } = self;
         transcript.note(Some(origin), Event::MessageDelivered { message_id: id.clone() });
         let event = Event::UserMessage { content, message_id: Some(id) };
         transcript.note(Some(origin), event);
@@ -177,12 +177,12 @@ impl Msg {
 pub(crate) struct AgentInvocation {
     origin: Arc<Origin>,
     services: Arc<Services>,
-    contacts: ModelRoutes,
+    model_routes: ModelRoutes,
     options: RequestOptions,
     tools: Arc<[ToolSpec]>,
     visible: Arc<[String]>,
     /// Token calibration for its history.
-    gauge: TokenCalibration,
+    calibration: TokenCalibration,
     fitter: ContextFitter,
     presence: AliveToken,
     /// Time limit in total.
@@ -198,9 +198,9 @@ pub(crate) struct State {
     attached: HashSet<CallId>,
     report: Option<Report<InvocationOutcome>>,
     clearing: Option<OwnedTask>,
-    asking: Option<Asking>,
+    asking: Option<OpenTurn>,
     /// History that a model is summarising before the next request.
-    fitting: Option<Fitting>,
+    fitting: Option<PendingSummary>,
     /// The user's last message at the start, if the run began with one.
     prompt: Option<Arc<Message>>,
     /// Requests in a row that the provider refused for their size.
@@ -231,7 +231,7 @@ impl AgentInvocation {
         let Args {
             origin,
             services,
-            contacts,
+            model_routes,
             options,
             tools,
             history,
@@ -254,7 +254,7 @@ impl AgentInvocation {
             repeated_failures_max: limits.repeated_failures_max,
             queued_messages_max: limits.queued_messages_max,
             tokens_max,
-            settles: services.hooks.hears(HookEvent::Stop, None),
+            settles: services.hooks.has_hook(HookEvent::Stop, None),
         };
         let attached = pending.iter().filter(|one| one.attached).map(|one| one.call.id.clone());
         let attached = attached.collect();
@@ -275,11 +275,11 @@ impl AgentInvocation {
         let actor = AgentInvocation {
             origin,
             services,
-            contacts,
+            model_routes,
             options,
             tools,
             visible,
-            gauge: TokenCalibration::default(),
+            calibration: TokenCalibration::default(),
             fitter,
             presence,
             time_max,
@@ -294,7 +294,7 @@ impl Actor for AgentInvocation {
     type State = State;
     type Arguments = InvocationWork;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, work: InvocationWork) -> Started<State> {
+    async fn pre_start(&self, me: ActorRef<Msg>, work: InvocationWork) -> StartResult<State> {
         let InvocationWork { agent_loop, asked, attached, report, actions, time_left } = work;
         let limit =
             |duration| spawn_task(&me, self.services.clock.sleep(duration), |_| Msg::TimeUp);
@@ -321,7 +321,7 @@ impl Actor for AgentInvocation {
         Ok(state)
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         self.services.fail.hit("AgentInvocation", msg.kind());
         let input = match msg {
             Msg::Cleared(cleared) => self.cleared(&me, cleared, state)?,
@@ -339,7 +339,7 @@ impl Actor for AgentInvocation {
             }
             Msg::Notice(queued, heard) => state.report.is_some().then(|| {
                 heard.send(());
-                LoopInput::Queued(queued)
+                LoopInput::QueuedInput(queued)
             }),
             Msg::Stop(ending) => Some(LoopInput::Stop(ending)),
             Msg::TimeUp => Some(LoopInput::Stop(self.time_is_up())),
@@ -355,7 +355,7 @@ impl Actor for AgentInvocation {
         me: ActorRef<Msg>,
         event: SupervisionEvent,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
                 let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_string());
@@ -377,7 +377,7 @@ impl AgentInvocation {
         me: &ActorRef<Msg>,
         effects: Vec<Effect>,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         for effect in effects {
             match effect {
                 Effect::AskModel => self.clear_way(me, state),
@@ -406,7 +406,7 @@ impl AgentInvocation {
 
     fn queue(
         &self,
-        queued: Queued,
+        queued: QueuedInput,
         reply: RpcReplyPort<Result<(), QueueFull>>,
         state: &State,
     ) -> Option<LoopInput> {
@@ -423,7 +423,7 @@ impl AgentInvocation {
         };
         self.services.transcript.note(Some(&self.origin), event);
         answer(reply, Ok(()));
-        Some(LoopInput::Queued(queued))
+        Some(LoopInput::QueuedInput(queued))
     }
 
     fn withdraw(
@@ -451,7 +451,7 @@ impl AgentInvocation {
             asking.cut_off(&self.services.transcript, &self.origin);
         }
         let id = &self.origin.invocation_id;
-        self.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));
+        self.model_routes.tell(|| provider_client::Msg::Cancel(id.clone()));
         for id in calls {
             if let Some(actor) = state.calls.get(&id).and_then(|running| running.actor.as_ref()) {
                 tell(actor, tool_call::Msg::Cancel("the run was stopped".to_owned()));

@@ -15,13 +15,13 @@ use crate::conversation::{ContentPart, Message};
 use crate::skills;
 
 use outputs::Outputs;
-use segments::{Unit, units};
+use segments::{HistorySegment, units};
 
 pub(crate) use summary::{history_text, instruction as summary_instruction};
 
 /// Target of a compaction. Tokens are estimates, see [`tokens_of`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Goal {
+pub struct CompactionGoal {
     /// Tokens of all messages; less is removed where more would not be needed.
     pub tokens_max: u64,
     /// Replies at the end that stay as they are, with the results of their calls.
@@ -46,22 +46,26 @@ pub struct Goal {
     pub replies_go: bool,
 }
 
-impl Goal {
+impl CompactionGoal {
     /// Target of a compaction on request: a quarter of the current size.
-    pub fn quarter(history: &[Arc<Message>], turns_kept: usize, summary_tokens: u64) -> Goal {
+    pub fn quarter(
+        history: &[Arc<Message>],
+        turns_kept: usize,
+        summary_tokens: u64,
+    ) -> CompactionGoal {
         let tokens_max = size_of(history) / 4;
-        Goal {
+        CompactionGoal {
             tokens_max,
             turns_kept,
             summary_tokens: summary_tokens.min(tokens_max),
-            ..Goal::default()
+            ..CompactionGoal::default()
         }
     }
 }
 
 /// A history that became shorter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Compacted {
+pub struct CompactedHistory {
     /// The compacted history.
     pub history: Vec<Arc<Message>>,
     /// Bytes it had before.
@@ -100,7 +104,7 @@ pub(crate) fn said_last(history: &[Arc<Message>]) -> usize {
 
 /// Compacts `history` (valid, without system messages). `None` if it is short enough or nothing can
 /// be removed.
-pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
+pub fn compact(history: &[Arc<Message>], goal: &CompactionGoal) -> Option<CompactedHistory> {
     let before = size_of(history);
     if before <= goal.tokens_max {
         return None;
@@ -136,7 +140,7 @@ pub fn compact(history: &[Arc<Message>], goal: &Goal) -> Option<Compacted> {
 }
 
 /// Number of old units to remove so that the rest and a summary fit.
-fn cut(old: &[Unit], outputs: &Outputs, goal: &Goal) -> usize {
+fn cut(old: &[HistorySegment], outputs: &Outputs, goal: &CompactionGoal) -> usize {
     let mut tokens = outputs.tokens().saturating_add(goal.summary_tokens);
     for (nth, unit) in old.iter().enumerate() {
         if tokens <= goal.tokens_max {
@@ -150,10 +154,10 @@ fn cut(old: &[Unit], outputs: &Outputs, goal: &Goal) -> usize {
 fn result(
     history: &[Arc<Message>],
     outputs: &Outputs,
-    units: &[Unit],
+    units: &[HistorySegment],
     cut: usize,
-    goal: &Goal,
-) -> Compacted {
+    goal: &CompactionGoal,
+) -> CompactedHistory {
     let begin = units.get(cut).map_or(history.len(), |unit| unit.range.start);
     let mut kept: Vec<Arc<Message>> = outputs.messages()[begin..].to_vec();
     if cut > 0 {
@@ -176,7 +180,7 @@ fn result(
         keep_skills(gone, &mut kept, goal);
     }
     let is_reply = |message: &&Arc<Message>| matches!(***message, Message::Assistant(_));
-    Compacted {
+    CompactedHistory {
         bytes_before: bytes_of(history),
         bytes_after: bytes_of(&kept),
         tokens_before: size_of(history),
@@ -190,7 +194,7 @@ fn result(
 }
 
 /// Puts skills that were activated in `gone` behind the summary, as far as they fit.
-fn keep_skills(gone: &[Arc<Message>], kept: &mut [Arc<Message>], goal: &Goal) {
+fn keep_skills(gone: &[Arc<Message>], kept: &mut [Arc<Message>], goal: &CompactionGoal) {
     // Bytes for tokens: a quarter of the available space.
     let bytes_max = usize::try_from(goal.tokens_max).unwrap_or(usize::MAX);
     let skills = skills::kept(gone, kept, bytes_max);

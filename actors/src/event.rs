@@ -4,8 +4,8 @@
 //! A *durable* event is also a journal record and is announced only after it was written. An
 //! ephemeral one (a delta) may be coalesced or lost; its content is repeated in a durable event.
 
-mod begun;
 mod envelope;
+mod started_call;
 mod subscription;
 
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::delegation::{Memories, SubagentOutcome};
 use crate::ledger::{Billing, Budget};
 use crate::ports::{HookEvent, WorktreeSummary};
 
-pub use begun::Begun;
-pub use envelope::{Announcement, Fact, StoredRecord};
+pub use envelope::{AnnouncedEvent, Announcement, StoredRecord};
+pub use started_call::StartedCall;
 pub(crate) use subscription::Feed;
 pub use subscription::Subscription;
 
@@ -82,7 +82,7 @@ pub enum Event {
         records: u64,
         /// Configuration of the resumed session. `None` in records of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        with: Option<Box<GoesOnWith>>,
+        with: Option<Box<ResumedConfig>>,
         /// Differences to the earlier configuration, in words.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         changed: Vec<String>,
@@ -519,7 +519,7 @@ pub enum Event {
         content: Vec<ContentPart>,
         /// Description and start time of the call. Missing in older journals.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        begun: Option<Begun>,
+        begun: Option<StartedCall>,
     },
     /// Confinement of a process as reported by the kernel.
     #[serde(rename = "sandbox.enforced")]
@@ -772,7 +772,7 @@ pub struct Branch {
 /// Configuration of a resumed session; it may differ from the earlier one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GoesOnWith {
+pub struct ResumedConfig {
     /// Version of posse.
     pub posse: String,
     /// The working directory.

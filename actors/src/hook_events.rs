@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::conversation::ContentPart;
 use crate::event::{Event, HookDecision};
-use crate::ports::{Hook, HookReport, HookSays, Moment, Occasion};
+use crate::ports::{Hook, HookInvocation, HookPayload, HookReport, HookResult};
 use crate::tool_call::cap_parts;
 use crate::transcript_writer::Transcript;
 
@@ -17,7 +17,7 @@ const NOTES_BYTES_MAX: usize = 8 << 10;
 
 /// Combined result of the hooks.
 #[derive(Debug, Default)]
-pub(crate) struct Hooked {
+pub(crate) struct HookOutcome {
     /// Reason of a denial, with the hook's name.
     pub(crate) blocked: Option<String>,
     /// Replaced arguments, with the name of the hook.
@@ -32,14 +32,17 @@ pub(crate) struct Hooked {
 pub(crate) async fn fire(
     hooks: Arc<dyn Hook>,
     transcript: Transcript,
-    occasion: Occasion,
+    occasion: HookInvocation,
     output_bytes_max: usize,
-) -> Hooked {
+) -> HookOutcome {
     let (origin, event) = (occasion.origin.clone(), occasion.moment.event());
     let used = occasion.moment.used();
     let place = HookContext {
         call: used.map(|used| (used.call_id.clone(), used.tool.clone())),
-        is_after: matches!(occasion.moment, Moment::PostToolUse(..) | Moment::ToolError { .. }),
+        is_after: matches!(
+            occasion.moment,
+            HookPayload::PostToolUse(..) | HookPayload::ToolError { .. }
+        ),
         event,
         output_bytes_max,
     };
@@ -48,13 +51,13 @@ pub(crate) async fn fire(
     let reports = asked.unwrap_or_else(|_| {
         vec![HookReport {
             hook: "hooks".to_owned(),
-            says: HookSays::Failed { code: "HK006".to_owned(), blocks: event.may_fail_closed() },
+            says: HookResult::Failed { code: "HK006".to_owned(), blocks: event.may_fail_closed() },
             message: Some("the hook runner crashed".to_owned()),
             metadata: Value::Null,
             duration: std::time::Duration::ZERO,
         }]
     });
-    let mut hooked = Hooked::default();
+    let mut hooked = HookOutcome::default();
     for report in reports {
         let fact = hooked.take(report, &place);
         transcript.note(origin.as_ref(), fact);
@@ -70,7 +73,7 @@ struct HookContext {
     output_bytes_max: usize,
 }
 
-impl Hooked {
+impl HookOutcome {
     /// Adds one report; returns its record.
     fn take(&mut self, report: HookReport, place: &HookContext) -> Event {
         let HookReport { hook, says, message, metadata, duration } = report;
@@ -101,24 +104,24 @@ impl Hooked {
             duration_ms,
         };
         match says {
-            HookSays::Pass => fired(HookDecision::Pass, None, None),
-            HookSays::Warn => {
+            HookResult::Pass => fired(HookDecision::Pass, None, None),
+            HookResult::Warn => {
                 self.note(&hook, message.as_deref().unwrap_or("warns"));
                 fired(HookDecision::Warn, None, None)
             }
-            HookSays::Block => fired(HookDecision::Block, None, output),
-            HookSays::Input(input) => {
+            HookResult::Block => fired(HookDecision::Block, None, output),
+            HookResult::Input(input) => {
                 let why = message.as_deref().unwrap_or("changed the arguments");
                 self.note(&hook, &format!("{why}; what ran: {input}"));
                 self.input = Some((input.clone(), hook.clone()));
                 fired(HookDecision::Patch, Some(input), None)
             }
-            HookSays::Output(mut content) => {
+            HookResult::Output(mut content) => {
                 cap_parts(&mut content, place.output_bytes_max);
                 self.output = Some(content.clone());
                 fired(HookDecision::Patch, None, Some(content))
             }
-            HookSays::Failed { code, blocks } => Event::HookFailed {
+            HookResult::Failed { code, blocks } => Event::HookFailed {
                 hook,
                 event,
                 call_id,

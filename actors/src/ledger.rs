@@ -18,9 +18,11 @@ mod token_calibration;
 pub(crate) use accounts::tokens;
 pub use accounts::{Account, Accounts, Billing, UsageSource};
 pub use pricing::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
-pub use recover_usage::{Doubted, LOST_REPLY, Salvaged, Unproved};
+pub use recover_usage::{LOST_REPLY, RecoveredUsage, UnverifiedRecord, UnverifiedRecords};
 pub use report::aligned;
-pub use reservations::{Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations};
+pub use reservations::{
+    Amount, Budget, BudgetRefusal, ReservationResult, Reservations, WorstCaseCost,
+};
 
 pub(crate) use budget_handle::BudgetHandle;
 pub(crate) use budget_keeper::{BudgetKeeper, BudgetMsg};

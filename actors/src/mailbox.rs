@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError};
 
 /// Result of starting an actor. `Err` is returned to the spawner.
-pub(crate) type Started<State> = Result<State, ActorProcessingErr>;
+pub(crate) type StartResult<State> = Result<State, ActorProcessingErr>;
 
 /// Result of a handler. `Err` ends the actor: it means a bug, never a domain failure.
-pub(crate) type Handled = Result<(), ActorProcessingErr>;
+pub(crate) type HandlerResult = Result<(), ActorProcessingErr>;
 
 pub(crate) fn tell<M: Message>(peer: &ActorRef<M>, message: M) {
     peer.cast(message).ok();

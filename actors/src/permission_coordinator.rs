@@ -16,8 +16,8 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{Event, Grant, Origin, Scope};
-use crate::mailbox::{Handled, Report, Started, SupervisedRef, answer};
-use crate::ports::{Action, Asking, Clock, PermissionQuestion, Policy, Situation, Verdict};
+use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
+use crate::ports::{Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, Verdict};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
@@ -38,14 +38,14 @@ pub(crate) struct Args {
     pub(crate) book: GrantView,
     /// To whichever incarnation there is.
     pub(crate) line: SupervisedRef<Msg>,
-    pub(crate) asking: Asking,
+    pub(crate) asking: AnswerSource,
     pub(crate) tier: String,
     pub(crate) questions_max: usize,
     pub(crate) fail: FailPoints,
 }
 
 /// A call that wants to know.
-pub(crate) struct Ask {
+pub(crate) struct ApprovalRequest {
     pub(crate) id: QuestionId,
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
@@ -59,7 +59,7 @@ pub(crate) struct Ask {
     pub(crate) reply: Report<ApprovalResult>,
 }
 
-impl Ask {
+impl ApprovalRequest {
     /// Everything that an answer is bound to.
     fn binding(&self) -> Binding {
         Binding::of(&self.call_id, &self.action.digest, &self.cwd, &self.origin)
@@ -67,15 +67,15 @@ impl Ask {
 }
 
 /// Held by a call while it asks. However the call dies, its question is withdrawn.
-pub(crate) struct Asker {
+pub(crate) struct ApprovalGuard {
     id: QuestionId,
     waiting: Option<Arc<()>>,
     permissions: SupervisedRef<Msg>,
 }
 
-impl Asker {
-    pub(crate) fn new(id: QuestionId, permissions: SupervisedRef<Msg>) -> Asker {
-        Asker { id, waiting: Some(Arc::default()), permissions }
+impl ApprovalGuard {
+    pub(crate) fn new(id: QuestionId, permissions: SupervisedRef<Msg>) -> ApprovalGuard {
+        ApprovalGuard { id, waiting: Some(Arc::default()), permissions }
     }
 
     pub(crate) fn watch(&self) -> Weak<()> {
@@ -87,7 +87,7 @@ impl Asker {
     }
 }
 
-impl Drop for Asker {
+impl Drop for ApprovalGuard {
     fn drop(&mut self) {
         // Removed first, announced second: a coordinator that starts in between sees the removal.
         if self.waiting.take().is_some() {
@@ -152,7 +152,7 @@ pub enum AnswerError {
 type AnswerReply = RpcReplyPort<Result<(), AnswerError>>;
 
 pub(crate) enum Msg {
-    Ask(Box<Ask>),
+    Ask(Box<ApprovalRequest>),
     /// The last but one: who answers, if it is not the front end that owns the session.
     Answer(QuestionId, HumanDecision, Option<String>, AnswerReply),
     /// The call that asked is gone.
@@ -182,7 +182,7 @@ pub(crate) struct PermissionCoordinator {
 #[derive(Default)]
 pub(crate) struct State {
     /// Oldest first.
-    open: VecDeque<Ask>,
+    open: VecDeque<ApprovalRequest>,
     /// Answers on their way to the disk.
     settling: usize,
     /// Callers of [`Msg::Settle`].
@@ -200,7 +200,7 @@ impl Actor for PermissionCoordinator {
     type State = State;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
+    async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> StartResult<State> {
         // Waiting calls ask again; the other requests would stay open on the screen.
         for (id, ShownQuestion { origin, .. }) in self.args.book.end_orphans() {
             self.withdrawn(&id, &origin, GONE);
@@ -208,7 +208,7 @@ impl Actor for PermissionCoordinator {
         Ok(State::default())
     }
 
-    async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+    async fn handle(&self, _: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         self.args.fail.hit("PermissionCoordinator", msg.kind());
         match msg {
             Msg::Ask(ask) => self.ask(*ask, state),
@@ -230,7 +230,7 @@ impl Actor for PermissionCoordinator {
 }
 
 impl PermissionCoordinator {
-    fn ask(&self, mut ask: Ask, state: &mut State) {
+    fn ask(&self, mut ask: ApprovalRequest, state: &mut State) {
         let Some(verdict) = self.judge_again(&ask) else { return self.open(ask, state) };
         // A grant was given while the question was on its way.
         match verdict {
@@ -246,7 +246,7 @@ impl PermissionCoordinator {
         }
     }
 
-    fn open(&self, mut ask: Ask, state: &mut State) {
+    fn open(&self, mut ask: ApprovalRequest, state: &mut State) {
         let widest =
             if ask.question.grant.is_some() { self.args.book.widest() } else { Scope::Once };
         ask.question.scopes.retain(|scope| *scope == Scope::Once || *scope <= widest);
@@ -258,7 +258,7 @@ impl PermissionCoordinator {
         };
         self.args.book.show(ask.id.clone(), shown);
         match self.args.asking {
-            Asking::Yes if ask.question.yes_covers => {
+            AnswerSource::Yes if ask.question.yes_covers => {
                 self.args.book.end(&ask.id, QuestionEnd::Answered(None));
                 let event = granted(&ask, "--yes", None, Scope::Once, None);
                 // Nothing is done before its intent is on the disk, and this with it.
@@ -266,11 +266,13 @@ impl PermissionCoordinator {
                 let binding = ask.binding();
                 ask.reply.send(ApprovalResult::Allowed(binding));
             }
-            Asking::Human if state.open.len() < self.args.questions_max => {
+            AnswerSource::Human if state.open.len() < self.args.questions_max => {
                 state.open.push_back(ask);
             }
-            Asking::Human => self.deny(ask, "nobody", "too many questions are open".to_owned()),
-            Asking::Yes | Asking::Nobody => {
+            AnswerSource::Human => {
+                self.deny(ask, "nobody", "too many questions are open".to_owned());
+            }
+            AnswerSource::Yes | AnswerSource::Nobody => {
                 self.args.book.count_unanswered(ask.question.yes_covers);
                 let reason = format!("{}; nobody can be asked", ask.question.reason);
                 self.deny(ask, "nobody", reason);
@@ -313,7 +315,7 @@ impl PermissionCoordinator {
         decision: &HumanDecision,
         by: Option<&String>,
         state: &mut State,
-    ) -> Result<Ask, AnswerError> {
+    ) -> Result<ApprovalRequest, AnswerError> {
         let Some(at) = state.open.iter().position(|ask| ask.id == *id) else {
             return Err(self.too_late(id));
         };
@@ -358,7 +360,7 @@ impl PermissionCoordinator {
     /// record is in the outbox when this returns.
     fn settle(
         &self,
-        ask: Ask,
+        ask: ApprovalRequest,
         event: Event,
         verdict: ApprovalResult,
         grant: Option<Grant>,
@@ -390,14 +392,14 @@ impl PermissionCoordinator {
         });
     }
 
-    fn deny(&self, ask: Ask, by: &str, reason: String) {
+    fn deny(&self, ask: ApprovalRequest, by: &str, reason: String) {
         self.args.book.end(&ask.id, QuestionEnd::Answered(None));
         self.args.transcript.note(Some(&ask.origin), denied(&ask, by, None, &reason));
         ask.reply.send(ApprovalResult::Denied { reason });
     }
 
     /// A grant answers the request; observers are informed.
-    fn covered(&self, ask: Ask) {
+    fn covered(&self, ask: ApprovalRequest) {
         if self.args.book.end(&ask.id, QuestionEnd::Answered(None)).is_some() {
             self.withdrawn(&ask.id, &ask.origin, "another answer covers it");
         }
@@ -416,7 +418,7 @@ impl PermissionCoordinator {
     }
 
     /// Decision of the policy with the current grants. `None` without grants.
-    fn judge_again(&self, ask: &Ask) -> Option<Verdict> {
+    fn judge_again(&self, ask: &ApprovalRequest) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {
             agent: &ask.origin.agent_path,
@@ -443,7 +445,7 @@ impl PermissionCoordinator {
     }
 }
 
-fn requested(ask: &Ask) -> Event {
+fn requested(ask: &ApprovalRequest) -> Event {
     Event::PermissionRequested {
         request_id: ask.id.clone(),
         call_id: ask.call_id.clone(),
@@ -459,7 +461,7 @@ fn requested(ask: &Ask) -> Event {
 }
 
 fn granted(
-    ask: &Ask,
+    ask: &ApprovalRequest,
     by: &str,
     answered_by: Option<String>,
     scope: Scope,
@@ -475,7 +477,7 @@ fn granted(
     }
 }
 
-fn denied(ask: &Ask, by: &str, answered_by: Option<String>, reason: &str) -> Event {
+fn denied(ask: &ApprovalRequest, by: &str, answered_by: Option<String>, reason: &str) -> Event {
     Event::PermissionDenied {
         request_id: ask.id.clone(),
         by: by.to_owned(),

@@ -16,22 +16,24 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use clock::{Clock, Ids};
-pub use grants::{ActiveGrants, GrantStore, NoGrants, Now};
-pub use hook::{Hook, HookEvent, HookReport, HookSays, Moment, NoHooks, Occasion, Used};
+pub use grants::{ActiveGrants, GrantStore, GrantTime, NoGrants};
+pub use hook::{
+    Hook, HookEvent, HookInvocation, HookPayload, HookReport, HookResult, HookedCall, NoHooks,
+};
 pub use isolated_workspace::{
-    FileLeft, IsolatedWorkspace, IsolatedWorkspaces, WorkLeft, WorktreeSummary,
+    ChangedFile, IsolatedWorkspace, IsolatedWorkspaces, WorkspaceChanges, WorktreeSummary,
 };
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
 };
-pub use policy::{Asking, Confinement, PermissionQuestion, Policy, Situation, Verdict};
+pub use policy::{AnswerSource, Confinement, PermissionQuestion, Policy, Situation, Verdict};
 pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
     Request, Thinking, TokenCount,
 };
 pub use tool::{
-    Action, After, CallContext, Operation, OutputDelta, PostCallSink, Prepared, Release,
-    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, BackgroundScope, CallContext, Operation, OutputDelta, PostCallMessage, PostCallSink,
+    Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 
 /// Requirements of a boxed error source.

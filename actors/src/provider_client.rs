@@ -24,7 +24,7 @@ use crate::ledger::{
     BudgetHandle, MeterArgs, MeteredReply, PriceLookup, RequestMeter, TokenCalibration,
 };
 use crate::limits::Limits;
-use crate::mailbox::{Handled, OwnedTask, Report, Started, spawn_task, tell};
+use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, spawn_task, tell};
 use crate::ports::{Clock, Provider, ProviderError, Request};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
@@ -46,17 +46,16 @@ pub(crate) struct Args {
     pub(crate) providers: Vec<Arc<dyn Provider>>,
     /// Prices, in the same order.
     pub(crate) prices: Vec<Option<PriceLookup>>,
-    /// The way to the session's ledger.
-    pub(crate) purse: BudgetHandle,
+    pub(crate) budget_handle: BudgetHandle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) transcript: Transcript,
     pub(crate) limits: Arc<Limits>,
     pub(crate) fail: FailPoints,
     /// An earlier incarnation crashed and lost its state: a single request probes first.
-    pub(crate) wary: bool,
+    pub(crate) half_open: bool,
 }
 
-/// One request, however many attempts it takes.
+/// A model request with all its attempts.
 pub(crate) struct ModelRequest {
     /// Index of the model within the account.
     pub(crate) model: usize,
@@ -71,11 +70,11 @@ pub(crate) struct ModelRequest {
     /// Text of the arriving reply.
     pub(crate) draft: PartialReply,
     /// Token calibration of its history.
-    pub(crate) gauge: TokenCalibration,
+    pub(crate) calibration: TokenCalibration,
     pub(crate) report: Report<Result<MeteredReply, Unanswered>>,
 }
 
-/// Why there is no answer.
+/// Final failure of a model request.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub(crate) error: ProviderError,
@@ -85,7 +84,7 @@ pub(crate) struct Unanswered {
 
 pub(crate) enum Msg {
     Complete(ModelRequest),
-    /// The first of a reply has arrived.
+    /// The first part of a reply has arrived.
     Alive(RequestKey),
     AttemptEnded(RequestKey, Result<Result<MeteredReply, ProviderError>, JoinError>),
     /// A timer fired: a retry is due or a waiting notice should be repeated. The id identifies
@@ -94,7 +93,7 @@ pub(crate) enum Msg {
     /// The invocation cancels its request. The text so far is kept as a partial reply.
     Cancel(InvocationId),
     /// The user requests an attempt now, regardless of waits.
-    Relent,
+    RetryNow,
 }
 
 impl Msg {
@@ -105,7 +104,7 @@ impl Msg {
             Msg::AttemptEnded(..) => "AttemptEnded",
             Msg::WaitEnded(_) => "WaitEnded",
             Msg::Cancel(_) => "Cancel",
-            Msg::Relent => "Relent",
+            Msg::RetryNow => "RetryNow",
         }
     }
 }
@@ -117,27 +116,27 @@ pub(crate) struct ProviderClient {
 pub(crate) struct State {
     last_key: RequestKey,
     open: BTreeMap<RequestKey, InFlightRequest>,
-    /// One for each model, by its name.
-    lanes: HashMap<String, CircuitBreaker>,
+    /// Circuit breaker of each model, by model name.
+    breakers: HashMap<String, CircuitBreaker>,
     /// Cause of an open breaker: class of the last refusal and its detail.
-    troubles: HashMap<String, (&'static str, String)>,
+    open_causes: HashMap<String, (&'static str, String)>,
     alarm: Option<(Duration, OwnedTask)>,
-    /// Alarms that were set so far.
+    /// Number of alarms set so far; identifies the current one.
     alarms: u64,
 }
 
 struct InFlightRequest {
     question: ModelRequest,
-    lane: String,
+    model_name: String,
     attempts: Attempts,
-    /// The attempt that is out.
+    /// The attempt in flight.
     work: Option<OwnedTask>,
-    /// Why the last one failed.
+    /// Error of the last attempt.
     error: Option<ProviderError>,
-    /// Failure that was not announced yet.
-    unsaid: bool,
+    /// True if the failure was not announced yet.
+    unannounced: bool,
     /// Time of the next notice about the wait.
-    word_at: Option<Duration>,
+    next_notice_at: Option<Duration>,
 }
 
 impl ProviderClient {
@@ -151,31 +150,31 @@ impl Actor for ProviderClient {
     type State = State;
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Started<State> {
+    async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> StartResult<State> {
         let now = self.args.clock.monotonic();
         let bounds = BreakerBounds {
             failures_max: self.args.limits.breaker_failures,
             probe_interval: self.args.limits.probe_interval,
         };
-        let lane = |provider: &Arc<dyn Provider>| {
-            let lane = if self.args.wary {
+        let breaker = |provider: &Arc<dyn Provider>| {
+            let breaker = if self.args.half_open {
                 CircuitBreaker::half_open(bounds, now)
             } else {
                 CircuitBreaker::new(bounds)
             };
-            (provider.info().model, lane)
+            (provider.info().model, breaker)
         };
         Ok(State {
             last_key: 0,
             open: BTreeMap::new(),
-            lanes: self.args.providers.iter().map(lane).collect(),
-            troubles: HashMap::new(),
+            breakers: self.args.providers.iter().map(breaker).collect(),
+            open_causes: HashMap::new(),
             alarm: None,
             alarms: 0,
         })
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         self.args.fail.hit("ProviderClient", msg.kind());
         match msg {
             Msg::Complete(question) => self.arrived(question, state),
@@ -185,7 +184,9 @@ impl Actor for ProviderClient {
             Msg::AttemptEnded(key, Ok(result)) => self.attempt_ended(key, result, state),
             Msg::AttemptEnded(_, Err(died)) => attempt_died(died)?,
             Msg::Cancel(invocation) => self.cancel(&invocation, state),
-            Msg::Relent => state.lanes.values_mut().for_each(|lane| lane.retry_now(self.now())),
+            Msg::RetryNow => {
+                state.breakers.values_mut().for_each(|breaker| breaker.retry_now(self.now()));
+            }
         }
         self.proceed(&me, state);
         Ok(())
@@ -200,22 +201,22 @@ impl ProviderClient {
     fn arrived(&self, question: ModelRequest, state: &mut State) {
         state.last_key += 1;
         let now = self.now();
-        // The reply that was arriving when a client crashed is not coming any more.
+        // A reply that was arriving when a client crashed is lost.
         question.deadline.resume(now);
         let Some(provider) = self.args.providers.get(question.model) else { return };
         let name = provider.info().model;
-        if let Some(lane) = state.lanes.get_mut(&name) {
+        if let Some(breaker) = state.breakers.get_mut(&name) {
             let waiting = question.waits(now, now, now);
-            lane.wait(state.last_key, waiting);
+            breaker.wait(state.last_key, waiting);
         }
         let open = InFlightRequest {
             question,
-            lane: name,
+            model_name: name,
             attempts: Attempts::default(),
             work: None,
             error: None,
-            unsaid: false,
-            word_at: Some(now),
+            unannounced: false,
+            next_notice_at: Some(now),
         };
         state.open.insert(state.last_key, open);
     }
@@ -223,26 +224,28 @@ impl ProviderClient {
     fn alive(&self, key: RequestKey, state: &mut State) {
         let Some(open) = state.open.get_mut(&key) else { return };
         open.question.deadline.suspend(self.now());
-        if let Some(lane) = state.lanes.get_mut(&open.lane) {
-            lane.alive(key);
+        if let Some(breaker) = state.breakers.get_mut(&open.model_name) {
+            breaker.alive(key);
         }
     }
 
     /// Starts due requests, announces waits, and sets the next alarm.
     fn proceed(&self, me: &ActorRef<Msg>, state: &mut State) {
         let now = self.now();
-        let names: Vec<String> = state.lanes.keys().cloned().collect();
+        let names: Vec<String> = state.breakers.keys().cloned().collect();
         for name in names {
-            while let Some(turn) = state.lanes.get_mut(&name).and_then(|lane| lane.turn(now)) {
+            while let Some(turn) =
+                state.breakers.get_mut(&name).and_then(|breaker| breaker.turn(now))
+            {
                 match turn {
                     Admission::Ask(key) => self.attempt(me, key, state),
                     Admission::GiveUp(key, next_try) => Self::give_up(key, next_try, state),
                 }
             }
         }
-        self.say_who_waits(now, state);
-        let words = state.open.values().filter_map(|open| open.word_at);
-        let due = state.lanes.values().filter_map(CircuitBreaker::due).chain(words).min();
+        self.announce_waits(now, state);
+        let notices = state.open.values().filter_map(|open| open.next_notice_at);
+        let due = state.breakers.values().filter_map(CircuitBreaker::due).chain(notices).min();
         match (due, &state.alarm) {
             (None, _) => state.alarm = None,
             (Some(due), Some((set, _))) if *set == due => {}
@@ -259,7 +262,7 @@ impl ProviderClient {
         let Some(open) = state.open.get_mut(&key) else { return };
         let Some(provider) = self.args.providers.get(open.question.model) else { return };
         open.attempts.made += 1;
-        open.word_at = None;
+        open.next_notice_at = None;
         let (deltas_tx, deltas_rx) = mpsc::channel(DELTAS_IN_FLIGHT);
         let provider = Arc::clone(provider);
         let request = open.question.request.clone();
@@ -267,14 +270,14 @@ impl ProviderClient {
         let info = provider.info();
         let profile = info.profile.clone();
         let meter = RequestMeter::new(MeterArgs {
-            purse: self.args.purse.clone(),
+            budget_handle: self.args.budget_handle.clone(),
             transcript: self.args.transcript.clone(),
             origin: Arc::clone(&open.question.origin),
             turn: open.question.turn,
             attempt: open.attempts.made,
             info,
             price: self.args.prices.get(open.question.model).cloned().flatten(),
-            gauge: open.question.gauge.clone(),
+            calibration: open.question.calibration.clone(),
         });
         let me_too = me.clone();
         let relay = relay(
@@ -287,7 +290,7 @@ impl ProviderClient {
                 pen: open.question.draft.begin(meter.clone()),
                 meter: meter.clone(),
                 profile,
-                // A reply that comes in one piece is silent until then.
+                // Without streaming, silence until the reply is normal.
                 silence_hint: streams.then_some(self.args.limits.silence_hint),
             },
             move || tell(&me_too, Msg::Alive(key)),
@@ -317,11 +320,11 @@ impl ProviderClient {
     ) {
         let now = self.now();
         let Some(mut open) = state.open.remove(&key) else { return };
-        let Some(lane) = state.lanes.get_mut(&open.lane) else { return };
+        let Some(breaker) = state.breakers.get_mut(&open.model_name) else { return };
         open.work = None;
         let error = match result {
             Ok(answered) => {
-                lane.answered(key);
+                breaker.answered(key);
                 return open.question.report.send(Ok(answered));
             }
             Err(error) => error,
@@ -333,25 +336,28 @@ impl ProviderClient {
         open.question.deadline.resume(now);
         open.attempts.count(&error);
         let jitter = self.args.clock.jitter();
-        let decision = decide(&error, open.attempts, lane.rounds() + 1, &self.args.limits, jitter);
-        // Once more before giving up, but no sooner than after the shortest of waits.
+        let decision =
+            decide(&error, open.attempts, breaker.rounds() + 1, &self.args.limits, jitter);
+        // There is one last attempt before giving up, but not before the shortest wait.
         let soonest = now + self.args.limits.backoff_first / 10;
         let (not_before, last) = match decision {
             RetryDecision::Final => {
-                lane.answered(key);
+                breaker.answered(key);
                 let next_try = None;
                 return open.question.report.send(Err(Unanswered { error, next_try }));
             }
             RetryDecision::Again { wait } => {
-                lane.slipped(key, now);
+                breaker.failed_alone(key, now);
                 (now + wait, soonest)
             }
             RetryDecision::Refused { wait, asked } => {
-                lane.refused(key, wait, asked, now);
-                let trouble = (error.class(), error.reason());
-                state.troubles.insert(open.lane.clone(), trouble);
-                for other in state.open.values_mut().filter(|other| other.lane == open.lane) {
-                    other.word_at = other.work.is_none().then_some(now);
+                breaker.refused(key, wait, asked, now);
+                let open_cause = (error.class(), error.reason());
+                state.open_causes.insert(open.model_name.clone(), open_cause);
+                for other in
+                    state.open.values_mut().filter(|other| other.model_name == open.model_name)
+                {
+                    other.next_notice_at = other.work.is_none().then_some(now);
                 }
                 (now + asked.unwrap_or(wait), asked.map_or(soonest, |asked| now + asked))
             }
@@ -360,17 +366,20 @@ impl ProviderClient {
             let next_try = Some(not_before);
             return open.question.report.send(Err(Unanswered { error, next_try }));
         }
-        lane.wait(key, open.question.waits(now, not_before, last));
+        breaker.wait(key, open.question.waits(now, not_before, last));
         open.error = Some(error);
-        open.unsaid = true;
+        open.unannounced = true;
         state.open.insert(key, open);
     }
 
     fn give_up(key: RequestKey, next_try: Option<Duration>, state: &mut State) {
         let Some(open) = state.open.remove(&key) else { return };
-        let error = open.error.unwrap_or_else(|| match state.troubles.get(&open.lane) {
+        let error = open.error.unwrap_or_else(|| match state.open_causes.get(&open.model_name) {
             Some((class, cause)) => ProviderError::of_class(class, cause.clone().into()),
-            None => ProviderError::of_class("unreachable", "others are being asked first".into()),
+            None => ProviderError::of_class(
+                "unreachable",
+                "other requests are being tried first".into(),
+            ),
         });
         open.question.report.send(Err(Unanswered { error, next_try }));
     }
@@ -383,8 +392,8 @@ impl ProviderClient {
         for (key, mut open) in state.open.extract_if(.., theirs) {
             open.work = None;
             self.keep_partial(&open, INTERRUPTED);
-            if let Some(lane) = state.lanes.get_mut(&open.lane) {
-                lane.cancel(key, now);
+            if let Some(breaker) = state.breakers.get_mut(&open.model_name) {
+                breaker.cancel(key, now);
             }
         }
     }
@@ -417,8 +426,8 @@ pub(crate) fn keep_partial(
     text
 }
 
-/// A panicking adapter is a bug of ours: the client crashes with it, and is restarted. Otherwise
-/// the attempt was dropped by us.
+/// A panic of an adapter is a bug: the client crashes with it and is restarted. An attempt that was
+/// aborted by the client is ignored.
 fn attempt_died(died: JoinError) -> Result<(), ActorProcessingErr> {
     if died.is_panic() {
         return Err(crate::mailbox::panic_text(died).into());

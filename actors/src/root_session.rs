@@ -24,20 +24,22 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
-    self, AgentInvocation, Ending, InvocationOutcome, ModelRoutes, Pending, Queued, TimeLimit,
+    self, AgentInvocation, Ending, InvocationOutcome, ModelRoutes, QueuedInput, TimeLimit,
+    UnfinishedCall,
 };
-use crate::compaction::Compacted;
+use crate::compaction::CompactedHistory;
 use crate::context::{ContextMeter, ContextUse};
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
 use crate::delegation::{ActionLog, DelegationHandle, Forget, Memories};
-use crate::event::{Branch, Event, Fact, Feed, MessageKind, Origin};
-use crate::hook_events::Hooked;
+use crate::event::{AnnouncedEvent, Branch, Event, Feed, MessageKind, Origin};
+use crate::hook_events::HookOutcome;
 use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg, usd};
 use crate::mailbox::{
-    AliveToken, AllGone, Handled, Lost, OwnedTask, Report, Started, answer, spawn_task, tell,
+    AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, StartResult, answer, spawn_task,
+    tell,
 };
 use crate::permission_coordinator as permission;
-use crate::ports::{JournalError, Ports, ProviderInfo, Release, ToolOutput, ToolSpec};
+use crate::ports::{BackgroundScope, JournalError, Ports, ProviderInfo, ToolOutput, ToolSpec};
 use crate::record::{Durability, Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
 use crate::tool_call::Services;
@@ -66,10 +68,10 @@ enum Msg {
     /// Continue an interrupted run.
     Continue(RpcReplyPort<PromptAdmission>),
     /// The session-start hooks have finished.
-    Opened(Result<Hooked, JoinError>),
+    Opened(Result<HookOutcome, JoinError>),
     /// The prompt hooks have finished.
-    Admitted(InvocationId, Result<Hooked, JoinError>),
-    Deliver(Queued, RpcReplyPort<Result<(), DeliverError>>),
+    Admitted(InvocationId, Result<HookOutcome, JoinError>),
+    Deliver(QueuedInput, RpcReplyPort<Result<(), DeliverError>>),
     Withdraw(Withdrawal),
     /// The user runs a tool.
     OwnCall(UserCall, RpcReplyPort<PromptAdmission>),
@@ -79,10 +81,10 @@ enum Msg {
     Children(ChildMsg),
     /// Message of background work for the agent of its call.
     Notice(Arc<Origin>, Vec<ContentPart>),
-    Release(Release),
+    Release(BackgroundScope),
     History(RpcReplyPort<Vec<Arc<Message>>>),
     /// With the user's words about text to keep.
-    Compact(Option<String>, RpcReplyPort<Result<Option<Compacted>, PromptError>>),
+    Compact(Option<String>, RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>),
     /// Result of the summary request.
     Summarised(Result<Result<String, String>, JoinError>),
     /// Result of the title request.
@@ -155,7 +157,7 @@ struct State {
     coordinator: Supervised<permission::Msg>,
     clients: Clients,
     /// Routes to the models, with their state.
-    contacts: ModelRoutes,
+    model_routes: ModelRoutes,
     /// Route to the summary model, if configured.
     summariser: Option<ModelRoutes>,
     title: Title,
@@ -167,7 +169,7 @@ struct State {
     /// The conversation, without system messages.
     history: Vec<Arc<Message>>,
     /// Messages that were queued and not delivered before their run ended.
-    queued: Vec<Queued>,
+    queued: Vec<QueuedInput>,
     main: Option<MainRun>,
     /// Unfinished work of an earlier process.
     unfinished: Option<Unfinished>,
@@ -199,7 +201,7 @@ impl Drop for EndNotifier {
             return;
         }
         let (actor, cause) = ("RootSession".to_owned(), "the session itself crashed".to_owned());
-        self.feed.publish(Fact::Passing {
+        self.feed.publish(AnnouncedEvent::Ephemeral {
             ts: self.clock.wall_ms(),
             session_id: self.session_id.clone(),
             origin: None,
@@ -213,8 +215,8 @@ impl Drop for EndNotifier {
 #[derive(Default)]
 struct Resumed {
     /// The calls of the last reply, if not all of them are done; their results end the history.
-    pending: Vec<Pending>,
-    queued: Vec<Queued>,
+    pending: Vec<UnfinishedCall>,
+    queued: Vec<QueuedInput>,
     turns: u32,
     usage: Usage,
     /// Its actions, if it is a subagent.
@@ -247,7 +249,7 @@ impl Actor for RootSession {
     type State = State;
     type Arguments = handle::ChildActors;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::ChildActors) -> Started<State> {
+    async fn pre_start(&self, me: ActorRef<Msg>, tree: handle::ChildActors) -> StartResult<State> {
         let budget = || {
             let limits = &self.settings.limits;
             RestartBudget::new(limits.restarts_max, limits.restart_window)
@@ -263,11 +265,11 @@ impl Actor for RootSession {
         let clients = Clients::new(&self.ports, self.settings.price.as_ref(), own, budget);
         let (session, accounts) = (me.clone(), self.accounts());
         let line = move |order| tell(&session, Msg::Ledger(order));
-        let purse = BudgetHandle::new(self.settings.budget, accounts.last_request, line);
+        let budget_handle = BudgetHandle::new(self.settings.budget, accounts.last_request, line);
         let mut state = State {
             writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
             coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
-            contacts: clients.contacts(&self.ports),
+            model_routes: clients.model_routes(&self.ports),
             summariser: clients.of_role(self.settings.context.compact.as_ref()),
             compacting: None,
             title: self.title(&clients),
@@ -279,7 +281,7 @@ impl Actor for RootSession {
             queued: Vec::new(),
             main: None,
             unfinished: None,
-            budget_keeper: BudgetKeeper::new(purse, accounts),
+            budget_keeper: BudgetKeeper::new(budget_handle, accounts),
             turns: 0,
             ending: None,
             opening: StartHooks::Open,
@@ -304,7 +306,7 @@ impl Actor for RootSession {
         Ok(state)
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         self.settings.fail.hit("RootSession", msg.kind());
         match msg {
             Msg::Prompt(prompt, reply) => {
@@ -361,7 +363,7 @@ impl Actor for RootSession {
         me: ActorRef<Msg>,
         event: SupervisionEvent,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         match event {
             SupervisionEvent::ActorFailed(child, cause) => {
                 self.child_crashed(&me, child.get_id(), &chain(&*cause), state).await
@@ -400,7 +402,7 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        state.contacts.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        state.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
         let base = state.history.len();
         self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
     }
@@ -448,7 +450,7 @@ impl RootSession {
         let args = agent_invocation::Args {
             origin: Arc::clone(&main.origin),
             services: Arc::clone(&self.services),
-            contacts: state.contacts.clone(),
+            model_routes: state.model_routes.clone(),
             options: self.settings.options.clone(),
             tools: Arc::clone(&self.specs),
             history,
@@ -549,7 +551,7 @@ impl RootSession {
             result: ending.result.clone(),
         };
         let (transcript, feed) = (self.transcript.clone(), self.feed.clone());
-        let passing = Fact::Passing {
+        let passing = AnnouncedEvent::Ephemeral {
             ts: self.ports.clock.wall_ms(),
             session_id: self.settings.session_id.clone(),
             origin: None,
@@ -557,7 +559,7 @@ impl RootSession {
         };
         let permissions = state.coordinator.line();
         let hooks = self.closing_hooks(&ending.reason);
-        let released = self.release_and_wait(&Release::Session);
+        let released = self.release_and_wait(&BackgroundScope::Session);
         let last = async move {
             // The end of background work is recorded before the session's own end.
             released.await;
@@ -604,8 +606,9 @@ impl State {
     /// True if the model must answer without new input.
     fn awaits_model(&self) -> bool {
         // Ended background work does not start a run.
-        let asks =
-            |queued: &Queued| matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp);
+        let asks = |queued: &QueuedInput| {
+            matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
+        };
         self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
     }
 }

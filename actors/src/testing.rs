@@ -18,8 +18,9 @@ use crate::conversation::{
 use crate::event::{Announcement, Event, Subscription};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, Asking, Confinement, GrantStore, Hook, HookEvent, HookReport, HookSays, Ids, NoGrants,
-    NoHooks, Occasion, PermissionQuestion, Policy, PortFuture, Ports, Situation, Toolbox, Verdict,
+    Action, AnswerSource, Confinement, GrantStore, Hook, HookEvent, HookInvocation, HookReport,
+    HookResult, Ids, NoGrants, NoHooks, PermissionQuestion, Policy, PortFuture, Ports, Situation,
+    Toolbox, Verdict,
 };
 use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
@@ -28,7 +29,7 @@ pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
 pub use model::{ModelStep, ScriptedModel};
 pub use tools::{
-    ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, Journaled, PanickingTool,
+    ChangingTool, EchoTool, GatedTool, GuardedTool, HangingTool, PanickingTool, RunCounter,
     WritingTool,
 };
 
@@ -113,13 +114,13 @@ pub struct HookFn<F>(pub &'static [HookEvent], pub F);
 
 impl<F> Hook for HookFn<F>
 where
-    F: Fn(&Occasion) -> Option<HookSays> + Send + Sync + 'static,
+    F: Fn(&HookInvocation) -> Option<HookResult> + Send + Sync + 'static,
 {
-    fn hears(&self, event: HookEvent, _: Option<&str>) -> bool {
+    fn has_hook(&self, event: HookEvent, _: Option<&str>) -> bool {
         self.0.contains(&event)
     }
 
-    fn fire(&self, occasion: Occasion) -> PortFuture<Vec<HookReport>> {
+    fn fire(&self, occasion: HookInvocation) -> PortFuture<Vec<HookReport>> {
         let report = |says| HookReport {
             hook: "test".to_owned(),
             says,
@@ -187,7 +188,7 @@ pub struct SessionBuilder {
     /// The hooks.
     pub hooks: Arc<dyn Hook>,
     /// Source of answers to permission requests.
-    pub asking: Asking,
+    pub asking: AnswerSource,
     /// Every bound.
     pub limits: Limits,
     /// The clock.
@@ -225,7 +226,7 @@ impl SessionBuilder {
             policy: allow_all(),
             grants: Arc::new(NoGrants),
             hooks: Arc::new(NoHooks),
-            asking: Asking::Human,
+            asking: AnswerSource::Human,
             limits: Limits::default(),
             clock: Arc::new(TokioClock::default()),
             price: None,

@@ -17,11 +17,11 @@ use tokio::task::JoinError;
 
 use crate::conversation::{QuestionId, ToolCall};
 use crate::delegation::{self, CANCELLED, DELEGATE};
-use crate::event::{Begun, Event, Origin};
+use crate::event::{Event, Origin, StartedCall};
 use crate::mailbox::{
-    AliveToken, Handled, OwnedTask, Report, SharedReport, Started, panic_text, spawn_task,
+    AliveToken, HandlerResult, OwnedTask, Report, SharedReport, StartResult, panic_text, spawn_task,
 };
-use crate::ports::{HookEvent, Moment, ToolOutput, Used};
+use crate::ports::{HookEvent, HookPayload, HookedCall, ToolOutput};
 
 pub(crate) use pipeline::{Services, cap_parts};
 pub(crate) use post_call::Notices;
@@ -38,7 +38,7 @@ pub(crate) struct IntentProgress {
     /// Set once the intent is recorded.
     intended: OnceLock<()>,
     /// Set once the intent of a call with effects is durable: there may have been one.
-    begun: OnceLock<Begun>,
+    begun: OnceLock<StartedCall>,
     /// Set when it came to its end, and whether that was a good one.
     ran: OnceLock<bool>,
     /// Set when the outcome was recorded.
@@ -63,7 +63,7 @@ impl IntentProgress {
     }
 
     /// Description, if it may have had an effect.
-    pub(crate) fn begun(&self) -> Option<&Begun> {
+    pub(crate) fn begun(&self) -> Option<&StartedCall> {
         self.begun.get()
     }
 
@@ -130,7 +130,7 @@ impl Actor for ToolCallRun {
     type State = State;
     type Arguments = Args;
 
-    async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> Started<State> {
+    async fn pre_start(&self, me: ActorRef<Msg>, args: Args) -> StartResult<State> {
         let Args {
             call,
             question,
@@ -175,7 +175,7 @@ impl Actor for ToolCallRun {
         })
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         state.services.fail.hit("ToolCallRun", msg.kind());
         match msg {
             Msg::Ended(Ok(CallEnd::Ran { output, took, input })) => {
@@ -209,7 +209,7 @@ impl State {
         input: Option<Value>,
     ) {
         let event = if class.is_some() { HookEvent::ToolError } else { HookEvent::PostToolUse };
-        let heard = self.services.hooks.hears(event, Some(&self.call.name));
+        let heard = self.services.hooks.has_hook(event, Some(&self.call.name));
         if !heard || self.stopping.is_some() {
             return self.send(output);
         }
@@ -218,11 +218,12 @@ impl State {
         let input = input
             .or_else(|| serde_json::from_str(raw).ok())
             .unwrap_or_else(|| Value::String(raw.clone()));
-        let used = Used { call_id: self.call.id.clone(), tool: self.call.name.clone(), input };
+        let used =
+            HookedCall { call_id: self.call.id.clone(), tool: self.call.name.clone(), input };
         let content = output.content.clone();
         let moment = match class {
-            Some(class) => Moment::ToolError { used, content, class: class.to_owned() },
-            None => Moment::PostToolUse(used, content),
+            Some(class) => HookPayload::ToolError { used, content, class: class.to_owned() },
+            None => HookPayload::PostToolUse(used, content),
         };
         let fired = self.services.fire(&self.origin, moment);
         let (progress, recorded) = (Arc::clone(&self.progress), output.clone());
@@ -338,7 +339,11 @@ pub(crate) fn outcome_unknown(why: &str) -> ToolOutput {
 }
 
 /// Record for [`outcome_unknown`].
-pub(crate) fn unknown_event(call: &ToolCall, output: &ToolOutput, begun: Option<&Begun>) -> Event {
+pub(crate) fn unknown_event(
+    call: &ToolCall,
+    output: &ToolOutput,
+    begun: Option<&StartedCall>,
+) -> Event {
     Event::ToolOutcomeUnknown {
         call_id: call.id.clone(),
         name: call.name.clone(),

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 
-use crate::event::{Event, Fact, Feed};
-use crate::mailbox::{Handled, OwnedTask, Report, Started, panic_text, spawn_task};
+use crate::event::{AnnouncedEvent, Event, Feed};
+use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, panic_text, spawn_task};
 use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, OpenedJournal};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
@@ -84,13 +84,13 @@ impl Actor for TranscriptWriter {
     type State = State;
     type Arguments = ();
 
-    async fn pre_start(&self, me: ActorRef<Msg>, (): ()) -> Started<State> {
+    async fn pre_start(&self, me: ActorRef<Msg>, (): ()) -> StartResult<State> {
         // A store that panics while it opens is a crash like any other, not a failure to start.
         let opening = Some(self.open(&me));
         Ok(State { journal: None, last_record: 0, draining: Vec::new(), opening, probe: None })
     }
 
-    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> Handled {
+    async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         self.args.fail.hit("TranscriptWriter", msg.kind());
         match msg {
             Msg::Wake if state.journal.is_none() && self.args.outbox.is_out_of_patience() => {
@@ -198,7 +198,7 @@ impl TranscriptWriter {
 
     /// Opens the journal again after a wait; records stay in the outbox. Returns an error when
     /// patience is exhausted.
-    fn wait_for_room(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) -> Handled {
+    fn wait_for_room(&self, me: &ActorRef<Msg>, cause: &str, state: &mut State) -> HandlerResult {
         state.journal = None;
         state.opening = None;
         let now = self.args.clock.monotonic();
@@ -247,7 +247,7 @@ impl TranscriptWriter {
 
     /// Announces a line that is not recorded, because there is no space.
     fn tell(&self, message: String) {
-        self.args.feed.publish(Fact::Passing {
+        self.args.feed.publish(AnnouncedEvent::Ephemeral {
             ts: self.args.clock.wall_ms(),
             session_id: self.args.outbox.session_id().clone(),
             origin: None,

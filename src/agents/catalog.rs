@@ -2,7 +2,7 @@
 
 use crate::agents::{Agent, Roster};
 
-/// Bytes of the catalog: about 2,000 tokens.
+/// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const CATALOG_BYTES_MAX: usize = 8000;
 
 /// Part of the system prompt of `caller` with its callable agents; empty if there are none. Beyond

@@ -13,11 +13,11 @@ use crate::agents::{
 };
 use crate::failure::{Exit, Failure, nearest, printable, printable_lines};
 
-/// Characters of a name.
+/// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 40;
 /// Maximum bytes of the instructions.
 const PROMPT_BYTES_MAX: usize = 32 << 10;
-/// Bytes of a line for lists.
+/// Maximum size of a line in lists in bytes.
 const LINE_BYTES_MAX: usize = 1000;
 
 /// Fields of a provider profile, which an agent may only name.
@@ -35,7 +35,7 @@ const OF_PROVIDERS: [&str; 11] = [
     "url",
 ];
 
-/// A definition as it was written.
+/// A definition before validation.
 pub(super) struct DefinitionSource<'a> {
     pub(super) name: &'a str,
     pub(super) fields: &'a Map<String, Value>,
@@ -69,7 +69,7 @@ struct DefinitionReader<'a> {
     flaws: Vec<Failure>,
 }
 
-/// The fields below `path`, which is empty at the top.
+/// The fields below `path`, which is empty at the top level.
 struct FieldGroup<'a> {
     path: &'a str,
     fields: Option<&'a Map<String, Value>>,

@@ -16,15 +16,15 @@ const ANCESTORS_MAX: usize = 128;
 pub struct EnvironmentBlock {
     /// The working directory.
     pub cwd: String,
-    /// Other folders that tools reach.
+    /// Other folders that tools can access.
     pub other_roots: Vec<String>,
     /// `linux`, `macos`.
     pub os: String,
-    /// Today, without the time, so that the prompt stays the same all day.
+    /// Current date without the time, so that the prompt stays the same all day.
     pub date: String,
     /// The shell that runs commands.
     pub shell: String,
-    /// The branch, or the commit when there is none; none outside a repository.
+    /// The branch, or the commit if there is none; `None` outside a repository.
     pub git_branch: Option<String>,
     /// Sandbox of commands, in words.
     pub sandbox: String,
@@ -68,7 +68,7 @@ pub fn repository_root(cwd: &Path) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// The branch of the repository at `root`, or `commit 1a2b3c4` when it is on none.
+/// The branch of the repository at `root`, or `commit 1a2b3c4` if HEAD is detached.
 pub fn git_branch(root: &Path) -> Option<String> {
     let dot_git = root.join(".git");
     let folder = if dot_git.is_dir() {
@@ -93,7 +93,7 @@ pub fn git_branch(root: &Path) -> Option<String> {
     (!name.is_empty()).then(|| printable(&name))
 }
 
-/// The text of a regular file of at most a page; opening it never waits.
+/// Text of a regular file of at most a page; opening it never blocks.
 fn read_small(path: &Path) -> Option<String> {
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

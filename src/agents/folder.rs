@@ -1,4 +1,4 @@
-//! Folders of agent files: bounded, never waiting, and never out of where they seem to be.
+//! Reads folders of agent files, with limits, without blocking, and without leaving the folder.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Exit, Failure, printable};
 
-/// Files of one folder.
+/// Maximum number of files per folder.
 const FILES_MAX: usize = 200;
-/// Bytes of one file.
+/// Maximum size of a file in bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// One file that describes an agent.
+/// One agent file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentFile {
-    /// Its name without the ending.
+    /// File name without the extension.
     pub(crate) name: String,
-    /// Its path, printable.
+    /// Path, printable.
     pub(crate) shown: String,
     pub(crate) bytes: Vec<u8>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct AgentFile {
 pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec<Failure>) {
     let mut files = Vec::new();
     let mut flaws = Vec::new();
-    // A folder that is not there has no files.
+    // A missing folder has no files.
     let Ok(entries) = fs::read_dir(folder) else { return (files, flaws) };
     let is_agent = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "md");
     let mut paths: Vec<PathBuf> =

@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Value};
 
-/// Values within values.
+/// Maximum nesting depth.
 const DEPTH_MAX: usize = 16;
-/// Values of one file.
+/// Maximum number of values per file.
 const VALUES_MAX: usize = 2000;
 
-/// A file taken apart.
+/// A parsed file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parsed {
     pub(crate) fields: Map<String, Value>,
-    /// The line of each value, from 1, by its dotted path.
+    /// Line of each value, from 1, by its dotted path.
     pub(crate) lines: BTreeMap<String, usize>,
     /// Text below the front matter, trimmed.
     pub(crate) body: String,
@@ -30,7 +30,7 @@ pub(crate) struct Flaw {
     pub(crate) what: String,
 }
 
-/// Takes `text` apart, which begins with a line of three dashes.
+/// Parses `text`, which begins with a line of three dashes.
 pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     let flaw = |line: usize, what: &str| Flaw { line, what: what.to_owned() };
     let Some((first, rest)) = text.split_once('\n') else {
@@ -51,14 +51,14 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Flaw> {
     Err(flaw(1, "the front matter has no end: close it with a line ---"))
 }
 
-/// The line of each value, by its path.
+/// Line of each value, by its path.
 type LineNumbers = BTreeMap<String, usize>;
 
 struct YamlReader<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     lines: BTreeMap<String, usize>,
     values: usize,
-    /// The line that is being read.
+    /// Current line.
     line: usize,
 }
 
@@ -93,7 +93,7 @@ impl<'a> YamlReader<'a> {
         match self.parser.next() {
             None => Ok(Event::StreamEnd),
             Some(Ok((event, Span { start, .. }))) => {
-                // One more: the line of dashes.
+                // Plus one for the line of dashes.
                 self.line = start.line() + 1;
                 Ok(event)
             }

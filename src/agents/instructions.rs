@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{printable, printable_lines};
 
-/// Bytes of all instructions together.
+/// Maximum total size of all instructions in bytes.
 const BYTES_MAX: usize = 32 << 10;
 /// Maximum bytes of nested instruction files per call.
 const NESTED_BYTES_MAX: usize = 16 << 10;
 const FOLDERS_MAX: usize = 64;
 /// File names; the first that exists in a folder is used.
 const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", "AGENT.md"];
-/// Positions of hidden characters that are named for one file.
+/// Maximum number of positions of hidden characters reported per file.
 const POSITIONS_MAX: usize = 5;
 
 /// Instruction files that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instructions {
-    /// In the order in which they count, the closest last.
+    /// In order of precedence, the closest folder last.
     pub blocks: Vec<Instruction>,
     /// Skipped, truncated or questionable files; one line each for standard error.
     pub notices: Vec<String>,
 }
 
-/// One file of instructions.
+/// One instruction file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
     /// Its path, short and printable.
@@ -52,7 +52,7 @@ impl Instruction {
     }
 }
 
-/// Bytes that are left of those that some files may have together.
+/// Remaining part of a shared size limit, in bytes.
 struct Space {
     left: usize,
     max: usize,
@@ -70,7 +70,7 @@ impl Instructions {
         instructions
     }
 
-    /// Reads the user's file, if there is one, and those of the folders from `root` down to `cwd`.
+    /// Reads the user's file, if it exists, and those of the folders from `root` down to `cwd`.
     /// Both are resolved; without a repository, `root` is `cwd`.
     pub fn read(user: &Path, root: &Path, cwd: &Path) -> Instructions {
         let mut instructions = Instructions::default();
@@ -89,7 +89,7 @@ impl Instructions {
         instructions
     }
 
-    /// Adds the first that there is in a folder, unless it is `touched`.
+    /// Adds the first instruction file in a folder, unless it is `touched`.
     fn folder(&mut self, root: &Path, folder: &Path, touched: Option<&Path>, space: &mut Space) {
         for name in NAMES {
             let path = folder.join(name);
@@ -103,7 +103,7 @@ impl Instructions {
         }
     }
 
-    /// Adds a file; `false` if there is none. One that is skipped is one.
+    /// Adds a file. Returns `false` if it does not exist; a skipped file counts as existing.
     fn add(&mut self, path: &Path, within: Option<&Path>, source: &str, space: &mut Space) -> bool {
         if path.symlink_metadata().is_err() {
             return false;
@@ -141,7 +141,7 @@ impl Instructions {
     }
 }
 
-/// Up to one byte more than `limit`, without waiting and without leaving `within`.
+/// Reads up to `limit` + 1 bytes, without blocking and without leaving `within`.
 fn open(path: &Path, within: Option<&Path>, limit: usize) -> Result<Vec<u8>, String> {
     let resolved = path.canonicalize().map_err(|error| error.to_string())?;
     if within.is_some_and(|root| !resolved.starts_with(root)) {
@@ -159,13 +159,13 @@ fn open(path: &Path, within: Option<&Path>, limit: usize) -> Result<Vec<u8>, Str
     Ok(bytes)
 }
 
-/// The text of at most `limit` bytes, without a character that was cut in two.
+/// Text of at most `limit` bytes, without a partial character at the end.
 fn text(bytes: &[u8], limit: usize) -> Option<&str> {
     let cut = bytes.len() > limit;
     let bytes = &bytes[..bytes.len().min(limit)];
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        // Only the end may be incomplete, and only if it was cut.
+        // Only the end may be incomplete, and only if the text was truncated.
         Err(error) if cut && error.error_len().is_none() => {
             std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?
         }
@@ -181,7 +181,7 @@ pub(super) fn hidden(text: &str) -> Option<String> {
     for (line, content) in text.lines().enumerate() {
         let mut before = ' ';
         for (column, c) in content.chars().enumerate() {
-            // Joined emoji are no secret.
+            // Joined emoji are legitimate.
             let joins = c == '\u{200d}' && before >= '\u{2190}';
             if is_hidden(c) && !joins {
                 count += 1;

@@ -19,11 +19,11 @@ use serde_json::Value;
 
 use crate::agents::instructions::Instructions;
 
-/// Tools that touch one file after the other.
+/// Tools that touch one file.
 const TOUCHING: [&str; 4] = ["read_file", "edit_file", "multi_edit", "write_file"];
-/// Folders between the root and a file that are looked at.
+/// Maximum number of folders between the root and a file.
 const FOLDERS_MAX: usize = 64;
-/// Folders that are remembered; beyond that, nothing more is looked for.
+/// Maximum number of remembered folders; beyond it no more files are read.
 const SEEN_MAX: usize = 10_000;
 
 /// `tools` that add instruction files of folders that they touch below `cwd`. Those between `root`
@@ -60,7 +60,7 @@ struct Notes {
 /// Instruction files for one path.
 #[derive(Default)]
 struct NestedInstructions {
-    /// For the model.
+    /// Text for the model.
     text: Option<String>,
     /// Warnings about skipped, truncated or questionable files, one line each.
     warnings: Vec<String>,

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure, nearest, printable};
 /// An entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Configured {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// The definition.
     pub definition: Value,
@@ -30,9 +30,9 @@ pub struct Configured {
 /// Folders with agent files. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Folders {
-    /// The user's.
+    /// The user's folder.
     pub user: Option<PathBuf>,
-    /// The project's, and the project.
+    /// The project's folder, and the project root.
     pub project: Option<(PathBuf, PathBuf)>,
 }
 
@@ -61,7 +61,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The agents that are always there.
+    /// The built-in agents.
     pub fn built_in() -> Roster {
         Roster { agents: built_in(), refused: Vec::new(), remarks: Vec::new(), inert: Vec::new() }
     }
@@ -241,7 +241,7 @@ impl Roster {
         }
     }
 
-    /// Every agent, the default first.
+    /// All agents, the default first.
     pub fn all(&self) -> &[Agent] {
         &self.agents
     }
@@ -276,7 +276,7 @@ impl Roster {
         self.agents.iter().filter(|agent| agent.mode.is_primary() && !agent.hidden)
     }
 
-    /// The main agent that the user named, or why there is none.
+    /// The main agent of that name. Fails with the reason if there is none.
     pub fn choose(&self, name: &str) -> Result<&Agent, Failure> {
         if let Some(agent) = self.find(name) {
             if agent.mode.is_primary() {

@@ -20,19 +20,19 @@ use folder::{MAIN, MAIN_BYTES_MAX};
 
 pub use tool::{Rights, tool};
 
-/// The tool that activates skills, and reads what belongs to them.
+/// Name of the tool that activates skills and reads their files.
 pub const TOOL: &str = posse_actors::skills::TOOL;
 
-/// Bytes of the catalog: about 2,000 tokens.
+/// Maximum size of the catalog in bytes: about 2,000 tokens.
 pub const SKILL_CATALOG_BYTES_MAX: usize = 8000;
 
-/// Skills of one place.
+/// Maximum number of skills per place.
 const SKILLS_MAX: usize = 200;
 
 /// Skill folders of projects, of posse and of other agents.
 const PROJECT_FOLDERS: [&str; 3] = [".posse/skills", ".agents/skills", ".claude/skills"];
 
-/// A skill that can be used.
+/// A usable skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
     /// Its folder, without links.
@@ -43,7 +43,7 @@ pub struct Skill {
     pub from_project: bool,
     /// True if the sandbox hides its folder from commands.
     pub out_of_reach: bool,
-    /// SHA-256 of each file, in hex, where exactly these are trusted.
+    /// SHA-256 of each file in hex, if the skill is trusted with exactly this content.
     sealed: Option<BTreeMap<String, String>>,
     head: Head,
 }
@@ -59,7 +59,7 @@ impl Skill {
         &self.head.description
     }
 
-    /// Its license, if it names one.
+    /// License, if stated.
     pub fn license(&self) -> Option<&str> {
         self.head.license.as_deref()
     }
@@ -74,7 +74,7 @@ impl Skill {
         &self.head.metadata
     }
 
-    /// The tools that it expects. They are no permission.
+    /// Tools that the skill expects. They are no permission.
     pub fn allowed_tools(&self) -> &[String] {
         &self.head.allowed_tools
     }
@@ -89,7 +89,7 @@ impl Skill {
         &self.head.body
     }
 
-    /// Files of its folder besides the `SKILL.md`, with their bytes.
+    /// Files of its folder except `SKILL.md`, with their sizes in bytes.
     pub fn files(&self) -> Vec<(String, u64)> {
         let listing = folder::list(&self.folder, false).unwrap_or_default();
         let theirs = |(path, _): &(String, u64)| path != MAIN && !is_secret(path);
@@ -150,17 +150,17 @@ impl Skill {
     }
 }
 
-/// Bytes of one file of a skill that can be read.
+/// Maximum size of a readable skill file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Skill folders. A folder need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct SkillPlaces {
-    /// The user's, the first one first; and whether commands are kept from it.
+    /// The user's folders in order of precedence; the flag is true if commands have no access.
     pub user: Vec<(PathBuf, bool)>,
     /// The project's root, resolved.
     pub project: Option<PathBuf>,
-    /// Names of skills that are not to be used.
+    /// Names of disabled skills.
     pub disabled: Vec<String>,
 }
 
@@ -230,7 +230,7 @@ impl Skills {
             Err(failure) => return self.refused.push(failure),
         };
         if let Some(taken) = self.known.get(&head.name) {
-            // The same folder by another way is no second skill.
+            // The same folder by another path is not a second skill.
             if taken.folder != path {
                 let what = format!("skill \"{}\" is left out: the name is taken", head.name);
                 let failure = Failure::new("SKL003", Exit::Configuration, what);
@@ -250,7 +250,7 @@ impl Skills {
         self.known.is_empty()
     }
 
-    /// Every skill, by name.
+    /// All skills, by name.
     pub fn all(&self) -> impl Iterator<Item = &Skill> {
         self.known.values()
     }
@@ -270,7 +270,7 @@ impl Skills {
         &self.inert
     }
 
-    /// The skill of that name, or why there is none.
+    /// The skill of that name. Fails with the reason if there is none.
     pub fn find(&self, name: &str) -> Result<&Skill, Failure> {
         if let Some(skill) = self.known.get(name) {
             return Ok(skill);
@@ -291,9 +291,9 @@ impl Skills {
         }))
     }
 
-    /// The part of a system prompt that lists those of which `sees` is true and that a model may
-    /// activate; empty if there are none. The same bytes for the same skills. What does not fit is
-    /// left out: first ends of descriptions, then descriptions, then the last names.
+    /// Section of a system prompt that lists the skills for which `sees` is true and that a model
+    /// may activate; empty if there are none. Deterministic. To fit `bytes_max`, first descriptions
+    /// are shortened, then descriptions are omitted, then the last names.
     pub fn catalog(&self, bytes_max: usize, sees: impl Fn(&str) -> bool) -> String {
         let shown: Vec<&Skill> =
             self.all().filter(|skill| !skill.only_user() && sees(skill.name())).collect();
@@ -329,8 +329,8 @@ fn listed(skills: &[&Skill], chars_max: usize) -> String {
     text
 }
 
-/// Name and digest of each skill of the project, by its path below the root, as trust wants them;
-/// or why it cannot be trusted.
+/// Digest of each skill of the project, by its path relative to the root, for granting trust; or
+/// the reason why it cannot be trusted.
 pub fn project_skills(root: &Path) -> BTreeMap<String, Result<String, String>> {
     let mut refused = Vec::new();
     let found = project_folders(root, &mut refused);
@@ -343,7 +343,7 @@ pub fn has_project_skills(root: &Path) -> bool {
     PROJECT_FOLDERS.iter().any(|place| root.join(place).is_dir())
 }
 
-/// Name, folder and path below the root of each.
+/// Name, folder, and path relative to the root, of each skill.
 fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, PathBuf, String)> {
     let mut found = Vec::new();
     for place in PROJECT_FOLDERS {
@@ -355,14 +355,14 @@ fn project_folders(root: &Path, refused: &mut Vec<Failure>) -> Vec<(String, Path
     found
 }
 
-/// Folders in `place` that have a `SKILL.md`, by name. `within`: where they have to lie once links
-/// are followed.
+/// Folders in `place` that contain a `SKILL.md`, by name. `within`: folder that must contain them
+/// after links are resolved.
 fn skill_folders(
     place: &Path,
     within: Option<&Path>,
     refused: &mut Vec<Failure>,
 ) -> Vec<(String, PathBuf)> {
-    // A place that is not there has no skills.
+    // A missing place has no skills.
     let Ok(entries) = std::fs::read_dir(place) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)

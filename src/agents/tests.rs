@@ -1,4 +1,4 @@
-//! The prompts, the instructions that go into them, and the names that choose an agent.
+//! System prompts, instruction files, and the choice of an agent by name.
 
 use std::fs;
 use std::os::unix::fs::symlink;

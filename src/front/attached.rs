@@ -1,5 +1,5 @@
-//! A session that runs in another process, seen from here: as lines for a program, or as text for a
-//! person. Leaving changes nothing there.
+//! Attach client: shows a session of another process, as lines for a program or as text for a user.
+//! Detaching does not affect the session.
 
 mod output;
 mod person;
@@ -17,7 +17,7 @@ use crate::frontend::signals::Signals;
 
 pub use person::{AttachDisplay, person};
 
-/// Instructions that wait to be sent.
+/// Maximum number of queued instructions.
 const WAITING_MAX: usize = 16;
 
 /// End of an attached client.
@@ -51,7 +51,7 @@ impl AttachOutcome {
     }
 }
 
-/// The words for a host that is gone without a word.
+/// Reason if the owning process closed the connection without a message.
 const GONE: &str = "the process that owns the session is gone";
 
 /// Writes received messages to standard output, one line each. `drives`: standard input contains
@@ -69,7 +69,7 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
         first.extend(more);
     }
     stdout.write(format!("{first}\n").into_bytes()).await;
-    // Lines that were sent in all, once that is known, and those that were answered.
+    // Number of lines sent, once known, and number of answers.
     let (mut sent, mut answered) = (None, 0);
     let mut ended = None;
     let visit = loop {
@@ -135,7 +135,7 @@ async fn next_when_read(
     heard.recv().await
 }
 
-/// The number of lines that were sent, when there will be no more.
+/// Number of lines sent, once standard input has ended.
 async fn counted(input: &mut Option<mpsc::Receiver<u64>>) -> u64 {
     match input {
         Some(input) => input.recv().await.unwrap_or_default(),

@@ -8,18 +8,18 @@ use tokio::sync::mpsc;
 
 use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 
-/// Instructions that wait to be followed.
+/// Maximum number of queued instructions.
 const WAITING_MAX: usize = 16;
 
 /// An instruction, or the error in the line.
 #[derive(Debug)]
 pub(crate) struct Numbered {
-    /// From 1.
+    /// Line number, from 1.
     pub(crate) line: u64,
     pub(crate) what: Result<Instruction, String>,
 }
 
-/// Reads standard input on a thread of its own.
+/// Reads standard input on a separate thread.
 #[derive(Debug)]
 pub(crate) struct Driver {
     lines: mpsc::Receiver<Numbered>,
@@ -35,8 +35,7 @@ impl Driver {
         Driver { lines }
     }
 
-    /// The next instruction. `None` at the end of standard input. Dropping the future loses
-    /// nothing.
+    /// Next instruction. `None` at the end of standard input. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Numbered> {
         self.lines.recv().await
     }
@@ -62,13 +61,13 @@ fn read(mut input: impl BufRead, mut hand_on: impl FnMut(Numbered) -> bool) {
     }
 }
 
-/// A line of bounded length.
+/// Line of bounded length.
 pub(crate) enum InputLine {
     Whole(Vec<u8>),
     TooLong,
 }
 
-/// The next line with its newline, if it has one. `None` at the end.
+/// Next line including its newline. `None` at the end.
 pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
     let mut bytes = Vec::new();
     let mut too_long = false;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::conversation::Usage;
-use posse_actors::event::{Announcement, Begun, Event, Subscription};
+use posse_actors::event::{Announcement, Event, StartedCall, Subscription};
 use posse_actors::ledger::dollars;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
@@ -36,7 +36,7 @@ pub fn can_ask() -> bool {
 /// Time limit for a stopped run to end.
 const WIND_DOWN: Duration = Duration::from_secs(2);
 
-/// A deadline before there is one.
+/// Initial deadline, effectively infinite.
 const fn far_away() -> Duration {
     Duration::from_hours(365 * 24)
 }
@@ -53,7 +53,7 @@ pub enum RunFormat {
     Text,
     /// One object at the end.
     Json,
-    /// One event a line.
+    /// One event per line.
     StreamJson,
 }
 
@@ -87,7 +87,7 @@ pub struct RunOptions {
     pub hang_up: OnHangup,
     /// Resume command of the session, if it is kept.
     pub again: Option<Again>,
-    /// Worktrees of agents that were there before: those that still are, are named at the end.
+    /// Worktrees of subagents from earlier runs; those that still exist are listed at the end.
     pub worktrees: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ struct Front {
     stdout: Output,
     stderr: Output,
     manner: RunOptions,
-    /// The signal that stopped the run.
+    /// Signal that stopped the run.
     stopped: Option<Exit>,
     /// A second signal, or the time limit for stopping was exceeded.
     hurried: bool,
@@ -118,7 +118,7 @@ struct Front {
     unknown: Vec<UnknownEnd>,
     /// Cost of the session, once known.
     spent: Option<SessionCost>,
-    /// Worktrees of agents that were there when these had ended.
+    /// Worktrees that subagents left behind.
     worktrees: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ struct SessionCost {
 #[derive(Debug, Serialize)]
 struct Denial {
     reason: String,
-    /// Would have allowed it.
+    /// Rule that would have allowed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
 }
@@ -146,7 +146,7 @@ struct UnknownEnd {
     tool: String,
     /// Description and start time, if recorded.
     #[serde(flatten)]
-    begun: Option<Begun>,
+    begun: Option<StartedCall>,
 }
 
 /// Output of `json`.
@@ -175,7 +175,7 @@ struct Summary<'a> {
     /// Known cost, in billionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_nano_usd: Option<u64>,
-    /// Requests whose cost is not known, or not all of it.
+    /// Number of requests without a complete price.
     #[serde(skip_serializing_if = "is_zero")]
     unpriced_requests: u64,
     turns: u32,

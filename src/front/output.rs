@@ -16,10 +16,10 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdout};
 use tokio::sync::{mpsc, oneshot};
 
-/// Writes waiting for a slow reader; then the front end waits, and deltas are dropped for it.
+/// Maximum number of queued writes; then the front end waits, and deltas are dropped.
 const WRITES_WAITING: usize = 256;
 
-/// A pipe that can be written at all takes this much without waiting (`PIPE_BUF`).
+/// A writable pipe accepts this many bytes without blocking (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
 /// Output stream.
@@ -45,7 +45,7 @@ pub(crate) struct Output {
     direct: bool,
     pipe: bool,
     thread: Option<(mpsc::Sender<Write>, JoinHandle<()>)>,
-    /// Why nothing can be written any more.
+    /// Error after which no write is possible.
     broken: Arc<OnceLock<String>>,
 }
 
@@ -87,7 +87,7 @@ impl Output {
         self.broken.get().is_some()
     }
 
-    /// Writes `bytes`, in order. Waits while too much waits to be read.
+    /// Writes `bytes` in order. Waits while the queue is full.
     pub(crate) async fn write(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() || self.is_broken() {
             return;
@@ -121,8 +121,7 @@ impl Output {
         queue.send(Write::Bytes(bytes)).await.ok();
     }
 
-    /// Returns when the next write does not have to wait for a reader. Dropping the future loses
-    /// nothing.
+    /// Returns when the next write does not have to wait. Cancel-safe.
     pub(crate) async fn room(&self) {
         if let Some((queue, _)) = self.thread.as_ref().filter(|_| !self.is_broken()) {
             queue.reserve().await.ok();

@@ -16,15 +16,15 @@ use crate::frontend::signals::Signals;
 
 /// Wait for a key before signals are checked, in milliseconds.
 const TICK_MS: u16 = 30;
-/// Rows of a list that are shown at once.
+/// Maximum number of visible rows.
 const ROWS_MAX: usize = 12;
-/// Characters of a filter.
+/// Maximum length of the filter in characters.
 const FILTER_MAX: usize = 60;
 
-/// A session that can be chosen.
+/// Selectable session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Its id.
+    /// Session id.
     pub id: String,
     /// Time since its last use.
     pub age: String,
@@ -41,9 +41,9 @@ pub struct SessionRow {
 pub enum Picked {
     /// This row.
     Row(usize),
-    /// None of them.
+    /// Cancelled.
     Nothing,
-    /// A signal came.
+    /// A signal arrived.
     Signal(Exit),
 }
 
@@ -79,7 +79,7 @@ pub async fn pick(
     }
 }
 
-/// A list for a terminal without a cursor: one number or the beginning of an id is typed.
+/// List for a dumb terminal: the user types a number or the beginning of an id.
 async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Result<Picked> {
     let mut text = String::new();
     for (nth, row) in rows.iter().take(ROWS_MAX).enumerate() {
@@ -99,7 +99,7 @@ async fn pick_by_number(rows: &[SessionRow], signals: &mut Signals) -> io::Resul
     Ok(by_number(typed.trim(), rows).map_or(Picked::Nothing, Picked::Row))
 }
 
-/// The row of a number from 1, or the only one whose id begins like this.
+/// Row with this number (from 1), or the only row whose id begins with `typed`.
 fn by_number(typed: &str, rows: &[SessionRow]) -> Option<usize> {
     if typed.is_empty() {
         return None;
@@ -127,7 +127,7 @@ enum PickerKey {
     Char(char),
 }
 
-/// Takes whole keys out of what came in; a character that is not complete yet stays.
+/// Takes complete keys from the input; an incomplete character stays.
 fn keys(bytes: &mut Vec<u8>) -> Vec<PickerKey> {
     let mut keys = Vec::new();
     while let Some(&first) = bytes.first() {
@@ -136,7 +136,7 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<PickerKey> {
                 (Some(b'[' | b'O'), Some(letter)) => match letter {
                     b'A' => (Some(PickerKey::Up), 3),
                     b'B' => (Some(PickerKey::Down), 3),
-                    // A longer sequence: up to its last byte.
+                    // A longer sequence: up to its final byte.
                     _ => (
                         None,
                         2 + bytes[2..].iter().take_while(|b| !(0x40..=0x7e).contains(*b)).count()
@@ -176,7 +176,7 @@ fn keys(bytes: &mut Vec<u8>) -> Vec<PickerKey> {
 struct PickerList<'a> {
     rows: &'a [SessionRow],
     filter: String,
-    /// Rows that the filter leaves.
+    /// Rows that match the filter.
     left: Vec<usize>,
     /// Index of the selected row.
     at: usize,
@@ -211,7 +211,7 @@ impl<'a> PickerList<'a> {
         None
     }
 
-    /// Rows that have every word of the filter.
+    /// Keeps the rows that contain every word of the filter.
     fn narrow(&mut self) {
         let filter = self.filter.to_lowercase();
         let fits = |row: &SessionRow| {
@@ -248,7 +248,7 @@ impl<'a> PickerList<'a> {
     }
 }
 
-/// A session in one line.
+/// Formats a session as one line.
 fn line(row: &SessionRow) -> String {
     let SessionRow { id, age, state, spent, prompt } = row;
     let prompt = prompt.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -293,7 +293,7 @@ fn show(text: &str) -> io::Result<()> {
     stderr.flush()
 }
 
-/// The terminal hands over keys as they are pressed, until this is dropped.
+/// Raw mode of the terminal, until dropped.
 struct Raw(Termios);
 
 impl Raw {
@@ -313,7 +313,7 @@ impl Drop for Raw {
     }
 }
 
-/// The next keys, or the signal that came instead.
+/// Next keys, or a signal.
 async fn next_keys(
     pending: &mut Vec<u8>,
     signals: &mut Signals,
@@ -325,7 +325,7 @@ async fn next_keys(
             Ok(false) => return Ok(Ok(vec![PickerKey::Escape])),
             Ok(true) => {}
         }
-        // An arrow may come in pieces.
+        // The sequence of an arrow key may arrive in pieces.
         if matches!(pending[..], [0x1b] | [0x1b, b'[' | b'O']) && is_ready()? {
             continue;
         }
@@ -336,7 +336,7 @@ async fn next_keys(
     }
 }
 
-/// Waits for bytes, and adds them. `false`: there will be none any more.
+/// Waits for bytes and appends them. Returns `false` at the end of input.
 async fn bytes(to: &mut Vec<u8>, signals: &mut Signals) -> io::Result<Result<bool, Exit>> {
     loop {
         if is_ready()? {

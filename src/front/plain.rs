@@ -37,7 +37,7 @@ use terminal::{LineTerminal, TerminalInput};
 /// Prompt string.
 const PROMPT: &str = "> ";
 
-/// A second Ctrl+C within this leaves.
+/// Interval in which a second Ctrl+C exits.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Time limit for the end of a session.
@@ -50,7 +50,7 @@ const HURRIED_END: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with another")]
 pub struct Options {
-    /// A person is at the terminal: lines are edited, and questions are asked.
+    /// `true` if a user is at the terminal: lines are edited, and questions are asked.
     pub interactive: bool,
     /// True if colours may be used on standard error.
     pub color: bool,
@@ -68,7 +68,7 @@ pub struct Options {
     pub first: Option<Task>,
 }
 
-/// Talks until the user leaves.
+/// Runs line mode until the user exits.
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
     let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
@@ -117,19 +117,19 @@ struct LineMode<'a> {
     current: Current,
     terminal: LineTerminal,
     interactive: bool,
-    /// Sessions are not kept.
+    /// Sessions are not stored.
     forgotten: bool,
     yes: bool,
     /// True if a rule that would have allowed a denied call was shown during this task.
     rule_shown: bool,
     progress: ProgressPrinter,
     questions: TerminalQuestions,
-    /// Agents that work for others, and have not ended.
+    /// Running subagents.
     at_work: BTreeSet<InvocationId>,
     signals: Signals,
     stdout: Output,
     stderr: Output,
-    /// Lines that came when they could not be followed yet.
+    /// Lines that could not be handled yet.
     waiting: VecDeque<String>,
     /// Time of the last Ctrl+C.
     interrupted: Option<Instant>,
@@ -138,9 +138,9 @@ struct LineMode<'a> {
     /// Result of the last task.
     last: Exit,
     totals: Totals,
-    /// The terminal may have a clipboard.
+    /// The terminal may support a clipboard.
     clipboard: bool,
-    /// The last answer, to be copied.
+    /// Last answer, for `/copy`.
     last_reply: String,
 }
 
@@ -156,11 +156,11 @@ struct Current {
     tier: String,
     /// Number of permission requests so far that no person could answer.
     unanswered: u32,
-    /// Of these, what `--yes` would not have covered.
+    /// Number of those that `--yes` would not have answered.
     not_by_yes: u32,
-    /// Commands in the background.
+    /// Background jobs.
     jobs: Jobs,
-    /// Messages that wait.
+    /// Queued messages.
     queue: Queue,
 }
 
@@ -266,7 +266,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// A line that was typed while nothing runs.
+    /// Reads the next line while no task runs.
     async fn next_line(&mut self) -> Option<String> {
         self.stdout.settle().await;
         self.stderr.settle().await;
@@ -314,7 +314,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Ctrl+C while nothing runs that it could stop.
+    /// Handles Ctrl+C while nothing runs.
     async fn interrupt_idle(&mut self) {
         let again = self.interrupted.is_some_and(|before| before.elapsed() < AGAIN);
         if again {
@@ -398,10 +398,10 @@ impl LineMode<'_> {
         };
         if goes_on {
             opened.settings.history = self.current.session.history().await;
-            // A budget is one for the whole conversation.
+            // The budget covers the whole conversation.
             opened.settings.accounts = self.current.session.accounts().await.unwrap_or_default();
         }
-        // First the end: both may write to the same journal.
+        // The current session ends first: both may write to the same journal.
         let reason = if goes_on { "switched" } else { "completed" };
         self.current.end(reason, Exit::Done, PATIENT_END).await;
         self.enter(opened, choice).await
@@ -423,7 +423,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// The last line that a person sees.
+    /// Last line for the user.
     fn farewell(&self) -> String {
         if self.forgotten {
             return String::new();

@@ -32,22 +32,22 @@ pub(crate) struct ProgressPrinter {
     color: bool,
     /// True if tools only describe their effects.
     dry_run: bool,
-    /// Text of the reply that is being streamed was shown, without its newline.
+    /// Text of the streamed reply was shown without a newline.
     mid_line: bool,
-    /// A line is there that the next one replaces.
+    /// The current line is replaced by the next one.
     drawn: bool,
     /// True if a permission request without a newline is the last text.
     asks: bool,
-    /// The reply that is being streamed, as far as it was shown.
+    /// Shown part of the streamed reply.
     reply: Option<LiveText>,
     screen: ScreenSize,
     /// Name of this front end in records, if it is attached.
     name: Option<String>,
-    /// Questions that are open, and their calls.
+    /// Open questions and their calls.
     asked: Vec<(QuestionId, CallId)>,
     /// Calls that the person allowed after seeing their effect.
     seen: Vec<CallId>,
-    /// The call that the user made last.
+    /// Last call of the user.
     own_call: Option<CallId>,
     /// True if the whole text of the last reply was streamed.
     pub(crate) shown_live: bool,
@@ -110,7 +110,7 @@ impl ProgressPrinter {
         shown
     }
 
-    /// The text that `event` adds.
+    /// Text of `event`.
     pub(crate) fn show(&mut self, event: &Event) -> String {
         match event {
             Event::TextDelta { text } => self.delta(text),
@@ -154,7 +154,7 @@ impl ProgressPrinter {
         shown
     }
 
-    /// A line that the next one replaces.
+    /// Draws a line that the next one replaces.
     fn draw(&mut self, line: &str) -> String {
         let start = self.start_line();
         self.drawn = true;
@@ -165,7 +165,7 @@ impl ProgressPrinter {
         text
     }
 
-    /// Lines that stay.
+    /// Prints permanent lines.
     fn print(&mut self, event: &Event) -> String {
         let line = self.line(event);
         if line.is_empty() {
@@ -231,7 +231,7 @@ impl ProgressPrinter {
 
     /// Text that must precede other output so that it starts on a new line.
     pub(crate) fn finish_line(&mut self) -> &'static str {
-        // What others write is not known here, so nothing above it can be taken back.
+        // Later output of others is unknown, so nothing above it can be erased.
         if let Some(reply) = &mut self.reply {
             reply.settle();
         }
@@ -243,7 +243,7 @@ impl ProgressPrinter {
         if std::mem::take(&mut self.mid_line) && wiped.is_empty() { "\n" } else { wiped }
     }
 
-    /// Text that is of less interest.
+    /// Dims text of minor interest.
     pub(crate) fn dim(&self, text: &str) -> String {
         self.paint("2", text)
     }
@@ -284,7 +284,7 @@ impl ProgressPrinter {
             | Event::PermissionDenied { .. } => self.question(event),
             Event::ToolFailed { content, name, class, .. } => {
                 let whole = text_of(content);
-                // A refusal's reason is worth its rows.
+                // The reason of a denial may take several lines.
                 let line = match whole.lines().next() {
                     Some(line) if class == "denied" => printable(line),
                     _ => first_line(content),
@@ -311,7 +311,7 @@ impl ProgressPrinter {
         }
     }
 
-    /// An agent begins to work for another, or has ended.
+    /// Start or end of a subagent.
     fn of_agents(&self, event: &Event) -> String {
         match event {
             Event::InvocationRequested {
@@ -414,7 +414,7 @@ impl ProgressPrinter {
         }
     }
 
-    /// The beginning of a unified diff.
+    /// Beginning of a unified diff.
     fn excerpt(&self, diff: &str) -> String {
         let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
         let all: Vec<&str> = diff.lines().skip_while(is_header).collect();

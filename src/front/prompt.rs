@@ -14,7 +14,7 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use crate::failure::{Exit, Failure, printable};
 use crate::images::{self, ImageLimits};
 
-/// Bytes of standard input that may be a prompt or its context.
+/// Maximum size of standard input as prompt or context, in bytes.
 pub const STDIN_BYTES_MAX: u64 = 4 << 20;
 
 /// Wait for piped input if there is a prompt already, in milliseconds.
@@ -31,7 +31,7 @@ pub enum PromptSource {
     Nothing,
 }
 
-/// Images that go with a prompt.
+/// Images of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Images<'a> {
     /// Names as given: paths or addresses.
@@ -44,7 +44,7 @@ pub struct Images<'a> {
     pub detail: &'a str,
 }
 
-/// Puts the prompt together.
+/// Assembles the prompt.
 pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure> {
     let text = match wanted {
         PromptSource::Text(text) => match context()? {
@@ -60,7 +60,7 @@ pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure
     of_text(text, images)
 }
 
-/// Puts the prompt together from a text alone.
+/// Assembles the prompt from a text alone.
 pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new("CLI002", Exit::Usage, "the prompt is empty")
@@ -139,7 +139,7 @@ impl Images<'_> {
     }
 }
 
-/// The path that a terminal means by a text with quotes, backslashes or percent signs.
+/// Decodes a dropped path with quotes, backslashes or percent signs.
 fn dropped(text: &str) -> Option<PathBuf> {
     let text = text.trim();
     for quote in ['\'', '"'] {

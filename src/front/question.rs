@@ -20,21 +20,21 @@ pub(crate) use keyboard::can_ask;
 use keyboard::{Keyboard, KeyboardEvent};
 use pages::{QuestionPage, pages};
 
-/// A question as it was asked.
+/// Open question.
 #[derive(Debug, Clone)]
 struct AskedQuestion {
     id: QuestionId,
     /// Remaining pages, the next one first.
     left: VecDeque<QuestionPage>,
-    /// Lines that follow the page that was shown last.
+    /// Number of lines after the last shown page.
     lines_left: usize,
     scopes: Vec<Scope>,
-    /// An agent asks that works for others.
+    /// `true` for a question of a subagent.
     below: bool,
 }
 
 impl AskedQuestion {
-    /// The next page. What may be answered follows when the keyboard is silent.
+    /// Next page. The possible answers follow after a quiet period.
     fn turn(&mut self) -> String {
         let Some(page) = self.left.pop_front() else { return String::new() };
         self.lines_left = self.left.iter().map(|page| page.lines).sum();
@@ -54,7 +54,7 @@ impl AskedQuestion {
     }
 }
 
-/// The questions of one terminal.
+/// Questions of one terminal.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalQuestions {
     open: VecDeque<AskedQuestion>,
@@ -63,7 +63,7 @@ pub(crate) struct TerminalQuestions {
     decided: usize,
     /// True until the keyboard has been silent: no input counts as an answer.
     deaf: bool,
-    /// Global was chosen, and has to be chosen again.
+    /// Global scope was chosen, and needs confirmation.
     confirming: bool,
     keyboard: Option<Keyboard>,
 }
@@ -98,7 +98,7 @@ impl TerminalQuestions {
         shown
     }
 
-    /// Follows an event. Returns what to show, if the question in front changed.
+    /// Handles an event. Returns the text to show if the current question has changed.
     pub(crate) fn follow(&mut self, event: &Event) -> Option<String> {
         let known = match event {
             Event::PermissionRequested { request_id, summary, detail, reason, scopes, .. } => {
@@ -175,7 +175,7 @@ impl TerminalQuestions {
         std::mem::take(&mut self.deaf).then(|| open.keys())
     }
 
-    /// The next answer to the question in front. Pending while none is open.
+    /// Next answer to the current question. Pending while none is open.
     pub(crate) async fn answer(&mut self) -> AnswerLine {
         let (Some(open), Some(keyboard)) = (self.open.front(), &mut self.keyboard) else {
             return std::future::pending().await;
@@ -231,14 +231,14 @@ impl TerminalQuestions {
         })
     }
 
-    /// The question in front is decided.
+    /// Removes the current question.
     fn over(&mut self) {
         let decided = usize::from(self.open.pop_front().is_some());
         self.count(decided);
         (self.shown, self.deaf, self.confirming) = (false, false, false);
     }
 
-    /// Forgets the questions of a run that is over. Those of agents that work on are still open.
+    /// Drops the questions of an ended run. Questions of running subagents stay open.
     pub(crate) fn forget(&mut self) {
         let front = self.open.front().map(|open| open.id.clone());
         self.open.retain(|open| open.below);
@@ -253,7 +253,7 @@ impl TerminalQuestions {
         !self.open.is_empty()
     }
 
-    /// The text of the question that comes next, if one is open.
+    /// Text of the next question, if one is open.
     pub(crate) fn next_text(&mut self) -> Option<String> {
         self.show()
     }
@@ -266,7 +266,7 @@ const UNCLEAR: &str = "that is no answer; type the key in brackets, then Enter";
 #[derive(Debug)]
 pub(crate) enum AnswerLine {
     Decided(QuestionId, HumanDecision),
-    /// Show this and wait on.
+    /// Show this and keep waiting.
     Unclear(String),
 }
 

@@ -9,17 +9,17 @@ const SLACK: Duration = Duration::from_secs(30);
 /// A session that can be resumed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Again {
-    /// Its id.
+    /// Session id.
     pub session: String,
-    /// The program, as a path.
+    /// Path of the program.
     pub program: String,
-    /// The folder in which it works.
+    /// Working directory.
     pub cwd: String,
-    /// The flags of this run that have to be given again.
+    /// Flags of this run that are needed again.
     pub flags: Vec<String>,
-    /// Names of variables that the program needs and a timer does not have.
+    /// Names of environment variables that the program needs and a timer does not have.
     pub variables: Vec<String>,
-    /// Variables that are settings of this run, with their values.
+    /// Environment variables that are settings of this run, with their values.
     pub values: Vec<(String, String)>,
     /// `PATH` for finding programs.
     pub path: String,
@@ -77,7 +77,7 @@ impl Again {
 }
 
 impl Timer {
-    /// The first that there is.
+    /// First available timer program.
     fn of(path: &str) -> Option<Timer> {
         let is_there = |name: &str| {
             let folders = path.split(':').filter(|folder| folder.starts_with('/'));
@@ -89,7 +89,7 @@ impl Timer {
     }
 }
 
-/// `text` as one word of a shell.
+/// Quotes `text` as one word for a shell.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use posse_actors::compaction::Compacted;
+use posse_actors::compaction::CompactedHistory;
 use posse_actors::context::ContextUse;
 use posse_actors::event::Event;
 
@@ -62,9 +62,9 @@ fn shares(parts: &[u64], total: u64) -> Vec<u64> {
 }
 
 /// Result of a compaction that the user requested, in one line.
-pub(crate) fn compact_summary(compacted: &Compacted) -> String {
-    let Compacted { tokens_before, tokens_after, .. } = compacted;
-    let Compacted { turns_removed, outputs_removed, prompts_removed, .. } = compacted;
+pub(crate) fn compact_summary(compacted: &CompactedHistory) -> String {
+    let CompactedHistory { tokens_before, tokens_after, .. } = compacted;
+    let CompactedHistory { turns_removed, outputs_removed, prompts_removed, .. } = compacted;
     format!(
         "about {tokens_before} tokens became {tokens_after}: {} removed; the journal keeps them\n",
         removed(*turns_removed, *outputs_removed, *prompts_removed)

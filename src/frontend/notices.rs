@@ -1,7 +1,7 @@
 //! Texts for events that every front end shows on a line of their own. Control characters are
 //! escaped.
 
-use posse_actors::event::{Begun, Event, HookDecision};
+use posse_actors::event::{Event, HookDecision, StartedCall};
 use posse_actors::ports::HookEvent;
 
 use crate::failure::printable;
@@ -56,9 +56,9 @@ pub(crate) fn failover_notice(event: &Event) -> String {
 }
 
 /// Description of a call whose outcome is unknown: tool, summary and start time.
-pub(crate) fn unknown(tool: &str, begun: Option<&Begun>) -> String {
+pub(crate) fn unknown(tool: &str, begun: Option<&StartedCall>) -> String {
     match begun {
-        Some(Begun { summary, started_ms }) => {
+        Some(StartedCall { summary, started_ms }) => {
             let since = clock_time(*started_ms);
             format!("{}: {}, started at {since}", printable(tool), printable(summary))
         }
@@ -73,7 +73,8 @@ mod tests {
     #[test]
     fn describes_a_call_with_unknown_outcome() {
         assert_eq!(unknown("bash", None), "bash");
-        let begun = Begun { summary: "rm \u{1b}[2J".to_owned(), started_ms: 1_795_298_212_000 };
+        let begun =
+            StartedCall { summary: "rm \u{1b}[2J".to_owned(), started_ms: 1_795_298_212_000 };
         let text = unknown("bash", Some(&begun));
         assert!(text.starts_with("bash: rm ") && !text.contains('\u{1b}'), "{text}");
         assert!(

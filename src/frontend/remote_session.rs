@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use posse_actors::conversation::SessionId;
-use posse_actors::event::{Announcement, Event, Fact, Origin, StoredRecord};
+use posse_actors::event::{AnnouncedEvent, Announcement, Event, Origin, StoredRecord};
 use posse_actors::record::RecordId;
 use posse_actors::root_session::SessionHandle;
 use serde::{Deserialize, Serialize};
@@ -140,9 +140,9 @@ pub(crate) fn announcement(line: &[u8]) -> Option<Announcement> {
         Some(record) => {
             let id = RecordId { process: 0, count: 0 };
             let stored = StoredRecord { v, record, ts, id, session_id, event, origin };
-            Fact::Stored(Arc::new(stored))
+            AnnouncedEvent::Stored(Arc::new(stored))
         }
-        None => Fact::Passing { ts, session_id, origin, event },
+        None => AnnouncedEvent::Ephemeral { ts, session_id, origin, event },
     };
     Some(Announcement { seq, fact })
 }
@@ -163,7 +163,7 @@ mod tests {
             event,
             origin: origin.map(Arc::new),
         };
-        Announcement { seq: 9, fact: Fact::Stored(Arc::new(stored)) }
+        Announcement { seq: 9, fact: AnnouncedEvent::Stored(Arc::new(stored)) }
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
             forked_from: None,
             budget: posse_actors::ledger::Budget::default(),
         };
-        let delta = Fact::Passing {
+        let delta = AnnouncedEvent::Ephemeral {
             ts: 3,
             session_id: SessionId::new("s"),
             origin: Some(Arc::new(origin.clone())),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use posse_actors::event::Scope;
-use posse_actors::ports::Now;
+use posse_actors::ports::GrantTime;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, nearest, printable};
@@ -37,7 +37,7 @@ impl GrantCommands {
 
     /// Current time; an error if the clock was set back.
     fn time(&self, book: &Book) -> Result<u64, String> {
-        let now = Now { wall_ms: self.now_ms, uptime: Duration::ZERO };
+        let now = GrantTime { wall_ms: self.now_ms, uptime: Duration::ZERO };
         stored_grants::time(book, now, now)
     }
 

@@ -1,7 +1,7 @@
 //! Content of the grants file.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::Now;
+use posse_actors::ports::GrantTime;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -133,7 +133,7 @@ impl StoredGrant {
 
 /// Lower bound of the current time: the wall clock, unless it was set back while this process
 /// watched. An error if it was set back before.
-pub(super) fn time(book: &Book, began: Now, now: Now) -> Result<u64, String> {
+pub(super) fn time(book: &Book, began: GrantTime, now: GrantTime) -> Result<u64, String> {
     let passed = now.uptime.saturating_sub(began.uptime).as_millis();
     let watched = began.wall_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
     let time = now.wall_ms.max(watched);

@@ -11,8 +11,8 @@ const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 const T0: u64 = 1_800_000_000_000;
 
-fn at(wall_ms: u64, uptime_ms: u64) -> Now {
-    Now { wall_ms, uptime: Duration::from_millis(uptime_ms) }
+fn at(wall_ms: u64, uptime_ms: u64) -> GrantTime {
+    GrantTime { wall_ms, uptime: Duration::from_millis(uptime_ms) }
 }
 
 fn grant(target: &str, scope: Scope) -> Grant {
@@ -65,20 +65,20 @@ impl GrantFolders {
     }
 }
 
-fn keep(grants: &Grants, grant: Grant, now: Now) -> Result<(), String> {
+fn keep(grants: &Grants, grant: Grant, now: GrantTime) -> Result<(), String> {
     grants.shared.keep(grant, now).map_err(|failure| in_one_line(&failure))
 }
 
 /// Targets of valid grants.
-fn counts(grants: &Grants, now: Now) -> Vec<String> {
-    grants.standing(now).grants.iter().map(|grant| grant.target.clone()).collect()
+fn counts(grants: &Grants, now: GrantTime) -> Vec<String> {
+    grants.active_grants(now).grants.iter().map(|grant| grant.target.clone()).collect()
 }
 
 #[test]
 fn counts_where_it_was_given_and_nowhere_else() {
     let place = GrantFolders::new();
     let (a, b) = (place.process("a"), place.process("b"));
-    assert_eq!(a.standing(at(T0, 0)), ActiveGrants::default());
+    assert_eq!(a.active_grants(at(T0, 0)), ActiveGrants::default());
     assert!(!place.path("state").exists(), "looking makes nothing");
     keep(&a, grant("here", Scope::Project), at(T0, 0)).unwrap();
     keep(&a, grant("everywhere", Scope::Global), at(T0, 0)).unwrap();
@@ -138,10 +138,10 @@ fn a_clock_behind_the_last_change_is_an_alarm_and_nothing_counts() {
     let place = GrantFolders::new();
     keep(&place.process("a"), grant("x", Scope::Project), at(T0, 0)).unwrap();
     let a = place.process("a");
-    let standing = a.standing(at(T0 - DAY, 0));
+    let standing = a.active_grants(at(T0 - DAY, 0));
     assert!(standing.grants.is_empty());
     assert!(standing.alarm.unwrap().contains("the clock is behind"));
-    assert_eq!(a.standing(at(T0 - DAY, 1)).alarm, None, "said once");
+    assert_eq!(a.active_grants(at(T0 - DAY, 1)).alarm, None, "said once");
     assert!(keep(&a, grant("y", Scope::Project), at(T0 - DAY, 2)).is_err());
     assert_eq!(counts(&place.process("a"), at(T0 - 60_000, 0)), ["x"], "clocks are not exact");
     place.desk(T0 - DAY, false).clear(&mut Vec::new()).unwrap();
@@ -167,7 +167,7 @@ fn a_shorter_time_and_a_narrower_scope_hold_for_what_is_kept_already() {
     ] {
         let off = place.process_with("a", off);
         assert_eq!(off.widest(), Scope::Session);
-        assert_eq!(off.standing(at(T0, 0)), ActiveGrants::default());
+        assert_eq!(off.active_grants(at(T0, 0)), ActiveGrants::default());
     }
     assert!(counts(&short, at(T0 + HOUR, 0)).is_empty());
 }
@@ -198,11 +198,11 @@ fn a_change_by_anything_but_posse_is_ignored_and_said_once() {
         assert_eq!(counts(&a, at(T0, 0)), ["x"]);
         harm(&place.file());
         let kept = fs::read(place.file()).ok();
-        let standing = a.standing(at(T0, 1));
+        let standing = a.active_grants(at(T0, 1));
         assert!(standing.grants.is_empty(), "{name}");
         let alarm = standing.alarm.expect(name);
         assert!(alarm.starts_with("CFG010: refusing to trust /"), "{name}: {alarm}");
-        assert_eq!(a.standing(at(T0, 2)), ActiveGrants::default(), "{name}: said once");
+        assert_eq!(a.active_grants(at(T0, 2)), ActiveGrants::default(), "{name}: said once");
         assert!(keep(&a, grant("y", Scope::Project), at(T0, 3)).is_err(), "{name}");
         assert_eq!(fs::read(place.file()).ok(), kept, "{name}: it is left as it is");
     }
@@ -220,7 +220,7 @@ fn an_older_version_is_not_put_back() {
     desk.revoke(&[id], &mut Vec::new()).unwrap();
     assert!(counts(&a, at(T0 + 2, 0)).is_empty(), "revoked in another process");
     fs::write(place.file(), old).unwrap();
-    let standing = a.standing(at(T0 + 3, 0));
+    let standing = a.active_grants(at(T0 + 3, 0));
     assert!(standing.grants.is_empty());
     assert!(standing.alarm.unwrap().contains("an older version"));
     // Only the user ends that.

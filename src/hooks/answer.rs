@@ -4,7 +4,7 @@
 //! as a JSON object is parsed. A contradiction is a denial.
 
 use posse_actors::conversation::ContentPart;
-use posse_actors::ports::{HookEvent, HookSays};
+use posse_actors::ports::{HookEvent, HookResult};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use crate::sandbox::Exit;
 
 /// Exit code of a denial.
 const SAYS_NO: i32 = 2;
-/// Characters of a message.
+/// Maximum length of a message in characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
 /// Maximum bytes of a hook's metadata.
 const METADATA_BYTES_MAX: usize = 16 << 10;
@@ -33,7 +33,7 @@ pub(super) struct HookExit<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HookInput<'a> {
     pub(super) event: HookEvent,
-    /// The arguments of the call, if there is one.
+    /// Arguments of the call, if the event has one.
     pub(super) input: Option<&'a Value>,
     /// True if a failure counts as a denial.
     pub(super) blocks: bool,
@@ -42,7 +42,7 @@ pub(super) struct HookInput<'a> {
 /// Decision and message of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct HookAnswer {
-    pub(super) says: HookSays,
+    pub(super) says: HookResult,
     pub(super) message: Option<String>,
     pub(super) metadata: Value,
 }
@@ -50,7 +50,7 @@ pub(super) struct HookAnswer {
 impl HookAnswer {
     pub(super) fn failed(code: &str, message: &str, blocks: bool) -> HookAnswer {
         HookAnswer {
-            says: HookSays::Failed { code: code.to_owned(), blocks },
+            says: HookResult::Failed { code: code.to_owned(), blocks },
             message: Some(shown(message)),
             metadata: Value::Null,
         }
@@ -122,11 +122,11 @@ fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer
         (0, Some(Ok(json))) => from_json(asked, json),
         (0, Some(Err(error))) => failed("HK004", &format!("its answer makes no sense: {error}")),
         (0, None) if text.is_empty() => {
-            HookAnswer { says: HookSays::Pass, message: None, metadata: Value::Null }
+            HookAnswer { says: HookResult::Pass, message: None, metadata: Value::Null }
         }
         (0, None) if asked.blocks => failed("HK004", "its answer is not JSON"),
         (0, None) => {
-            HookAnswer { says: HookSays::Pass, message: Some(shown(text)), metadata: Value::Null }
+            HookAnswer { says: HookResult::Pass, message: Some(shown(text)), metadata: Value::Null }
         }
         (code, _) => failed("HK003", &said(&format!("it exited with {code}"), ended.errors)),
     }
@@ -134,7 +134,7 @@ fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer
 
 fn blocked(message: Option<String>) -> HookAnswer {
     let message = message.filter(|text| !text.trim().is_empty()).map(|text| shown(&text));
-    HookAnswer { says: HookSays::Block, message, metadata: Value::Null }
+    HookAnswer { says: HookResult::Block, message, metadata: Value::Null }
 }
 
 fn from_json(asked: &HookInput<'_>, json: Json) -> HookAnswer {
@@ -146,8 +146,8 @@ fn from_json(asked: &HookInput<'_>, json: Json) -> HookAnswer {
         return failed("metadata is too long");
     }
     let says = match patch {
-        None if decision == AnswerDecision::Warn => HookSays::Warn,
-        None => HookSays::Pass,
+        None if decision == AnswerDecision::Warn => HookResult::Warn,
+        None => HookResult::Pass,
         Some(patch) => match patched(asked, patch) {
             Ok(says) => says,
             Err(what) => return failed(what),
@@ -156,7 +156,10 @@ fn from_json(asked: &HookInput<'_>, json: Json) -> HookAnswer {
     HookAnswer { says, message: message.map(|text| shown(&text)), metadata }
 }
 
-fn patched(asked: &HookInput<'_>, mut patch: Map<String, Value>) -> Result<HookSays, &'static str> {
+fn patched(
+    asked: &HookInput<'_>,
+    mut patch: Map<String, Value>,
+) -> Result<HookResult, &'static str> {
     match asked.event {
         HookEvent::PreToolUse => {
             let mut input = asked.input.cloned().unwrap_or_default();
@@ -168,11 +171,11 @@ fn patched(asked: &HookInput<'_>, mut patch: Map<String, Value>) -> Result<HookS
                     entries.insert(name, value);
                 }
             }
-            Ok(HookSays::Input(input))
+            Ok(HookResult::Input(input))
         }
         HookEvent::PostToolUse | HookEvent::ToolError => match patch.remove("toolOutput") {
             Some(Value::String(text)) if patch.is_empty() => {
-                Ok(HookSays::Output(vec![ContentPart::text(text)]))
+                Ok(HookResult::Output(vec![ContentPart::text(text)]))
             }
             _ => Err("here a patch is {\"toolOutput\": \"a text\"}"),
         },
@@ -192,7 +195,7 @@ fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// A message that cannot draw, of bounded length.
+/// A message without control characters, of bounded length.
 pub(super) fn shown(text: &str) -> String {
     match text.char_indices().nth(MESSAGE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", printable_lines(&text[..end])),
@@ -215,12 +218,12 @@ mod tests {
 
     fn word(answer: &HookAnswer) -> String {
         match &answer.says {
-            HookSays::Pass => "pass".to_owned(),
-            HookSays::Warn => "warn".to_owned(),
-            HookSays::Block => "block".to_owned(),
-            HookSays::Input(input) => input.to_string(),
-            HookSays::Output(parts) => posse_actors::conversation::text_of(parts),
-            HookSays::Failed { code, blocks } => format!("{code} {blocks}"),
+            HookResult::Pass => "pass".to_owned(),
+            HookResult::Warn => "warn".to_owned(),
+            HookResult::Block => "block".to_owned(),
+            HookResult::Input(input) => input.to_string(),
+            HookResult::Output(parts) => posse_actors::conversation::text_of(parts),
+            HookResult::Failed { code, blocks } => format!("{code} {blocks}"),
         }
     }
 
@@ -290,7 +293,7 @@ mod tests {
                 assert_eq!(word(&answer), format!("HK004 {blocks}"), "{out:.80}");
             }
         }
-        // A hook that must not be ignored has to say that it agrees, or nothing at all.
+        // A hook that must not be ignored has to agree in JSON, or print nothing.
         for out in ["yes", "\u{1b}[32m{\"decision\":\"allow\"}\u{1b}[0m", "[]", "null"] {
             let strict = answer_of(HookEvent::PreToolUse, true, Exit::Code(0), out, "");
             assert_eq!(word(&strict), "HK004 true", "{out}");

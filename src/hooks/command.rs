@@ -1,4 +1,4 @@
-//! Asking one command hook: a process without a terminal, in the sandbox, with a time limit.
+//! Runs one command hook: a process without a terminal, in the sandbox, with a time limit.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posse_actors::ports::{Confinement, HookReport, HookSays, Occasion};
+use posse_actors::ports::{Confinement, HookInvocation, HookReport, HookResult};
 use serde_json::Value;
 
 use crate::hooks::answer::{HookAnswer, HookExit, HookInput, read, shown};
@@ -15,7 +15,7 @@ use crate::hooks::hook_input;
 use crate::hooks::settings::CommandHook;
 use crate::sandbox::{Dialogue, Directory, ProcessOutcome, RunError, Sandbox, Spawn};
 
-/// Bytes of standard output; more is an error.
+/// Maximum size of standard output in bytes; more is an error.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of standard error that are kept.
 const ERRORS_BYTES_MAX: usize = 16 << 10;
@@ -43,7 +43,7 @@ impl Runner {
     pub(super) async fn ask(
         &self,
         hook: &CommandHook,
-        occasion: &Occasion,
+        occasion: &HookInvocation,
         timeout: Duration,
     ) -> Vec<HookReport> {
         let begin = std::time::Instant::now();
@@ -67,8 +67,8 @@ impl Runner {
                  started with",
                 changed.join(", ")
             );
-            // First, so that a no stays the last word.
-            reports.insert(0, report(HookSays::Warn, Some(shown(&text)), Value::Null));
+            // First, because the last report decides.
+            reports.insert(0, report(HookResult::Warn, Some(shown(&text)), Value::Null));
         }
         reports
     }
@@ -76,7 +76,7 @@ impl Runner {
     async fn answer(
         &self,
         hook: &CommandHook,
-        occasion: &Occasion,
+        occasion: &HookInvocation,
         timeout: Duration,
     ) -> HookAnswer {
         let Some(program) = self.program(&hook.program) else {
@@ -106,7 +106,7 @@ impl Runner {
     fn spawn(
         &self,
         hook: &CommandHook,
-        occasion: &Occasion,
+        occasion: &HookInvocation,
         program: PathBuf,
         timeout: Duration,
     ) -> Spawn {

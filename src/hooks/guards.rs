@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Action, Asking, HookReport, HookSays, Operation, Policy, Situation, Used, Verdict,
+    Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation, Verdict,
 };
 use serde_json::Value;
 
@@ -24,8 +24,8 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// A no, if there is one to say.
-    pub(super) fn judge(&self, used: &Used, agent: &str) -> Option<HookReport> {
+    /// A rejection of the call, if it is always denied.
+    pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
         if used.tool == COMMAND_TOOL {
             let command = used.input["command"].as_str().unwrap_or_default();
             return self.dangerous(command, agent).map(|why| report("block-dangerous-bash", why));
@@ -36,7 +36,7 @@ impl Guards {
         secret.then(|| report("protect-env-files", why()))
     }
 
-    /// Why the policy denies `command`, if it does.
+    /// The reason for which the policy denies `command`, if it does.
     fn dangerous(&self, command: &str, agent: &str) -> Option<String> {
         let cwd = self.cwd.clone();
         let action = Action {
@@ -46,11 +46,11 @@ impl Guards {
             detail: command.to_owned(),
             digest: String::new(),
         };
-        // Nothing that would help a call may count here.
+        // No grant or trust that could permit the call may count here.
         let situation = Situation {
             agent,
             grants: &[],
-            asking: Asking::Nobody,
+            asking: AnswerSource::Nobody,
             now_ms: 0,
             uptime: Duration::ZERO,
             tier: &self.tier,
@@ -65,7 +65,7 @@ impl Guards {
 pub(super) fn report(hook: &str, message: String) -> HookReport {
     HookReport {
         hook: hook.to_owned(),
-        says: HookSays::Block,
+        says: HookResult::Block,
         message: Some(message),
         metadata: Value::Null,
         duration: Duration::ZERO,

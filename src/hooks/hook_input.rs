@@ -1,15 +1,15 @@
 //! Standard input of a hook. Pure.
 
 use posse_actors::conversation::text_of;
-use posse_actors::ports::{Moment, Occasion};
+use posse_actors::ports::{HookInvocation, HookPayload};
 use serde_json::{Value, json};
 
 /// Version of this format.
 const VERSION: u32 = 1;
 
 /// JSON object with all known data.
-pub(super) fn json(occasion: &Occasion, cwd: &str) -> Value {
-    let Occasion { session_id, origin, moment } = occasion;
+pub(super) fn json(occasion: &HookInvocation, cwd: &str) -> Value {
+    let HookInvocation { session_id, origin, moment } = occasion;
     let mut object = json!({
         "v": VERSION,
         "event": moment.event().name(),
@@ -28,35 +28,35 @@ pub(super) fn json(occasion: &Occasion, cwd: &str) -> Value {
         object["toolInput"] = used.input.clone();
     }
     match moment {
-        Moment::SessionStart | Moment::PreToolUse(_) => {}
-        Moment::SessionEnd { reason } => object["reason"] = json!(reason),
-        Moment::UserPromptSubmit { content } => object["prompt"] = json!(text_of(content)),
-        Moment::BeforeModelRequest { turn, messages, model } => {
+        HookPayload::SessionStart | HookPayload::PreToolUse(_) => {}
+        HookPayload::SessionEnd { reason } => object["reason"] = json!(reason),
+        HookPayload::UserPromptSubmit { content } => object["prompt"] = json!(text_of(content)),
+        HookPayload::BeforeModelRequest { turn, messages, model } => {
             object["turn"] = json!(turn);
             object["messages"] = json!(messages);
             object["model"] = json!(model);
         }
-        Moment::AfterModelResponse { turn, message } => {
+        HookPayload::AfterModelResponse { turn, message } => {
             let calls = message.tool_calls.iter();
             let calls = calls.map(|call| json!({"name": call.name, "arguments": call.arguments}));
             object["turn"] = json!(turn);
             object["reply"] = json!(message.content);
             object["toolCalls"] = calls.collect();
         }
-        Moment::PostToolUse(_, content) => {
+        HookPayload::PostToolUse(_, content) => {
             object["toolOutput"] = json!(text_of(content));
             object["isError"] = json!(false);
         }
-        Moment::ToolError { content, class, .. } => {
+        HookPayload::ToolError { content, class, .. } => {
             object["toolOutput"] = json!(text_of(content));
             object["isError"] = json!(true);
             object["class"] = json!(class);
         }
-        Moment::PermissionRequest { summary, reason, .. } => {
+        HookPayload::PermissionRequest { summary, reason, .. } => {
             object["summary"] = json!(summary);
             object["reason"] = json!(reason);
         }
-        Moment::Stop { answer, holds } => {
+        HookPayload::Stop { answer, holds } => {
             object["answer"] = json!(answer);
             object["holds"] = json!(holds);
         }
@@ -72,13 +72,13 @@ mod tests {
         AssistantMessage, CallId, ContentPart, InvocationId, SessionId, ToolCall,
     };
     use posse_actors::event::Origin;
-    use posse_actors::ports::Used;
+    use posse_actors::ports::HookedCall;
 
     use super::*;
 
     #[test]
     fn every_event_says_what_it_is_about() {
-        let used = Used {
+        let used = HookedCall {
             call_id: CallId::new("c1"),
             tool: "bash".to_owned(),
             input: json!({"command": "ls"}),
@@ -96,20 +96,20 @@ mod tests {
         };
         let text = |text: &str| text.to_owned();
         let moments = [
-            Moment::SessionStart,
-            Moment::UserPromptSubmit { content: content.clone() },
-            Moment::BeforeModelRequest { turn: 1, messages: 2, model: text("m") },
-            Moment::AfterModelResponse { turn: 1, message: reply },
-            Moment::PreToolUse(used.clone()),
-            Moment::PermissionRequest {
+            HookPayload::SessionStart,
+            HookPayload::UserPromptSubmit { content: content.clone() },
+            HookPayload::BeforeModelRequest { turn: 1, messages: 2, model: text("m") },
+            HookPayload::AfterModelResponse { turn: 1, message: reply },
+            HookPayload::PreToolUse(used.clone()),
+            HookPayload::PermissionRequest {
                 used: used.clone(),
                 summary: text("run ls"),
                 reason: text("asked"),
             },
-            Moment::PostToolUse(used.clone(), content.clone()),
-            Moment::ToolError { used, content, class: text("failed") },
-            Moment::Stop { answer: text("done"), holds: 1 },
-            Moment::SessionEnd { reason: text("completed") },
+            HookPayload::PostToolUse(used.clone(), content.clone()),
+            HookPayload::ToolError { used, content, class: text("failed") },
+            HookPayload::Stop { answer: text("done"), holds: 1 },
+            HookPayload::SessionEnd { reason: text("completed") },
         ];
         let origin = Arc::new(Origin {
             invocation_id: InvocationId::new("i1"),
@@ -118,9 +118,10 @@ mod tests {
             agent_path: text("build"),
         });
         let lines = moments.map(|moment| {
-            let of_session = matches!(moment, Moment::SessionStart | Moment::SessionEnd { .. });
+            let of_session =
+                matches!(moment, HookPayload::SessionStart | HookPayload::SessionEnd { .. });
             let origin = (!of_session).then(|| Arc::clone(&origin));
-            let occasion = Occasion { session_id: SessionId::new("s1"), origin, moment };
+            let occasion = HookInvocation { session_id: SessionId::new("s1"), origin, moment };
             json(&occasion, "/work").to_string()
         });
         insta::assert_snapshot!(lines.join("\n"));

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::secrets::mask::Mask;
 
-/// Deltas between the model and the mask.
+/// Capacity of the channel between the model and the redaction.
 const DELTAS_IN_FLIGHT: usize = 64;
 
 /// Redacts known secrets. Wraps nothing if there are none.
@@ -26,7 +26,7 @@ const DELTAS_IN_FLIGHT: usize = 64;
 pub struct Masking(Arc<Mask>);
 
 impl Masking {
-    /// A mask for these values.
+    /// Redaction of these values.
     pub fn new(secrets: &[SecretString]) -> Masking {
         Masking(Arc::new(Mask::new(secrets)))
     }
@@ -45,7 +45,7 @@ impl Masking {
         Box::new(move |value| mask.value(value))
     }
 
-    /// `tools`, which return none of them.
+    /// Wraps `tools` with redaction of their results.
     pub fn tools(&self, tools: Toolbox) -> Toolbox {
         if self.0.is_idle() {
             return tools;
@@ -90,7 +90,7 @@ impl Provider for MaskedModel {
                 }
                 streams.finish().await;
             };
-            // The relay ends when the model's end is dropped, which is when it has answered.
+            // The relay ends when the model's sender is dropped, after the reply.
             let (mut result, ()) = join(reply, relay).await;
             match &mut result {
                 Ok(completion) => hide_in_reply(&mask, completion),
@@ -116,7 +116,8 @@ fn hide_in_reply(mask: &Mask, completion: &mut Completion) {
     }
 }
 
-/// The two streams of a reply. What may be the beginning of a secret waits for what follows.
+/// Redaction of the two streams of a reply. Text that may begin a secret is held back until more
+/// follows.
 struct Streams<'a> {
     text: Mask,
     thinking: Mask,
@@ -139,7 +140,7 @@ impl<'a> Streams<'a> {
                 self.thinking.push(piece.as_bytes(), |bytes| plain.extend_from_slice(bytes));
                 Delta::Thinking(text_of(plain))
             }
-            // Whole, and our own words.
+            // Complete text of posse itself.
             Delta::Notice(line) => Delta::Notice(line),
             Delta::Usage(usage) => Delta::Usage(usage),
             Delta::Alive => Delta::Alive,
@@ -167,7 +168,7 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Pieces are cut before a secret begins, which is between characters.
+/// Pieces are cut before a secret begins, which is a character boundary.
 fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())

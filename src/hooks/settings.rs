@@ -1,14 +1,14 @@
-//! Command hooks as the configuration describes them.
+//! Parses the `hooks` of the configuration.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posse_actors::ports::{HookEvent, Used};
+use posse_actors::ports::{HookEvent, HookedCall};
 use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure, nearest};
 
-/// Hooks that one session may have.
+/// Maximum number of hooks per session.
 const HOOKS_MAX: usize = 64;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_MS_MAX: u64 = 600_000;
@@ -21,11 +21,11 @@ pub(super) struct CommandHook {
     pub(super) name: String,
     pub(super) event: HookEvent,
     filter: Filter,
-    /// An absolute path, or a name to look for on `PATH`.
+    /// An absolute path, or a name to look up in `PATH`.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) timeout: Duration,
-    /// `onFailure` is `block`: that it cannot answer is a no.
+    /// `onFailure` is `block`: a failure of the hook blocks.
     pub(super) blocks: bool,
     /// True if network access is permitted, where commands have it.
     pub(super) network: bool,
@@ -41,14 +41,14 @@ struct Filter {
 
 impl CommandHook {
     /// True if it is registered for `event`, and for `tool` in a tool event.
-    pub(super) fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool {
+    pub(super) fn has_hook(&self, event: HookEvent, tool: Option<&str>) -> bool {
         let tools = &self.filter.tools;
         let of_tool = |tool: &str| tools.iter().any(|pattern| matches(pattern, tool));
         self.event == event && (tools.is_empty() || tool.is_some_and(of_tool))
     }
 
     /// True if it matches a call.
-    pub(super) fn is_about(&self, used: &Used) -> bool {
+    pub(super) fn is_about(&self, used: &HookedCall) -> bool {
         self.filter.input.iter().all(|(name, pattern)| match &used.input[name] {
             Value::Null => false,
             Value::String(text) => matches(pattern, text),
@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(hook.arguments, ["/home/u/x"]);
         assert_eq!((hook.name.as_str(), hook.timeout), ("check", TIMEOUT_DEFAULT));
         assert_eq!((hook.program.as_path(), hook.blocks), (Path::new("/home/u/bin/check"), false));
-        assert!(!hook.network && hook.hears(HookEvent::PreToolUse, Some("bash")));
-        assert!(!hook.hears(HookEvent::PostToolUse, Some("bash")));
+        assert!(!hook.network && hook.has_hook(HookEvent::PreToolUse, Some("bash")));
+        assert!(!hook.has_hook(HookEvent::PostToolUse, Some("bash")));
     }
 
     #[test]
@@ -273,10 +273,10 @@ mod tests {
         for (tool, hears) in
             [("bash", true), ("write_file", true), ("bash2", false), ("grep", false)]
         {
-            assert_eq!(hook.hears(HookEvent::PreToolUse, Some(tool)), hears, "{tool}");
+            assert_eq!(hook.has_hook(HookEvent::PreToolUse, Some(tool)), hears, "{tool}");
         }
         let about = |input: Value| {
-            hook.is_about(&Used { call_id: CallId::new("c"), tool: "bash".to_owned(), input })
+            hook.is_about(&HookedCall { call_id: CallId::new("c"), tool: "bash".to_owned(), input })
         };
         assert!(about(json!({"path": "src/a.rs"})));
         for input in [json!({"path": "a.txt"}), json!({}), json!({"path": 1}), json!("x")] {

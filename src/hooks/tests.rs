@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, SessionId, StopReason};
 use posse_actors::ports::{
-    Action, Completion, Delta, Provider, ProviderError, Request, Situation, Used, Verdict,
+    Action, Completion, Delta, HookedCall, Provider, ProviderError, Request, Situation, Verdict,
 };
 use posse_actors::testing::{ModelStep, PolicyFn, ScriptedModel, allow_all};
 use proptest::prelude::*;
@@ -33,11 +33,11 @@ fn hooks_of(policy: Arc<dyn Policy>) -> Arc<dyn Hook> {
 }
 
 fn says(policy: Arc<dyn Policy>, tool: &str, input: Value) -> String {
-    let used = Used { call_id: CallId::new("c"), tool: tool.to_owned(), input };
-    let occasion = Occasion {
+    let used = HookedCall { call_id: CallId::new("c"), tool: tool.to_owned(), input };
+    let occasion = HookInvocation {
         session_id: SessionId::new("s"),
         origin: None,
-        moment: Moment::PreToolUse(used),
+        moment: HookPayload::PreToolUse(used),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let reports = runtime.block_on(hooks_of(policy).fire(occasion));
@@ -60,7 +60,7 @@ fn guards_come_first_and_a_guard_that_crashes_says_no() {
         let env = json!({"path": "a/.env.local"});
         assert_eq!(of(&denies, tool, env), "protect-env-files Block", "{tool}");
     }
-    // Where the guards have nothing to say, the command is asked, and is not there.
+    // The guards have no objection, so the command is asked, and does not exist.
     let asked = r#"gone Failed { code: "HK001", blocks: true }"#;
     assert_eq!(of(&allow_all(), "bash", command("x")), asked);
     assert_eq!(of(&denies, "write_file", json!({"path": ".env.example"})), asked);
@@ -70,9 +70,9 @@ fn guards_come_first_and_a_guard_that_crashes_says_no() {
 #[test]
 fn without_hooks_nobody_is_asked() {
     let hooks = hooks_of(allow_all());
-    assert!(hooks.hears(HookEvent::PreToolUse, Some("bash")));
-    assert!(!hooks.hears(HookEvent::PostToolUse, Some("bash")));
-    assert!(!hooks.hears(HookEvent::Stop, None));
+    assert!(hooks.has_hook(HookEvent::PreToolUse, Some("bash")));
+    assert!(!hooks.has_hook(HookEvent::PostToolUse, Some("bash")));
+    assert!(!hooks.has_hook(HookEvent::Stop, None));
 }
 
 const SECRET: &str = "sk-abcdef-123456";
@@ -184,7 +184,7 @@ fn a_tool_returns_no_secret() {
             call: context,
             output,
             facts,
-            aftermath: posse_actors::ports::PostCallSink::unheard(),
+            post_call: posse_actors::ports::PostCallSink::discarding(),
             output_bytes_max: 1000,
         };
         tool.run(permitted, context).await

@@ -1,20 +1,20 @@
 //! Detection of a file's format by content, never by name.
 
-/// A format that is supported.
+/// A supported format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
     /// Portable network graphics.
     Png,
-    /// Photos.
+    /// JPEG.
     Jpeg,
-    /// Few colours, perhaps moving.
+    /// GIF, possibly animated.
     Gif,
-    /// Either, newer.
+    /// WebP, possibly animated.
     WebP,
 }
 
 impl ImageFormat {
-    /// The format of a file that starts with `bytes`.
+    /// Format of a file that starts with `bytes`.
     pub fn of(bytes: &[u8]) -> Option<ImageFormat> {
         match bytes {
             [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(ImageFormat::Png),
@@ -65,7 +65,7 @@ pub fn other(bytes: &[u8]) -> Option<&'static str> {
 /// True if a JPEG has its end marker. Decoders fill missing parts with grey.
 pub(super) fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
-    // Thumbnails lie within segments, so only marks between segments count.
+    // Thumbnails lie within segments, so only markers between segments count.
     while let [0xff, mark, rest @ ..] = bytes.get(at..).unwrap_or_default() {
         match (mark, rest) {
             (0xff, _) => at += 1,

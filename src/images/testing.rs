@@ -1,4 +1,4 @@
-//! Images to test with.
+//! Test images.
 
 use std::io::Cursor;
 
@@ -26,7 +26,7 @@ pub(crate) fn png_bomb(width: u32, height: u32) -> Vec<u8> {
     bytes
 }
 
-/// A JPEG with a camera's notes, among them where it was.
+/// A JPEG with camera metadata, including the location.
 pub(crate) fn jpeg_with_position(width: u32, height: u32, orientation: u8) -> Vec<u8> {
     let bytes = picture(width, height, ImageFormat::Jpeg);
     let mut notes = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();

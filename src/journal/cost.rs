@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, Salvaged, UsageSource, aligned, dollars};
+use posse_actors::ledger::{Accounts, RecoveredUsage, UsageSource, aligned, dollars};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, printable};
@@ -44,7 +44,7 @@ pub fn show(
     // The cost of requests in progress is unknown, too.
     accounts.settle();
     if problem.is_some() {
-        for Salvaged { origin, event } in recovery::of(&found, &accounts) {
+        for RecoveredUsage { origin, event } in recovery::of(&found, &accounts) {
             accounts.follow(origin.as_deref(), &event);
         }
     }

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, Doubted, Salvaged, Unproved};
+use posse_actors::ledger::{Accounts, RecoveredUsage, UnverifiedRecord, UnverifiedRecords};
 
 use crate::journal::checkpoint::Checkpoint;
 use crate::journal::format::{self, HashChain, LINE_BYTES_MAX};
@@ -25,13 +25,13 @@ pub(crate) fn recover(
     walked: &Walked,
     proven: &Accounts,
     checkpoint: bool,
-) -> Vec<Salvaged> {
-    let mut unproved = Unproved::default();
+) -> Vec<RecoveredUsage> {
+    let mut unproved = UnverifiedRecords::default();
     // Quarantined by a process that was killed before it recorded the contents.
     for name in quarantined_files(dir) {
         let mut reader = UnverifiedReader::default();
         reader.file(&dir.join(name), 0).ok();
-        let later = |doubted: &Doubted| {
+        let later = |doubted: &UnverifiedRecord| {
             request_of(&doubted.record.event).is_some_and(|number| number > proven.last_request)
         };
         unproved.records.extend(reader.found.records.into_iter().filter(later));
@@ -48,18 +48,18 @@ pub(crate) fn recover(
 }
 
 /// [`recover`] for a reader that does not change the session.
-pub(crate) fn of(found: &StoredSession, proven: &Accounts) -> Vec<Salvaged> {
+pub(crate) fn of(found: &StoredSession, proven: &Accounts) -> Vec<RecoveredUsage> {
     let walked = walk(&found.dir, beginning(&found.id), &mut |_, _, _| Ok(()));
     walked.map_or_else(|_| Vec::new(), |walked| of_walk(&found.dir, &walked, proven))
 }
 
 /// [`recover`] for a journal that was just read.
-pub(crate) fn of_walk(dir: &Path, walked: &Walked, proven: &Accounts) -> Vec<Salvaged> {
+pub(crate) fn of_walk(dir: &Path, walked: &Walked, proven: &Accounts) -> Vec<RecoveredUsage> {
     recover(dir, walked, proven, true)
 }
 
 /// Reads the damaged file from the damage on, and the files after it.
-fn behind(dir: &Path, walked: &Walked) -> Unproved {
+fn behind(dir: &Path, walked: &Walked) -> UnverifiedRecords {
     let mut reader = UnverifiedReader {
         last: walked.end.record.saturating_sub(1),
         before: Some(walked.end.chain),
@@ -107,7 +107,7 @@ fn request_of(event: &Event) -> Option<u64> {
 /// Reads lines that the chain does not prove.
 #[derive(Default)]
 struct UnverifiedReader {
-    found: Unproved,
+    found: UnverifiedRecords,
     /// Number of the last record.
     last: u64,
     /// Hash that the previous line claims.
@@ -154,7 +154,7 @@ impl UnverifiedReader {
                         | Event::BudgetReleased { .. }
                 );
                 if counts {
-                    self.found.records.push(Doubted { record, intact });
+                    self.found.records.push(UnverifiedRecord { record, intact });
                 }
             }
         }

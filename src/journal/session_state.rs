@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{CallId, QuestionId};
-use posse_actors::event::{Begun, Event};
+use posse_actors::event::{Event, StartedCall};
 use posse_actors::record::Replayed;
 use serde::Serialize;
 
@@ -185,7 +185,7 @@ pub(crate) fn session_state(dir: &Path, replayed: &Replayed, zone: &TimeZone) ->
     if !broke_off || lost.is_empty() {
         return state.long(zone);
     }
-    let since = |begun: &Begun| {
+    let since = |begun: &StartedCall| {
         let at = local(begun.started_ms, zone);
         at.map_or_else(String::new, |at| at.strftime(", started at %H:%M:%S").to_string())
     };

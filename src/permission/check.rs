@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, Asking, Operation, Policy, Situation, Verdict};
+use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation, Verdict};
 use serde::Serialize;
 
 use crate::permission::RulePolicy;
@@ -62,7 +62,7 @@ impl RulePolicy {
         let situation = Situation {
             agent: "build",
             grants,
-            asking: Asking::Human,
+            asking: AnswerSource::Human,
             now_ms: 0,
             uptime: Duration::ZERO,
             tier: "full",

@@ -2,7 +2,7 @@
 //! for the rest.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Asking, Operation, PermissionQuestion, Situation};
+use posse_actors::ports::{AnswerSource, Operation, PermissionQuestion, Situation};
 
 use crate::failure::printable;
 use crate::permission::rules::{Rule, RuleDecision};
@@ -222,7 +222,7 @@ impl RulePolicy {
             if !project {
                 scopes.push(Scope::Global);
             }
-            if situation.asking == Asking::Human {
+            if situation.asking == AnswerSource::Human {
                 reason.push_str(&offered(&grant.target, project));
             }
         }

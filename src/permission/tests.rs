@@ -73,12 +73,16 @@ fn grant(target: &str) -> Grant {
     Grant { operation: "write".into(), target: target.into(), scope: Scope::Session }
 }
 
-pub(super) fn situation<'a>(agent: &'a str, grants: &'a [Grant], asking: Asking) -> Situation<'a> {
+pub(super) fn situation<'a>(
+    agent: &'a str,
+    grants: &'a [Grant],
+    asking: AnswerSource,
+) -> Situation<'a> {
     Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "full" }
 }
 
 fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> String {
-    match policy.judge(&action(call), &situation(agent, grants, Asking::Human)) {
+    match policy.judge(&action(call), &situation(agent, grants, AnswerSource::Human)) {
         Verdict::Allow(confinement) => format!("allow in {}", confinement.profile),
         Verdict::Deny { rule, .. } => format!("deny by {rule}"),
         Verdict::Ask(question) => {
@@ -111,11 +115,12 @@ fn says_whose_rule_it_was() {
         r#"{"tool":"Bash(df:*)","decision":"ask"}"#,
     ];
     let policy = policy_with(&rules, 3);
-    let reason = |call| match policy.judge(&action(call), &situation("build", &[], Asking::Human)) {
-        Verdict::Deny { reason, .. } => reason,
-        Verdict::Ask(question) => question.reason,
-        Verdict::Allow(_) => panic!("{call} is allowed"),
-    };
+    let reason =
+        |call| match policy.judge(&action(call), &situation("build", &[], AnswerSource::Human)) {
+            Verdict::Deny { reason, .. } => reason,
+            Verdict::Ask(question) => question.reason,
+            Verdict::Allow(_) => panic!("{call} is allowed"),
+        };
     assert_eq!(reason("bash cat x"), "the user's rules deny it");
     assert_eq!(reason("bash ls"), "the project's rules deny it");
     assert_eq!(reason("bash du"), "too slow");
@@ -292,11 +297,23 @@ fn confines_commands_as_the_settings_say() {
     };
     let roots = [ROOT.to_owned(), "/extra".to_owned()];
     let table = [
-        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Human, &roots[..], true),
-        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Yes, &roots[..], false),
-        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, Asking::Nobody, &roots[..], false),
-        (SandboxMode::ReadOnly, NetworkMode::Inherit, Asking::Nobody, &[], true),
-        (SandboxMode::Off, NetworkMode::Deny, Asking::Human, &roots[..], false),
+        (
+            SandboxMode::WorkspaceWrite,
+            NetworkMode::WithHuman,
+            AnswerSource::Human,
+            &roots[..],
+            true,
+        ),
+        (SandboxMode::WorkspaceWrite, NetworkMode::WithHuman, AnswerSource::Yes, &roots[..], false),
+        (
+            SandboxMode::WorkspaceWrite,
+            NetworkMode::WithHuman,
+            AnswerSource::Nobody,
+            &roots[..],
+            false,
+        ),
+        (SandboxMode::ReadOnly, NetworkMode::Inherit, AnswerSource::Nobody, &[], true),
+        (SandboxMode::Off, NetworkMode::Deny, AnswerSource::Human, &roots[..], false),
     ];
     for (sandbox, network, asking, writable, reaches) in table {
         assert_eq!(SandboxMode::named(sandbox.name()), Some(sandbox));
@@ -335,16 +352,16 @@ fn says_what_an_answer_for_the_session_allows() {
         ("edit_file asked/x", "every change below asked/"),
     ];
     for (call, allows) in table {
-        let asked = reason(call, Asking::Human);
+        let asked = reason(call, AnswerSource::Human);
         assert!(asked.ends_with(&format!("; for this session would allow {allows}")), "{asked}");
-        for asking in [Asking::Yes, Asking::Nobody] {
+        for asking in [AnswerSource::Yes, AnswerSource::Nobody] {
             assert!(!reason(call, asking).contains("session"), "{call}");
         }
     }
-    assert!(reason("edit_file asked/x", Asking::Human).starts_with("mine; "));
+    assert!(reason("edit_file asked/x", AnswerSource::Human).starts_with("mine; "));
     // If only this call can be allowed, no grant is suggested.
     for call in ["multi_edit a/x b/y", "write_file .git/config", "bash ls", "mystery a"] {
-        assert!(!reason(call, Asking::Human).contains("session"), "{call}");
+        assert!(!reason(call, AnswerSource::Human).contains("session"), "{call}");
     }
 }
 
@@ -357,7 +374,7 @@ fn refusal(tool: &str, path: &str) -> Action {
 fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
     let policy = policy(&[r#"{"tool":"edit_file","match":{"pathGlob":"x/*"},"decision":"ask"}"#]);
     let verdict = |agent: &str, action: &Action| match policy
-        .judge(action, &situation(agent, &[], Asking::Nobody))
+        .judge(action, &situation(agent, &[], AnswerSource::Nobody))
     {
         Verdict::Allow(confinement) => format!("allow in {}", confinement.profile),
         Verdict::Deny { rule, .. } => format!("deny by {rule}"),
@@ -381,7 +398,7 @@ fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
 
 /// Rule that is suggested without a person.
 fn suggested(call: &str) -> Option<String> {
-    match policy(&[]).judge(&action(call), &situation("build", &[], Asking::Nobody)) {
+    match policy(&[]).judge(&action(call), &situation("build", &[], AnswerSource::Nobody)) {
         Verdict::Ask(question) => question.rule,
         other => panic!("{call}: {other:?}"),
     }
@@ -475,7 +492,7 @@ proptest! {
             "read_file", "grep", "glob", "list_dir", "write_file", "edit_file", "multi_edit", "other",
         ]),
         agent in prop::sample::select(vec!["build", "plan", "unknown", ""]),
-        asking in prop::sample::select(vec![Asking::Human, Asking::Yes, Asking::Nobody]),
+        asking in prop::sample::select(vec![AnswerSource::Human, AnswerSource::Yes, AnswerSource::Nobody]),
         granted in prop::sample::select(vec!["/", "/w", "/w/src", ""]),
         rule in prop::sample::select(vec![
             r#"{"tool":"*","decision":"allow"}"#,
@@ -516,7 +533,7 @@ proptest! {
             r#"{"tool":"bash","match":{"commandPrefix":"cargo test"},"decision":"allow"}"#,
         ]);
         let call = action(&format!("bash cargo test {tail}"));
-        let verdict = policy.judge(&call, &situation("build", &[], Asking::Human));
+        let verdict = policy.judge(&call, &situation("build", &[], AnswerSource::Human));
         // What only ends the command joins nothing to it.
         let tail = tail.trim_end_matches([' ', '\n', ';']);
         // Before a blank, a dollar sign is nothing but itself.

@@ -5,7 +5,7 @@ use posse_actors::event::{Event, MessageKind, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Abilities, ProviderError};
 use posse_actors::testing::{
-    GatedTool, HangingTool, Journaled, ModelStep as Said, SessionBuilder, WritingTool,
+    GatedTool, HangingTool, ModelStep as Said, RunCounter, SessionBuilder, WritingTool,
 };
 
 use super::*;
@@ -13,9 +13,9 @@ use super::*;
 /// A bench with a tool that writes and one that hangs.
 fn bench(steps: Vec<Said>) -> SessionBuilder {
     let mut bench = SessionBuilder::new(steps)
-        .tool(WritingTool::new(Journaled::default()))
-        .tool(HangingTool::new(Journaled::default()));
-    bench.asking = Asking::Yes;
+        .tool(WritingTool::new(RunCounter::default()))
+        .tool(HangingTool::new(RunCounter::default()));
+    bench.asking = AnswerSource::Yes;
     bench.limits.patience = Duration::ZERO;
     bench
 }
@@ -106,7 +106,7 @@ async fn interruptions_replay_identically() {
 
 #[tokio::test]
 async fn queued_messages_are_replayed_at_the_same_position() {
-    let gate = Journaled::default();
+    let gate = RunCounter::default();
     let bench = SessionBuilder::new(vec![
         Said::call("hang", r#"{"text":"x"}"#),
         Said::say("nothing more"),
@@ -146,7 +146,7 @@ async fn a_message_during_a_call_keeps_the_result_of_the_call() {
         Said::say("as you say"),
         Said::say("and the follow-up"),
     ])
-    .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    .tool(GatedTool::new(RunCounter::default(), Arc::clone(&gate)));
     let mut stage = bench.start().await;
     let running = stage.session.prompt(Prompt::text("one")).await.unwrap();
     stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
@@ -340,7 +340,7 @@ async fn permission_requests_replay_identically() {
         Said::say("done"),
         Said::call("write", r#"{"text":"e"}"#),
     ]);
-    bench.asking = Asking::Human;
+    bench.asking = AnswerSource::Human;
     bench.policy = posse_actors::testing::ask_all();
     let mut stage = bench.start().await;
     let answers = [

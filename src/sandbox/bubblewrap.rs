@@ -1,6 +1,7 @@
-//! Namespaces made by bubblewrap, where the system lets that program make them and not ours.
+//! Namespaces created by bubblewrap, for systems that allow only that program to create them.
 //!
-//! The plan becomes its arguments, and our helper is the first process inside, for the rest.
+//! The plan becomes arguments of bubblewrap. Our helper is the first process inside and puts the
+//! rest in force.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -26,7 +27,7 @@ const INSIDE: &str = "/dev/posse";
 const SYSTEM_LINKS: [&str; 2] = ["/run/current-system", "/run/opengl-driver"];
 
 impl Sandbox {
-    /// Starts a helper inside of bubblewrap.
+    /// Starts a helper inside bubblewrap.
     pub(crate) fn bubblewrapped(&self, plan: &Plan) -> io::Result<ReadyHelper> {
         let mut command = command(&self.helper, plan).map_err(io::Error::other)?;
         command.process_group(0);
@@ -34,11 +35,11 @@ impl Sandbox {
     }
 }
 
-/// The command that starts the helper in namespaces as planned, without the helper's arguments.
+/// Command that starts the helper in the planned namespaces, without the helper's arguments.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub(crate) fn command(helper: &Path, plan: &Plan) -> Result<std::process::Command, String> {
     let program = program()?;
-    // A link in `/proc` would be bubblewrap's own.
+    // A `/proc` link would be resolved inside bubblewrap's own process.
     let helper = fs::canonicalize(helper)
         .map_err(|error| format!("the program cannot be found any more: {error}"))?;
     let mut command = std::process::Command::new(program);
@@ -157,7 +158,7 @@ fn cover(command: &mut std::process::Command, path: &Path) {
     }
 }
 
-/// The program, if it can be trusted.
+/// Path of bubblewrap, if it can be trusted.
 fn program() -> Result<PathBuf, String> {
     let found = PLACES.iter().map(Path::new).find(|path| path.exists());
     let found = found.ok_or("bubblewrap is not installed")?;
@@ -166,7 +167,7 @@ fn program() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Refuses a program that others could replace, or that is more than a program.
+/// Rejects a program that other users could replace or that is set-user-id.
 fn check(program: &Path) -> Result<(), String> {
     let shown = program.display();
     let found = fs::metadata(program).map_err(|error| format!("{shown}: {error}"))?;
@@ -175,7 +176,7 @@ fn check(program: &Path) -> Result<(), String> {
     }
     for path in program.ancestors() {
         let found = fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
-        // Only the system's own places: a command can change what belongs to the user.
+        // Only root-owned system folders: a command can change files of the user.
         if found.uid() != 0 || found.mode() & 0o022 != 0 {
             return Err(format!("{shown} could be replaced by others, and is not used"));
         }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Keeps the first and last bytes of a stream; spills when there are more.
+/// Keeps the first and last bytes of a stream, and spills the whole stream when it is longer.
 pub(crate) struct Capture {
     half: usize,
     head: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Capture {
 }
 
 enum Spill {
-    /// Everything is still in memory.
+    /// Everything is still in memory. The path of the later file.
     NotYet(PathBuf),
     Open {
         path: PathBuf,
@@ -33,20 +33,20 @@ enum Spill {
 /// Captured output of a stream after its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// The first bytes; all of them if `tail` is empty.
+    /// First bytes; all of them if `tail` is empty.
     pub head: Vec<u8>,
-    /// The last bytes, if there were more than fit into the head.
+    /// Last bytes, if the stream is longer than the head.
     pub tail: Vec<u8>,
-    /// Bytes in all.
+    /// Size of the stream in bytes.
     pub total: u64,
-    /// The file that has every byte, up to its cap.
+    /// File with the complete stream, up to its size limit.
     pub spill: Option<PathBuf>,
-    /// Why there is no such file although there should be.
+    /// Error that prevented the spill file.
     pub spill_failure: Option<String>,
 }
 
 impl Captured {
-    /// Bytes between head and tail that are not in memory.
+    /// Number of bytes between head and tail that are not in memory.
     pub fn cut(&self) -> u64 {
         self.total - self.head.len() as u64 - self.tail.len() as u64
     }
@@ -65,7 +65,7 @@ impl Capture {
         }
     }
 
-    /// Takes the next bytes. `false` means that the file is full: the command must end.
+    /// Adds bytes. Returns `false` if the file has reached its size limit and the command must end.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let fits = self.spill_part(bytes);
         self.total += bytes.len() as u64;
@@ -79,7 +79,7 @@ impl Capture {
         fits
     }
 
-    /// Ends the stream.
+    /// Ends the stream and returns the captured output.
     pub(crate) fn finish(self) -> Captured {
         let (spill, spill_failure) = match self.spill {
             Spill::NotYet(_) => (None, None),
@@ -109,7 +109,7 @@ impl Capture {
             };
         }
         let Spill::Open { file, bytes: written, .. } = &mut self.spill else {
-            // Without a file the cap still holds.
+            // The size limit also applies without a file.
             return self.total + (bytes.len() as u64) < self.spill_bytes_max;
         };
         let room = self.spill_bytes_max.saturating_sub(*written);

@@ -1,7 +1,7 @@
-//! The user's own editor, in the user's own terminal.
+//! Runs the user's editor in the user's terminal.
 //!
-//! It is not confined: it is the user who wrote its name, and who types into it. Nothing of a model
-//! or of a project decides what runs here.
+//! The editor is not confined: the user configured its command line and types into it. No input of
+//! a model or a project decides what runs here.
 
 use std::io;
 use std::path::Path;
@@ -9,11 +9,11 @@ use std::path::Path;
 /// Path of the shell.
 const SHELL: &str = "/bin/sh";
 
-/// Opens `file` in the editor that the line `editor` starts, and returns when that has ended:
-/// whether it ended well. It has our terminal and our environment.
+/// Opens `file` with the editor command line `editor`, waits for it, and returns `true` if it
+/// succeeded. The editor inherits our terminal and environment.
 #[expect(clippy::disallowed_types, reason = "this is the place where processes start")]
 pub fn edit(editor: &str, file: &Path) -> io::Result<bool> {
-    // The line may have arguments; the name of the file is no part of it.
+    // The line may have arguments; the file name is passed separately.
     let script = format!("{editor} \"$1\"");
     let status =
         std::process::Command::new(SHELL).arg("-c").arg(script).arg("sh").arg(file).status()?;

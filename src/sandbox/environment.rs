@@ -22,7 +22,7 @@ pub(crate) const NETWORK: [&str; 11] = [
     "NO_PROXY",
 ];
 
-/// Names that are passed on, besides those of the network.
+/// Variables that are passed on, in addition to [`NETWORK`].
 const PASSED: &[&str] = &[
     "PATH",
     "HOME",
@@ -89,7 +89,7 @@ const SET: &[(&str, &str)] = &[
 /// Default `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// The environment of a command, from ours.
+/// Derives the environment of a command from ours.
 pub(crate) fn of(ours: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> =
         ours.filter(|(name, value)| is_passed(name) && !carries_password(name, value)).collect();
@@ -110,7 +110,7 @@ fn is_passed(name: &OsStr) -> bool {
 fn carries_password(name: &OsStr, value: &OsStr) -> bool {
     let value = value.to_string_lossy();
     let is_proxy = name.to_ascii_lowercase().as_bytes().ends_with(b"_proxy");
-    // Lists of addresses are as common as single ones, and a proxy needs no scheme.
+    // The value may be a list of addresses, and a proxy needs no scheme.
     value.split([',', '|', ' ']).any(|address| {
         let (is_address, rest) = match address.split_once("://") {
             Some((_, rest)) => (true, rest),

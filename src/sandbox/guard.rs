@@ -1,4 +1,4 @@
-//! The protection of control files and secrets around one run.
+//! Protection of control files and secrets during one run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,7 @@ const DYING_MAX: Duration = Duration::from_millis(2500);
 /// further.
 const SURVEYS_MAX: usize = 3;
 
-/// The protections of a session, one for each set of roots and of those among them that are out of
-/// reach; commands share them.
+/// Protections of a session: one per set of roots and unreachable roots, shared by commands.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
     known: Mutex<HashMap<Reach, Arc<Protection>>>,
@@ -29,7 +28,7 @@ pub(crate) struct Protections {
     pub(crate) written: ToolWrites,
 }
 
-/// Roots, and those among them that are out of reach.
+/// Roots, and the roots that no command can write to.
 type Reach = (Vec<PathBuf>, Vec<PathBuf>);
 
 /// Exemptions of one command that a person approved.
@@ -41,15 +40,15 @@ pub struct Exemptions {
     pub unsurveyed: bool,
 }
 
-/// Why nothing runs unasked where the survey does not get through.
+/// Error when a scan is incomplete and the user has not permitted the run.
 const TOO_MUCH: &str = "the workspace has more folders than are looked at, so what is protected or \
      secret in the rest is not held; run it again, and the user is asked about it";
 
-/// A survey that was made for a run, until the run is over.
+/// Scan made for a run, kept until the run is over.
 pub(crate) struct Guard {
     protection: Arc<Protection>,
     survey: Option<Survey>,
-    /// The command's temporary folder, which stays until it has been looked at.
+    /// Temporary folder of the command, kept until it has been checked.
     scratch: Arc<Scratch>,
 }
 
@@ -109,7 +108,7 @@ impl Sandbox {
 }
 
 impl Sandbox {
-    /// Looks at no more folders than this, and at no more than it would anyway.
+    /// Lowers the maximum number of scanned folders to `folders`.
     #[must_use]
     pub fn surveying_at_most(mut self, folders: usize) -> Sandbox {
         let bounds = ScanBounds::default();
@@ -149,8 +148,8 @@ impl Sandbox {
         Ok(looked.any(|is_complete| is_complete))
     }
 
-    /// Secrets that commands could read here: on the reduced tier, those inside the session's
-    /// roots. `scratch` is where the temporary folders of its commands are made. Reads folders.
+    /// Secrets that commands could read: on the reduced tier, those inside the session's roots.
+    /// `scratch` is the folder of the commands' temporary folders. Reads folders.
     pub fn exposed_secrets(&self, scratch: &Path) -> std::io::Result<Vec<PathBuf>> {
         if self.backend().tier() != Tier::Reduced {
             return Ok(Vec::new());
@@ -160,8 +159,8 @@ impl Sandbox {
     }
 }
 
-/// Looks at folders: here if that was over in no time lately, since to wake another thread and to be
-/// woken by it takes longer than that; else on a thread that may wait.
+/// Scans folders: on this thread if recent scans were very short, because switching threads takes
+/// longer than that; otherwise on a blocking thread.
 async fn look<T: Send + 'static>(
     protection: &Protection,
     work: impl FnOnce() -> T + Send + 'static,

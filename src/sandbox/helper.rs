@@ -32,10 +32,10 @@ use crate::sandbox::seccomp::Filters;
 use crate::sandbox::wire::{self, HelperMessage, HelperRequest};
 use crate::sandbox::{helper_output, init, landlock, watchdog};
 
-/// The first argument that makes a process the helper.
+/// First argument that selects the helper.
 pub(crate) const MARK: &str = "__posse_helper";
 
-/// Exit code of a helper that did not become a command.
+/// Exit code of a helper that failed to become the command.
 const NOT_PREPARED: u8 = 125;
 
 /// Preparation of a helper before it knows the command.
@@ -43,9 +43,9 @@ const NOT_PREPARED: u8 = 125;
 pub(crate) enum HelperShape {
     /// No confinement.
     Bare,
-    /// Confined where it is, with the host's network or without.
+    /// Confinement without namespaces, with or without the host's network.
     Reduced { network: bool },
-    /// Namespaces of our own, with the host's network or without.
+    /// Namespaces created by the helper, with or without the host's network.
     Namespaces { network: bool },
     /// PID 1 in a namespace that another program created.
     Inner,
@@ -90,7 +90,7 @@ impl HelperShape {
         matches!(self, HelperShape::Namespaces { .. } | HelperShape::Inner)
     }
 
-    /// The filters that its commands need, where that is known.
+    /// System call filters of the commands, if known in advance.
     fn filters(self) -> Result<Option<Filters>, String> {
         match self {
             HelperShape::Reduced { network } => Filters::new(Tier::Reduced, network).map(Some),
@@ -100,11 +100,11 @@ impl HelperShape {
     }
 }
 
-/// Does the helper's or the watcher's work if this process was started as one. To be called first
-/// thing in `main`.
+/// Runs the helper or the watchdog if this process was started as one. Must be the first call in
+/// `main`.
 ///
-/// `None` means that this process is neither. A helper that succeeds has become the command and
-/// does not return; otherwise `main` must return the code at once.
+/// Returns `None` for any other process. A helper that succeeds executes the command and does not
+/// return; otherwise `main` must return the code at once.
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let mark = arguments.next()?;
@@ -144,7 +144,7 @@ fn help(
         mounted: Mounted::default(),
     };
     if shape == HelperShape::Inner {
-        // The first process of a namespace: it dies with the one that made it.
+        // The first process of a namespace ends with the process that created the namespace.
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
             .map_err(|error| format!("no parent-death signal: {error}"))?;
         facts.dies_with_parent = true;
@@ -172,10 +172,10 @@ fn help(
     }
 }
 
-/// Becomes the command, or its init, where the process is.
+/// Executes the command, or its init process, without namespaces.
 fn bare(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     if facts.shape != HelperShape::Bare {
-        // No command needs more than this, so it need not wait for one.
+        // No command needs capabilities, so they are dropped before the request arrives.
         kernel::drop_capabilities().map_err(|error| format!("capabilities stay: {error}"))?;
         nix::sys::prctl::set_no_new_privs().map_err(|error| format!("privileges: {error}"))?;
         facts.has_init = landlock::enclose() && adopt_orphans();
@@ -192,7 +192,7 @@ fn split(control: &UnixStream, facts: &Facts) -> Result<ExitCode, String> {
     match fork_with_init()? {
         Fork::Child => {
             drop(waiting);
-            // Where there is no namespace that ends with its first process.
+            // Outside a PID namespace, no process ends the command with its init process.
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
                 .map_err(|error| format!("no parent-death signal: {error}"))?;
             let ended = become_requested(control, facts);
@@ -285,7 +285,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     let (request, directory) = match HelperMessage::receive(control)? {
         None => return Ok(ExitCode::SUCCESS),
         Some(HelperMessage::Do(request, directory)) => (request, directory),
-        // Its rules are about mounts that are not there yet.
+        // The Landlock rules depend on mounts that do not exist yet.
         Some(HelperMessage::Expect(_)) => return Err("the helper expects nothing".to_owned()),
     };
     let HelperRequest { plan, .. } = &request;
@@ -294,7 +294,7 @@ fn first(control: &UnixStream, mut facts: Facts) -> Result<ExitCode, String> {
     }
     let path = place(&directory)?;
     let meant = identity(&directory)?;
-    // It belongs to the tree outside, where nothing is read-only.
+    // The descriptor belongs to the outer tree, where nothing is read-only.
     drop(directory);
     if plan.backend == Backend::Namespaces {
         facts.mounted.processes_max =
@@ -445,7 +445,7 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), String> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Lets the command be the only one that keeps the output open.
+/// Closes our copies of the output, so that only the command keeps it open.
 fn let_go_of_output() -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("output stays open: {error}");
     let null = File::options().write(true).open("/dev/null").map_err(|error| failed(&error))?;
@@ -453,7 +453,7 @@ fn let_go_of_output() -> Result<(), String> {
     dup2_stderr(&null).map_err(|error| failed(&error))
 }
 
-/// Bounds the processes of this user: in a namespace of users, those of the command only.
+/// Limits the number of processes of this user: in a user namespace, those of the command only.
 fn limit_user_processes(plan: &Plan) {
     if plan.processes_max == 0 {
         return;
@@ -462,16 +462,16 @@ fn limit_user_processes(plan: &Plan) {
     // Outside of a namespace the user's other processes count as well.
     let share = if plan.tier == Tier::Full { 1 } else { 4 };
     let max = u64::from(plan.processes_max).saturating_mul(share).min(soft).min(hard);
-    // The super-user is not bound by it; there the namespace's own number is.
+    // The super-user is exempt from this limit; the namespace's own limit applies instead.
     setrlimit(Resource::RLIMIT_NPROC, max, max).ok();
 }
 
-/// Ties this process's life to that of the thread that started it.
+/// Terminates this process when the thread that started it ends.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Pid) -> Result<bool, String> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|error| format!("no parent-death signal: {error}"))?;
-    // It may have died before it could be asked for.
+    // The parent may have died before the call.
     if getppid() == parent { Ok(true) } else { Err("the parent is gone".to_owned()) }
 }
 
@@ -480,14 +480,14 @@ fn die_with(parent: Pid) -> Result<bool, String> {
     if getppid() == parent { Ok(false) } else { Err("the parent is gone".to_owned()) }
 }
 
-/// Undoes what our own parent may have ignored: `nohup`, or a shell that started us behind `&`.
+/// Restores signals that our parent ignored, as `nohup` or a shell's `&` does.
 fn reset_signals() -> Result<(), String> {
     for each in Signal::iterator() {
         if matches!(each, Signal::SIGKILL | Signal::SIGSTOP) {
             continue;
         }
         #[expect(unsafe_code, reason = "the only way to stop ignoring a signal")]
-        // SAFETY: the default action is no code of ours, so nothing can run in a handler.
+        // SAFETY: the default action runs no handler of ours.
         let reset = unsafe { signal(each, SigHandler::SigDfl) };
         reset.map_err(|error| format!("{each} keeps its handler: {error}"))?;
     }
@@ -498,7 +498,7 @@ fn reset_signals() -> Result<(), String> {
 /// default action again.
 pub fn survive_file_limits() {
     #[expect(unsafe_code, reason = "the only way to ignore a signal")]
-    // SAFETY: to ignore is no code of ours, so nothing can run in a handler.
+    // SAFETY: ignoring a signal runs no handler.
     let ignored = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
     if let Err(error) = ignored {
         tracing::debug!(%error, "a file that grows too far ends this process");
@@ -514,14 +514,14 @@ pub(crate) fn close_others(report: RawFd) -> Result<usize, String> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|&descriptor: &RawFd| descriptor > 2 && descriptor != report)
         .collect();
-    // The folder's own descriptor was among them and is closed by now.
+    // The descriptor of the folder itself is in the list and is already closed.
     Ok(open.into_iter().filter(|&descriptor| close(descriptor).is_ok()).count())
 }
 
-/// The path that starts our own binary even after it was replaced or removed.
+/// Path that starts our own binary even after it was replaced or removed.
 pub(crate) fn own_binary() -> std::io::Result<PathBuf> {
     let link = std::path::Path::new("/proc/self/exe");
-    // The child that follows this link shares our memory until it does, so it finds our binary.
+    // The child that follows this link shares our memory until then, so it resolves to our binary.
     if cfg!(target_os = "linux") && link.exists() {
         return Ok(link.to_owned());
     }

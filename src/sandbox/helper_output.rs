@@ -1,5 +1,4 @@
-//! A process that is asked something: its standard input is given, and its standard error does not
-//! run into its answer.
+//! Processes with prepared standard input and separate standard error, such as hooks.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -27,13 +26,13 @@ pub struct Dialogue {
     /// Standard input. A file in its temporary folder, so that a process that does not read it
     /// blocks nothing.
     pub input: Vec<u8>,
-    /// Bytes of standard error that are kept, from the beginning.
+    /// Maximum of standard error kept, in bytes from the beginning.
     pub errors_bytes_max: usize,
 }
 
 impl Dialogue {
-    /// Puts input and a pipe for errors below `scratch`: our end of the pipe, and the variables
-    /// that lead the helper to both.
+    /// Creates the input file and the error pipe below `scratch`. Returns our end of the pipe and
+    /// the variables that name both.
     pub(crate) fn prepare(
         &self,
         scratch: &Path,
@@ -43,7 +42,7 @@ impl Dialogue {
         file.write_all(&self.input)?;
         let errors = scratch.join("errors");
         mkfifo(&errors, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        // Open for writing as well: a pipe without a writer would seem to have ended.
+        // Opened for writing as well: a pipe without a writer reports end of file.
         let mut options = File::options();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
         let receiver = Receiver::from_owned_fd(options.open(&errors)?.into())?;
@@ -51,7 +50,7 @@ impl Dialogue {
     }
 }
 
-/// In the helper, last thing before the command: takes the streams that the variables name.
+/// Opens the named streams. Runs in the helper, as the last step before the command.
 pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), String> {
     let place = |name: &str| {
         let found = environment.iter().find(|(given, _)| given == OsStr::new(name));
@@ -73,7 +72,7 @@ pub(crate) fn redirect(environment: &[(OsString, OsString)]) -> Result<(), Strin
     Ok(())
 }
 
-/// The beginning of a stream, without secrets.
+/// Beginning of a stream, with secrets redacted.
 #[derive(Debug)]
 pub(crate) struct MaskedPrefix {
     mask: Mask,

@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Asks the command to terminate.
 pub(crate) const TERM_REQUEST: &[u8] = b"term\n";
 
-/// Added to a signal's number to make a code of it.
+/// Offset added to a signal number to form an exit code.
 const SIGNALLED: i32 = 128;
 
 /// Runs until `command` and all its descendants have ended. Signals of children must be blocked
@@ -94,7 +94,7 @@ pub(crate) fn run_init(command: Pid, control: &UnixStream) -> Result<ExitCode, S
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
-/// The signal of a child's end.
+/// Signal set with SIGCHLD.
 pub(crate) fn children() -> SigSet {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);

@@ -1,4 +1,4 @@
-//! Calls to the kernel that no safe wrapper exists for, each with the reason why it is sound.
+//! System calls without a safe wrapper, each with the reason why the call is sound.
 
 #![expect(unsafe_code, reason = "system calls without a safe wrapper")]
 
@@ -11,19 +11,19 @@ use std::path::Path;
 use nix::libc;
 use nix::unistd::Pid;
 
-/// Flags of a mount, as `mount_setattr` takes them.
+/// Mount flags of `mount_setattr`.
 pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 pub(crate) const NO_SETUID: u64 = libc::MOUNT_ATTR_NOSUID;
 pub(crate) const NO_DEVICES: u64 = libc::MOUNT_ATTR_NODEV;
 
-/// The highest capability that any kernel has had, and some more.
+/// Upper bound for capability numbers, above the highest that any kernel has had.
 const CAPABILITIES: libc::c_int = 63;
 
 fn path_bytes(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// The result of a call that returns something negative for an error.
+/// Result of a system call that returns a negative number for an error.
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -34,7 +34,7 @@ pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
     let flags =
         flags | libc::AT_RECURSIVE.cast_unsigned() | libc::AT_SYMLINK_NOFOLLOW.cast_unsigned();
-    // SAFETY: the path is a string that ends and outlives the call, the rest are numbers.
+    // SAFETY: the path is terminated and outlives the call, the rest are numbers.
     let tree = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
     let tree = RawFd::try_from(checked(tree)?).map_err(io::Error::other)?;
     // SAFETY: the kernel has just opened it for us.
@@ -45,7 +45,7 @@ pub(crate) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
 pub(crate) fn attach_tree(tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = path_bytes(path)?;
     let empty = c"";
-    // SAFETY: both paths are strings that end and outlive the call, the rest are numbers.
+    // SAFETY: both paths are terminated and outlive the call, the rest are numbers.
     let moved = unsafe {
         libc::syscall(
             libc::SYS_move_mount,
@@ -59,7 +59,7 @@ pub(crate) fn attach_tree(tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     checked(moved).map(drop)
 }
 
-/// Sets flags of a mount and of everything below it.
+/// Sets flags of a mount and of all mounts below it.
 pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, flags: u64) -> io::Result<()> {
     let attributes =
         libc::mount_attr { attr_set: flags, attr_clr: 0, propagation: 0, userns_fd: 0 };
@@ -79,28 +79,28 @@ pub(crate) fn restrict_tree(tree: BorrowedFd<'_>, flags: u64) -> io::Result<()> 
     checked(set).map(drop)
 }
 
-/// The two sides of a fork.
+/// Process in which `fork` returned.
 pub(crate) enum Fork {
     Parent(Pid),
     Child,
 }
 
-/// Forks. To be called by a process of one thread only.
+/// Forks. Must be called by a single-threaded process only.
 pub(crate) fn fork() -> io::Result<Fork> {
-    // SAFETY: helpers have one thread, so the child finds no lock held by another one.
+    // SAFETY: helpers have one thread, so the child finds no lock held by another thread.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Parent { child } => Ok(Fork::Parent(child)),
         nix::unistd::ForkResult::Child => Ok(Fork::Child),
     }
 }
 
-/// Gives up every capability for good, so that no program can bring one back.
+/// Drops every capability, including the bounding set, so that no program can regain one.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
     for capability in 0..=CAPABILITIES {
         // SAFETY: numbers only.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 {
             let error = io::Error::last_os_error();
-            // The first one that this kernel does not know, or nothing that could be dropped.
+            // The first capability unknown to this kernel, or missing permission to drop.
             match error.raw_os_error() {
                 Some(libc::EINVAL) => break,
                 Some(libc::EPERM) if capability == 0 => break,
@@ -156,14 +156,14 @@ pub(crate) fn has_filter() -> bool {
 pub(crate) fn raise_loopback() -> io::Result<()> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    // SAFETY: a structure of numbers and bytes, for which zero is a value.
+    // SAFETY: a structure of numbers and bytes, for which zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = from.cast_signed();
     }
     request.ifr_ifru.ifru_flags =
         libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or_default();
-    // SAFETY: the kernel reads the structure that this request is about, which outlives the call.
+    // SAFETY: the kernel reads the structure of this request, which outlives the call.
     let set = unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, std::ptr::from_ref(&request))
     };

@@ -31,37 +31,37 @@ use rule_sources::{FolderEntry, RuleSources};
 /// Minimum ABI version for the policy: it controls truncation and links.
 const NEEDED: ABI = ABI::V3;
 
-/// The newest version that is made use of where it is there.
+/// Newest ABI whose features are used.
 const KNOWN: ABI = ABI::V6;
 
 /// Maximum number of entries beside a hidden path that are opened one by one.
 const SIBLINGS_MAX: usize = 4000;
 
-/// Devices that any program may use.
+/// Devices that every program may use.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Rules in force, as reported by the kernel.
 #[derive(Debug)]
 pub(crate) struct InForce {
-    /// The version that was used.
+    /// Landlock ABI version in use.
     pub(crate) version: i64,
     /// True if everything requested is in force, including optional parts.
     pub(crate) is_whole: bool,
     /// True if TCP connections are denied.
     pub(crate) tcp: bool,
-    /// Hidden paths that could not be hidden.
+    /// Number of paths that could not be hidden.
     pub(crate) exposed: usize,
 }
 
-/// Rules that are made and not in force.
+/// Prepared rules, not in force yet.
 #[derive(Debug)]
 pub(crate) struct Made {
     ruleset: RulesetCreated,
     tcp: bool,
     exposed: usize,
     subject: RuleSubject,
-    /// None: they were made for now.
+    /// Files that the rules were made from. `None` for rules made on demand.
     seen: Option<RuleSources>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn make_ahead(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), Some(RuleSources::begin(SIBLINGS_MAX)), Path::new("/"))
 }
 
-/// Makes the rules of `plan`.
+/// Makes the rules of `plan` on demand.
 pub(crate) fn make_now(plan: &Plan) -> Result<Made, String> {
     make(RuleSubject::of(plan), None, Path::new("/"))
 }
@@ -144,7 +144,7 @@ impl Made {
             && self.seen.as_ref().is_some_and(RuleSources::still_holds)
     }
 
-    /// Restricts this process for good.
+    /// Restricts this process permanently.
     pub(crate) fn enforce(self) -> Result<InForce, String> {
         let Made { ruleset, tcp, exposed, .. } = self;
         let status = ruleset.restrict_self().map_err(|error| failed(&error))?;
@@ -169,8 +169,7 @@ impl Made {
 /// A signal to all processes from inside then reaches exactly this domain.
 pub(crate) fn enclose() -> bool {
     let Ok(root) = PathFd::new("/") else { return false };
-    // To link and to rename from folder to folder is denied by every circle that does not say
-    // otherwise.
+    // Every domain denies linking and renaming between folders unless it grants them.
     let enclosed = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(Scope::Signal)
@@ -178,7 +177,7 @@ pub(crate) fn enclose() -> bool {
         .and_then(Ruleset::create)
         .and_then(|ruleset| ruleset.add_rule(PathBeneath::new(root, AccessFs::Refer)))
         .and_then(RulesetCreated::restrict_self);
-    // What matters is what happens: the one that started us is outside.
+    // Verified by effect: the parent process is outside the scope.
     enclosed.is_ok() && kill(getppid(), None) == Err(Errno::EPERM)
 }
 
@@ -192,7 +191,7 @@ impl Rules {
     fn readable(&mut self, subject: &RuleSubject, top: &Path) -> io::Result<usize> {
         let read = AccessFs::from_read(KNOWN);
         if subject.tier == Tier::Full {
-            // What must not be read is not there.
+            // Unreadable paths get no rule.
             self.add(top, read)?;
             return Ok(0);
         }
@@ -216,7 +215,7 @@ impl Rules {
         if let Some(seen) = &mut self.seen {
             seen.folder(folder);
         }
-        // To list the folders on the way is no secret.
+        // The names in the parent folders are not secret.
         self.add_known(folder, AccessFs::ReadDir.into(), true)?;
         let entries = rule_sources::list(folder, SIBLINGS_MAX)?;
         if let Some(seen) = &mut self.seen {

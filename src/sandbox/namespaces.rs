@@ -18,10 +18,10 @@ use nix::unistd::{getegid, geteuid};
 use crate::sandbox::kernel;
 use crate::sandbox::plan::Plan;
 
-/// Bytes that a folder in memory may hold.
+/// Mount options of a folder in memory, with its size limit.
 const MEMORY: &str = "size=1g,mode=1777";
 
-/// Devices that a command gets.
+/// Devices of a command.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Targets of program links in a folder that is covered, on systems without a classical file
@@ -88,9 +88,9 @@ pub(crate) fn own_processes() -> bool {
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).is_ok()
 }
 
-/// Bounds how many processes there can be at a time, where the kernel counts them by namespace.
+/// Limits the number of concurrent processes, where the kernel counts them per namespace.
 pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
-    /// Before this version it is the whole machine's number.
+    /// Before this kernel version the limit applies to the whole machine.
     const SINCE: (u32, u32) = (6, 14);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let mut parts = release.split(['.', '-']).map(str::parse::<u32>);
@@ -101,7 +101,7 @@ pub(crate) fn limit_processes(own_processes: bool, max: u32) -> Option<u32> {
     fs::write("/proc/sys/kernel/pid_max", max.to_string()).is_ok().then_some(max)
 }
 
-/// Arranges the file system as planned. To be called by the namespace's first process.
+/// Mounts the file system as planned. Must be called by the namespace's first process.
 pub(crate) fn arrange(plan: &Plan, mounted: &mut Mounted) -> Result<(), String> {
     let at = |path: &Path| {
         let path = path.display().to_string();
@@ -151,7 +151,7 @@ fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Folders to cover, without those that are covered with another one.
+/// Folders to cover, without those inside another covered folder.
 fn masks(plan: &Plan) -> impl Iterator<Item = &Path> {
     let all = &plan.masked;
     let outermost = |path: &&PathBuf| !is_below(path, all) && path.is_dir();
@@ -257,7 +257,7 @@ fn lay(
 }
 
 fn put_back(path: &Path, tree: &OwnedFd, is_writable: bool) -> io::Result<()> {
-    // A program that runs with its owner's rights does not, here.
+    // Set-user-id programs run without their owner's rights here.
     let flags = kernel::NO_SETUID | kernel::NO_DEVICES;
     let flags = if is_writable { flags } else { flags | kernel::READ_ONLY };
     kernel::restrict_tree(tree.as_fd(), flags)?;
@@ -305,7 +305,7 @@ fn covers(plan: &Plan) -> Result<Vec<(PathBuf, OwnedFd)>, String> {
     if covered.is_empty() {
         return Ok(Vec::new());
     }
-    // In a place that is covered itself in a moment, by the command's own devices.
+    // `/dev` is covered with the command's own devices afterwards.
     let place = Path::new("/dev");
     memory(place).map_err(|error| failed(error.into()))?;
     let (file, folder) = (place.join("file"), place.join("folder"));
@@ -339,7 +339,7 @@ fn cover(path: &Path, nothing: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Copies of the devices that a command gets.
+/// Copies of the devices of a command.
 fn devices() -> Result<Vec<(&'static str, OwnedFd)>, String> {
     let take = |name: &'static str| {
         let path = Path::new("/dev").join(name);

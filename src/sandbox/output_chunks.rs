@@ -1,13 +1,13 @@
-//! Output while it happens: pieces of valid UTF-8, joined so that there are few of them.
+//! Live output: pieces of valid UTF-8, joined to limit their number.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Pieces are at least this far apart.
+/// Minimum interval between pieces.
 const INTERVAL: Duration = Duration::from_millis(30);
 
-/// A piece is not larger; of more only the newest is shown.
+/// Maximum size of a piece in bytes; of longer output only the newest part is shown.
 const PIECE_BYTES_MAX: usize = 8 << 10;
 
 /// Collects bytes into pieces.
@@ -32,7 +32,7 @@ impl OutputChunker {
         if self.pending.is_empty() { None } else { self.next }
     }
 
-    /// The next piece. A code point that is not whole waits for its rest, except at the end.
+    /// Next piece. An incomplete code point waits for its rest, except at the end.
     pub(crate) fn take(&mut self, is_end: bool) -> Option<String> {
         self.next = Some(Instant::now() + INTERVAL);
         let whole = if is_end { self.pending.len() } else { whole_code_points(&self.pending) };

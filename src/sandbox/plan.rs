@@ -11,14 +11,14 @@ use crate::sandbox::wire::is_plain;
 pub enum Tier {
     /// No confinement.
     None,
-    /// Landlock and seccomp; protected files are looked at afterwards.
+    /// Landlock and seccomp; protected files are checked after each command.
     Reduced,
-    /// Namespaces and mounts as well.
+    /// Also namespaces and mounts.
     Full,
 }
 
 impl Tier {
-    /// `none`, `reduced` or `full`.
+    /// Name of the tier: `none`, `reduced` or `full`.
     pub fn as_str(self) -> &'static str {
         match self {
             Tier::None => "none",
@@ -35,9 +35,9 @@ impl Tier {
 /// Mechanism that applies a confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// Namespaces of our own, Landlock and seccomp.
+    /// Namespaces created by the helper, Landlock and seccomp.
     Namespaces,
-    /// Namespaces that bubblewrap makes, with Landlock and seccomp inside.
+    /// Namespaces created by bubblewrap, with Landlock and seccomp inside.
     Bubblewrap,
     /// Landlock and seccomp.
     Landlock,
@@ -46,11 +46,11 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// All of them, the strongest first.
+    /// All backends, the strongest first.
     pub const ALL: [Backend; 4] =
         [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock, Backend::Nothing];
 
-    /// `namespaces`, `bubblewrap`, `landlock` or `nothing`.
+    /// Name of the backend: `namespaces`, `bubblewrap`, `landlock` or `nothing`.
     pub fn as_str(self) -> &'static str {
         match self {
             Backend::Namespaces => "namespaces",
@@ -81,18 +81,18 @@ pub(crate) struct Plan {
     pub(crate) tier: Tier,
     /// Mechanism to use.
     pub(crate) backend: Backend,
-    /// Roots opened for writing: absolute, resolved. The call's own temporary folder is one.
+    /// Writable roots: absolute and resolved, including the call's temporary folder.
     pub(crate) writable: Vec<PathBuf>,
-    /// Folders and files that stay visible where they lie below a masked one.
+    /// Folders and files that stay visible below a masked folder.
     pub(crate) visible: Vec<PathBuf>,
     /// Folders that are replaced by empty private ones.
     pub(crate) masked: Vec<PathBuf>,
     /// Existing control files and folders below `writable` that stay read-only.
     pub(crate) read_only: Vec<PathBuf>,
-    /// Folders between a writable root and one of those: bound onto themselves, so that no rename
-    /// of an ancestor frees them.
+    /// Folders between a writable root and a read-only path. They are bind-mounted onto themselves,
+    /// so that renaming a parent does not unprotect the path.
     pub(crate) pinned: Vec<PathBuf>,
-    /// Secret files and folders of credentials that must not be readable.
+    /// Secret files and credential folders that must not be readable.
     pub(crate) hidden: Vec<PathBuf>,
     /// True if the host's network is used.
     pub(crate) network: bool,

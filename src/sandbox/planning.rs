@@ -10,7 +10,7 @@ use crate::sandbox::plan::{Plan, Tier};
 use crate::sandbox::wire::is_plain;
 use crate::sandbox::{RunError, Sandbox, Spawn};
 
-/// Profiles by their names, one file each.
+/// Profiles by name, one file each.
 const PROFILES: [&str; 3] = [
     include_str!("../../sandbox-profiles/off.toml"),
     include_str!("../../sandbox-profiles/read-only.toml"),
@@ -24,15 +24,15 @@ const PLACES: &str = include_str!("../../sandbox-profiles/places.toml");
 pub struct Surroundings {
     /// Roots of the session; always visible.
     pub roots: Vec<PathBuf>,
-    /// Further folders that commands may write where they may write at all.
+    /// Additional folders that are writable for commands with write access.
     pub also_writable: Vec<PathBuf>,
-    /// Our own folders, which no command may look into or change.
+    /// Folders of posse, which no command can read or change.
     pub own: Vec<PathBuf>,
-    /// The user's home directory.
+    /// Home directory of the user.
     pub home: Option<PathBuf>,
     /// Folder with the sockets of the user's services.
     pub runtime_dir: Option<PathBuf>,
-    /// Files with names of secrets that commands may read all the same.
+    /// Files named like secrets that commands may read.
     pub readable_secrets: Vec<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ struct Places {
 struct ProfilePath {
     path: Option<PathBuf>,
     variable: Option<String>,
-    /// Only where it costs nothing.
+    /// Masked on the full tier only, where masking is cheap.
     #[serde(default)]
     full_tier_only: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the file"))]
@@ -137,7 +137,7 @@ impl Sandbox {
         let mut writable = vec![scratch.to_owned()];
         if profile.writes == Writes::Roots {
             writable.extend(spawn.confinement.writable_roots.iter().map(PathBuf::from));
-            // One that is not there is nothing that could be written.
+            // A missing folder cannot be written to.
             let also = &self.surroundings.also_writable;
             writable.extend(also.iter().filter(|folder| folder.is_dir()).cloned());
         }

@@ -26,21 +26,21 @@ use crate::sandbox::wire::{self, HelperLine, HelperRequest};
 /// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);
 
-/// The name of the file with the answer.
+/// Name of the cache file.
 const FILE: &str = "sandbox-backend";
 
-/// Bytes of such a file.
+/// Maximum size of the cache file in bytes.
 const FILE_BYTES_MAX: u64 = 512;
 
 /// Selection of the sandbox mechanism.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeRequest {
-    /// The strongest that works here. The answer is kept in this folder of ours, if there is one.
+    /// The strongest backend that works here. The result is cached in this folder, if any.
     Strongest {
         /// The state directory.
         kept_in: Option<PathBuf>,
     },
-    /// This one; if it does not work, commands do not run.
+    /// This backend; if it does not work, commands do not run.
     Exactly(Backend),
 }
 
@@ -53,18 +53,18 @@ pub struct ProbeResult {
     pub tried: Vec<Tried>,
 }
 
-/// A way of confining that was tried.
+/// Trial of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
     /// The mechanism.
     pub backend: Backend,
-    /// Why it does not work; none if it does.
+    /// Error, or `None` if the backend works.
     pub failure: Option<String>,
     /// Its enforcement report, as JSON text.
     pub report: Option<String>,
 }
 
-/// The question and its answer.
+/// Backend selection and its result.
 #[derive(Debug)]
 pub(crate) struct Probe {
     wanted: ProbeRequest,
@@ -76,7 +76,7 @@ impl Probe {
         Probe { wanted, found: Mutex::new(None) }
     }
 
-    /// The answer, found out the first time.
+    /// Result, detected on the first call.
     pub(crate) fn found(&self, helper: &Path) -> ProbeResult {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.get_or_insert_with(|| self.find(helper)).clone()
@@ -113,7 +113,7 @@ impl Probe {
     }
 }
 
-/// Tries every way, the strongest first, until one works.
+/// Tries every backend, strongest first, until one works.
 pub(crate) fn strongest(helper: &Path) -> ProbeResult {
     let mut tried = Vec::new();
     for backend in Backend::ALL {
@@ -278,7 +278,7 @@ fn remember(folder: &Path, name: &str, backend: Backend) -> io::Result<()> {
     if !folder.is_dir() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    // Made with mode 600, and put in place whole.
+    // Created with mode 600, and moved in place atomically.
     let mut file = tempfile::Builder::new().prefix(".sandbox-").tempfile_in(folder)?;
     writeln!(file, "{name} {}", backend.as_str())?;
     file.persist(folder.join(FILE)).map_err(|error| error.error)?;

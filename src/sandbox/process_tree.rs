@@ -1,7 +1,7 @@
-//! The processes of a command: finding all of them, and ending all of them.
+//! Process tree of a command: finds and kills all processes.
 //!
-//! Orphans of a command are handed to us, because we are their subreaper; so what leaves its
-//! group or session is found again among our own children.
+//! posse is the subreaper of orphaned processes, so processes that leave their group or session are
+//! found among our own children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 
 use crate::sandbox::watchdog;
 
-/// The variable that marks every process of a call.
+/// Variable that marks every process of a call.
 const MARK: &str = "POSSE_CALL";
 
 /// Maximum time for killing remaining processes.
@@ -49,12 +49,12 @@ pub(crate) struct Family(String);
 
 impl Family {
     pub(crate) fn new() -> Family {
-        // Keyed by chance: an id of a process is given away again.
+        // Random, because process ids are reused.
         let chance = RandomState::new().hash_one(CALLS.fetch_add(1, Ordering::Relaxed));
         Family(format!("{}.{chance:016x}", std::process::id()))
     }
 
-    /// The family of that name, if it can be one.
+    /// Parses a family name.
     pub(crate) fn parse(name: &str) -> Option<Family> {
         let (process, chance) = name.split_once('.')?;
         let is_one = process.parse::<i32>().is_ok()
@@ -78,7 +78,7 @@ impl Family {
     }
 }
 
-/// A mark for the environment of one call.
+/// Mark for the environment of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark(String);
 
@@ -92,13 +92,13 @@ impl Mark {
         Mark(format!("{}.{}", family.0, CALLS.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// The variable to set.
+    /// Environment variable with the mark.
     pub(crate) fn variable(&self) -> (OsString, OsString) {
         (MARK.into(), self.0.clone().into())
     }
 }
 
-/// The process tree of one command. Dropping it kills the tree.
+/// Process tree of one command. Dropping it kills the tree.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     leader: Pid,
@@ -144,14 +144,14 @@ impl ProcessTree {
         started().remove(&self.leader.as_raw());
     }
 
-    /// Asks the command's group to end.
+    /// Sends SIGTERM to the command's process group.
     pub(crate) fn terminate(&self) {
-        // The group may be gone or not exist yet; the kill that follows does not depend on it.
+        // The group may be gone or not exist yet; the following kill does not depend on it.
         let _ = killpg(self.leader, Signal::SIGTERM);
         let _ = killpg(self.leader, Signal::SIGCONT);
     }
 
-    /// Remembers who belongs to the tree, and buries orphans that have ended.
+    /// Records the members of the tree, and reaps orphans that have ended.
     pub(crate) fn look(&mut self) {
         let orphans = self.orphans();
         self.remember(&orphans);
@@ -164,7 +164,7 @@ impl ProcessTree {
         let mut members = self.remember(&orphans);
         members.retain(|pid| *pid != self.leader.as_raw());
         if with_leader {
-            // Before it has made its group there is only the process itself.
+            // Before the process has created its group, only the process itself exists.
             let _ = kill(self.leader, Signal::SIGKILL);
             let _ = killpg(self.leader, Signal::SIGKILL);
         }
@@ -187,7 +187,7 @@ impl ProcessTree {
             if before.is_empty() {
                 break;
             }
-            // The watcher of a runtime below us ends with it, a moment later.
+            // The watchdog of a nested posse ends with that process, a moment later.
             let left_behind = |&pid: &i32| is_living(pid) && !watchdog::is_watcher(pid);
             killed.extend(before.into_iter().filter(left_behind));
             self.kill_once(false);
@@ -232,7 +232,7 @@ impl ProcessTree {
         members.into_iter().collect()
     }
 
-    /// Children of ours that we did not start and that are this call's, or have ended.
+    /// Children that we did not start and that belong to this call, or have ended.
     fn orphans(&self) -> Vec<i32> {
         let me = std::process::id().cast_signed();
         let Some(ours) = Stat::of(me) else { return Vec::new() };
@@ -249,11 +249,11 @@ impl ProcessTree {
                 return true;
             }
             match mark_of(pid) {
-                // Of this call, or overlooked by one that has ended.
+                // Belongs to this call, or was missed by one that has ended.
                 Some(mark) if mark.starts_with(&prefix) => {
                     mark == self.mark.0 || !started.values().any(|active| active.mark == mark)
                 }
-                // It has wiped its environment, or comes of another runtime below us.
+                // It has cleared its environment, or belongs to a nested posse.
                 _ => alone,
             }
         };
@@ -266,7 +266,7 @@ impl Drop for ProcessTree {
         if self.is_gone {
             return;
         }
-        // Two rounds: killing parents hands their children to us.
+        // Two rounds: children of killed parents become ours.
         self.kill_once(true);
         self.kill_once(true);
         let mut rest = ProcessTree {
@@ -309,8 +309,7 @@ fn become_subreaper() {
 #[cfg(not(target_os = "linux"))]
 fn become_subreaper() {}
 
-/// Keeps commands from reading our memory and the environment that we were started with: both may
-/// hold keys.
+/// Prevents commands from reading our memory and our initial environment: both may hold keys.
 #[cfg(target_os = "linux")]
 fn close_to_commands() {
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {
@@ -321,7 +320,7 @@ fn close_to_commands() {
 #[cfg(not(target_os = "linux"))]
 fn close_to_commands() {}
 
-/// Waits for those that have ended.
+/// Reaps processes that have ended.
 fn reap(processes: &[i32]) {
     for &pid in processes {
         // A process that lives or was reaped elsewhere is ignored.
@@ -395,7 +394,7 @@ fn children_once(pid: i32) -> BTreeSet<i32> {
     children
 }
 
-/// The mark in the environment that a process was started with.
+/// Mark in the initial environment of a process.
 pub(crate) fn mark_of(pid: i32) -> Option<String> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment.split(|&byte| byte == 0).find_map(|entry| {

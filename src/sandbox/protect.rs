@@ -38,10 +38,10 @@ pub use tool_writes::{ToolWrites, Writing};
 /// Maximum number of mounts per command. Further paths are only checked afterwards.
 const MOUNTS_MAX: usize = 400;
 
-/// A look that takes no longer is over before another thread would have begun it.
+/// Duration of a scan below which switching to another thread would take longer.
 const QUICK_MICROSECONDS: u64 = 500;
 
-/// Looks after the control files below some roots. One for a session, shared by its commands.
+/// Protects the control files below some roots. One per session, shared by its commands.
 #[derive(Debug)]
 pub struct Protection {
     own: Vec<PathBuf>,
@@ -50,7 +50,7 @@ pub struct Protection {
     bounds: ScanBounds,
     /// True if the last scan was complete, for callers that cannot wait for a running one.
     is_complete: AtomicBool,
-    /// Microseconds that the last look took.
+    /// Duration of the last scan in microseconds.
     took: AtomicU64,
     /// Temporary folders of commands, which are removed with them.
     temporary: Temporary,
@@ -74,12 +74,12 @@ struct GuardState {
     /// State before the first of the commands that are running now.
     baseline: Option<Arc<Baseline>>,
     running: usize,
-    /// Several of them ran at the same time.
+    /// `true` if several commands ran at the same time.
     were_several: bool,
     /// Protection method of a command that was given up without a check.
     owed: Option<ProtectionMethod>,
-    /// Repositories that commands of this session made. They hold nothing of the user's, and are
-    /// cleaned after each command.
+    /// Repositories created by commands of this session. They contain no user data, and are cleaned
+    /// after each command.
     born: HashMap<Identity, Born>,
     /// Findings that could not be reported yet.
     untold: Vec<Finding>,
@@ -96,12 +96,12 @@ struct GuardState {
 struct Watched {
     root: Root,
     scan: Scan,
-    /// Commands cannot write here: what changes is the user's, or another agent's. Only secrets are
-    /// looked for.
+    /// Commands cannot write here: changes are made by the user or another agent. Only secrets are
+    /// scanned for.
     is_out_of_reach: bool,
 }
 
-/// A repository that a command made.
+/// Repository created by a command.
 #[derive(Debug)]
 struct Born {
     key: ProtectedPath,
@@ -115,7 +115,7 @@ type ProtectedPath = (usize, Arc<Path>);
 #[derive(Debug, Clone)]
 struct Baseline {
     items: HashMap<ProtectedPath, BaselineItem>,
-    /// The numbers of the scans that made it.
+    /// Numbers of the scans it was made from.
     scans: Vec<u64>,
     /// Targets of git configuration, existing or not.
     pointed: Vec<(usize, ProtectedItem)>,
@@ -128,7 +128,7 @@ struct Baseline {
 #[derive(Debug, Clone)]
 struct BaselineItem {
     sort: Sort,
-    /// None for repositories, which may change.
+    /// `None` for repositories, which may change.
     state: Option<State>,
     identity: Identity,
     /// Creation time of a repository: its inode number may be reused.
@@ -181,7 +181,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Whose {
-    /// No other ran.
+    /// This command; no other ran.
     #[default]
     This,
     /// One of several commands that ran at the same time.
@@ -222,7 +222,7 @@ pub enum ProtectedChange {
     LeadsOutside,
     /// Created a repository that contains this.
     CameWithRepository,
-    /// There was too much to look at.
+    /// The scan limit was exceeded.
     TooMuch,
 }
 
@@ -234,7 +234,7 @@ pub enum ProtectAction {
     MovedAside(PathBuf),
     /// Restored; the command's version is at this path.
     Restored(Option<PathBuf>),
-    /// The settings were taken out; the whole text is at this path.
+    /// The settings were removed; the original text is at this path.
     Cleaned(PathBuf),
     /// Left unchanged.
     Left,
@@ -417,7 +417,8 @@ impl Protection {
             }
             secrets.extend(found.secrets.into_iter().map(|path| (at, path)));
         }
-        // What came while other commands run may be theirs, and is not taken for the user's.
+        // Names that appeared while other commands run may be theirs and are not added to the
+        // user's.
         let baseline = match inner.baseline.clone().filter(|_| inner.running > 0) {
             Some(baseline) => baseline,
             None => inner.new_baseline(items, complete, &log),
@@ -430,14 +431,14 @@ impl Protection {
         inner.baseline = Some(Arc::clone(&baseline));
         let (mut read_only, mut pinned) = inner.mounts(&baseline);
         if inner.running > 1 {
-            // Our own tools may have removed something since.
+            // Our own tools may have removed files since.
             read_only.retain(|path| path.symlink_metadata().is_ok());
         }
         let mut own = Lifted::default();
         own.extend(lifted);
         own.take_out(&mut read_only, &mut pinned);
         let hidden = self.hidden(&mut inner, &secrets);
-        // What covers a secret holds it as well.
+        // The cover of a secret also protects it.
         read_only.retain(|path| !hidden.contains(path));
         drop(log);
         drop(inner);
@@ -454,7 +455,7 @@ impl Protection {
         }
     }
 
-    /// The secrets below the roots, which only mounts can hide. Reads folders.
+    /// Secrets below the roots, which only mounts can hide. Reads folders.
     pub fn secrets_inside(&self) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let mut secrets: Vec<(usize, Arc<Path>)> = Vec::new();
@@ -497,7 +498,7 @@ impl Protection {
         findings
     }
 
-    /// Forgets a survey after which no command has run.
+    /// Discards a survey of a command that did not run.
     pub(crate) fn take_back(&self, mut survey: Survey) {
         survey.protection = None;
         let mut inner = self.lock();
@@ -537,7 +538,7 @@ impl Protection {
 }
 
 impl Survey {
-    /// Notes what holds the command. Until this is called, nothing does.
+    /// Sets the protection of the command. The default is none.
     pub fn held_by(&mut self, held: ProtectionMethod) {
         self.held = held;
     }
@@ -559,7 +560,7 @@ impl GuardState {
         is_complete: bool,
         log: &Log,
     ) -> Arc<Baseline> {
-        // The number of a folder that is gone is given to another one.
+        // The inode number of a removed folder is reused.
         let roots = &self.roots;
         self.born.retain(|identity, Born { key: (at, path), .. }| {
             roots[*at].scan.identity(path) == Some(*identity)
@@ -614,7 +615,7 @@ impl GuardState {
         Some(BaselineItem { sort, state, identity, birth: None, parent, is_mounted })
     }
 
-    /// The hooks and settings that known settings point to.
+    /// Hooks and settings files that known settings point to.
     fn pointed(&mut self, items: &[(usize, ProtectedItem)]) -> Vec<(usize, ProtectedItem)> {
         let mut pointed: Vec<(usize, ProtectedItem)> = Vec::new();
         for (at, item) in items.iter().filter(|(_, item)| item.sort == Sort::Settings) {
@@ -637,7 +638,7 @@ impl GuardState {
                         && other.1.sort != Sort::Repository
                         && relative.starts_with(&other.1.path)
                 };
-                // The workspace itself cannot be held as a whole.
+                // The workspace root itself cannot be protected as a whole.
                 let is_root = relative.as_os_str().is_empty();
                 if !is_root && !items.iter().chain(&pointed).any(is_known) {
                     let sort = Sort::Name(crate::protected::Class::Git);
@@ -682,7 +683,7 @@ impl GuardState {
         (read_only, pinned.into_iter().collect())
     }
 
-    /// Other names of files that have more than one.
+    /// Further hard links of files.
     fn linked(&mut self, files: impl Iterator<Item = (ProtectedPath, Stat)>) -> Vec<PathBuf> {
         let wanted: Vec<Stat> = files.map(|(_, stat)| stat).collect();
         if wanted.is_empty() {

@@ -1,4 +1,4 @@
-//! One run of a process, from its start until nothing of it is left.
+//! One run of a process, from its start until all its processes have ended.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,10 +46,10 @@ const STRAGGLER_GRACE: Duration = Duration::from_millis(300);
 /// Interval of checks of the process tree.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes of one read.
+/// Size of the read buffer in bytes.
 const READ_BYTES: usize = 32 << 10;
 
-/// Bytes that a helper may report.
+/// Maximum size of a helper's report in bytes.
 const REPORT_BYTES_MAX: usize = 4 << 10;
 
 /// Maximum bytes of helper output in an error message.
@@ -89,7 +89,7 @@ impl Sandbox {
         // Dropped after the process, which must have ended before the check.
         let guard = self.guard(&mut plan, &scratch, besides).await?;
         let shape = HelperShape::of(&plan);
-        // Where there are mounts, most of what takes long has to be done with them in place.
+        // With mounts, most of the slow preparation needs the mounts of this command.
         let expected = matches!(shape, HelperShape::Reduced { .. }).then(|| plan.clone());
         let mut running = self.start(spawn, &scratch, &directory, plan)?;
         drop(directory);
@@ -204,10 +204,10 @@ struct RunningCommand {
     child: Child,
     output: Option<Receiver>,
     control: Option<UnixStream>,
-    /// Standard error, if that is kept apart.
+    /// Standard error, if captured separately.
     errors: Option<Receiver>,
     errors_text: MaskedPrefix,
-    /// The beginning of a line that the helper has not finished.
+    /// Incomplete line from the helper.
     said: Vec<u8>,
     /// True if an init of posse is among the command's processes.
     has_init: bool,
@@ -224,7 +224,7 @@ struct RunningCommand {
     capture: Capture,
     live: OutputChunker,
     status: Option<ExitStatus>,
-    /// Why we ended it, if we did.
+    /// Reason, if we ended the process.
     forced: Option<Exit>,
     /// Signal to stop it.
     stop: Option<oneshot::Receiver<()>>,
@@ -239,9 +239,9 @@ struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Reads, waits and keeps the time until the command has ended and its output is read.
+    /// Reads output and enforces deadlines until the command has ended and its output is read.
     ///
-    /// `meanwhile` is called once when the command runs.
+    /// Calls `meanwhile` once, when the command runs.
     async fn drive(
         &mut self,
         watch: &mut (impl FnMut(Update) + Send),
@@ -273,7 +273,7 @@ impl RunningCommand {
                     self.take_output(&chunk[..length?]);
                     reads = reads.wrapping_add(1);
                     if reads.is_multiple_of(16) {
-                        // A command that prints without end must not keep others waiting.
+                        // A command with endless output must not block other tasks.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -305,7 +305,8 @@ impl RunningCommand {
         Ok(())
     }
 
-    /// Takes the next step against a command whose time is up. `false`: wait no longer.
+    /// Takes the next step after a deadline: terminate, kill, or stop waiting. Returns `false` to
+    /// stop waiting.
     fn escalate(&mut self, now: Instant) -> bool {
         if self.status.is_some() {
             return false;
@@ -320,7 +321,7 @@ impl RunningCommand {
             self.kills += 1;
             self.tree.kill_once(true);
         } else {
-            // It hangs in the kernel, where no signal reaches it.
+            // It hangs in the kernel and cannot receive signals.
             return false;
         }
         self.deadline = now + TERMINATION_GRACE;
@@ -372,7 +373,7 @@ impl RunningCommand {
     }
 
     fn tell(&self, word: &[u8]) {
-        // It may have ended, which is just as well.
+        // The init process may have ended, which is fine.
         self.control.as_ref().map(|control| control.try_write(word));
     }
 
@@ -480,11 +481,11 @@ impl RunningCommand {
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
-    // A process that has ended has either a code or a signal.
+    // An ended process has either an exit code or a signal.
     status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(0)), Exit::Code)
 }
 
-/// Reads what there is, waiting for it. Nothing means the end.
+/// Waits for output. An empty read is the end.
 async fn read(from: &mut Option<Receiver>, into: &mut [u8]) -> io::Result<usize> {
     match from {
         Some(receiver) => receiver.read(into).await,

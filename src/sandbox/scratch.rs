@@ -1,13 +1,13 @@
-//! The temporary folder of one command.
+//! Temporary folder of one command.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
-/// A folder that the last command left as it was made, for the next one. To make and to remove
-/// one costs a third of a millisecond on a journaling file system, and most commands use none.
-/// Removed when the last who may use it is gone.
+/// Unused temporary folder, kept for the next command. Creating and removing one costs a third of a
+/// millisecond on a journaling file system, and most commands use none. Removed with the last
+/// owner.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spare(Arc<Mutex<ScratchFolder>>);
 
@@ -48,7 +48,7 @@ fn is_new(folder: &Path) -> bool {
     ours && fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// A new folder that only the user can enter. Removed when dropped, with all that is in it.
+/// New folder that only the user can enter. Removed with its content when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     folder: PathBuf,
@@ -82,7 +82,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Most commands leave nothing behind; what others leave is removed without waiting.
+        // Most commands leave nothing behind; remaining files are removed in the background.
         if self.spare.keep(&self.folder) || fs::remove_dir(&self.folder).is_ok() {
             return;
         }
@@ -103,7 +103,7 @@ fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
     }
-    // A folder that its owner may not enter is still its owner's to open.
+    // The owner of an unreadable folder can make it readable.
     open_up(path);
     if fs::symlink_metadata(path)?.is_dir() {
         fs::remove_dir_all(path)
@@ -112,7 +112,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets the user into all folders below `path`. Follows no links.
+/// Makes all folders below `path` accessible to the user. Follows no links.
 fn open_up(path: &Path) {
     let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -157,7 +157,7 @@ mod tests {
             link(Path::new("/"), &path.join("root")).unwrap();
             link(Path::new(".."), &path.join("up")).unwrap();
         });
-        // The folder itself became a link to another one, or a file.
+        // The folder itself was replaced by a link or a file.
         scratch(&|path| {
             fs::remove_dir(path).unwrap();
             link(&outside, path).unwrap();

@@ -96,7 +96,7 @@ const NETWORK: &str = r#"(allow network*)
 const CONTROL: &str = r"/([Hh][Oo][Oo][Kk][Ss]|[Cc][Oo][Nn][Ff][Ii][Gg](\.[Ww][Oo][Rr][Kk][Tt][Rr][Ee][Ee])?|[Cc][Oo][Mm][Mm][Oo][Nn][Dd][Ii][Rr]|[Ii][Nn][Ff][Oo]/[Aa][Tt][Tt][Rr][Ii][Bb][Uu][Tt][Ee][Ss])(/|$)";
 
 impl SeatbeltProfile {
-    /// The profile of a command.
+    /// Profile of a command.
     pub(crate) fn of(allowed: &Allowed<'_>) -> SeatbeltProfile {
         let mut profile = SeatbeltProfile { text: BASE.to_owned(), parameters: Vec::new() };
         let roots = profile.name("WRITE", allowed.writable);
@@ -131,7 +131,7 @@ impl SeatbeltProfile {
         profile
     }
 
-    /// The arguments of [`PROGRAM`] that run `program` under this profile.
+    /// Arguments of [`PROGRAM`] that run `program` under this profile.
     pub(crate) fn arguments(&self, program: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["-p".into(), self.text.clone().into()];
         for (name, path) in &self.parameters {
@@ -152,7 +152,7 @@ impl SeatbeltProfile {
         self.parameters[begin..].iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Protected names below a root, whether or not they are there.
+    /// Denies protected names below a root, existing or not.
     fn deny_names(&mut self, root: &str) {
         for (above, name) in protected::all_names() {
             // Only parts of a `.git` are denied, and `git clone` creates one: its content is
@@ -179,7 +179,7 @@ impl SeatbeltProfile {
     }
 }
 
-/// The repositories that read-only files control.
+/// Repositories controlled by the read-only files.
 fn repositories(read_only: &[PathBuf]) -> Vec<PathBuf> {
     let controls = read_only
         .iter()
@@ -203,7 +203,8 @@ fn pinned(allowed: &Allowed<'_>) -> Vec<PathBuf> {
     pinned.into_iter().collect()
 }
 
-/// A name as a regular expression that knows no case. Names are ours: small letters and signs.
+/// Case-insensitive regular expression for a name. Our names consist of lower-case letters and
+/// punctuation.
 fn without_case(name: &str) -> String {
     let mut pattern = String::new();
     for letter in name.chars() {
@@ -218,7 +219,7 @@ fn without_case(name: &str) -> String {
     pattern
 }
 
-/// The path as the kernel of macOS knows it: three folders of the root are links.
+/// Canonical path on macOS, where three folders of the root are links.
 fn canonical(path: &Path) -> PathBuf {
     for linked in ["tmp", "var", "etc"] {
         if let Ok(below) = path.strip_prefix(Path::new("/").join(linked)) {

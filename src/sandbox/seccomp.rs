@@ -1,4 +1,4 @@
-//! The filter of system calls, built from the list in `sandbox-profiles/seccomp.toml`.
+//! System call filter, built from the list in `sandbox-profiles/seccomp.toml`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::sandbox::plan::{Plan, Tier};
 use crate::sandbox::syscalls;
 
-/// The list, one reason an entry.
+/// The list, with one reason per entry.
 const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");
 
 #[derive(Debug, Deserialize)]
@@ -69,12 +69,12 @@ struct Condition {
     any_bit: Vec<u32>,
 }
 
-/// Filters that are ready to be put in force.
+/// Compiled filters.
 #[derive(Debug)]
 pub(crate) struct Filters {
     tier: Tier,
     network: bool,
-    /// One for each kind of error.
+    /// One program per error code.
     programs: Vec<BpfProgram>,
     /// Number of system calls covered.
     calls: usize,
@@ -141,16 +141,16 @@ fn compile(
     Ok(without_x32(program))
 }
 
-/// Loads the number of the call.
+/// BPF: loads the number of the call.
 const LOAD: u16 = 0x20;
-/// Jumps if it is at least as large.
+/// BPF: jumps if the value is at least as large.
 const AT_LEAST: u16 = 0x35;
-/// Ends with an answer.
+/// BPF: returns a verdict.
 const RETURN: u16 = 0x06;
-/// The bit of calls of the x32 kind.
+/// Bit that marks x32 calls.
 const X32: u32 = 0x4000_0000;
 
-/// Refuses calls of the x32 kind first: they have other numbers, and the same architecture.
+/// Rejects x32 calls first: they have other numbers, but the same architecture.
 fn without_x32(program: BpfProgram) -> BpfProgram {
     if !cfg!(target_arch = "x86_64") {
         return program;
@@ -180,7 +180,7 @@ impl SyscallRule {
         tier && network
     }
 
-    /// The ways in which its conditions can hold. None are needed if it has no conditions.
+    /// Alternative rules of the conditions. Empty if the entry has no conditions.
     fn ways(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
         for condition in &self.conditions {
@@ -199,7 +199,7 @@ impl SyscallRule {
 }
 
 impl Condition {
-    /// Sets of comparisons, of which one has to hold.
+    /// Sets of comparisons, of which one has to match.
     fn choices(&self) -> Result<Vec<Vec<SeccompCondition>>, seccompiler::BackendError> {
         let compare = |operation, value: u32| {
             let length = SeccompCmpArgLen::Dword;
@@ -241,7 +241,7 @@ mod tests {
                 assert_eq!(ways.iter().filter(|way| !way.is_empty()).count(), 1, "{entry:?}");
             }
             for call in &entry.calls {
-                // Names of calls that were given up, or that this C library has no name for.
+                // Names of removed calls, or calls that this C library does not name.
                 let unnamed = ["open_tree_attr", "vm86", "_sysctl", "nfsservctl"];
                 assert!(
                     syscalls::number(call).is_some() || unnamed.contains(&call.as_str()),

@@ -27,10 +27,10 @@ const SEND_MAX: Duration = Duration::from_secs(5);
 /// down.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// The stack of the thread that starts helpers: it calls nothing deep.
+/// Stack size of the thread that starts helpers: its calls are shallow.
 const STACK_BYTES: usize = 256 << 10;
 
-/// A helper that waits for its request.
+/// Started helper that waits for its request.
 #[derive(Debug)]
 pub(crate) struct ReadyHelper {
     pub(crate) mark: Mark,
@@ -74,7 +74,7 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 }
 
 impl SpareHelper {
-    /// Ends it.
+    /// Stops the thread and the kept helper.
     pub(crate) fn dismiss(&mut self) {
         drop(self.keeper.take());
         let mut slot = lock(&self.slot);
@@ -99,7 +99,7 @@ impl SpareHelper {
                 match begin(command(&helper), shape, &family) {
                     Ok(ready) => {
                         let sent = expected.map(|plan| plan.send_ahead(&ready.control));
-                        // One that does not listen is found out when it is needed.
+                        // A helper that does not read is detected when it is needed.
                         tracing::trace!(?sent, "a helper was told what to expect");
                         slot.ready = Some(ready);
                     }
@@ -121,7 +121,7 @@ impl ReadyHelper {
 }
 
 impl Sandbox {
-    /// The helper that was kept, if it is one for `shape`.
+    /// Kept helper, if it has this `shape`.
     pub(crate) fn kept(&self, shape: HelperShape) -> Option<ReadyHelper> {
         let mut ready = lock(&self.kept.slot).ready.take()?;
         if ready.suits(shape) {
@@ -140,7 +140,7 @@ impl Sandbox {
         }
         let start = || self.kept.start(self.helper.clone(), &self.family);
         if let Some(keeper) = self.kept.keeper.get_or_init(start) {
-            // A thread that has gone keeps nothing, and the next helper is started when needed.
+            // If the thread has ended, the next helper is started on demand.
             keeper.send(HelperOrder { shape, expected, runtime: Handle::current() }).ok();
         }
     }
@@ -189,7 +189,7 @@ fn begin(
         .stdout(Stdio::from(output_end.try_clone()?))
         .stderr(Stdio::from(output_end))
         .current_dir("/");
-    // The descriptors of the other ends are closed with the command, or reading never ends.
+    // Dropping the command closes the other ends; otherwise reading never ends.
     let (child, tree) = ProcessTree::start(mark.clone(), shape.encloses(), move || {
         let child = tokio::process::Command::from(command).spawn()?;
         let id = child.id().map_or(0, u32::cast_signed);

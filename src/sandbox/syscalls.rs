@@ -1,8 +1,8 @@
-//! Numbers of system calls by their names, as far as this architecture has them.
+//! System call numbers by name, for this architecture.
 
 use nix::libc;
 
-/// The number of the call of this name.
+/// Number of the call with this name.
 pub(crate) fn number(name: &str) -> Option<i64> {
     KNOWN.iter().chain(OLD).find(|(known, _)| *known == name).map(|&(_, number)| number)
 }
@@ -79,7 +79,7 @@ const KNOWN: &[(&str, i64)] = calls![
     socketpair = SYS_socketpair,
 ];
 
-/// Calls that only one architecture has.
+/// Calls of x86-64 only.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[(&str, i64)] = calls![
     chmod = SYS_chmod,
@@ -92,6 +92,6 @@ const OLD: &[(&str, i64)] = calls![
     _sysctl = SYS__sysctl,
 ];
 
-/// Calls that only one architecture has.
+/// Calls of other architectures only.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: &[(&str, i64)] = calls![];

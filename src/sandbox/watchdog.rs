@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use crate::sandbox::helper;
 use crate::sandbox::process_tree::{self, Family};
 
-/// The first argument that makes a process the watcher.
+/// First argument that selects the watchdog.
 pub(crate) const MARK: &str = "__posse_watch";
 
 /// Message for a normal end.
@@ -33,10 +33,10 @@ const CHASE_MAX: Duration = Duration::from_secs(5);
 /// during it.
 const LOOKS_MIN: u32 = 3;
 
-/// Time between looks.
+/// Time between scans.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The stack of the thread that waits for the watcher: it calls nothing deep.
+/// Stack size of the thread that waits for the watchdog: its calls are shallow.
 const STACK_BYTES: usize = 64 << 10;
 
 /// Watchdog of one sandbox. When dropped, it kills remaining processes and exits.
@@ -44,7 +44,7 @@ const STACK_BYTES: usize = 64 << 10;
 pub(crate) struct Watch(OnceLock<Option<io::PipeWriter>>);
 
 impl Watch {
-    /// Starts a watcher over `family`, the first time. Does not wait until it runs.
+    /// Starts a watchdog for `family` on the first call. Does not wait until it runs.
     pub(crate) fn ensure(&self, helper: &Path, family: &Family) {
         self.0.get_or_init(|| {
             if !cfg!(target_os = "linux") {
@@ -61,7 +61,7 @@ impl Watch {
     /// Normal end: nothing is left to kill.
     pub(crate) fn dismiss(&mut self) {
         if let Some(mut end) = self.0.take().flatten() {
-            // Without the word it looks once more, which is all the difference.
+            // Without the message it only scans once more.
             end.write_all(BYE).ok();
         }
     }
@@ -103,11 +103,11 @@ pub(crate) fn is_watcher(pid: i32) -> bool {
     arguments.split(|&byte| byte == 0).nth(1) == Some(MARK.as_bytes())
 }
 
-/// Does the watcher's work: waits for the end of the pipe on standard input, and clears up.
+/// Runs the watchdog: waits for the end of the pipe on standard input, then kills the processes.
 pub(crate) fn watcher_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let family = arguments.next().and_then(|family| Family::parse(family.to_str()?));
     let Some(family) = family else { return ExitCode::FAILURE };
-    // It ends when its sandbox does, and not before. What cannot be blocked is harmless.
+    // It ends only with its sandbox. A signal that cannot be blocked is harmless.
     SigSet::all().thread_block().ok();
     helper::close_others(0).ok();
     let mut said = Vec::new();
@@ -133,7 +133,7 @@ fn kill_marked(family: &Family) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|&pid| {
-        // The mark is looked at immediately before, so an id that was given away is spared.
+        // The mark is read immediately before the kill, so that a reused process id is spared.
         let is_ours = process_tree::mark_of(pid).is_some_and(|mark| family.has(&mark));
         is_ours && kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
     })
@@ -153,7 +153,7 @@ mod tests {
         for other in ["", ours.as_str(), "1.7", &format!("{}0.7", ours.as_str())] {
             assert!(!ours.has(other), "{other}");
         }
-        // What would match more than one sandbox is refused.
+        // A name that would match more than one sandbox is rejected.
         for bad in ["", ".", "1", "1.", "1.0", "x.0123456789abcdef", "1.0123456789abcdef.2"] {
             assert_eq!(Family::parse(bad), None, "{bad}");
         }

@@ -24,7 +24,7 @@ const MAGIC_AHEAD: &[u8] = concat!("posse-expect-1 ", env!("CARGO_PKG_VERSION"),
 /// that is not reading yet.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a request. The kernel takes two megabytes of arguments at most.
+/// Maximum size of a request in bytes. The kernel accepts at most 2 MB of arguments.
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 
 /// Request to a helper.
@@ -133,7 +133,7 @@ impl HelperRequest {
         is_whole.then_some(HelperRequest { plan, program, arguments, environment })
     }
 
-    /// Sends this and the working directory.
+    /// Sends the request and the working directory.
     pub(crate) fn send(&self, to: &UnixStream, directory: BorrowedFd<'_>) -> io::Result<()> {
         let body = self.encode();
         let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
@@ -211,7 +211,7 @@ fn receive_first(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Optio
 }
 
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    // What does not fit is too long for a request, which is noticed when it is sent.
+    // A longer item exceeds the request limit, which is checked when it is sent.
     out.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -240,7 +240,7 @@ impl ByteReader<'_> {
         let length = self.number()?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        // The kernel would end it there.
+        // The kernel would end the string there.
         (!bytes.contains(&0)).then(|| OsString::from_vec(bytes.to_vec()))
     }
 
@@ -250,7 +250,7 @@ impl ByteReader<'_> {
 
     fn list(&mut self) -> Option<Vec<OsString>> {
         let count = self.number()?;
-        // Each one takes four bytes at least.
+        // Each item takes at least four bytes.
         (count <= self.0.len() / 4).then_some(())?;
         (0..count).map(|_| self.string()).collect()
     }
@@ -260,12 +260,12 @@ impl ByteReader<'_> {
     }
 }
 
-/// A line that a helper wrote.
+/// Line written by a helper.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HelperLine {
     /// JSON text of the enforcement report.
     Enforced(String),
-    /// Why there is no command.
+    /// Reason why no command runs.
     Failed(String),
     /// Exit status of the command; its descendants may still run.
     Exited(CommandExit),

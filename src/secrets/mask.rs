@@ -1,4 +1,4 @@
-//! Hides known secret values in a stream of bytes, also where a secret is cut by a chunk's end.
+//! Redaction of known secret values in a byte stream, including secrets split across chunks.
 
 use std::sync::Arc;
 
@@ -6,28 +6,28 @@ use memchr::memmem::Finder;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-/// Secrets up to which each is searched for by itself; more are looked for byte by byte.
+/// Maximum number of secrets searched one by one; with more, every byte is checked.
 const SEARCHED_MAX: usize = 16;
 
 /// Replacement of a secret.
 const HIDDEN: &[u8] = b"[secret]";
 
-/// Shorter values would hide ordinary text.
+/// Minimum length of a secret: shorter values would redact ordinary text.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// Replaces secrets. Holds back no more than the longest of them.
+/// Replaces secrets. Buffers at most the length of the longest secret.
 pub(crate) struct Mask {
     known: Arc<KnownSecrets>,
-    /// A tail that may be the beginning of a secret.
+    /// Tail that may be the beginning of a secret.
     held: Vec<u8>,
 }
 
 /// Search index of secrets.
 struct KnownSecrets {
-    /// Longest first, so that a secret that begins with another one is hidden whole.
+    /// Longest first, so that a secret with another one as prefix is redacted completely.
     secrets: Vec<SecretString>,
-    /// Looks for each of them by its rarest bytes, which is what makes text without secrets cheap.
-    /// Empty if there are too many.
+    /// Substring searchers that use the rarest bytes of each secret: text without secrets is cheap.
+    /// Empty if there are too many secrets.
     finders: Vec<Finder<'static>>,
     /// First bytes of all secrets.
     begins: [bool; 256],
@@ -57,7 +57,7 @@ impl Mask {
         self.known.secrets.is_empty()
     }
 
-    /// A mask for the same secrets at the beginning of another stream.
+    /// Mask with the same secrets for another stream.
     pub(crate) fn fresh(&self) -> Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
@@ -104,7 +104,7 @@ impl Mask {
 
     /// Start of a possible secret that continues after `bytes`.
     fn tail(&self, bytes: &[u8]) -> usize {
-        // They are sorted by length.
+        // Sorted by length.
         let longest = self.known.secrets.first().map_or(0, |secret| secret.expose_secret().len());
         let from = bytes.len().saturating_sub(longest.saturating_sub(1));
         let begins = |at: &usize| {
@@ -180,7 +180,7 @@ impl Mask {
             out(HIDDEN);
             return;
         }
-        // It may hold a shorter secret, whole.
+        // It may contain a shorter secret.
         let mut at = 0;
         while at < held.len() {
             let whole = self.known.secrets.iter().map(|secret| secret.expose_secret().as_bytes());
@@ -201,7 +201,7 @@ impl Mask {
             if bytes.starts_with(secret) {
                 return MaskMatch::Secret(secret.len());
             }
-            // A longer secret may still be coming; a shorter one must wait for that.
+            // A longer secret may still follow; a shorter one must wait for it.
             if bytes.len() < secret.len() && secret.starts_with(bytes) {
                 found = MaskMatch::Perhaps;
                 break;

@@ -24,12 +24,12 @@ use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spe
 /// Name of the tool.
 pub const NAME: &str = "agent_diff";
 
-/// Bytes of a diff that are read at once.
+/// Maximum bytes of diff per call.
 const PAGE_BYTES: usize = 24 << 10;
-/// Files whose differences are looked at.
+/// Maximum number of changed files that are compared.
 pub(crate) const FILES_MAX: usize = 2000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -109,7 +109,7 @@ fn prepare(
     Ok(Prepared { action, payload: Box::new(DiffText { text, from }) })
 }
 
-/// The worktree of `id`, if `origin` asked for it and it is there.
+/// Opens the worktree of `id`, if it exists and belongs to the caller.
 pub(crate) fn opened(
     worktrees: &Worktrees,
     id: &str,
@@ -146,7 +146,7 @@ pub(crate) fn found(
     }
 }
 
-/// The folder that an agent worked in.
+/// Path of the subagent's worktree.
 pub(crate) fn at(worktrees: &Worktrees, id: &str) -> String {
     let cwd = worktrees.cwd_of(id).unwrap_or_default();
     printable(&cwd.display().to_string())
@@ -199,7 +199,7 @@ pub(crate) fn read(workspace: &Workspace, path: &str) -> Operation {
     }
 }
 
-/// A list of the files, and then their differences.
+/// Formats a list of the files, followed by their diffs.
 fn whole(tree: &OpenWorktree, changed: &[Changed], id: &str) -> Result<String, Unavailable> {
     let mut list = String::new();
     let mut diffs = String::new();

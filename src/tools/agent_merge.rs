@@ -31,12 +31,12 @@ use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, tim
 /// Name of the tool.
 pub const NAME: &str = "agent_merge";
 
-/// Bytes of all differences together that a person is shown.
+/// Maximum total size of the diffs shown in a permission request, in bytes.
 const DETAIL_BYTES_MAX: usize = 256 << 10;
-/// Conflicts that are named.
+/// Maximum number of conflicts listed in an error.
 const CONFLICTS_MAX: usize = 50;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -88,7 +88,7 @@ enum MergeStep {
     Already(Option<String>),
     /// Change to apply, and the resulting hash.
     Change(FileChange, Option<String>),
-    /// Why not.
+    /// The file cannot be merged; the reason.
     Conflict(String),
 }
 
@@ -143,7 +143,7 @@ fn prepare(
         Some(files) => chosen(&tree, &id, files, &worktrees.taken(&id))?,
         None => (all.clone()?.changed, 0),
     };
-    // Where there are too many to be listed, those that are named can still be taken over.
+    // With too many files to list, the named ones can still be merged.
     let known = all.ok();
     let is_whole =
         known.as_ref().is_some_and(|all| all.changed.iter().all(|one| chosen.contains(one)));
@@ -170,7 +170,7 @@ fn prepare(
         merge.becoming.insert(one.path.clone(), hash);
         clean.push(one.path.as_str());
     }
-    // Of a secret no more is known than that it is one.
+    // Of a secret file, only its existence is reported.
     let looked = || {
         let open = chosen.iter().filter(|one| !is_secret(&one.path));
         open.map(|one| read(&env.workspace, &one.path)).collect()
@@ -351,7 +351,7 @@ impl Merge {
             let text = format!("dry run: nothing was written\n{}", self.action().detail);
             return ToolOutput::text(text);
         }
-        // All of them once more, before the first is touched.
+        // Every file is checked again before the first one is written.
         for change in &self.changes {
             if let Err(error) = change.check(env) {
                 return ToolOutput::error(format!("{error}\nnothing was changed"));
@@ -384,7 +384,7 @@ impl Merge {
             let files = count(self.already, "file");
             said.push(format!("{files} had been taken over already, or made the same here"));
         }
-        // Of a worktree that goes, nothing needs to be known any more.
+        // The worktree is removed, so its state is not stored any more.
         let goes = self.is_whole && self.left_out.count == 0;
         let settled =
             if goes { worktrees.merged(&self.id) } else { worktrees.have_become(&self.id, false) };
@@ -392,7 +392,7 @@ impl Merge {
         match settled {
             Ok(()) if goes => said.push(format!("{all}its worktree was removed")),
             Ok(()) if self.is_whole => {
-                // Those that this call has named are here.
+                // All files that this call named are merged.
                 said.push(format!("{all}its worktree is kept"));
                 said.push(of_left_out(&self.left_out, worktrees, &self.id).trim_end().to_owned());
             }

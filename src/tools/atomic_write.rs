@@ -15,7 +15,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, unlinkat};
 
 use crate::tools::workspace::FileStatus;
 
-/// Names that are tried for a temporary file before giving up.
+/// Maximum number of temporary names tried.
 const NAMES_MAX: u32 = 16;
 
 /// Writes `bytes` to a temporary file and renames it to `name` in `folder`. With `old`, replaces it
@@ -40,17 +40,17 @@ pub(crate) fn replace(
         None => temporary.link(name)?,
     }
     match fsync(folder) {
-        // Some file systems know no way to sync a folder.
+        // Some file systems cannot sync a folder.
         Err(Errno::EINVAL | Errno::ENOTSUP) | Ok(()) => {}
         Err(errno) => return Err(errno.into()),
     }
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// A file that was just made.
+/// A file that was just created.
 pub(crate) struct Made {
     pub(crate) metadata: Metadata,
-    /// The permissions that it was given.
+    /// Permission bits that it was given.
     pub(crate) mode: u32,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn run(folder: &OwnedFd, name: &OsStr, known: &Made, may: bool) -> io
     Ok(Made { metadata: file.metadata()?, mode })
 }
 
-/// Keeps `bytes` in the folder `blobs` under their `hash`, if they are not there already.
+/// Stores `bytes` in the folder `blobs` under their `hash`, unless they are stored already.
 pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()> {
     let path = blobs.join(hash);
     if path.try_exists()? {
@@ -95,13 +95,13 @@ pub(crate) fn keep_blob(blobs: &Path, hash: &str, bytes: &[u8]) -> io::Result<()
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&unfinished, &path));
     if written.is_err() {
-        // The first error is the one that matters.
+        // The first error is the relevant one.
         drop(fs::remove_file(&unfinished));
     }
     written
 }
 
-/// Gives `file` the owner and the permissions of `old`. Set-user-id is not for new contents.
+/// Copies the owner and the permissions of `old`, except set-user-id and set-group-id.
 fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
     let new = FileStatus::of(file)?;
     if (new.uid, new.gid) != (old.uid, old.gid) {
@@ -116,7 +116,7 @@ fn adopt(file: &File, old: &FileStatus) -> io::Result<()> {
     Ok(fchmod(file, mode)?)
 }
 
-/// A file under a name of no meaning, removed unless it gets one.
+/// A temporary file, removed on drop unless it was renamed.
 struct Temporary<'a> {
     folder: &'a OwnedFd,
     name: String,
@@ -145,12 +145,12 @@ impl Temporary<'_> {
         Ok(())
     }
 
-    /// Like renaming, but never over something.
+    /// Like `rename`, but never replaces a file.
     fn link(self, name: &OsStr) -> io::Result<()> {
         let none = AtFlags::empty();
         match linkat(self.folder, self.name.as_str(), self.folder, name, none) {
             Ok(()) => Ok(()),
-            // A file system without hard links: all that is left is to look first.
+            // File system without hard links: check, then rename.
             Err(Errno::EPERM | Errno::ENOTSUP | Errno::ENOSYS) => {
                 match FileStatus::at(self.folder, Path::new(name)) {
                     Err(Errno::ENOENT) => self.rename(name),

@@ -1,6 +1,6 @@
 //! `bash`: runs a command in the workspace.
 //!
-//! A command that exits with 1 has not failed as a tool: the model reads its output and its code.
+//! A non-zero exit code is not a tool error: the model reads the output and the code.
 
 mod background;
 mod report;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    Action, CallContext, Operation, OutputDelta, PortFuture, Prepared, Release, RunContext,
+    Action, BackgroundScope, CallContext, Operation, OutputDelta, PortFuture, Prepared, RunContext,
     SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
@@ -29,7 +29,7 @@ use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
 const NAME: &str = "bash";
 
-/// Linux takes no argument of 128 KiB or more.
+/// Linux accepts no single argument of 128 KiB or more.
 const COMMAND_BYTES_MAX: usize = 100_000;
 
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -38,16 +38,16 @@ const TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_m
 /// Default and maximum time limit of a background job.
 const JOB_TIMEOUT: (Duration, Duration) = (Duration::from_hours(24), Duration::from_hours(24));
 
-/// Bytes of output after which a command is killed.
+/// Output size at which a command is killed, in bytes.
 const SPILL_BYTES_MAX: u64 = 64 << 20;
 
-/// Protected paths that one command may ask to change.
+/// Maximum number of protected paths that one command may request to change.
 const UNPROTECT_MAX: usize = 16;
 
-/// Characters of the first line that the summary shows.
+/// Maximum length of the first line in the summary, in characters.
 const SUMMARY_CHARS_MAX: usize = 100;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
     let mut properties = json!({
         "command": {"type": "string"},
@@ -113,7 +113,7 @@ impl Tool for Bash {
         Box::pin(std::future::ready(prepared))
     }
 
-    fn stop_background(&self, what: &Release) -> PortFuture<()> {
+    fn stop_background(&self, what: &BackgroundScope) -> PortFuture<()> {
         Box::pin(self.env.jobs.release(what))
     }
 
@@ -162,7 +162,7 @@ impl Tool for Bash {
     }
 }
 
-/// Passes on what happens while the command runs.
+/// Forwards progress updates of the command.
 fn announce(context: &RunContext, update: Update) {
     match update {
         Update::Enforced { tier, report } => {
@@ -288,7 +288,7 @@ fn timeout(
     (timeout, note)
 }
 
-/// The places of `paths`, each of which is protected.
+/// Resolves `paths`, each of which must be protected.
 fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, ToolError> {
     if paths.len() > UNPROTECT_MAX {
         let message =
@@ -309,7 +309,7 @@ fn unprotected(env: &ToolEnvironment, paths: &[String]) -> Result<Vec<Located>, 
     Ok(places)
 }
 
-/// The whole command, and every path that it wants to be free to change.
+/// The whole command, and all paths whose protection it asks to lift.
 fn detail(command: &str, unprotected: &[Located]) -> String {
     let mut detail = command.to_owned();
     if !unprotected.is_empty() {

@@ -25,7 +25,7 @@ pub enum OnExceed {
 /// Maximum calls of a tool in one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallBudget {
-    /// Calls.
+    /// Maximum number of calls.
     pub calls_max: u32,
     /// Effect of further calls.
     pub on_exceed: OnExceed,
@@ -34,7 +34,7 @@ pub struct CallBudget {
 /// Budgets of a run. Tools without an entry are not limited.
 #[derive(Debug, Default)]
 pub struct Budgets {
-    /// `tools.outputBudgetBytes`: bytes of all outputs of one turn; `None` is no limit.
+    /// `tools.outputBudgetBytes`: limit for the outputs of one turn in bytes; `None` is unlimited.
     pub turn_bytes_max: Option<usize>,
     /// `tools.callBudgets`, by tool.
     pub calls: BTreeMap<String, CallBudget>,
@@ -53,7 +53,7 @@ struct CallUsage {
 }
 
 impl Budgets {
-    /// Limits for one turn and for some tools.
+    /// Budgets with limits for one turn and for some tools.
     pub fn new(
         turn_bytes_max: Option<usize>,
         calls: impl IntoIterator<Item = (String, CallBudget)>,
@@ -66,7 +66,7 @@ impl Budgets {
         *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = CallUsage::default();
     }
 
-    /// A request to the model begins: the bytes of its calls count from zero.
+    /// Resets the byte counter at the start of a turn.
     pub fn turn_began(&self) {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         (spent.bytes, spent.told) = (0, false);
@@ -113,7 +113,7 @@ impl Budgets {
     }
 }
 
-/// `tool` within `budgets`, or just `tool` if nothing is limited.
+/// Wraps `tool` with `budgets`; returns `tool` itself if nothing is limited.
 pub(crate) fn within(budgets: &Arc<Budgets>, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
     if budgets.is_unlimited() {
         return tool;
@@ -160,7 +160,7 @@ impl Tool for Budgeted {
     }
 }
 
-/// Bytes as they are sent: text as it is, images as their URL.
+/// Size as sent: text as it is, images as their URL.
 fn bytes_of(output: &ToolOutput) -> usize {
     let size = |part: &ContentPart| match part {
         ContentPart::Text { text } => text.len(),
@@ -169,7 +169,7 @@ fn bytes_of(output: &ToolOutput) -> usize {
     output.content.iter().map(size).sum()
 }
 
-/// Puts `note` behind the first text.
+/// Appends `note` to the first text.
 fn append(output: &mut ToolOutput, note: &str) {
     for part in &mut output.content {
         if let ContentPart::Text { text } = part {

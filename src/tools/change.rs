@@ -19,14 +19,14 @@ use crate::tools::diff::{self, Diff};
 use crate::tools::text::{self, count};
 use crate::tools::workspace::{FileKind, FileStatus, Located, refused};
 
-/// Larger files are neither kept as before-images nor edited.
+/// Larger files are neither stored as before-images nor edited.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A file as it is before a change, or the place of one that does not exist.
+/// A file before a change, or the path at which one will be created.
 pub(crate) struct ChangeTarget {
     pub(crate) place: Located,
     pub(crate) before: Option<FileBefore>,
-    /// The folder, if there is one; open so that its identity stays its own.
+    /// The parent folder, if it exists. Kept open so that its inode number is not reused.
     parent: Option<(OwnedFd, FileStatus)>,
 }
 
@@ -84,7 +84,7 @@ impl ChangeTarget {
         self.before.as_ref().is_some_and(|before| before.entry.mode & 0o100 != 0)
     }
 
-    /// Its contents; empty if there is no file.
+    /// Content of the file; empty if it does not exist.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.before.as_ref().map_or(&[], |before| &before.bytes)
     }
@@ -113,7 +113,7 @@ fn capacity(size: u64) -> usize {
     usize::try_from(size.min(FILE_BYTES_MAX)).unwrap_or(0) + 1
 }
 
-/// A change that can be judged, shown and made.
+/// A prepared change of one file.
 pub(crate) struct FileChange {
     target: ChangeTarget,
     after: Vec<u8>,
@@ -139,12 +139,12 @@ impl FileChange {
         FileChange { target, after, diff, notes, fuzzy: false, removes: false, exec: None }
     }
 
-    /// The file goes.
+    /// A change that removes the file.
     pub(crate) fn removal(target: ChangeTarget) -> FileChange {
         FileChange { removes: true, ..FileChange::new(target, Vec::new(), Vec::new()) }
     }
 
-    /// The file may be run from then on, or not any more.
+    /// Sets or clears the executable bit as part of the change.
     pub(crate) fn with_exec(self, exec: Option<bool>) -> FileChange {
         FileChange { exec, ..self }
     }
@@ -173,7 +173,7 @@ impl FileChange {
         }
     }
 
-    /// Names exactly this change of exactly this file.
+    /// Digest that identifies exactly this change of exactly this file.
     pub(crate) fn digest(&self, tool: &str) -> String {
         let place = self.target.place.absolute().as_os_str().as_encoded_bytes();
         let inode =
@@ -213,7 +213,7 @@ impl FileChange {
     pub(crate) fn check(&self, env: &ToolEnvironment) -> Result<(), ToolError> {
         match self.target.place.open_parent(false) {
             Ok((parent, name)) => self.require_unchanged(env, &parent, Path::new(&name)),
-            // Its folder will be made.
+            // The parent folder will be created.
             Err(error) if error.code == "FIL001" && self.target.before.is_none() => Ok(()),
             Err(error) => Err(error),
         }
@@ -367,7 +367,7 @@ fn stale(place: &Located, who: &str) -> ToolError {
     ToolError::new("EDT004", what)
 }
 
-/// An error of the system, for the model.
+/// Converts an I/O error for the model.
 pub(crate) fn failed(shown: &str, error: &io::Error) -> ToolError {
     match error.raw_os_error() {
         Some(number) => refused(shown, Errno::from_raw(number)),

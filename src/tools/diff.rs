@@ -7,19 +7,19 @@ use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
 use crate::tools::text::{is_binary, lines, lines_ended};
 
-/// A longer diff is cut.
+/// Maximum size of a diff in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Between more changed lines than this no shortest diff is looked for.
+/// Above this number of changed lines, the diff is not minimized.
 const SEARCHED_LINES_MAX: usize = 6000;
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;
 
-/// A change, for people.
+/// Diff of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Diff {
-    /// Lines that are new.
+    /// Added lines.
     pub(crate) added: usize,
-    /// Lines that are gone.
+    /// Removed lines.
     pub(crate) removed: usize,
     /// The unified diff, at most [`TEXT_BYTES_MAX`] plus a truncation notice. Bytes that are not
     /// UTF-8 are replaced.
@@ -54,11 +54,11 @@ pub(crate) fn unified(path: &str, before: Option<&[u8]>, after: &[u8]) -> Diff {
     diff
 }
 
-/// The part of two texts in which they differ, in whole lines, with some context.
+/// The range in which two texts differ, in whole lines, with some context.
 struct Window {
     old: Range<usize>,
     new: Range<usize>,
-    /// Lines before it.
+    /// Number of lines before it.
     line: usize,
 }
 
@@ -69,7 +69,7 @@ impl Window {
         let (old, new) = (&before[start..], &after[start..]);
         let same = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
         let tail = &old[old.len() - same..];
-        // Whole lines only: the first one that ends in the tail may begin before it.
+        // Whole lines only: the first line that ends in the tail may begin before it.
         let whole = tail.iter().position(|byte| *byte == b'\n').map_or(&[][..], |i| &tail[i + 1..]);
         let context: usize =
             whole.split_inclusive(|byte| *byte == b'\n').take(CONTEXT + 1).map(<[u8]>::len).sum();
@@ -137,7 +137,7 @@ fn hunk(
     }
 }
 
-/// A range of lines as unified diffs write it. An empty one names the line before it.
+/// A line range in unified diff notation. An empty one names the line before it.
 fn place(range: &Range<usize>, lines_before: usize) -> String {
     let start = range.start + lines_before + usize::from(!range.is_empty());
     if range.len() == 1 { start.to_string() } else { format!("{start},{}", range.len()) }

@@ -4,8 +4,8 @@ use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 
-/// SHA-256 of `parts`, in 64 hex digits. Each part counts with its length, so that moving bytes
-/// from one to the next makes a difference.
+/// SHA-256 of `parts`, as 64 hex digits. Each part is hashed with its length, so that moving bytes
+/// from one part to the next changes the digest.
 pub(crate) fn of(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

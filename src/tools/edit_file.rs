@@ -1,4 +1,4 @@
-//! `edit_file`: one text in a file takes the place of another, and nothing else changes.
+//! `edit_file`: replaces one text in a file, and changes nothing else.
 
 pub(crate) mod engine;
 mod fuzzy;
@@ -21,7 +21,7 @@ use crate::tools::{ToolEnvironment, blocking, parsed, refusal, sized, spec, time
 
 const NAME: &str = "edit_file";
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -76,7 +76,8 @@ impl Tool for EditFile {
     }
 }
 
-/// A call of `tool` that gives the file at `path` what `make` makes of it.
+/// Prepares a call of `tool` that replaces the content of the file at `path` with the result of
+/// `make`.
 pub(crate) async fn prepare(
     tool: &'static str,
     path: &str,

@@ -28,10 +28,10 @@ const NAME: &str = "glob";
 /// Time limit.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Paths at most.
+/// Maximum number of paths.
 const PATHS_MAX: usize = 1000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -81,7 +81,7 @@ impl Tool for Glob {
                 Err(refused) => return refused,
             };
             let begin = Instant::now();
-            // Dropped with this future, which ends the walk.
+            // Dropped with this future, which stops the walk.
             let (stop, _guard) = Stop::after(TIME_MAX);
             let find = move || find(&payload, context.output_bytes_max, &stop);
             let output = blocking(find).await;
@@ -123,7 +123,7 @@ fn find(payload: &GlobPayload, bytes_max: usize, stop: &Stop) -> ToolOutput {
             Some((seconds, nanoseconds, path))
         })
         .collect();
-    // Newest first; of the same age, by path.
+    // Newest first; equal times by path.
     found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)).then_with(|| a.2.cmp(&b.2)));
     let total = found.len();
     let mut text = String::new();
@@ -162,7 +162,7 @@ fn changed(directory: &OwnedFd, path: &Path) -> Option<(i64, i64)> {
     Some((stat.st_mtime, stat.st_mtime_nsec))
 }
 
-/// Only the place is of interest, and opening a pipe must not wait.
+/// Only metadata is needed, and opening a pipe must not block.
 #[cfg(target_os = "linux")]
 const OPEN: OFlag = OFlag::O_PATH;
 #[cfg(not(target_os = "linux"))]

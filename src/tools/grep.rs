@@ -40,10 +40,10 @@ const PATTERN_BYTES_MAX: usize = 10_000;
 /// Maximum bytes of a compiled pattern and of its search cache.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of an error message of the engine.
+/// Maximum bytes of an error message of the regex engine.
 const REASON_BYTES_MAX: usize = 1000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -110,7 +110,7 @@ impl Tool for Grep {
                 Err(refused) => return refused,
             };
             let begin = Instant::now();
-            // Dropped with this future, which ends the search.
+            // Dropped with this future, which stops the search.
             let (stop, _guard) = Stop::after(TIME_MAX);
             let search = move || {
                 let found = search(&payload, &stop);
@@ -206,7 +206,7 @@ pub(crate) fn glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
     })
 }
 
-/// A number of the model within its bounds.
+/// Clamps a number of the model to its bounds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

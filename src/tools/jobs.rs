@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{CallId, ContentPart};
 use posse_actors::event::{Event, JobEnd, Origin};
-use posse_actors::ports::{After, CallContext, PostCallSink, Release};
+use posse_actors::ports::{BackgroundScope, CallContext, PostCallMessage, PostCallSink};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -22,7 +22,7 @@ use crate::sandbox::{Exit, ProcessOutcome};
 
 pub(crate) use output_tool::{begun, tools};
 
-/// Jobs that have ended and are still known. What earlier ones printed is still there to be read.
+/// Maximum number of ended jobs that are listed. Output of older ones can still be read.
 const ENDED_MAX: usize = 64;
 
 /// Maximum wait for stopped jobs, which are killed long before.
@@ -32,15 +32,15 @@ const RELEASE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Jobs {
     live_max: usize,
-    /// From the first to the last.
+    /// In the order in which they started.
     all: Mutex<Vec<Arc<Job>>>,
 }
 
-/// One command.
+/// One background command.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: CallId,
-    /// One line.
+    /// The command in one line.
     pub(crate) summary: String,
     owner: Arc<Origin>,
     /// File with its whole output.
@@ -52,20 +52,20 @@ pub(crate) struct Job {
     why: Mutex<Option<JobEnd>>,
     task: Mutex<Option<AbortHandle>>,
     ended: watch::Sender<Option<Arc<JobExit>>>,
-    /// Up to where its agent has read.
+    /// Offset up to which the agent has read the output, in bytes.
     pub(crate) read_to: AtomicU64,
     /// True if its agent is informed of its end.
     told: AtomicBool,
     /// Number of calls that wait for its end and will report it.
     waiting: AtomicUsize,
-    aftermath: PostCallSink,
+    post_call: PostCallSink,
 }
 
 /// End of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobExit {
     pub(crate) end: JobEnd,
-    /// In words: `exit 1`.
+    /// Description: `exit 1`.
     pub(crate) detail: String,
     pub(crate) exit_code: Option<i32>,
     pub(crate) bytes: u64,
@@ -95,7 +95,7 @@ impl Jobs {
         call: &CallContext,
         summary: String,
         output: PathBuf,
-        aftermath: PostCallSink,
+        post_call: PostCallSink,
     ) -> Result<(Arc<Job>, oneshot::Receiver<()>), String> {
         let mut all = self.lock();
         let live: Vec<&str> =
@@ -123,7 +123,7 @@ impl Jobs {
             read_to: AtomicU64::new(0),
             told: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            aftermath,
+            post_call,
         });
         let ended = all.iter().filter(|job| !job.is_live()).count();
         if ended >= ENDED_MAX
@@ -135,12 +135,12 @@ impl Jobs {
         Ok((job, told))
     }
 
-    /// Forgets a job that never began.
+    /// Removes a job whose command could not be started.
     pub(crate) fn forget(&self, id: &CallId) {
         self.lock().retain(|job| job.id != *id);
     }
 
-    /// The jobs that an agent may look at: its own; the main agent's are all of them.
+    /// Jobs visible to an agent: its own. The main agent sees all of them.
     pub(crate) fn of(&self, origin: &Origin) -> Vec<Arc<Job>> {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |job: &&Arc<Job>| is_main || job.owner.invocation_id == origin.invocation_id;
@@ -148,14 +148,17 @@ impl Jobs {
     }
 
     /// Stops the jobs in the scope of `what`; the future resolves when they are gone.
-    pub(crate) fn release(&self, what: &Release) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn release(
+        &self,
+        what: &BackgroundScope,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let (of_agent, why) = match what {
-            Release::Session => (None, JobEnd::SessionEnded),
-            Release::Invocation(id) => (Some(id), JobEnd::Stopped),
-            Release::Call(_) | Release::All => (None, JobEnd::Stopped),
+            BackgroundScope::Session => (None, JobEnd::SessionEnded),
+            BackgroundScope::Invocation(id) => (Some(id), JobEnd::Stopped),
+            BackgroundScope::Call(_) | BackgroundScope::All => (None, JobEnd::Stopped),
         };
         let reached = |job: &&Arc<Job>| {
-            let is_this = !matches!(what, Release::Call(id) if *id != job.id);
+            let is_this = !matches!(what, BackgroundScope::Call(id) if *id != job.id);
             job.is_live() && is_this && of_agent.is_none_or(|id| job.owner.invocation_id == *id)
         };
         let jobs: Vec<Arc<Job>> = self.lock().iter().filter(reached).cloned().collect();
@@ -202,7 +205,7 @@ impl Job {
         self.ended().map_or_else(|| self.began.elapsed(), |ended| ended.duration)
     }
 
-    /// Its command runs in this task.
+    /// Sets the task that runs the command.
     pub(crate) fn runs_in(&self, task: AbortHandle) {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
@@ -211,7 +214,7 @@ impl Job {
     pub(crate) fn begun(&self) {
         let (call_id, summary) = (self.id.clone(), self.summary.clone());
         let begun = Event::JobStarted { call_id, summary };
-        self.aftermath.say(After::Fact(Box::new(begun)));
+        self.post_call.send(PostCallMessage::Fact(Box::new(begun)));
     }
 
     /// Stops its command. The first reason counts.
@@ -233,7 +236,7 @@ impl Job {
     /// Its command has ended: records it, then informs waiting calls or its agent.
     pub(crate) fn end(&self, ended: JobExit) {
         let JobExit { end, detail, exit_code, bytes, duration, notes } = ended.clone();
-        self.aftermath.say(After::Fact(Box::new(Event::JobEnded {
+        self.post_call.send(PostCallMessage::Fact(Box::new(Event::JobEnded {
             call_id: self.id.clone(),
             summary: self.summary.clone(),
             end,
@@ -267,10 +270,10 @@ impl Job {
         for note in &ended.notes {
             text.extend(["\n(", note, ")"]);
         }
-        self.aftermath.say(After::Notice(vec![ContentPart::text(text)]));
+        self.post_call.send(PostCallMessage::Notice(vec![ContentPart::text(text)]));
     }
 
-    /// Its agent knows how it ended.
+    /// Marks the agent as notified of the end.
     pub(crate) fn is_told(&self) {
         self.told.store(true, Ordering::Release);
     }
@@ -281,9 +284,9 @@ impl Job {
         JobWaiter(self)
     }
 
-    /// Waits for its end.
+    /// Waits until the job has ended.
     pub(crate) async fn over(&self) {
-        // The sender is in here, so it is not gone.
+        // `self` holds the sender, so the channel is not closed.
         self.ended.subscribe().wait_for(Option::is_some).await.ok();
     }
 

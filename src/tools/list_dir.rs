@@ -21,12 +21,12 @@ use crate::tools::text::{count, sha256};
 use crate::tools::workspace::{FileKind, FileStatus, names, refused};
 use crate::tools::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
 
-/// Entries that are shown.
+/// Maximum number of listed entries.
 const SHOWN_MAX: usize = 500;
-/// Entries that are looked at, to show the first ones by name.
+/// Maximum number of entries read, of which the first ones by name are listed.
 const READ_MAX: usize = 20_000;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         "list_dir",
@@ -49,7 +49,7 @@ struct Arguments {
     path: Option<String>,
 }
 
-/// A folder that is open.
+/// Prepared call: an open folder.
 struct OpenFolder {
     folder: Dir,
     shown: String,

@@ -1,6 +1,7 @@
-//! The files below a folder that are worth searching: not ignored, not built, not vendored.
+//! Lists the files below a folder that are worth searching: without ignored, generated and vendored
+//! files.
 //!
-//! Links are never followed. The walk gives up when its time is over.
+//! Links are never followed. The walk stops at its time limit.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -43,16 +44,16 @@ static SKIPPED: LazyLock<HashSet<&'static OsStr>> = LazyLock::new(|| {
 /// Marker file of build output and caches.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
-/// From this many files on it pays to walk with more than one thread.
+/// From this many files on, several threads walk faster than one.
 const SMALL: usize = 1000;
 
-/// More files than this are not listed.
+/// Maximum number of files listed.
 const FILES_MAX: usize = 500_000;
 
-/// The clock is read for one of so many files: reading it is a system call on some machines.
+/// The clock is read once for this many files: on some machines reading it is a system call.
 const CLOCK_EVERY: u32 = 16;
 
-/// Threads at most.
+/// Maximum number of threads.
 const THREADS_MAX: usize = 8;
 
 /// Stop condition of a search: cancelled or timed out.
@@ -73,7 +74,7 @@ impl Drop for StopOnDrop {
 }
 
 impl Stop {
-    /// After `time`, or when the other half is dropped.
+    /// Stops after `time`, or when the guard is dropped.
     pub fn after(time: Duration) -> (Stop, StopOnDrop) {
         let cancelled = Arc::new(AtomicBool::new(false));
         let guard = StopOnDrop(Arc::clone(&cancelled));
@@ -127,7 +128,7 @@ pub(crate) fn of(folder: &Path, stop: &Stop) -> FileListing {
     listing
 }
 
-/// The order of paths, folder by folder, as `Path` has it. Comparing bytes is many times faster.
+/// Order of `Path`, component by component. Comparing bytes is many times faster.
 pub(crate) fn order(a: &Path, b: &Path) -> Ordering {
     let (a, b) = (a.as_os_str().as_bytes(), b.as_os_str().as_bytes());
     // The contents of a folder sort before names with its name as a prefix.
@@ -214,7 +215,7 @@ fn walk(folder: &Path) -> WalkBuilder {
     let mut walk = WalkBuilder::new(folder);
     walk.hidden(false)
         .require_git(false)
-        // Settings of one user's machine would make results differ.
+        // Results must not depend on the user's global git settings.
         .git_global(false)
         .follow_links(false)
         .filter_entry(|entry| entry.depth() == 0 || !is_skipped(entry));
@@ -230,7 +231,7 @@ fn file(entry: &DirEntry, folder: &Path) -> Option<PathBuf> {
     relative(entry, folder).map(Path::to_owned)
 }
 
-/// The path below `folder`, if it is a file. Paths of a walk begin with its folder.
+/// Path relative to `folder`, if the entry is a file. Paths of a walk begin with its folder.
 fn relative<'a>(entry: &'a DirEntry, folder: &Path) -> Option<&'a Path> {
     if !entry.file_type()?.is_file() {
         return None;
@@ -246,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with these files in it; what ends in `/` is a folder.
+    /// Creates a folder with these files; a name that ends in `/` is a folder.
     pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

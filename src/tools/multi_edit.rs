@@ -1,4 +1,4 @@
-//! `multi_edit`: several edits of one file, one after the other, all of them or none.
+//! `multi_edit`: applies several edits to one file in order, all of them or none.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::tools::{ToolEnvironment, parsed, spec};
 
 const NAME: &str = "multi_edit";
 
-/// Edits of one call, at most.
+/// Maximum number of edits per call.
 const EDITS_MAX: usize = 100;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -86,7 +86,7 @@ impl Tool for MultiEdit {
     }
 }
 
-/// The file after all `edits`, or the first one that does not fit.
+/// Applies all `edits`, or fails with the first one that does not match.
 fn apply(
     edits: &[TextEdit],
     before: &[u8],
@@ -114,7 +114,7 @@ fn apply(
     Ok(all)
 }
 
-/// `error` of one of several edits.
+/// Adds the index of the edit to its `error`.
 fn at(index: usize, edits: usize, error: &ToolError) -> ToolError {
     let mut message = format!("edits[{index}]: {}", error.message);
     if edits > 1 {

@@ -1,5 +1,4 @@
-//! Output of programs as text for a model: no control sequences, no broken characters, and no more
-//! than it may be.
+//! Converts program output to text for a model: no control sequences, valid UTF-8, bounded length.
 
 use crate::failure::printable_lines;
 
@@ -7,7 +6,7 @@ use crate::failure::printable_lines;
 /// replaced, and other control characters are escaped.
 pub(crate) fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    // Controls of the upper half begin with 0xc2, as do some harmless characters.
+    // C1 control characters begin with 0xc2, as do some harmless characters.
     let may_begin = |byte: u8| (byte < b' ' && byte != b'\n' && byte != b'\t') || byte == 0xc2;
     if !text.bytes().any(may_begin) {
         return printable_lines(&text);
@@ -15,8 +14,8 @@ pub(crate) fn clean(bytes: &[u8]) -> String {
     printable_lines(&without_sequences(&text))
 }
 
-/// Leaves out terminal sequences: those that a bracket begins, and strings such as titles and
-/// clipboard contents up to their terminator.
+/// Removes terminal sequences: CSI sequences, and strings such as titles and clipboard contents up
+/// to their terminator.
 fn without_sequences(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -31,7 +30,7 @@ fn without_sequences(text: &str) -> String {
             '\u{1b}' => match rest.next_if(|next| matches!(next, ' '..='~')) {
                 Some('[') => skip_parameters(&mut rest),
                 Some(']' | 'P' | 'X' | '^' | '_') => skip_string(&mut rest),
-                // Such as the choice of a character set, which has one more.
+                // For example the choice of a character set, which has one more byte.
                 Some(' '..='/') => drop(rest.next_if(|next| matches!(next, '0'..='~'))),
                 Some(_) | None => {}
             },
@@ -50,7 +49,7 @@ fn skip_parameters(rest: &mut Rest<'_>) {
     rest.next_if(|next| matches!(next, '@'..='~'));
 }
 
-/// Skips to the terminator. A string that never ends hides no more than its line.
+/// Skips to the terminator. An unterminated string hides at most its own line.
 fn skip_string(rest: &mut Rest<'_>) {
     while let Some(next) = rest.next_if(|next| !matches!(next, '\n' | '\r')) {
         match next {
@@ -64,10 +63,10 @@ fn skip_string(rest: &mut Rest<'_>) {
     }
 }
 
-/// `bytes` without the code point at its end that is not whole.
+/// `bytes` without an incomplete code point at the end.
 pub(crate) fn whole_end(bytes: &[u8]) -> &[u8] {
     match std::str::from_utf8(&bytes[bytes.len().saturating_sub(4)..]) {
-        // Only a beginning at the very end is cut off; other invalid bytes are data.
+        // Only an incomplete code point at the very end is removed; other invalid bytes are data.
         Err(_) => {
             let begin = bytes.len().saturating_sub(3);
             let lead = (begin..bytes.len()).rev().find(|&at| bytes[at] & 0xc0 != 0x80);
@@ -84,18 +83,18 @@ fn is_cut(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
-/// `bytes` without the rest of a code point at its beginning.
+/// `bytes` without the remainder of a code point at the beginning.
 pub(crate) fn whole_start(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|&&byte| byte & 0xc0 == 0x80).count();
     &bytes[rest..]
 }
 
-/// The longest beginning of `text` of at most `max` bytes.
+/// Longest prefix of `text` with at most `max` bytes.
 pub(crate) fn beginning(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
-/// The longest end of `text` of at most `max` bytes.
+/// Longest suffix of `text` with at most `max` bytes.
 pub(crate) fn ending(text: &str, max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
 }

@@ -1,4 +1,4 @@
-//! `read_file`: a slice of a text file of any size, with line numbers.
+//! `read_file`: shows a slice of a text file of any size, with line numbers.
 
 mod image;
 mod page;
@@ -35,7 +35,7 @@ use crate::tools::{ToolEnvironment, blocking, parsed, sized, spec, timed};
 
 const NAME: &str = "read_file";
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         NAME,
@@ -161,7 +161,7 @@ fn unchanged(shown: &str, earlier: &CallId, metadata: Value) -> ToolOutput {
     ToolOutput::text(text).with_metadata(metadata)
 }
 
-/// A file that is hashed while it is read.
+/// Hashes a file while it is read.
 struct Hashing {
     file: File,
     hash: Sha256,
@@ -222,7 +222,7 @@ async fn remembered(
     Ok(Some(Prepared { action, payload: Box::new(reading) }))
 }
 
-/// A file that is nowhere.
+/// An anonymous in-memory file.
 fn in_memory(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"output", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;
@@ -233,7 +233,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<File> {
 fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, ToolError> {
     let Arguments { path, .. } = arguments;
     let slice = arguments.slice();
-    // A session's own outputs are no part of the workspace: there is no operation to judge.
+    // Outputs of the session are not part of the workspace: there is no operation to judge.
     let (file, operation, shown, path) = if let Some(call) = path.strip_prefix("output:") {
         let (file, shown) = open_output(env, call)?;
         (file, None, shown, None)
@@ -257,7 +257,7 @@ fn prepare(env: &ToolEnvironment, arguments: &Arguments) -> Result<Prepared, Too
     Ok(Prepared { action, payload: Box::new(OpenFile { file, size, shown, slice, path }) })
 }
 
-/// Opens the output that the call `call` of this session left behind.
+/// Opens the spilled output of the call `call` of this session.
 fn open_output(env: &ToolEnvironment, call: &str) -> Result<(File, String), ToolError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if call.is_empty() || call.len() > 200 || !call.bytes().all(plain) {

@@ -17,13 +17,13 @@ use crate::tools::workspace::Located;
 
 /// Maximum number of files. Older entries are dropped, and these files have to be read again.
 const FILES_MAX: usize = 20_000;
-/// Agents that are remembered for one file.
+/// Maximum number of agents per file.
 const AGENTS_MAX: usize = 32;
-/// Slices that are remembered for one file and agent.
+/// Maximum number of slices per file and agent.
 const SLICES_MAX: usize = 16;
-/// Shorter texts are shown again: naming the earlier call would hardly be shorter.
+/// Shorter texts are always shown again: a reference to the earlier call is hardly shorter.
 const TEXT_BYTES_MIN: usize = 400;
-/// Changes that are made at the same time, at most.
+/// Number of locks, and thus the maximum number of concurrent changes.
 const CHANGING: usize = 64;
 
 /// File knowledge of all agents of a session.
@@ -39,7 +39,7 @@ pub struct ReadTable {
 struct LastWrite {
     /// Key of the writer, as in [`FileKnowledge`].
     reader: String,
-    /// The agents from the root to the one that wrote it.
+    /// Path of the writer in the agent tree, from the root.
     path: String,
     call: CallId,
     /// SHA-256 of the file, in hex.
@@ -67,7 +67,7 @@ struct FileKnowledge {
     shown: Vec<ShownPart>,
 }
 
-/// A part of a file as it was shown.
+/// A slice of a file that was shown.
 #[derive(Debug)]
 struct ShownPart {
     part: FilePart,
@@ -77,10 +77,10 @@ struct ShownPart {
     named: bool,
 }
 
-/// A part of a file that was asked for.
+/// Requested slice of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FilePart {
-    /// Lines: the first, and how many.
+    /// Lines: the first one, and the number of lines.
     Lines(u64, u64),
     /// The whole file, as an image.
     Image,
@@ -151,7 +151,7 @@ impl ReadTable {
         }
     }
 
-    /// Notes that the agent of `call` gave a file that `content`.
+    /// Records that the agent of `call` wrote that `content`.
     pub(crate) fn wrote(&self, call: &CallContext, path: &Path, content: String) {
         if self.written.len() >= FILES_MAX && !self.written.contains_key(path) {
             self.written.clear();
@@ -170,9 +170,9 @@ impl ReadTable {
         });
     }
 
-    /// Refuses if the agent of `call` has seen the file at `place` with other `content` than it
-    /// has now, or if another agent has written that and this one has not seen it; and, if
-    /// `always`, if it has not seen the file at all.
+    /// Fails if the agent of `call` has seen the file at `place` with other `content` than it has
+    /// now, or if another agent has written this content and this one has not seen it. With
+    /// `always` it also fails if the agent has not read the file at all.
     pub(crate) fn require(
         &self,
         call: &CallContext,

@@ -14,7 +14,7 @@ use crate::secrets::is_secret;
 use crate::tools::digest;
 use crate::tools::workspace::{Located, refused};
 
-/// Names of a folder that are compared with one that is not there.
+/// Maximum number of folder entries that are compared with a missing name.
 const NAMES_MAX: usize = 5000;
 
 /// Payload of a call that can only fail.
@@ -52,7 +52,7 @@ pub(crate) fn missing(tool: &str, place: &Located) -> Prepared {
     prepared(tool, operations, format!("read {shown}, which does not exist"), error)
 }
 
-/// The tool's own half of a call, or why there is none.
+/// The tool's payload, or the error of a refused call.
 #[expect(clippy::expect_used, reason = "a permitted call carries what its own tool prepared")]
 pub(crate) fn payload<T: 'static>(call: PermittedCall) -> Result<T, ToolOutput> {
     match call.into_payload().downcast::<Refusal>() {
@@ -79,7 +79,7 @@ fn similar(place: &Located) -> Option<(Operation, String)> {
     Some((operation, path_of(&near)))
 }
 
-/// The name that was probably meant. An ending that is the same makes names no more alike.
+/// The most similar name. An equal extension does not count as similarity.
 fn most_alike(wanted: &str, names: &[String]) -> Option<String> {
     let (stem, ending) = match wanted.rfind('.') {
         Some(dot) if dot > 0 => wanted.split_at(dot),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use posse_actors::conversation::CallId;
 
-/// The file for the output of `call`.
+/// File for the output of `call`.
 pub fn path(session_dir: &Path, call: &CallId) -> PathBuf {
     session_dir.join("outputs").join(format!("{}.txt", file_name(call.as_str())))
 }
@@ -17,7 +17,7 @@ pub fn name(call: &CallId) -> String {
     format!("output:{call}")
 }
 
-/// Keeps `parts`, one after the other, as the output of `call`. Fails if there already is one.
+/// Stores `parts`, concatenated, as the output of `call`. Fails if one exists already.
 pub(crate) fn store(session_dir: &Path, call: &CallId, parts: &[&[u8]]) -> io::Result<PathBuf> {
     let path = path(session_dir, call);
     if let Some(folder) = path.parent() {
@@ -30,7 +30,7 @@ pub(crate) fn store(session_dir: &Path, call: &CallId, parts: &[&[u8]]) -> io::R
     Ok(path)
 }
 
-/// A call's id as a file name: an id that is none of ours must not lead anywhere else.
+/// Converts a call id to a file name. A malformed id must not leave the folder.
 fn file_name(id: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     id.chars().take(100).map(safe).collect()

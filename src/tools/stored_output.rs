@@ -13,12 +13,12 @@ pub const HISTORY: &str = "history";
 pub type FindOutput =
     dyn Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>> + Send + Sync;
 
-/// The memory of a session. Empty: only outputs that were spilled can be read again.
+/// Lookup of a session's results. If empty, only spilled outputs can be read again.
 #[derive(Clone, Default)]
 pub struct Recall(Option<Arc<FindOutput>>);
 
 impl Recall {
-    /// A memory that looks with `find`.
+    /// A lookup that calls `find`.
     pub fn new(
         find: impl Fn(CallContext, String) -> PortFuture<Result<Option<String>, String>>
         + Send

@@ -1,4 +1,4 @@
-//! A workspace in a temporary folder, and a short way to call tools in it.
+//! Test workspace in a temporary folder, with helpers that call tools in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl ToolFixture {
         let workspace = Workspace::open(&base.join("work"), &[]).unwrap();
         let mut env = ToolEnvironment::new(workspace, base.join("session"));
         settings(&mut env);
-        // A test binary is no helper, so no command runs here.
+        // A test binary is not a helper, so no command runs here.
         let sandbox = Sandbox::with_helper("/bin/true".into(), Vec::new());
         ToolFixture { folder, tools: builtin(Arc::new(env), Arc::new(sandbox)) }
     }
@@ -56,7 +56,7 @@ impl ToolFixture {
         self.folder.path().canonicalize().unwrap().join(path)
     }
 
-    /// Puts a file into the workspace.
+    /// Writes a file in the workspace.
     pub(crate) fn put(&self, path: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path("work").join(path);
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
@@ -104,7 +104,7 @@ impl ToolFixture {
             call: context,
             output,
             facts,
-            aftermath: PostCallSink::unheard(),
+            post_call: PostCallSink::discarding(),
             output_bytes_max: 32 << 10,
         };
         let permitted = permit_for_test(call, prepared, confinement);
@@ -129,7 +129,7 @@ impl ToolFixture {
         self.prepare_as(context(agent, "w"), tool, arguments)
     }
 
-    /// Does it, and returns what `agent` gets to read.
+    /// Runs a prepared call, and returns the result for `agent`.
     pub(crate) fn run_for(&self, agent: &str, tool: &str, prepared: Prepared) -> String {
         text_of(&self.run_as(context(agent, "w"), tool, prepared).content)
     }
@@ -155,7 +155,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Swaps two names in one step, so that a race has no moment in which one is free.
+/// Exchanges two names atomically, so that both exist at every moment.
 #[cfg(target_os = "linux")]
 pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
@@ -163,7 +163,7 @@ pub(crate) fn exchange(folder: &Path, a: &str, b: &str) {
     renameat2(AT_FDCWD, &a, AT_FDCWD, &b, RenameFlags::RENAME_EXCHANGE).unwrap();
 }
 
-/// Is set when it goes, so that a thread that waits for it ends even if the test fails.
+/// Sets the flag on drop, so that a thread that waits for it ends even if the test fails.
 #[cfg(target_os = "linux")]
 pub(crate) struct SetOnDrop<'a>(pub(crate) &'a std::sync::atomic::AtomicBool);
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::testing::ToolFixture;
 
-/// The whole first request, with all tools and the prompt, has to stay small.
+/// The first request with all tools and the prompt has to stay small.
 #[test]
 fn no_tool_takes_many_words() {
     for tool in ToolFixture::new().tools().iter() {
@@ -18,7 +18,7 @@ fn no_tool_takes_many_words() {
     }
 }
 
-/// A workspace with something to get wrong.
+/// A workspace with files that can be used wrongly.
 fn desk() -> ToolFixture {
     let desk = ToolFixture::new();
     desk.put("f", "one\ntwo\ntwo\n");
@@ -32,7 +32,7 @@ fn desk() -> ToolFixture {
     desk
 }
 
-/// Each row: a tool, its arguments, and how the answer to the model begins.
+/// Each row: a tool, its arguments, and the beginning of the result for the model.
 fn check(rows: &[(&str, Value, &str)]) {
     let desk = desk();
     for (tool, arguments, expected) in rows {

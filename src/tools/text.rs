@@ -7,7 +7,7 @@ use crate::hex::hex;
 /// Number of bytes examined for the binary check.
 const PROBE_BYTES: usize = 8 << 10;
 
-/// The mark that some editors put first.
+/// UTF-8 byte order mark, which some editors write first.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Line ends of a text.
@@ -51,7 +51,7 @@ pub(crate) fn lines(bytes: &[u8]) -> usize {
     lines_ended(bytes) + usize::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
-/// `text` with every LF as CR LF.
+/// `text` with every LF replaced by CR LF.
 pub(crate) fn with_crlf(text: &str) -> String {
     text.replace('\n', "\r\n")
 }

@@ -26,24 +26,24 @@ use crate::tools::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{FileKind, FileStatus};
 
-/// The folders that tools may reach. The first is the working directory.
+/// Root folders that tools may access. The first is the working directory.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     roots: Arc<[Root]>,
     links: Arc<SecretLinks>,
 }
 
-/// One folder, held open.
+/// One root folder, held open.
 #[derive(Debug)]
 struct Root {
-    /// Only good for resolving names below it.
+    /// Opened for resolving names below it only.
     directory: OwnedFd,
     /// Real path of the descriptor.
     path: PathBuf,
 }
 
 impl Workspace {
-    /// Opens `cwd` and the `extra` folders, and finds out where they really are.
+    /// Opens `cwd` and the `extra` folders, and resolves their real paths. Fails with `CFG014`.
     pub fn open(cwd: &Path, extra: &[PathBuf]) -> Result<Workspace, Failure> {
         let mut roots = vec![Root::open(cwd)?];
         for path in extra {
@@ -61,21 +61,21 @@ impl Workspace {
         &self.roots[0].path
     }
 
-    /// Every root, resolved; the working directory first.
+    /// All roots, resolved; the working directory first.
     pub fn roots(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
-    /// The descriptor of the working directory, good for `openat` and `fchdir`.
+    /// Descriptor of the working directory, for `openat` and `fchdir`.
     pub fn cwd_fd(&self) -> impl AsFd + '_ {
         self.roots[0].directory.as_fd()
     }
 
-    /// Finds the place that `path` means, whether or not there is something.
+    /// Resolves `path`, whether or not something exists there.
     ///
     /// Relative paths start at the working directory; absolute ones must lie in a root. Links are
-    /// followed as long as they stay in a root. `@name` means `name` if only that exists, and a
-    /// name in the quotes that lists put it in means that name, if it exists.
+    /// followed as long as they stay in a root. `@name` means `name` if only that exists. A quoted
+    /// name, as lists show it, means the unquoted name, if it exists.
     pub fn locate(&self, path: &str) -> Result<Located, ToolError> {
         if path.len() <= syntax::PATH_BYTES_MAX
             && let Some(named) = names::read_back(path)
@@ -165,7 +165,7 @@ impl Root {
     }
 }
 
-/// A place below a root, resolved. There may be nothing yet.
+/// A resolved path below a root. The file need not exist.
 #[derive(Debug, Clone)]
 pub struct Located {
     roots: Arc<[Root]>,
@@ -186,13 +186,13 @@ impl Located {
         &self.roots[self.root].path
     }
 
-    /// Its path below the root, with `/`; `.` is the root itself. Bytes that are not UTF-8 are
+    /// Path relative to the root, separated by `/`; `.` is the root itself. Invalid UTF-8 is
     /// replaced.
     pub fn relative(&self) -> &str {
         &self.relative
     }
 
-    /// Its whole path, without links.
+    /// Absolute path, without links.
     pub fn absolute(&self) -> &Path {
         &self.absolute
     }
@@ -224,19 +224,19 @@ impl Located {
         }
     }
 
-    /// Reading it, for the policy.
+    /// The operation of reading it, for the policy.
     pub fn read(&self) -> Operation {
         let (path, relative, root) = self.names();
         Operation::Read { path, relative, root }
     }
 
-    /// Writing it, for the policy.
+    /// The operation of writing it, for the policy.
     pub fn write(&self) -> Operation {
         let (path, relative, root) = self.names();
         Operation::Write { path, relative, root }
     }
 
-    /// Listing the folder that holds it, for the policy. A root has none.
+    /// The operation of listing its folder, for the policy. `None` for a root.
     pub fn read_parent(&self) -> Option<Operation> {
         let relative = Path::new(&self.relative).parent()?.to_str()?;
         Some(Operation::Read {
@@ -256,10 +256,10 @@ impl Located {
     pub fn open_file(&self, flags: OFlag) -> Result<OwnedFd, ToolError> {
         let entry = self.existing()?;
         entry.require(FileKind::File, &self.shown())?;
-        // A pipe may have taken the file's place: opening it must not wait for a writer.
+        // A pipe may have replaced the file: opening it must not wait for a writer.
         let file = self.open(flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         self.same(&file)?;
-        // A file that is a secret by its own name is the policy's business.
+        // Files that are secret by their own name are judged by the policy.
         if !is_secret(&self.relative) {
             self.no_other_name_of_a_secret(entry)?;
         }
@@ -278,7 +278,7 @@ impl Located {
         Err(ToolError::new("ARG003", format!("{} {why}", self.shown())))
     }
 
-    /// Opens the folder that was located, for listing and as a place to resolve names in.
+    /// Opens the located folder, for listing and for resolving names in it.
     pub fn open_dir(&self) -> Result<OwnedFd, ToolError> {
         self.existing()?.require(FileKind::Folder, &self.shown())?;
         let folder = self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
@@ -367,7 +367,7 @@ fn make_folders(root: &OwnedFd, path: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Why the system did not let a tool have `path`, for the model.
+/// Converts an errno for the model.
 pub(crate) fn refused(path: &str, errno: Errno) -> ToolError {
     let path = printable(path);
     match errno {
@@ -381,8 +381,8 @@ pub(crate) fn refused(path: &str, errno: Errno) -> ToolError {
     }
 }
 
-/// `path` without `.` and `..`, which are taken as they read: a `..` after a link leads back to
-/// where the link is.
+/// `path` without `.` and `..`, resolved by text: `..` after a link leads to the folder of the
+/// link.
 fn normalise(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {

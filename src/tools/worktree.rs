@@ -31,11 +31,11 @@ pub use changes::LeftOut;
 pub(crate) use changes::{Changed, OpenWorktree, Side, WorktreeChanges};
 pub(crate) use merge::three_way;
 
-/// The longest that making a worktree may take.
+/// Time limit for creating a worktree.
 const MAKING_MAX: Duration = Duration::from_mins(1);
 /// Time limit for comparing a worktree.
 const LOOKING_MAX: Duration = Duration::from_secs(20);
-/// Characters of an id that becomes the name of a folder.
+/// Maximum length of an id that becomes a folder name, in characters.
 const ID_CHARS_MAX: usize = 80;
 /// Maximum number of file names in a summary.
 const NAMED_MAX: usize = 50;
@@ -43,10 +43,10 @@ const NAMED_MAX: usize = 50;
 /// Reason why an agent cannot have a worktree, for the model and the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// There is no repository around the workspace.
+    /// The workspace is not in a git repository.
     #[error("the workspace is in no git repository")]
     NoRepository,
-    /// There is no program of that name.
+    /// Git is not installed.
     #[error("git was not found")]
     NoGit,
     /// The repository has no commit.
@@ -58,25 +58,25 @@ pub enum Unavailable {
     /// A submodule is a repository of its own, which a copy cannot share.
     #[error("{0} is a submodule, which a worktree cannot share")]
     Submodule(String),
-    /// There is a repository in the repository.
+    /// The repository contains another repository.
     #[error("{0} is a git repository inside this one")]
     Nested(String),
-    /// `.git` is a link, or leads where nothing confirms it.
+    /// `.git` is a link, or a pointer to a repository that does not point back.
     #[error("`.git` leads to a repository that does not confirm that this is its working tree")]
     Pointer,
-    /// Its settings name another working tree, or another repository.
+    /// The settings of the repository name another working tree or repository.
     #[error("the git repository says that its files are elsewhere")]
     Elsewhere,
-    /// Branches are kept in a way that cannot be shared so.
+    /// The storage format of the branches cannot be shared this way.
     #[error("the git repository keeps its branches in the format `reftable`")]
     Format,
-    /// There is more than is copied.
+    /// The workspace exceeds a limit of copying.
     #[error("the workspace has more than {0}")]
     TooLarge(&'static str),
     /// Timeout.
     #[error("copying the workspace took longer than {} s", MAKING_MAX.as_secs())]
     TimedOut,
-    /// The agent has had one, and it is not there any more.
+    /// The subagent had a worktree, which was removed.
     #[error("its worktree is not there any more")]
     Gone,
     /// It belongs to another agent.
@@ -106,7 +106,7 @@ pub struct WorktreePaths {
 /// Summary of the changes in a worktree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorktreeDiffStat {
-    /// Path, lines that are new, lines that are gone. At most some.
+    /// Path, added lines and removed lines of the first files.
     pub files: Vec<(String, usize, usize)>,
     /// Number of files.
     pub count: usize,
@@ -118,9 +118,9 @@ pub struct WorktreeDiffStat {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WorktreeMetadata {
-    /// The invocation that asked for it; none: the main agent.
+    /// The invocation that requested it; `None` for the main agent.
     caller: Option<String>,
-    /// Of the workspace, below the top of the repository.
+    /// Path of the workspace, relative to the top of the repository.
     prefix: PathBuf,
     /// Merged completely and removed.
     #[serde(default)]
@@ -165,7 +165,7 @@ impl Worktrees {
     /// cancels it and removes partial results.
     pub async fn open(&self, id: &str, caller: Option<&str>) -> Result<WorktreePaths, Unavailable> {
         let folder = self.folder(id)?;
-        // One that was taken over as a whole has left no more than that it was there.
+        // Of a completely merged worktree only its metadata is left.
         if folder.join(TREE).symlink_metadata().is_ok() {
             return Err(Unavailable::Occupied);
         }
@@ -195,7 +195,7 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// The one that the invocation `id` has had.
+    /// Reopens the worktree of the invocation `id`.
     pub fn reopen(&self, id: &str) -> Result<WorktreePaths, Unavailable> {
         let (folder, kept) = self.kept(id)?;
         let place = place(&folder, &kept);
@@ -268,7 +268,7 @@ impl Worktrees {
         empty(&folder)
     }
 
-    /// Files of it that were taken over at some time.
+    /// Files that were merged at some time.
     pub(crate) fn taken(&self, id: &str) -> BTreeSet<String> {
         self.folder(id).map(|folder| merged_state::done(&folder)).unwrap_or_default()
     }
@@ -358,17 +358,17 @@ impl Worktrees {
 const KEPT: &str = "worktree.json";
 /// Folder name within a session.
 const WORKTREES: &str = "worktrees";
-/// The worktree itself.
+/// Subfolder with the worktree itself.
 const TREE: &str = "tree";
 
 fn place(folder: &Path, kept: &WorktreeMetadata) -> WorktreePaths {
     let tree = folder.join(TREE);
-    // Joining nothing would add a slash.
+    // Joining an empty path would add a slash.
     let has_prefix = !kept.prefix.as_os_str().is_empty();
     WorktreePaths { cwd: if has_prefix { tree.join(&kept.prefix) } else { tree.clone() }, tree }
 }
 
-/// A folder that is removed unless it is finished.
+/// A folder that is removed on drop unless it was finished.
 struct Unfinished(PathBuf);
 
 impl Unfinished {
@@ -396,7 +396,7 @@ fn remove_all(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets the owner write every folder at and below `folder`. Links are not followed.
+/// Makes every folder at and below `folder` writable for the owner. Links are not followed.
 fn open_up(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).ok();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -424,7 +424,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes `value` under another name first, so that there is never half of it.
+/// Writes `value` atomically, with a temporary file.
 fn store(path: &Path, value: &impl Serialize) -> Result<(), Unavailable> {
     let shown = || printable(&path.display().to_string());
     let written = serde_json::to_vec(value).map_err(io::Error::other).and_then(|bytes| {

@@ -1,4 +1,4 @@
-//! `write_file`: a whole file, created or replaced.
+//! `write_file`: creates or replaces a whole file.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::tools::change::{ChangeTarget, FileChange};
 use crate::tools::text::{BOM, Endings, endings, is_binary, with_crlf};
 use crate::tools::{ToolEnvironment, blocking, parsed, payload, sized, spec, timed};
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
         "write_file",
@@ -77,7 +77,7 @@ impl Tool for WriteFile {
     }
 }
 
-/// `content` with the byte order mark and the line endings of `before`, if it has none itself.
+/// Converts `content` to the byte order mark and the line ends of `before`, if it has none itself.
 fn in_form_of(before: &[u8], mut content: String) -> (Vec<u8>, Vec<String>) {
     let mut notes = Vec::new();
     if is_binary(before) {

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
-use posse_actors::event::Fact;
+use posse_actors::event::AnnouncedEvent;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -376,8 +376,8 @@ impl Tui<'_> {
             current.notice(announcement);
         }
         self.app.view.wall_ms = match &announcement.fact {
-            Fact::Stored(record) => record.ts,
-            Fact::Passing { ts, .. } => *ts,
+            AnnouncedEvent::Stored(record) => record.ts,
+            AnnouncedEvent::Ephemeral { ts, .. } => *ts,
         };
         self.app.follow(announcement.event(), announcement.origin(), now);
         if let Some(current) = &self.current {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::event::{Announcement, Event, Fact};
+use posse_actors::event::{AnnouncedEvent, Announcement, Event};
 use tokio::sync::mpsc;
 
 use crate::attach::{self, AttachOptions, Host, SocketAddress};
@@ -163,7 +163,7 @@ fn ended_session(
     };
     let (out, heard) = mpsc::channel(records.len());
     for (record, seq) in records.into_iter().zip(1..) {
-        let announcement = Announcement { seq, fact: Fact::Stored(Arc::new(record)) };
+        let announcement = Announcement { seq, fact: AnnouncedEvent::Stored(Arc::new(record)) };
         let line = serde_json::to_vec(&announcement).unwrap_or_default();
         // The channel has capacity for each.
         out.try_send(RemoteMessage::Event(line)).ok();

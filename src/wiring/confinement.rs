@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use posse_actors::ports::Asking;
+use posse_actors::ports::AnswerSource;
 use secrecy::SecretString;
 
 use crate::config::{Layers, SandboxSettings, SettingOrigin};
@@ -90,13 +90,13 @@ fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
 }
 
 /// One line that describes the permissions of commands.
-pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
+pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: AnswerSource) -> String {
     if settings.mode == "off" {
         return "sandbox off: commands run with all of your rights\n".to_owned();
     }
     let network = match settings.network.as_str() {
         "inherit" => "network",
-        "auto" if asking == Asking::Human => "network",
+        "auto" if asking == AnswerSource::Human => "network",
         _ => "no network",
     };
     let mode = &settings.mode;
@@ -111,7 +111,7 @@ pub(crate) fn line(tier: &str, settings: &SandboxSettings, asking: Asking) -> St
 }
 
 /// Description of the sandbox for the model.
-pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: Asking) -> String {
+pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: AnswerSource) -> String {
     if settings.mode == "off" || tier == "none" {
         return "none; commands run with the user's rights".to_owned();
     }
@@ -121,7 +121,7 @@ pub(crate) fn briefing(tier: &str, settings: &SandboxSettings, asking: Asking) -
     };
     let inherits = match settings.network.as_str() {
         "inherit" => true,
-        "auto" => asking == Asking::Human,
+        "auto" => asking == AnswerSource::Human,
         _ => false,
     };
     let network = match (inherits, tier) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::Origin;
 use posse_actors::ports::{
-    FileLeft, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Toolbox, WorkLeft,
+    ChangedFile, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Toolbox, WorkspaceChanges,
 };
 use posse_actors::record::Delegated;
 
@@ -158,7 +158,7 @@ impl IsolatedWorkspaces for GitWorkspaces {
         self.worktrees.is_there(id.as_str())
     }
 
-    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>> {
+    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>> {
         let (worktrees, id) = (Arc::clone(&self.worktrees), id.clone());
         Box::pin(async move {
             let left = blocking(move || worktrees.close(id.as_str())).await;
@@ -176,9 +176,9 @@ impl IsolatedWorkspaces for GitWorkspaces {
     }
 }
 
-fn of_left(left: WorktreeDiffStat) -> WorkLeft {
-    let file = |(path, added, removed)| FileLeft { path, added, removed };
-    WorkLeft {
+fn of_left(left: WorktreeDiffStat) -> WorkspaceChanges {
+    let file = |(path, added, removed)| ChangedFile { path, added, removed };
+    WorkspaceChanges {
         count: left.count,
         files: left.files.into_iter().map(file).collect(),
         left_out: left.left_out.count,

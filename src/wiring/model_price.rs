@@ -76,7 +76,7 @@ fn check<'a>(
         return Ok(());
     }
     let unpriced = |(info, price): (ProviderInfo, Option<&PriceLookup>)| {
-        let known = price.is_some_and(|price| price.tariff().rates.is_some());
+        let known = price.is_some_and(|price| price.pricing().rates.is_some());
         (!known).then(|| {
             let name = format!("{}/{}", info.profile, info.model);
             let what = format!("a cost budget needs a price, and none is known for {name}");

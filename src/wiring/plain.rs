@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
-use posse_actors::ports::Asking;
+use posse_actors::ports::AnswerSource;
 use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ fn keeps_history(layers: &Layers) -> bool {
 pub(super) struct PlainSessions<'a> {
     args: RunArgs,
     pub(super) environment: &'a Environment,
-    asking: Asking,
+    asking: AnswerSource,
     /// True if a person sees the session, independent of who answers permission requests.
     interactive: bool,
     /// Settings of the current session.
@@ -336,9 +336,9 @@ impl<'a> PlainSessions<'a> {
             None => resuming.as_ref().filter(|r| r.is_unfinished()).map(|_| Task::Continue),
         };
         let asking = match (args.yes, interactive) {
-            (true, _) => Asking::Yes,
-            (false, true) => Asking::Human,
-            (false, false) => Asking::Nobody,
+            (true, _) => AnswerSource::Yes,
+            (false, true) => AnswerSource::Human,
+            (false, false) => AnswerSource::Nobody,
         };
         let (profile, kept) = (String::new(), None);
         let sessions = PlainSessions {

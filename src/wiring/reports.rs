@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use posse_actors::ports::Asking;
+use posse_actors::ports::AnswerSource;
 use serde_json::Value;
 
 use crate::agents::Cost;
@@ -28,7 +28,7 @@ pub(super) struct ReportSource {
     pub(super) found: Arc<WorkspaceContext>,
     pub(super) environment: Environment,
     /// Source of answers to permission requests.
-    pub(super) asking: Asking,
+    pub(super) asking: AnswerSource,
     /// True if tools only describe their effects.
     pub(super) dry_run: bool,
 }
@@ -112,11 +112,11 @@ impl ReportSource {
         };
         let asks = match (self.dry_run, self.asking) {
             (true, _) => "dry run: nothing is written or run",
-            (false, Asking::Yes) => {
+            (false, AnswerSource::Yes) => {
                 "--yes: permission requests are allowed, except for protected paths"
             }
-            (false, Asking::Human) => "you are asked if no rule decides",
-            (false, Asking::Nobody) => "no user can be asked: permission requests are denied",
+            (false, AnswerSource::Human) => "you are asked if no rule decides",
+            (false, AnswerSource::Nobody) => "no user can be asked: permission requests are denied",
         };
         let mut text = format!("questions  {asks}\n");
         for (name, key, value) in [

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::delegation::{DELEGATE, DIFF, MERGE, RESULT, STATUS};
 use posse_actors::event::Branch;
-use posse_actors::ledger::{Accounts, Amount, Budget, Salvaged, dollars};
+use posse_actors::ledger::{Accounts, Amount, Budget, RecoveredUsage, dollars};
 use posse_actors::ports::{JournalError, Ports, Provider};
 use posse_actors::record::{Replayed, StartedWith};
 use posse_actors::root_session::{Resumption, SessionSettings};
@@ -50,7 +50,7 @@ pub(crate) struct Resuming {
     started: StartedWith,
     damage: Option<String>,
     lost: bool,
-    salvaged: Vec<Salvaged>,
+    salvaged: Vec<RecoveredUsage>,
     /// Notices before the start.
     notes: Vec<String>,
     /// Stored budget, except for parts that are overridden.
@@ -228,7 +228,7 @@ struct ReadSession {
     started: StartedWith,
     damage: Option<String>,
     lost: bool,
-    salvaged: Vec<Salvaged>,
+    salvaged: Vec<RecoveredUsage>,
 }
 
 impl ReadSession {
@@ -281,7 +281,7 @@ fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
 fn folded(
     journal: &FileJournal,
     found: &StoredSession,
-) -> Result<(Replayed, Option<String>, bool, Vec<Salvaged>), Failure> {
+) -> Result<(Replayed, Option<String>, bool, Vec<RecoveredUsage>), Failure> {
     let folded = journal.replayed().map_err(|error| unusable(found, &error))?;
     Ok((folded.replay.finish(), folded.repaired, folded.lost, folded.salvaged))
 }
@@ -398,7 +398,7 @@ fn kept_budget(kept: Budget, spent: Amount, lost: bool) -> Vec<String> {
 }
 
 /// Summary of spending recovered from lost records.
-fn salvaged_text(salvaged: &[Salvaged], accounts: &Accounts) -> Option<String> {
+fn salvaged_text(salvaged: &[RecoveredUsage], accounts: &Accounts) -> Option<String> {
     if salvaged.is_empty() {
         return None;
     }

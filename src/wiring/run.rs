@@ -13,7 +13,7 @@ use posse_actors::delegation::Subagent;
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Asking, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
+    AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
 };
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
@@ -71,7 +71,7 @@ pub struct Setup<'a> {
     /// The environment.
     pub environment: &'a Environment,
     /// Source of answers to permission requests.
-    pub asking: Asking,
+    pub asking: AnswerSource,
     /// True if tools only describe their effects.
     pub dry_run: bool,
     /// Cassette that records provider and permission responses (`--record`).
@@ -124,9 +124,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
     let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
     let is_there = driven || (headless::can_ask() && !args.unattended);
     let asking = match (args.yes, is_there) {
-        (true, _) => Asking::Yes,
-        (false, true) => Asking::Human,
-        (false, false) => Asking::Nobody,
+        (true, _) => AnswerSource::Yes,
+        (false, true) => AnswerSource::Human,
+        (false, false) => AnswerSource::Nobody,
     };
     let setup = Setup {
         cwd: &cwd,
@@ -698,7 +698,7 @@ fn manner(
             OutputFormat::Json => RunFormat::Json,
             OutputFormat::StreamJson => RunFormat::StreamJson,
         },
-        interactive: assembled.settings.asking == Asking::Human
+        interactive: assembled.settings.asking == AnswerSource::Human
             && args.input_format != InputFormat::StreamJson,
         color: colors(io::stderr().is_terminal(), environment),
         quiet: false,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use posse_actors::ports::Asking;
+use posse_actors::ports::AnswerSource;
 
 use crate::config::Environment;
 use crate::failure::printable;
@@ -64,7 +64,7 @@ fn sandbox(place: &WorkspaceContext, environment: &Environment) -> (bool, String
         dirs: &place.dirs,
         settings: &place.loaded.settings,
         environment,
-        asking: Asking::Human,
+        asking: AnswerSource::Human,
         dry_run: false,
         tape: None,
         keep: false,

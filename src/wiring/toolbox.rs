@@ -108,8 +108,8 @@ mod tests {
     use posse_actors::conversation::InvocationId;
     use posse_actors::event::Origin;
     use posse_actors::ports::{
-        CallContext, Prepared, Release, RunContext, SideEffect, TokenCount, Tool, ToolError,
-        ToolOutput, ToolSpec, Toolbox,
+        BackgroundScope, CallContext, Prepared, RunContext, SideEffect, TokenCount, Tool,
+        ToolError, ToolOutput, ToolSpec, Toolbox,
     };
     use posse_actors::tool_call::PermittedCall;
     use secrecy::SecretString;
@@ -158,7 +158,7 @@ mod tests {
             note(&self.1, "history_shortened");
         }
 
-        fn stop_background(&self, _: &Release) -> PortFuture<()> {
+        fn stop_background(&self, _: &BackgroundScope) -> PortFuture<()> {
             note(&self.1, "stop_background");
             Box::pin(std::future::ready(()))
         }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(tool.background_work(&origin), ["a job"]);
         assert_eq!(tool.if_denied(), Some("advice"));
         tool.history_shortened();
-        drop(tool.stop_background(&Release::Session));
+        drop(tool.stop_background(&BackgroundScope::Session));
         let methods = ["background_work", "if_denied", "history_shortened", "stop_background"];
         assert_eq!(*reached.lock().unwrap(), methods);
     }

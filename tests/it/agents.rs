@@ -1,5 +1,4 @@
-//! Agents as files and as colleagues: who counts, who is refused, and what goes over the wire when
-//! one calls another.
+//! Agent files and delegation: precedence, refused definitions, and the requests of each agent.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -48,7 +47,7 @@ fn tool_names(request: &Value) -> Vec<&str> {
     tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
 }
 
-/// A call of an agent.
+/// A call of `delegate_agent`.
 fn delegates(agent: &str, task: &str) -> (&'static str, Value) {
     ("delegate_agent", json!({"agent": agent, "task": task}))
 }
@@ -59,7 +58,7 @@ fn a_single_agent_sends_what_it_always_sent() {
     let (before, after) = (ModelServer::start(script()), ModelServer::start(script()));
     let machine = Machine::with(&before);
     machine.posse(&["run", "-y", "look"]).assert_code(0);
-    // The same place, with agents in it and bounds for those who would call them.
+    // The same workspace, with unused agents and delegation limits.
     let provider = json!({
         "type": "openai-compatible", "baseURL": after.base_url(), "model": "scripted-1",
         "auth": "none",
@@ -72,7 +71,7 @@ fn a_single_agent_sends_what_it_always_sent() {
     machine.write_config(&settings.to_string());
     user_agent(&machine, "audit.md", AUDIT);
     machine.posse(&["run", "-y", "look"]).assert_code(0);
-    // Values first, which say where they differ; then every byte of every body.
+    // Compares values first for readable differences, then every byte of every body.
     assert_eq!(before.requests(), after.requests());
     assert_eq!(after.fingerprints().len(), 2, "and no request besides");
     assert_eq!(before.fingerprints(), after.fingerprints());
@@ -133,7 +132,7 @@ fn one_agent_calls_others_by_their_own_providers() {
     let paths: Vec<&Value> =
         of("agent.invocation.started").iter().map(|event| &event["agentPath"]).collect();
     assert_eq!(paths, ["build", "build/explore", "build/audit"]);
-    // The one that only looks, with the model that the user chose, is not asked about.
+    // A read-only agent with the user's own model needs no permission.
     let [asked] = of("permission.requested")[..] else { panic!("{events:#?}") };
     assert!(asked["detail"].as_str().unwrap().contains("provider: fast (fast-1, http"), "{asked}");
     assert!(asked["detail"].as_str().unwrap().contains("<task>\nLook at a.txt"), "{asked}");
@@ -367,7 +366,7 @@ fn the_agents_of_a_project_are_nobody_until_they_are_trusted() {
     let (rows, _) = listed(&machine, &[]);
     assert_eq!(rows[5]["source"], "project");
 
-    // Each file is trusted as it was seen.
+    // Trust covers exactly the content that was shown.
     machine.write(".posse/agents/audit.md", AUDIT.replace("holes", "doors"));
     assert!(!is_there(&[]));
     let text = machine.posse(&["trust", "show"]).stdout;

@@ -11,7 +11,7 @@ use crate::posse::Machine;
 /// Waits for a signal, then runs `then`.
 const JOB: &str = "while [ ! -e go ]; do sleep 0.02; done; . ./then.sh";
 
-/// Reads what the job has printed, when it has ended.
+/// Reads the output of the job after its end.
 fn reads(request: &Value) -> ModelAnswer {
     let messages = request["messages"].as_array().unwrap();
     let id = messages.iter().find_map(|message| {

@@ -16,10 +16,10 @@ use posse::sandbox::{
 use posse_actors::ports::Confinement;
 use serde_json::Value;
 
-/// Every way of confining.
+/// All backends.
 const BACKENDS: [Backend; 3] = [Backend::Namespaces, Backend::Bubblewrap, Backend::Landlock];
 
-/// The ways that arrange a file system.
+/// Backends that mount a file system.
 const FULL: [Backend; 2] = [Backend::Namespaces, Backend::Bubblewrap];
 
 /// A workspace, a folder outside of it, and a sandbox.
@@ -352,11 +352,11 @@ async fn a_kept_helper_serves_the_next_command_as_a_new_one_would() {
     }
 }
 
-/// Runs commands until one finds its rules made.
+/// Runs commands until one finds its rules made in advance.
 async fn until_ahead(place: &SandboxedWorkspace, command: &str) -> Ran {
     let begin = Instant::now();
     loop {
-        // In the time of a thought the next helper gets ready.
+        // The next helper is prepared in the background.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let ran = place.run(command).await;
         if ran.report["landlock"]["madeAhead"] == true {
@@ -377,10 +377,10 @@ async fn rules_that_were_made_ahead_hide_what_new_ones_would() {
     // The visible file becomes the hidden one, and a new one is next to it.
     std::fs::rename(place.path("home/other"), place.path("home/.netrc")).unwrap();
     std::fs::write(place.path("home/new"), "new").unwrap();
-    // Whether the helper had made its rules by then or not: they must not count any more.
+    // Rules made in advance must not apply any more.
     assert_eq!(place.run(look).await.text, "newran\n");
     assert_eq!(until_ahead(&place, look).await.text, "newran\n");
-    // More to hide: the plan is another one.
+    // More is hidden, so the plan is different.
     std::fs::create_dir(place.path("home/.ssh")).unwrap();
     std::fs::write(place.path("home/.ssh/key"), "hidden").unwrap();
     let ran = place.run("cat $AT/home/.ssh/key 2>/dev/null; echo ran").await;
@@ -407,7 +407,7 @@ async fn a_fork_bomb_ends_and_the_host_is_usable() {
     }
 }
 
-/// A program that starts the helper where a system call has been taken away.
+/// Program that starts the helper with a system call removed.
 fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
     let path = place.join(calls.join("-"));
     let helper = env!("CARGO_BIN_EXE_posse");
@@ -420,7 +420,7 @@ fn crippled(place: &Path, calls: &[&str]) -> PathBuf {
             other => panic!("{other}"),
         })
         .collect();
-    // A filter of system calls, as JSON would be too slow to explain: one comparison each.
+    // A system call filter, encoded by hand: one comparison each.
     let script = format!(
         "#!/usr/bin/env python3
 import ctypes, struct, sys, os
@@ -488,7 +488,8 @@ async fn nothing_runs_where_a_layer_is_missing_broken_or_lies() {
                 .confined(ProbeRequest::Exactly(backend), surroundings);
             let result = place.try_run("touch ran").await;
             if (name, backend) == ("unshare", Backend::Landlock) {
-                // It needs none, which shows that the filter takes away only that.
+                // This command does not need the call, which shows that the filter removes nothing
+                // else.
                 assert!(result.is_ok() && place.path("work/ran").exists());
                 continue;
             }
@@ -514,7 +515,7 @@ async fn what_a_machine_can_do_is_found_by_trying_and_remembered() {
     };
     assert_eq!(find(&helper), (Backend::Namespaces, 1));
     assert_eq!(find(&helper), (Backend::Namespaces, 0));
-    // Another binary is another question.
+    // Another binary needs another detection.
     assert_eq!(find(&crippled(folder.path(), &["unshare"])), (Backend::Bubblewrap, 2));
     assert_eq!(find(&crippled(folder.path(), &["landlock"])), (Backend::Nothing, 3));
     assert_eq!(find(Path::new("/bin/true")), (Backend::Nothing, 3));
@@ -536,7 +537,7 @@ async fn an_answer_that_no_longer_holds_runs_nothing_and_is_forgotten() {
     assert!(state.join("sandbox-backend").exists());
     place.sandbox = sandbox(&helper);
     assert_eq!(place.sandbox.tier(), "full");
-    // From now on the same program does not do it any more.
+    // From now on the same program fails.
     std::fs::remove_file(&helper).unwrap();
     std::fs::copy("/bin/false", &helper).unwrap();
     let error = place.try_run("touch ran").await.map(|ran| ran.text).unwrap_err();
@@ -623,7 +624,7 @@ mod program {
             let prompt = server.requests()[0]["messages"][0]["content"].to_string();
             assert!(prompt.contains(&format!("{tier}; ")), "{prompt}");
             if tier == "none" {
-                // Where nothing confines commands, `--yes` alone is no yes to them.
+                // Without confinement, `--yes` alone does not answer permission requests.
                 ended.assert_code(4);
                 assert!(!machine.work("made").exists());
                 continue;

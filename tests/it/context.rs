@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelAnswer, ModelServer, calls, order, says, status};
 use crate::posse::{Machine, RunningPosse};
 
-/// A context in which four outputs of these files do not fit.
+/// A context that is too small for four outputs of these files.
 fn small() -> Value {
     json!({"context": {"main": {
         "maxContextTokens": 10_000, "recentTurns": 2, "minRecentTurns": 1,
@@ -29,7 +29,7 @@ fn put_files(machine: &Machine, count: usize) {
     }
 }
 
-/// The id of the call that read a file, as a context names it.
+/// Id of the call that read a file, as the context mentions it.
 fn id_of(context: &str, file: &str) -> Option<String> {
     let masked = context.split("returned are not shown any more: read_file output:");
     let mut before = "";
@@ -93,7 +93,7 @@ fn what_was_left_out_is_read_again_by_its_id() {
     machine.verify();
 }
 
-/// Ids of the sessions there are, the one that was used last first.
+/// Ids of the sessions, the most recently used first.
 fn sessions(machine: &Machine) -> Vec<String> {
     let listed = machine.posse(&["sessions", "list", "--json"]);
     let rows: Value = serde_json::from_str(&listed.stdout).unwrap();
@@ -133,7 +133,7 @@ fn a_branch_reads_what_its_origin_has_recorded() {
     assert!(shown.contains("USER: Read them all.") && shown.contains(&secret_of(0)), "{shown}");
     let (_, shown) = ask(&branch, false, &format!("history-of-{trunk}-before-4"));
     assert!(shown.contains("USER: Read them all.") && !shown.contains(&secret_of(0)), "{shown}");
-    // And one that branched off from that one.
+    // A fork of the fork.
     let (twig, shown) = ask(&branch, true, &id(1));
     assert!(twig != branch && shown.contains(&secret_of(1)), "{shown}");
     let (_, shown) = ask(&twig, false, "history-of-elsewhere-before-9");
@@ -188,7 +188,8 @@ fn a_prompt_that_was_too_large_is_not_the_end_of_the_conversation() {
     assert_eq!(ended.stdout, "fine\nfine\nfine\n", "{}", ended.stderr);
     assert_eq!(ended.stderr.matches("PRV006").count(), 2, "{}", ended.stderr);
     assert!(ended.stderr.contains("1 unanswered prompt removed"), "{}", ended.stderr);
-    // The last one was refused when the process ended: another one goes on, and so does a branch.
+    // The last prompt was refused when the process ended: a new prompt continues, and so does a
+    // fork.
     for args in [&["-c", "--fork", "a branch"][..], &["-c", "still there?"]] {
         let again = machine.posse(args);
         again.assert_code(0);
@@ -233,10 +234,10 @@ fn a_role_writes_the_summary() {
     machine.verify();
 }
 
-/// Counts the files that the model below asks for again.
+/// Number of files that the model below requests again.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// A model that wants the next file again, by the id that its context names, and knows nothing else.
+/// A model that reads the next file again, by the id in its context, and knows nothing else.
 fn wants_by_id(request: &Value) -> ModelAnswer {
     let nth = ASKED.fetch_add(1, Ordering::SeqCst);
     let context: Vec<String> =

@@ -10,7 +10,7 @@ use posse::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, 
 use posse_actors::ports::Confinement;
 use secrecy::SecretString;
 
-/// A place to run commands in.
+/// A folder and a sandbox in which to run commands.
 struct CommandFolder {
     folder: tempfile::TempDir,
     sandbox: Sandbox,
@@ -76,7 +76,7 @@ fn lives(pid: &str) -> bool {
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
 }
 
-/// Waits until `check` holds, and fails if that takes too long.
+/// Waits until `check` holds; fails after a timeout.
 async fn eventually(what: &str, check: impl Fn() -> bool) {
     let begin = Instant::now();
     while !check() {
@@ -175,7 +175,7 @@ async fn sees_an_environment_without_secrets_and_a_folder_of_its_own() {
     let outcome = place.run("env; touch $TMPDIR/x; stat -c %a $TMPDIR; ulimit -c").await;
     let text = printed(&outcome);
     assert!(text.contains("\nGIT_TERMINAL_PROMPT=0\n") && text.contains("PAGER=cat\n"), "{text}");
-    // Cargo gives this one to us, and it is not on the list.
+    // Cargo sets this variable for the test, and it is not on the list of passed variables.
     assert!(!text.contains("CARGO_PKG_NAME"));
     assert!(text.ends_with("700\n0\n"), "{text}");
     let folder = text.lines().find_map(|line| line.strip_prefix("TMPDIR=")).unwrap();
@@ -251,7 +251,7 @@ async fn endless_output_is_ended_and_takes_no_memory() {
     let place = CommandFolder::new();
     place.run("true").await;
     let before = resident();
-    // One line without an end, and every byte of it is written.
+    // A single endless line, of which every byte is written.
     let outcome = place.run("cat /dev/zero").await;
     assert_eq!(outcome.exit, Exit::OutputFull);
     assert_eq!(std::fs::metadata(outcome.output.spill.unwrap()).unwrap().len(), 64 << 20);
@@ -298,7 +298,7 @@ async fn time_runs_out_politely_first() {
 async fn an_end_at_the_moment_when_time_is_up_is_one_end() {
     let mut place = CommandFolder::new();
     for nth in 0..24_u64 {
-        // The shell ends a little before its time is up, with it, or a little after it.
+        // The shell ends shortly before, at, or shortly after its timeout.
         place.timeout = Duration::from_millis(100 + nth);
         let outcome = place.run("echo $$; sleep 0.1; echo done").await;
         let printed = printed(&outcome);
@@ -320,7 +320,7 @@ async fn descendants_that_hold_the_pipe_do_not_hold_up_the_result() {
     let outcome = place.run("sleep 300 & sleep 300 & echo $!; exit 0").await;
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     assert_eq!(outcome.exit, Exit::Code(0));
-    // On a busy machine one of them may still be a copy of the shell that is becoming `sleep`.
+    // On a busy machine one of them may still be a copy of the shell before it executes `sleep`.
     assert!((2..=3).contains(&outcome.stragglers), "{}", outcome.stragglers);
     assert!(!lives(&printed(&outcome)));
     // Output right after the end counts.
@@ -340,7 +340,7 @@ async fn daemons_are_found_and_killed() {
         let outcome = place.run(&command).await;
         assert_eq!(outcome.exit, Exit::Code(0), "{command}");
         let pid = std::fs::read_to_string(place.path().join("pid")).unwrap();
-        // One that changes hands while it is looked for may be missed; the next call finds it.
+        // A process that is reparented during the search may be missed; the next call finds it.
         if outcome.stragglers == 0 {
             place.run("true").await;
         }
@@ -381,7 +381,7 @@ async fn dies_with_the_thread_that_started_it() {
                     std::fs::read_to_string(place.path().join("pid")).is_ok_and(|text| text.ends_with('\n'))
                 }) => {}
             }
-            // As if we were killed: nothing of ours runs any more.
+            // Like a kill: no code of posse runs any more.
             std::mem::forget(run);
         });
         place
@@ -421,7 +421,7 @@ async fn a_vfork_storm_ends_when_its_time_is_up() {
 }
 
 mod tool {
-    //! The `bash` tool, run for real.
+    //! The `bash` tool with the real helper.
 
     use std::sync::Arc;
 
@@ -466,7 +466,7 @@ mod tool {
                 call,
                 output: output_tx,
                 facts: facts_tx,
-                aftermath: PostCallSink::unheard(),
+                post_call: PostCallSink::discarding(),
                 output_bytes_max: 32 << 10,
             };
             Shell { folder, env, output, facts, context }
@@ -492,7 +492,7 @@ mod tool {
             tool.run(permitted, self.context.clone()).await
         }
 
-        /// The text for the model, with durations made equal.
+        /// The text for the model, with durations replaced.
         async fn text(&self, arguments: Value) -> String {
             let text = text_of(&self.call(arguments).await.content);
             let words = text.split_inclusive(' ').collect::<Vec<_>>();

@@ -28,7 +28,7 @@ fn animation() -> Vec<u8> {
     bytes
 }
 
-/// A PNG that claims a size that its few bytes do not have.
+/// A PNG that declares a size that its few bytes do not have.
 fn bomb() -> Vec<u8> {
     let mut bytes = picture(1, 1, ImageFormat::Png);
     bytes[16..20].copy_from_slice(&30_000_u32.to_be_bytes());
@@ -44,7 +44,7 @@ fn bomb() -> Vec<u8> {
     bytes
 }
 
-/// A photo with a camera's notes of where it was taken.
+/// A photo with the location in its metadata.
 fn located() -> Vec<u8> {
     let bytes = picture(8, 8, ImageFormat::Jpeg);
     let notes = b"Exif\0\0MM\0*\0\0\0\x08\0\0GPSLatitude 52.5163";
@@ -127,7 +127,7 @@ fn what_is_dropped_on_the_terminal_is_attached_and_said() {
     machine.write("sub/a b.png", picture(40, 30, ImageFormat::Png));
     let sub = machine.work("sub").display().to_string();
     for name in ["a b.png", "'a b.png'", r"a\ b.png", &format!("file://{sub}/a%20b.png")] {
-        // Below the folder of the task, not the one posse was started in.
+        // Relative to `--cwd`, not to the folder in which posse was started.
         let ended = machine.posse(&["run", "--cwd", "sub", "--image", name, "look"]);
         ended.assert_code(0);
         assert!(ended.stderr.contains("a b.png (PNG, 40x30)"), "{name}: {}", ended.stderr);
@@ -156,7 +156,7 @@ fn a_model_without_eyes_is_sent_no_image() {
       fix: pass --model with one that does; or, if scripted-1 does, set models."scripted-1".vision to true
     "#);
     assert_eq!(server.requests().len(), 0);
-    // An image in a result is another matter: the model did not know.
+    // An image in a tool result is replaced: the model could not know.
     machine.posse(&["run", "look at dot.png"]).assert_code(0);
     let results = server.tool_results();
     assert!(results[0].contains("[image left out: this model takes no images]"), "{results:?}");
@@ -325,7 +325,7 @@ fn a_name_that_is_no_text_is_read_and_not_changed() {
     let results = server.tool_results();
     let expected = "ARG002 \"bad-\\xff.txt\": its name is not UTF-8; change it with bash";
     assert_eq!(results[0], expected);
-    // Only what exists can be meant by an escaped name: none is made.
+    // An escaped name can only denote an existing file: none is created.
     assert!(results[1].starts_with("ARG002 "), "{}", results[1]);
     assert!(!events.iter().any(|event| event["type"] == "permission.requested"));
     assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");

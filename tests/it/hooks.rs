@@ -36,7 +36,7 @@ fn machine_that(
     (machine, server)
 }
 
-/// A program in the workspace.
+/// Creates a program in the workspace.
 fn script(machine: &Machine, name: &str, text: &str) {
     let path = machine.work(name);
     fs::write(&path, text).unwrap();
@@ -115,7 +115,7 @@ fn every_event_reaches_its_hooks_in_order() {
     ended.assert_code(0);
     let log = fs::read_to_string(machine.work("log")).unwrap();
     let turn = "BeforeModelRequest AfterModelResponse ";
-    // `make` is asked about, and fails; a file that is not there is an error of the tool.
+    // `make` needs permission, and fails; reading a missing file is a tool error.
     let expected = format!(
         "SessionStart UserPromptSubmit {turn}PreToolUse PostToolUse {turn}PreToolUse \
          PermissionRequest PostToolUse {turn}PreToolUse ToolError {turn}Stop SessionEnd"
@@ -164,7 +164,7 @@ fn a_hook_that_cannot_answer_is_a_no_if_it_must_and_else_a_warning() {
         let results = server.tool_results();
         if on_failure == "warn" {
             assert!(machine.work("made").exists(), "{what}: {results:?}");
-            // Words are no answer, and a hook that only watches may say some.
+            // Plain text is not a decision, and a hook that only observes may print it.
             if what != "prints no JSON" && what != "prints colours" {
                 let failed = of_type(&events, "hook.failed");
                 assert_eq!((failed.len(), &failed[0]["code"]), (1, &json!(code)), "{what}");
@@ -402,7 +402,7 @@ fn known_secrets_are_hidden_in_answers_and_results() {
     assert!(!journal.contains(SECRET));
 }
 
-/// The blocks of code of the guide, in this language.
+/// The code blocks of the guide in this language.
 fn of_the_guide(language: &str) -> Vec<String> {
     let guide = include_str!("../../docs/guide/hooks.md");
     let begin = format!("```{language}\n");

@@ -20,12 +20,12 @@ const SURVIVAL_MAX: Duration = Duration::from_secs(2);
 /// Commands run without permission requests.
 const ARGS: [&str; 5] = ["--yes", "--sandbox", "off", "-p", "do it"];
 
-/// A command in the background.
+/// Starts a background command.
 fn starts(command: &str) -> ModelAnswer {
     calls(&[("bash", json!({"command": command, "background": true}))])
 }
 
-/// The id of the job that was started last.
+/// Id of the job that was started last.
 fn job(request: &Value) -> String {
     let messages = request["messages"].as_array().unwrap();
     let texts = messages.iter().rev().map(|message| text_of(&message["content"]));
@@ -75,7 +75,7 @@ fn eventually(what: &str, within: Duration, check: impl Fn() -> bool) {
     }
 }
 
-/// The process ids that were written, once there are `count` of them.
+/// The process ids in `file`, once there are `count` of them.
 fn pids(file: &Path, count: usize) -> Vec<String> {
     let read = || -> Vec<String> {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -116,7 +116,7 @@ fn is_begun_at_once_read_piece_by_piece_and_told_of_when_it_ends() {
     let [begun, first, _, last, again] = &results[..] else { panic!("{results:?}") };
     let id = begun.split("job ").nth(1).unwrap().split('.').next().unwrap();
     assert!(begun.starts_with("It runs in the background as job c"), "{begun}");
-    // Whether its first line was there already is a matter of luck.
+    // The first line may or may not be there already.
     assert!(first.contains("running for"), "{first}");
     let told = [first.as_str(), last].concat();
     assert_eq!(told.matches("one\n").count(), 1, "{told}");
@@ -184,7 +184,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
         assert!(!lives(&pid), "{pid} lives although job_stop has returned");
     }
 
-    // With the session, which was done.
+    // Stopped with its session, which was done.
     let server = ModelServer::start(vec![starts(STUBBORN), ModelAnswer::By(waits_until_written)]);
     let machine = Machine::with(&server);
     let (ended, events) = run(&machine, &[]);
@@ -196,7 +196,7 @@ fn nothing_of_it_outlives_a_stop_a_session_or_a_kill() {
     assert_eq!(over[0]["end"], "session_ended", "{over:?}");
     assert_eq!(events.last().unwrap()["type"], "session.ended");
 
-    // With posse, which was killed.
+    // Killed with posse.
     for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGHUP] {
         let server = ModelServer::start(vec![starts(STUBBORN), ModelAnswer::Hold(Vec::new())]);
         let machine = Machine::with(&server);
@@ -249,7 +249,7 @@ fn a_session_that_goes_on_is_told_what_was_lost() {
     assert!(said.contains("does not run any more: it ended with the process"), "{said}");
     assert!(said.contains("read_file output:c"), "{said}");
     machine.verify();
-    // Once is enough.
+    // It is reported once.
     let (_, events) = resume(&machine, "hm");
     assert_eq!(of_type(&events, "job.ended").len(), 0);
 }
@@ -268,7 +268,7 @@ fn there_are_no_more_of_them_than_are_allowed() {
     assert_eq!(of_type(&events, "job.started").len(), 2);
     assert_eq!(of_type(&events, "job.ended").len(), 2);
 
-    // With none there are no tools for them, and no request mentions them.
+    // With none allowed there are no job tools, and no request mentions them.
     let server = ModelServer::start(vec![starts(wait), says("done")]);
     let more = json!({"tools": {"bash": {"jobs": 0}}});
     let machine = Machine::configured(&server, &more, &json!({}));
@@ -403,8 +403,8 @@ fn the_job_of_a_child_ends_with_the_child() {
     assert_eq!(running.end().code, Some(130));
 }
 
-/// Sleeps in four processes that have left their session, were started twice, or ignore what asks
-/// them to end.
+/// Sleeps in four processes that have left their session, forked twice, or ignore termination
+/// signals.
 fn sleeps(marker: &str) -> String {
     format!(
         "trap '' TERM HUP INT; setsid sleep {marker} & \
@@ -412,7 +412,7 @@ fn sleeps(marker: &str) -> String {
     )
 }
 
-/// However commands are confined, those in the background are too, and nothing of them is left.
+/// In every sandbox tier, background commands are sandboxed, and none of their processes survives.
 #[test]
 fn jobs_of_every_tier_are_confined_and_die_with_their_session() {
     for (backend, tier) in [("namespaces", "full"), ("bubblewrap", "full"), ("landlock", "reduced")]
@@ -446,7 +446,7 @@ fn jobs_of_every_tier_are_confined_and_die_with_their_session() {
     }
 }
 
-/// A run that outlives its terminal keeps its job; when the run is over the job is, too.
+/// A run that outlives its terminal keeps its job until the run ends.
 #[test]
 fn an_unattended_run_keeps_its_job_without_its_terminal_and_ends_it() {
     let sleep = marker();

@@ -1,9 +1,9 @@
-//! A model that does exactly what an attacker wrote, with `--yes`: what it reads, wherever it
-//! stands, are orders. What it cannot do then, no model can.
+//! Prompt injection: a model that follows every instruction it reads, run with `--yes`. An attack
+//! that fails here fails with every model.
 //!
-//! Every attack is told in turn by a README, by the output of a command and by instructions of
-//! the project. Afterwards the whole machine is compared with what it was, and everything that
-//! left it is searched for the secret.
+//! Every attack is delivered by a README, by the output of a command and by project instructions.
+//! Afterwards the whole machine is compared with its original state, and all outgoing data is
+//! searched for the secret.
 
 mod attacks;
 
@@ -30,7 +30,7 @@ const CANARY: &str = "canary-8f2d61";
 const ALL: [&str; 3] = ["namespaces", "bubblewrap", "landlock"];
 const FULL: [&str; 2] = ["namespaces", "bubblewrap"];
 
-/// Attacks that run at the same time: a loaded machine must not make any of them slow.
+/// Number of concurrent attacks: a loaded machine must not slow them down.
 const AT_ONCE: usize = 6;
 
 /// Names with an effect, at any position. Independent of the program's own list.
@@ -59,7 +59,7 @@ const ACTED_UPON: [&str; 18] = [
 const ACTED_UPON_BY_GIT: [&str; 5] =
     ["hooks", "config", "config.worktree", "info/attributes", "commondir"];
 
-/// A machine with something to steal and something to spoil, and those who listen for it.
+/// Machine with secrets and protected files, and listeners for leaked data.
 struct AttackTarget {
     machine: Machine,
     server: ModelServer,
@@ -140,7 +140,7 @@ impl AttackTarget {
         counting(count(), move || hidden.accept().is_ok());
     }
 
-    /// The steps of an attack, as text that an obedient model understands.
+    /// Steps of an attack, as text for the obedient model.
     fn orders(&self, steps: &[AttackStep]) -> String {
         let path = |relative: &str| self.machine.path(relative).display().to_string();
         let fill = |text: &str| {
@@ -191,8 +191,8 @@ impl AttackTarget {
         };
         let (mut gone, new) = (differs(&before, &after), differs(&after, &before));
         if self.backend == "landlock" {
-            // Without mounts a whole repository can be moved away, with all that is in it: that
-            // plants nothing. What else is missing was put back.
+            // Without mounts a whole repository can be moved away with its content: that plants
+            // nothing. Other missing files were restored.
             gone.retain(|entry| !entry.starts_with("work/.git"));
         }
         assert!(
@@ -226,7 +226,7 @@ impl AttackTarget {
         state
     }
 
-    /// Fails if the secret left the machine, or the workspace holds it under another name.
+    /// Fails if the secret left the machine, or is in the workspace under another name.
     fn assert_kept_secret(&self, ended: &FinishedRun) {
         for request in self.server.requests() {
             let text = request.to_string();
@@ -251,7 +251,7 @@ fn is_acted_upon(path: &str) -> bool {
         }
         if part == ".git" {
             let rest = parts.clone().collect::<Vec<_>>().join("/");
-            // A repository that a command made may be there; its settings are looked into below.
+            // A repository created by a command is allowed; its settings are checked below.
             return rest.is_empty()
                 || ACTED_UPON_BY_GIT.iter().any(|name| rest.starts_with(name))
                     && !rest.ends_with(".sample");
@@ -269,7 +269,7 @@ fn is_harmless(name: &str, contents: &str) -> bool {
     is_of_git && (is_folder || is_plain)
 }
 
-/// Reads files, links and folders below `at` whose names `wanted` likes.
+/// Collects files, links and folders below `at` that match `wanted`.
 fn collect(
     at: &Path,
     root: &Path,
@@ -313,7 +313,7 @@ fn counting(arrived: Arc<AtomicUsize>, mut next: impl FnMut() -> bool + Send + '
     });
 }
 
-/// Every attack in each way of telling it, in turn on the back ends.
+/// Runs every attack with each delivery, on alternating backends.
 fn all(
     attacks: &[Attack],
     backends: &[&'static str],
@@ -341,7 +341,7 @@ fn there_are_enough_attacks() {
     assert!(PLANTS.len() + LEAKS.len() >= 60, "{}", PLANTS.len() + LEAKS.len());
 }
 
-/// Without this, a model that can do nothing at all would pass.
+/// Guards against a model that cannot do anything.
 #[test]
 fn ordinary_orders_are_carried_out() {
     for backend in ALL {

@@ -1,4 +1,4 @@
-//! The program under test: its own home, its own environment, and a limit to how long it runs.
+//! The program under test, with its own home, its own environment and a time limit.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::model_server::ModelServer;
 
-/// After this a run counts as hanging.
+/// Time limit of a run.
 const HANG: Duration = Duration::from_secs(30);
 
 /// A user's machine: a home, a state directory, a workspace.
@@ -32,7 +32,7 @@ impl Machine {
         for folder in ["home", "work", "tmp", "posse/config"] {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
-        // Otherwise the search for the repository would leave the temporary directory.
+        // Stops the search for the repository inside the temporary directory.
         fs::create_dir_all(dir.path().join("work/.git")).unwrap();
         Machine { dir }
     }
@@ -85,7 +85,7 @@ impl Machine {
         fs::read_to_string(self.work(relative)).unwrap()
     }
 
-    /// The program, in the workspace, with nothing of the tester's environment but `PATH`.
+    /// The program, in the workspace, with only `PATH` from the environment.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_posse"));
         command
@@ -104,7 +104,7 @@ impl Machine {
         command
     }
 
-    /// A line of a shell, in which `$0` is the program.
+    /// A shell command line, in which `$0` is the program.
     pub(crate) fn shell(&self, line: &str) -> Command {
         let program = self.command::<&str>(&[]);
         let mut command = Command::new("sh");
@@ -120,19 +120,19 @@ impl Machine {
         RunningPosse::start(self.command(args)).end()
     }
 
-    /// Runs the program with this on its standard input.
+    /// Runs the program with this standard input.
     pub(crate) fn posse_with_input(&self, args: &[&str], input: &[u8]) -> FinishedRun {
         let mut command = self.command(args);
         command.stdin(Stdio::piped());
         let mut running = RunningPosse::start(command);
         let mut stdin = running.child.stdin.take().unwrap();
         let input = input.to_vec();
-        // It may stop reading before the end.
+        // The program may stop reading before the end.
         thread::spawn(move || stdin.write_all(&input).ok());
         running.end()
     }
 
-    /// Runs a task with `stream-json`, and returns the events as well.
+    /// Runs a task with `stream-json`, and returns its events as well.
     pub(crate) fn stream(&self, args: &[&str]) -> (FinishedRun, Vec<Value>) {
         let args = [&["run", "--output-format", "stream-json"], args].concat();
         let ended = self.posse(&args);
@@ -146,7 +146,7 @@ impl Machine {
         RunningPosse::start(self.command(&args))
     }
 
-    /// The only session there is: its folder.
+    /// Folder of the only session.
     pub(crate) fn session_dir(&self) -> PathBuf {
         let projects = only_entry(&self.path("posse/state/projects"));
         only_entry(&projects.join("sessions"))
@@ -181,7 +181,7 @@ pub(crate) struct FinishedRun {
 }
 
 impl FinishedRun {
-    /// Fails unless it exited with `code`, without the words of a crash.
+    /// Fails unless the exit code is `code` and the output shows no crash.
     #[track_caller]
     pub(crate) fn assert_code(&self, code: i32) {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -190,7 +190,7 @@ impl FinishedRun {
         }
     }
 
-    /// The lines of standard output, each of which must be an event.
+    /// Lines of standard output, each of which must be an event.
     pub(crate) fn events(&self) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         self.stdout.lines().map(parse).collect()
@@ -208,7 +208,7 @@ pub(crate) struct RunningPosse {
 }
 
 impl RunningPosse {
-    /// Starts a prepared command. Streams that are piped are read all the time.
+    /// Starts a prepared command. Piped streams are read all the time.
     pub(crate) fn start(mut command: Command) -> RunningPosse {
         let started = Instant::now();
         let mut child = command.spawn().unwrap();
@@ -218,7 +218,7 @@ impl RunningPosse {
                 let mut reader = BufReader::new(stdout);
                 let mut bytes = Vec::new();
                 while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
-                    // Without its newline it is no line, and must not look like one.
+                    // An incomplete line must not look like a complete one.
                     let text = String::from_utf8(std::mem::take(&mut bytes)).expect("UTF-8");
                     line.send(text).ok();
                 }
@@ -240,7 +240,7 @@ impl RunningPosse {
         self.child.stdin.take().expect("no pipe")
     }
 
-    /// The next line of standard output, with its newline. `None` at the end.
+    /// Next line of standard output, with its newline. `None` at the end.
     pub(crate) fn next_line(&mut self) -> Option<String> {
         let left = HANG.saturating_sub(self.started.elapsed());
         match self.lines.recv_timeout(left) {
@@ -253,7 +253,7 @@ impl RunningPosse {
         }
     }
 
-    /// Reads events until one has this type, and returns it.
+    /// Reads events up to the next one of this type, and returns it.
     pub(crate) fn wait_for(&mut self, kind: &str) -> Value {
         while let Some(line) = self.next_line() {
             let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
@@ -264,7 +264,7 @@ impl RunningPosse {
         panic!("no {kind} came: {:?}", self.seen)
     }
 
-    /// Its process id.
+    /// Process id.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
@@ -280,7 +280,7 @@ impl RunningPosse {
         let left = HANG.saturating_sub(self.started.elapsed());
         let stderr = match self.stderr.recv_timeout(left) {
             Ok(text) => text,
-            // It was not piped.
+            // Standard error was not piped.
             Err(RecvTimeoutError::Disconnected) => String::new(),
             Err(RecvTimeoutError::Timeout) => self.hangs("keeps its standard error"),
         };
@@ -320,7 +320,7 @@ impl RunningPosse {
 
 impl Drop for RunningPosse {
     fn drop(&mut self) {
-        // Nothing to do for one that has been waited for.
+        // Nothing to do if it was waited for.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             self.child.kill().ok();
             self.child.wait().ok();
@@ -328,7 +328,7 @@ impl Drop for RunningPosse {
     }
 }
 
-/// Checks every row of a table, all at the same time.
+/// Checks every row of a table concurrently.
 pub(crate) fn side_by_side<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
     let check = &check;
     thread::scope(|scope| {

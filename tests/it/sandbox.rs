@@ -22,16 +22,16 @@ use world::SandboxFixture;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tiers {
     Both,
-    /// The reduced tier cannot hold this, and does not promise it.
+    /// Not promised by the reduced tier.
     Full,
 }
 
 /// Place of the twin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Twin {
-    /// Under the same confinement.
+    /// The same confinement.
     Inside,
-    /// Under the same confinement, with the network.
+    /// The same confinement with the network.
     Network,
     /// Unconfined: for actions that are forbidden everywhere.
     Unconfined,
@@ -50,7 +50,7 @@ enum Proof {
     Silent,
 }
 
-/// One thing that must not be possible, and its twin.
+/// An escape attempt and its twin.
 #[derive(Debug, Clone, Copy)]
 struct SandboxCase {
     name: &'static str,

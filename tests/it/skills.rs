@@ -1,4 +1,4 @@
-//! Skills, instructions of folders, roles and levels of thinking, through the real binary.
+//! Skills, nested instructions, roles and thinking levels, with the real binary.
 
 use std::fs;
 
@@ -86,7 +86,7 @@ fn without_skills_requests_are_what_they_always_were() {
     ended.assert_code(0);
     assert!(ended.stderr.contains("TRU001: the project's skills are not used"), "{}", ended.stderr);
     assert_eq!(before.requests(), after.requests());
-    // What disables them all leaves nothing of them.
+    // Disabling all skills removes everything about them.
     skill(&machine, "home/.claude/skills", "mine", "");
     machine.posse(&["config", "edit", "skills.enabled", "false"]).assert_code(0);
     let listed = machine.posse(&["skills", "--json"]);
@@ -108,7 +108,7 @@ fn a_projects_skills_count_once_their_folders_are_trusted() {
     assert!(listed.stdout.contains("review  project  you, the model"), "{}", listed.stdout);
     let shown = machine.posse(&["skills", "show", "review"]);
     assert!(shown.stdout.contains("- scripts/run.sh (6 bytes)"), "{}", shown.stdout);
-    // A script that is another one makes it another skill.
+    // A changed script requires new trust.
     machine.write(".agents/skills/review/scripts/run.sh", "echo 2");
     let ended = machine.posse(&["run", "look"]);
     assert!(ended.stderr.contains("TRU001"), "{}", ended.stderr);

@@ -1,5 +1,5 @@
-//! Agents in worktrees of their own: two who change the same file, what becomes of it, what a
-//! repository cannot do about it, and what is left when posse is killed in between.
+//! Subagents in isolated worktrees: concurrent changes of the same file, merging, hostile
+//! repositories, and recovery after a kill.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::model_server::{ModelAnswer, ModelServer, calls, says, text_of};
 use crate::posse::{FinishedRun, Machine};
 
-/// A machine whose workspace is a repository with one commit, where agents may be called.
+/// A machine whose workspace is a repository with one commit, and which permits delegation.
 pub(crate) fn machine(server: &ModelServer) -> Machine {
     let more = json!({
         "agentMode": "multi-agent", "delegation": {"defaultInvocationDecision": "allow"},
@@ -21,7 +21,7 @@ pub(crate) fn machine(server: &ModelServer) -> Machine {
     machine_with(server, &more)
 }
 
-/// The same, with these settings.
+/// Like [`machine`], with further settings.
 pub(crate) fn machine_with(server: &ModelServer, more: &Value) -> Machine {
     let machine = Machine::configured(server, more, &json!({}));
     machine.write("f", "one\nmiddle\ntwo\n");
@@ -32,7 +32,7 @@ pub(crate) fn machine_with(server: &ModelServer, more: &Value) -> Machine {
     machine
 }
 
-/// The user's own git.
+/// Runs the user's git.
 pub(crate) fn git(machine: &Machine, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(machine.path("work"));
@@ -42,20 +42,20 @@ pub(crate) fn git(machine: &Machine, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The texts of a request's messages of one role, in their order.
+/// Texts of a request's messages of one role, in order.
 pub(crate) fn texts(request: &Value, role: &str) -> Vec<String> {
     let messages = request["messages"].as_array().unwrap().iter();
     messages.filter(|message| message["role"] == role).map(|m| text_of(&m["content"])).collect()
 }
 
-/// What the agent was asked to do; of the main agent, what the user said.
+/// Task of a subagent; for the main agent, the user's prompt.
 pub(crate) fn task(request: &Value) -> String {
     let first = texts(request, "user").remove(0);
     let task = first.split("<task>\n").nth(1).map(|rest| rest.split("\n</task>").next().unwrap());
     task.map_or(first.clone(), str::to_owned)
 }
 
-/// The id of the agent in a result: `agent worker (c1f2-i3): done`.
+/// The subagent id in a result: `agent worker (c1f2-i3): done`.
 pub(crate) fn id_in(result: &str) -> String {
     let rest = result.split('(').nth(1).unwrap_or_else(|| panic!("{result}"));
     rest.split(')').next().unwrap().to_owned()
@@ -74,19 +74,20 @@ fn worktrees(machine: &Machine) -> PathBuf {
     machine.session_dir().join("worktrees")
 }
 
-/// The worktrees that are there, with something in them.
+/// Folders of the worktrees that have files.
 fn trees(machine: &Machine) -> Vec<PathBuf> {
     let entries = fs::read_dir(worktrees(machine)).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path().join("tree")).filter(|tree| tree.is_dir()).collect()
 }
 
-/// What tools returned, each as it was said first, in every request of the main agent.
+/// All tool results in the requests of the main agent, each once, in order.
 fn said(server: &ModelServer) -> Vec<String> {
     let requests = server.requests();
     texts(requests.last().unwrap(), "tool")
 }
 
-/// Two change the same file, one line each, and a third changes one of these lines as well.
+/// Two subagents change different lines of one file, and a third one changes one of these lines as
+/// well.
 fn three_writers(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     let merge = |nth: usize| {
@@ -136,12 +137,12 @@ fn who_works_in_a_worktree_is_in_nobodys_way() {
     assert!(rest.starts_with("created new/three"), "{rest}");
     assert_eq!(machine.read("f"), "one by one\nmiddle\ntwo by two\n");
     assert_eq!(machine.read("new/three"), "new\n");
-    // Only the one of which something is left is still there, and git knows nothing of any.
+    // Only the worktree with unmerged changes is left, and git lists none.
     let [left] = &trees(&machine)[..] else { panic!("{:?}", trees(&machine)) };
     assert_eq!(fs::read_to_string(left.join("f")).unwrap(), "one by three\nmiddle\ntwo\n");
     assert_eq!(git(&machine, &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(&machine, &["status", "--porcelain"]), " M f\n?? new/\n");
-    // What each was told of where it works.
+    // The environment section of each subagent names its worktree.
     let of_worker = |request: &&Value| task(request) != "go";
     for request in server.requests().iter().filter(of_worker) {
         let system = text_of(&request["messages"][0]["content"]);
@@ -158,7 +159,7 @@ fn who_works_in_a_worktree_is_in_nobodys_way() {
     assert!(shown.stdout.contains(&left.display().to_string()), "{}", shown.stdout);
 }
 
-/// Every bash call of the worker, and then what it says.
+/// The subagent calls bash for each step, and then answers.
 fn in_bash(request: &Value) -> ModelAnswer {
     let (results, task) = (texts(request, "tool"), task(request));
     match (task.split_once(": "), results.len()) {
@@ -219,14 +220,14 @@ fn what_a_person_does_in_the_workspace_meanwhile_is_theirs() {
         run.end().assert_code(0);
         assert_eq!(machine.read("AGENTS.md"), "after\n", "{backend}");
         assert!(machine.work(".vscode/tasks.json").exists(), "{backend}");
-        // In its own worktree it plants nothing, as nowhere else.
+        // In its own worktree, it cannot plant protected files either.
         let [tree] = &trees(&machine)[..] else { panic!("{backend}") };
         assert!(!tree.join(".vscode").exists(), "{backend}");
         assert_eq!(fs::read_to_string(tree.join("g")).unwrap(), "g\nx\n", "{backend}");
     }
 }
 
-/// A worker that only says what it found; the main agent asks for one and is done.
+/// A subagent that only reports; the main agent calls it once and ends.
 fn only_looks(request: &Value) -> ModelAnswer {
     match (task(request).as_str(), texts(request, "tool").len()) {
         ("go", 0) => calls(&[isolated("look")]),
@@ -252,7 +253,8 @@ fn one_that_changed_nothing_leaves_nothing() {
     assert_eq!(fs::read_dir(worktrees(&machine)).unwrap().count(), 0);
 }
 
-/// Makes a program that leaves a trace wherever it is started, and says where.
+/// Creates a program that leaves a trace when it is started. Returns the trace file and the
+/// program.
 fn trap(machine: &Machine) -> (PathBuf, String) {
     let trace = machine.path("tmp/trace");
     let program = machine.path("home/trap");
@@ -378,13 +380,13 @@ fn where_there_is_no_repository_nobody_is_told_of_worktrees() {
     let requests = server.requests();
     let tools = requests[0]["tools"].to_string();
     assert!(!tools.contains("isolation") && !tools.contains("agent_merge"), "{tools}");
-    // One that always works in one is refused, and does not work in the workspace instead.
+    // An agent that is always isolated is refused, and does not run in the workspace instead.
     let said = said(&server).remove(0);
     assert!(said.starts_with("DLG005 there is no worktree for it: "), "{said}");
     assert!(said.contains("apart always works in one"), "{said}");
 }
 
-/// An agent whose definition says so works in a worktree, and wants a protected file changed.
+/// An agent whose definition sets isolation, and which wants to change a protected file.
 fn plants(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     match (task(request).as_str(), results.len()) {
@@ -408,7 +410,7 @@ fn a_protected_file_is_not_taken_over_by_yes() {
     fs::create_dir_all(&folder).unwrap();
     let definition = "---\ndescription: d\ntools: '*'\nisolation: worktree\n---\nx\n";
     fs::write(folder.join("apart.md"), definition).unwrap();
-    // Nothing confines the command, so that it can plant what it wants in its own worktree.
+    // The command is not sandboxed, so it can plant files in its own worktree.
     let ended = machine.posse(&["run", "--yes", "--sandbox", "off", "-p", "go"]);
     ended.assert_code(4);
     let said = said(&server);
@@ -421,7 +423,7 @@ fn a_protected_file_is_not_taken_over_by_yes() {
     assert_eq!(machine.read("g"), "g\n", "nothing of it was taken over");
 }
 
-/// One worker changes two files and makes one; the main agent merges, and says what came of it.
+/// One subagent changes two files and creates one; the main agent merges and reports the result.
 fn one_writer(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     match (task(request).as_str(), results.len()) {
@@ -489,10 +491,11 @@ fn whoever_was_at_work_in_a_worktree_goes_on_there() {
     kill_when(&machine, |event| event["type"] == "tool.started" && event["name"] == "bash");
     let [tree] = &trees(&machine)[..] else { panic!("{:?}", trees(&machine)) };
     assert_eq!(fs::read_to_string(tree.join("f")).unwrap(), "one!\nmiddle\ntwo\n");
-    // One that posse was killed in the middle of making.
+    // A worktree whose creation was interrupted by a kill.
     fs::create_dir_all(worktrees(&machine).join("i-nobody/tree")).unwrap();
     resumed(&machine).assert_code(0);
-    // What it did before is what it goes on with: the command's outcome was unknown to it.
+    // The subagent continues with its earlier changes; the outcome of the command was unknown to
+    // it.
     assert_eq!(machine.read("f"), "one!\nmiddle\ntwo\n");
     assert_eq!(trees(&machine), Vec::<PathBuf>::new());
     assert!(!worktrees(&machine).join("i-nobody").exists());
@@ -517,7 +520,7 @@ fn a_worktree_that_is_gone_is_said_and_nothing_takes_its_place() {
 
 #[test]
 fn a_merge_that_broke_off_is_done_again_without_harm() {
-    // As if posse had been killed between two files: one is there already, one is joined, one is not.
+    // State after a kill between two files: one file is written already, one is merged, one is not.
     let (server, machine) = killed_in_time(
         |_| (),
         |event| event["type"] == "tool.requested" && event["name"] == "agent_merge",
@@ -535,7 +538,7 @@ fn a_merge_that_broke_off_is_done_again_without_harm() {
     machine.verify();
 }
 
-/// A worker makes what cannot be taken over by itself, beside what can.
+/// A subagent makes changes that cannot be merged automatically, and others that can.
 fn odd_writer(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     let merge = |more: Value| {
@@ -586,7 +589,7 @@ fn what_cannot_be_taken_over_is_named_and_the_rest_can_be() {
     assert_eq!((machine.read("made"), trees(&machine).len()), ("y\n".to_owned(), 1));
 }
 
-/// However far it got: what is there afterwards is the same.
+/// The final state does not depend on the moment of the kill.
 #[test]
 fn a_merge_that_was_killed_comes_to_the_same() {
     for moment in ["tool.started", "tool.completed"] {
@@ -604,7 +607,7 @@ fn a_merge_that_was_killed_comes_to_the_same() {
     }
 }
 
-/// The workspace is below the top of the repository.
+/// The workspace is a subfolder of the repository.
 #[test]
 fn below_the_top_of_a_repository_the_same_part_of_it_is_the_workspace() {
     let server = ModelServer::start_and_repeat(vec![ModelAnswer::By(in_bash)]);
@@ -622,7 +625,7 @@ fn below_the_top_of_a_repository_the_same_part_of_it_is_the_workspace() {
     assert!(ended.took < Duration::from_secs(30));
 }
 
-/// A worker writes what git ignores; the main agent merges all, and then what is named.
+/// A subagent writes files that git ignores; the main agent merges all, and then the named ones.
 fn ignored_writer(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     let id = || id_in(&results[0]);
@@ -659,7 +662,7 @@ fn what_git_ignores_is_named_and_never_lost() {
     assert_eq!(trees(&machine), Vec::<PathBuf>::new());
 }
 
-/// A worker changes two files; one is taken over, the worker goes on, and the rest is taken over.
+/// A subagent changes two files; one is merged, the subagent is continued, and the rest is merged.
 fn twice_writer(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     let id = || id_in(&results[0]);
@@ -693,7 +696,7 @@ fn after_a_part_was_taken_over_the_agent_goes_on_from_there() {
     assert_eq!(machine.read("g"), "G\n");
 }
 
-/// A worker changes a secret beside another file.
+/// A subagent changes a secret file and another one.
 fn secret_writer(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     match (task(request).as_str(), results.len()) {
@@ -719,7 +722,7 @@ fn a_secret_is_named_as_what_cannot_be_taken_over_and_the_others_can_be() {
     assert_eq!(machine.read("g"), "g\n");
 }
 
-/// A worker that only looks, and writes when it is asked to go on.
+/// A subagent that only reads, and writes when it is continued.
 fn second_thoughts(request: &Value) -> ModelAnswer {
     let results = texts(request, "tool");
     match (texts(request, "user")[0].contains("<task>"), results.len()) {

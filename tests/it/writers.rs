@@ -1,19 +1,19 @@
-//! Agents side by side that change the same file: nothing that one wrote is lost to another, and who
-//! comes second hears who was first.
+//! Concurrent agents that change the same file: no change is lost, and the second writer gets the
+//! name of the first.
 
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelAnswer, ModelServer, calls, says, text_of};
 use crate::posse::Machine;
 
-/// The texts of a request's messages of one role, in their order.
+/// Texts of a request's messages of one role, in order.
 fn texts(request: &Value, role: &str) -> Vec<String> {
     let messages = request["messages"].as_array().unwrap().iter();
     messages.filter(|message| message["role"] == role).map(|m| text_of(&m["content"])).collect()
 }
 
-/// What any of the three agents does next: the main one calls two; each of those reads the file,
-/// waits until the other has, changes its line, and does it again if it is refused.
+/// Next answer for any of the three agents: the main one calls two; each of those reads the file,
+/// waits until the other has, changes its line, and retries if it is refused.
 fn next(request: &Value) -> ModelAnswer {
     let (task, results) = (texts(request, "user").remove(0), texts(request, "tool"));
     let own = ["one", "two"].into_iter().find(|line| task.contains(&format!("change line {line}")));
@@ -66,7 +66,7 @@ fn who_comes_second_hears_who_was_first_and_reads_again() {
     }
 }
 
-/// The main agent does not overwrite what another wrote for it without having read that.
+/// The main agent has to read what a subagent wrote before it can replace it.
 #[test]
 fn what_another_wrote_is_read_before_it_is_replaced() {
     let server = ModelServer::start(vec![

@@ -35,7 +35,7 @@ pub(crate) struct LoopStart {
     /// The calls of the last reply, if not all of them have ended; those that have with a result.
     pub(crate) pending: Vec<(TurnCall, Option<ToolOutput>)>,
     /// Messages that wait already.
-    pub(crate) queued: Vec<Queued>,
+    pub(crate) queued: Vec<QueuedInput>,
     /// Replies so far.
     pub(crate) turns: u32,
     /// Tokens used by these turns.
@@ -44,7 +44,7 @@ pub(crate) struct LoopStart {
 
 /// A message that waits for the next safe point.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedInput {
     pub(crate) id: MessageId,
     pub(crate) kind: MessageKind,
     pub(crate) content: Vec<ContentPart>,
@@ -69,9 +69,9 @@ pub(crate) enum LoopInput {
     /// A call finished.
     CallEnded(CallId, ToolOutput),
     /// The user sent a message.
-    Queued(Queued),
+    QueuedInput(QueuedInput),
     /// The final answer counts, or this has to be dealt with first.
-    Settled(Option<Queued>),
+    Settled(Option<QueuedInput>),
     /// Stop now.
     Stop(Ending),
 }
@@ -84,7 +84,7 @@ pub(crate) enum Effect {
     /// Record this result of a call that never started.
     Skip(ToolCall, ToolOutput),
     /// Record that this message entered the history.
-    Deliver(Queued),
+    Deliver(QueuedInput),
     /// Stop what runs: the request, and each of these calls.
     Cancel(Vec<CallId>),
     /// Ask whether this final answer counts.
@@ -160,7 +160,7 @@ pub(crate) struct AgentLoop {
     phase: Phase,
     /// Calls of a reply that an earlier loop did not get done.
     pending: Vec<Slot>,
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedInput>,
     turns: u32,
     usage: Usage,
     said: Option<String>,
@@ -213,8 +213,8 @@ impl AgentLoop {
     }
 
     /// Takes back a message of the user that waits. `None`: it does not, or not any more.
-    pub(crate) fn withdraw(&mut self, id: &MessageId) -> Option<Queued> {
-        let own = |queued: &Queued| queued.id == *id && queued.kind != MessageKind::Notice;
+    pub(crate) fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
+        let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
         let at = self.queue.iter().position(own)?;
         self.queue.remove(at)
     }
@@ -230,7 +230,7 @@ impl AgentLoop {
             }
             LoopInput::Unanswered(ending) => self.finish(ending),
             LoopInput::CallEnded(id, output) => self.call_ended(&id, output),
-            LoopInput::Queued(message) => {
+            LoopInput::QueuedInput(message) => {
                 self.queue.push_back(message);
                 self.advance()
             }
@@ -264,7 +264,7 @@ impl AgentLoop {
     }
 
     /// Messages that were queued and never delivered, for a later run.
-    pub(crate) fn take_queue(&mut self) -> Vec<Queued> {
+    pub(crate) fn take_queue(&mut self) -> Vec<QueuedInput> {
         self.queue.drain(..).collect()
     }
 
@@ -352,7 +352,7 @@ impl AgentLoop {
     }
 
     /// A message that came in meanwhile counts as much as one that holds the answer back.
-    fn settled(&mut self, held: Option<Queued>) -> Vec<Effect> {
+    fn settled(&mut self, held: Option<QueuedInput>) -> Vec<Effect> {
         let Phase::Settling(text) = &self.phase else { return Vec::new() };
         let text = text.clone();
         self.queue.extend(held);
@@ -499,10 +499,10 @@ impl AgentLoop {
     /// Puts waiting messages into the history: every one that cannot wait, else the oldest
     /// follow-up.
     fn deliver(&mut self) -> Vec<Effect> {
-        let steers = |queued: &Queued| queued.kind != MessageKind::FollowUp;
+        let steers = |queued: &QueuedInput| queued.kind != MessageKind::FollowUp;
         let (steering, rest) = self.queue.drain(..).partition(steers);
         self.queue = rest;
-        let mut delivered: VecDeque<Queued> = steering;
+        let mut delivered: VecDeque<QueuedInput> = steering;
         if delivered.is_empty() {
             delivered.extend(self.queue.pop_front());
         }

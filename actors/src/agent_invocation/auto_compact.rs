@@ -15,7 +15,8 @@ use crate::agent_invocation::auxiliary_request::AuxiliaryRequest;
 use crate::agent_invocation::failover::ModelRoutes;
 use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
 use crate::compaction::{
-    Compacted, Goal, compact, history_text, said_last, size_of, summary_instruction,
+    CompactedHistory, CompactionGoal, compact, history_text, said_last, size_of,
+    summary_instruction,
 };
 use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSettings, bytes_in};
 use crate::conversation::{InvocationId, Message};
@@ -54,8 +55,8 @@ pub(crate) struct ContextFitter {
 }
 
 /// A summary that is being written.
-pub(super) struct Fitting {
-    goal: Goal,
+pub(super) struct PendingSummary {
+    goal: CompactionGoal,
     cause: &'static str,
     /// Under whose name the model is asked.
     id: InvocationId,
@@ -64,13 +65,13 @@ pub(super) struct Fitting {
 
 /// Record of a compacted history.
 pub(crate) fn compacted_event(
-    compacted: Compacted,
+    compacted: CompactedHistory,
     (tokens_before, tokens_after): (u64, u64),
     cause: &str,
     summarised_by: Option<String>,
 ) -> Event {
-    let Compacted { history, bytes_before, bytes_after, turns_removed, .. } = compacted;
-    let Compacted { outputs_removed, prompts_removed, .. } = compacted;
+    let CompactedHistory { history, bytes_before, bytes_after, turns_removed, .. } = compacted;
+    let CompactedHistory { outputs_removed, prompts_removed, .. } = compacted;
     Event::ContextCompacted {
         bytes_before,
         bytes_after,
@@ -130,22 +131,26 @@ impl AgentInvocation {
     }
 
     /// Content that compaction keeps.
-    fn stays(&self, state: &State) -> Stays {
+    fn stays(&self, state: &State) -> RetainedContent {
         let keeps_task = self.origin.parent_invocation_id.is_some();
         let unanswered = said_before(state.agent_loop.history(), state.prompt.as_ref());
-        Stays { beside: self.services.background_work(&self.origin), keeps_task, unanswered }
+        RetainedContent {
+            beside: self.services.background_work(&self.origin),
+            keeps_task,
+            unanswered,
+        }
     }
 
     fn reading(&self, state: &State) -> ContextReading {
         let ContextFitter { budget, settings, meter, .. } = &self.fitter;
-        let info = self.contacts.info();
+        let info = self.model_routes.info();
         meter.read(state.agent_loop.history(), &self.tools, budget, settings, info.as_ref())
     }
 
     /// Records it first; from then on models see it.
     fn apply(
         &self,
-        compacted: Compacted,
+        compacted: CompactedHistory,
         before: &ContextReading,
         cause: &str,
         summarised_by: Option<String>,
@@ -195,14 +200,14 @@ impl AgentInvocation {
         me: &ActorRef<Msg>,
         summariser: &ModelRoutes,
         gone: Vec<Arc<Message>>,
-        goal: Goal,
+        goal: CompactionGoal,
         cause: &'static str,
-    ) -> Fitting {
+    ) -> PendingSummary {
         let asked =
             Summary::new(&self.services, summariser, &self.fitter.settings, &self.origin, &goal);
         let id = asked.id();
         let work = spawn_task(me, asked.of(gone), Msg::Summarised);
-        Fitting { goal, cause, id, _work: work }
+        PendingSummary { goal, cause, id, _work: work }
     }
 
     /// Continues with the summary, or without one.
@@ -213,7 +218,9 @@ impl AgentInvocation {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         // A stopped run ignores the summary.
-        let Some(Fitting { mut goal, cause, .. }) = state.fitting.take() else { return Ok(()) };
+        let Some(PendingSummary { mut goal, cause, .. }) = state.fitting.take() else {
+            return Ok(());
+        };
         let by = self.fitter.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
         match summary.map_err(panic_text)? {
             Ok(text) => goal.summary = Some(text),
@@ -236,7 +243,7 @@ impl AgentInvocation {
 
     /// Cancels the summary request.
     pub(super) fn give_up_fitting(&self, state: &mut State) {
-        if let Some(Fitting { id, .. }) = state.fitting.take()
+        if let Some(PendingSummary { id, .. }) = state.fitting.take()
             && let Some(summariser) = &self.fitter.summariser
         {
             summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
@@ -263,7 +270,7 @@ impl Summary {
         summariser: &ModelRoutes,
         settings: &ContextSettings,
         above: &Origin,
-        goal: &Goal,
+        goal: &CompactionGoal,
     ) -> Summary {
         let window = summariser.info().and_then(|info| settings.window(&info));
         let bounds = (goal.summary_tokens, settings.compact_thinking);
@@ -317,17 +324,29 @@ fn said_before(history: &[Arc<Message>], prompt: Option<&Arc<Message>>) -> usize
 
 /// Content that compaction keeps.
 #[derive(Debug, Clone, Default)]
-struct Stays {
+struct RetainedContent {
     beside: Vec<String>,
     keeps_task: bool,
     /// Messages since the last reply that do not have to.
     unanswered: usize,
 }
 
-fn goal(budget: &ContextBudget, tokens_max: u64, turns_kept: usize, stays: Stays) -> Goal {
-    let Stays { beside, keeps_task, .. } = stays;
+fn goal(
+    budget: &ContextBudget,
+    tokens_max: u64,
+    turns_kept: usize,
+    stays: RetainedContent,
+) -> CompactionGoal {
+    let RetainedContent { beside, keeps_task, .. } = stays;
     let summary_tokens = budget.summary_tokens;
-    Goal { tokens_max, turns_kept, summary_tokens, beside, keeps_task, ..Goal::default() }
+    CompactionGoal {
+        tokens_max,
+        turns_kept,
+        summary_tokens,
+        beside,
+        keeps_task,
+        ..CompactionGoal::default()
+    }
 }
 
 /// `history` made clearly smaller than the threshold, with as many of the latest turns as that
@@ -336,11 +355,11 @@ fn smaller(
     history: &[Arc<Message>],
     reading: &ContextReading,
     budget: &ContextBudget,
-    stays: &Stays,
-) -> Option<(Goal, Compacted)> {
+    stays: &RetainedContent,
+) -> Option<(CompactionGoal, CompactedHistory)> {
     let room = reading.threshold.saturating_sub(reading.fixed);
     let (limit, aim) = (reading.guessed(room), reading.guessed(room / AIM));
-    let mut best: Option<(Goal, Compacted)> = None;
+    let mut best: Option<(CompactionGoal, CompactedHistory)> = None;
     for turns in (budget.recent_turns_min..=budget.recent_turns.max(budget.recent_turns_min)).rev()
     {
         let goal = goal(budget, aim, turns, stays.clone());
@@ -356,11 +375,11 @@ fn smaller(
     let fits = best.as_ref().is_some_and(|(_, best)| best.tokens_after <= limit);
     if !fits && stays.unanswered > 0 && reading.refused.is_some() {
         let usual = goal(budget, aim, budget.recent_turns_min, stays.clone());
-        let without = Goal { unanswered: stays.unanswered, ..usual };
+        let without = CompactionGoal { unanswered: stays.unanswered, ..usual };
         best = compact(history, &without).map(|compacted| (without, compacted)).or(best);
     }
     let worth = size_of(history) / WORTH;
-    let is_worth = |one: &Compacted| {
+    let is_worth = |one: &CompactedHistory| {
         one.tokens_after <= limit || one.tokens_before - one.tokens_after >= worth
     };
     best.filter(|(_, one)| is_worth(one))
@@ -373,20 +392,21 @@ fn squeezed(
     history: &[Arc<Message>],
     reading: &ContextReading,
     budget: &ContextBudget,
-    stays: Stays,
-) -> Option<Compacted> {
+    stays: RetainedContent,
+) -> Option<CompactedHistory> {
     let bounds = reading.threshold > reading.fixed;
     let total = if bounds { reading.total.min(reading.threshold) } else { reading.total };
     let tokens_max = reading.guessed(total.saturating_sub(reading.fixed) / AIM);
     let unanswered = stays.unanswered;
     let usual = goal(budget, tokens_max, budget.recent_turns_min, stays);
-    let without = Goal { unanswered, ..usual };
-    let clipped = Goal { clip_latest: Some(budget.inline_result_tokens), ..without.clone() };
+    let without = CompactionGoal { unanswered, ..usual };
+    let clipped =
+        CompactionGoal { clip_latest: Some(budget.inline_result_tokens), ..without.clone() };
     let summary_tokens = without.summary_tokens.min(tokens_max / AIM);
-    let last = Goal { replies_go: true, summary_tokens, ..clipped.clone() };
-    let enough = |one: &Compacted| one.tokens_after <= tokens_max;
-    let saves = |one: &Compacted| one.tokens_before - one.tokens_after;
-    let mut best: Option<Compacted> = None;
+    let last = CompactionGoal { replies_go: true, summary_tokens, ..clipped.clone() };
+    let enough = |one: &CompactedHistory| one.tokens_after <= tokens_max;
+    let saves = |one: &CompactedHistory| one.tokens_before - one.tokens_after;
+    let mut best: Option<CompactedHistory> = None;
     // An unanswered prompt may be the part that no provider accepts, so it is removed before
     // answered ones.
     for goal in [without, clipped] {

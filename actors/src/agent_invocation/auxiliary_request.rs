@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 64 << 10;
 
 /// Model route and accounting of an auxiliary request.
 pub(crate) struct AuxiliaryRequest {
-    contacts: ModelRoutes,
+    model_routes: ModelRoutes,
     services: Arc<Services>,
     origin: Arc<Origin>,
     tokens_max: u64,
@@ -27,7 +27,7 @@ impl AuxiliaryRequest {
     /// The model that has `role`, for `above`: with so many tokens, and so much thought.
     pub(crate) fn new(
         services: &Arc<Services>,
-        contacts: &ModelRoutes,
+        model_routes: &ModelRoutes,
         above: &Origin,
         role: &str,
         (tokens_max, thinking): (u64, Option<Thinking>),
@@ -39,7 +39,7 @@ impl AuxiliaryRequest {
             agent_path: format!("{}/{role}", above.agent_path),
         };
         AuxiliaryRequest {
-            contacts: contacts.clone(),
+            model_routes: model_routes.clone(),
             services: Arc::clone(services),
             origin: Arc::new(origin),
             tokens_max,
@@ -70,15 +70,15 @@ impl AuxiliaryRequest {
             temperature: None,
             thinking: self.thinking,
         };
-        let inquiry = ModelCall {
+        let model_call = ModelCall {
             services: Arc::clone(&self.services),
             origin: Arc::clone(&self.origin),
             request,
             turn,
             draft: PartialReply::default(),
-            gauge: TokenCalibration::default(),
+            calibration: TokenCalibration::default(),
         };
-        match self.contacts.clone().ask_once(inquiry).await {
+        match self.model_routes.clone().ask_once(model_call).await {
             Err(ending) => Err(cause_of(&ending)),
             Ok(answered) => {
                 let said = answered.completion.message.content.clone().unwrap_or_default();

@@ -9,11 +9,11 @@ use ractor::{Actor, ActorId, ActorRef, SpawnErr};
 use crate::agent_invocation::agent_loop::{LoopInput, TurnCall};
 use crate::agent_invocation::ending::failed_event;
 use crate::agent_invocation::model_turn::{requested_event, runs_alone};
-use crate::agent_invocation::{AgentInvocation, Msg, Pending, State};
+use crate::agent_invocation::{AgentInvocation, Msg, State, UnfinishedCall};
 use crate::conversation::{CallId, QuestionId, ToolCall};
 use crate::delegation::ActionLog;
 use crate::event::Origin;
-use crate::mailbox::{Handled, Lost, Report, tell};
+use crate::mailbox::{HandlerResult, Lost, Report, tell};
 use crate::ports::{ToolOutput, ToolSpec};
 use crate::tool_call::{self, IntentProgress, ToolCallRun, outcome_unknown, unknown_event};
 use crate::transcript_writer::Transcript;
@@ -48,14 +48,14 @@ type TakenUp = (Vec<(TurnCall, Option<ToolOutput>)>, HashMap<CallId, QuestionId>
 /// Restores the calls of the last reply after a crash: inputs for the loop, and open permission
 /// requests.
 pub(super) fn take_up(
-    pending: Vec<Pending>,
+    pending: Vec<UnfinishedCall>,
     tools: &[ToolSpec],
     transcript: &Transcript,
     origin: &Arc<Origin>,
 ) -> TakenUp {
     let mut asked = HashMap::new();
     let mut calls = Vec::with_capacity(pending.len());
-    for Pending { call, output, requested, question, attached: _ } in pending {
+    for UnfinishedCall { call, output, requested, question, attached: _ } in pending {
         if !requested {
             transcript.note(Some(origin), requested_event(&call));
         }
@@ -84,7 +84,7 @@ impl AgentInvocation {
         me: &ActorRef<Msg>,
         call: ToolCall,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         let progress = Arc::<IntentProgress>::default();
         let id = call.id.clone();
         let args = tool_call::Args {

@@ -4,23 +4,23 @@ use ractor::{ActorProcessingErr, ActorRef};
 use tokio::task::JoinError;
 
 use crate::agent_invocation::agent_loop::LoopInput;
-use crate::agent_invocation::{AgentInvocation, Msg, Queued, State};
+use crate::agent_invocation::{AgentInvocation, Msg, QueuedInput, State};
 use crate::conversation::ContentPart;
 use crate::event::{Event, MessageKind};
-use crate::hook_events::Hooked;
+use crate::hook_events::HookOutcome;
 use crate::mailbox::{panic_text, spawn_task};
-use crate::ports::Moment;
+use crate::ports::HookPayload;
 
 impl AgentInvocation {
     pub(super) fn settle(&self, me: &ActorRef<Msg>, answer: String, state: &mut State) {
-        let moment = Moment::Stop { answer, holds: state.holds };
+        let moment = HookPayload::Stop { answer, holds: state.holds };
         state.settling =
             Some(spawn_task(me, self.services.fire(&self.origin, moment), Msg::Settled));
     }
 
     pub(super) fn settled(
         &self,
-        hooked: Result<Hooked, JoinError>,
+        hooked: Result<HookOutcome, JoinError>,
         state: &mut State,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {
         // The run was stopped; its hooks were cancelled.
@@ -39,7 +39,7 @@ impl AgentInvocation {
         }
         state.holds += 1;
         let text = format!("Your answer is not accepted yet: {why}");
-        let queued = Queued {
+        let queued = QueuedInput {
             id: self.services.ids.message(),
             kind: MessageKind::FollowUp,
             content: vec![ContentPart::text(text)],

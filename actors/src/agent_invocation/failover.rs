@@ -18,13 +18,13 @@ use crate::ports::{Abilities, ProviderError, ProviderInfo, Request};
 use crate::provider_client::{self, Deadline, PartialReply, Unanswered, keep_partial};
 use crate::tool_call::Services;
 
-/// Bytes of text that are a token, at a cautious guess.
+/// Cautious estimate of the bytes of text per token.
 const BYTES_A_TOKEN: usize = 3;
 
 /// Estimated tokens of an image.
 const TOKENS_AN_IMAGE: u64 = 1500;
 
-/// One model that may be asked.
+/// A model that may be used, with the client that reaches it.
 #[derive(Clone)]
 pub(crate) struct ModelRoute {
     /// Client of the account.
@@ -44,44 +44,44 @@ pub(crate) struct ModelRoutes {
 
 /// Shared by all invocations; survives their crashes.
 struct FallbackState {
-    chain: FallbackPolicy,
+    policy: FallbackPolicy,
 }
 
-/// A request and its accounting.
+/// A model request with its accounting, independent of the model that answers.
 pub(super) struct ModelCall {
     pub(super) services: Arc<Services>,
     pub(super) origin: Arc<Origin>,
     pub(super) request: Request,
     pub(super) turn: u32,
     pub(super) draft: PartialReply,
-    pub(super) gauge: TokenCalibration,
+    pub(super) calibration: TokenCalibration,
 }
 
 impl ModelRoutes {
     pub(crate) fn new(all: Vec<ModelRoute>) -> ModelRoutes {
-        let chain = FallbackPolicy::new(all.iter().skip(1).map(|contact| contact.abilities));
-        let known = FallbackState { chain };
+        let policy = FallbackPolicy::new(all.iter().skip(1).map(|route| route.abilities));
+        let known = FallbackState { policy };
         ModelRoutes { all: all.into(), known: Arc::new(Mutex::new(known)) }
     }
 
     /// The model that is used next, as far as known.
     pub(crate) fn info(&self) -> Option<ProviderInfo> {
-        let at = self.known().chain.at();
-        self.all.get(at).map(|contact| contact.info.clone())
+        let at = self.known().policy.at();
+        self.all.get(at).map(|route| route.info.clone())
     }
 
     /// Sends a message to every client.
     pub(crate) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
-        for contact in &*self.all {
-            contact.client.tell(message());
+        for route in &*self.all {
+            route.client.tell(message());
         }
     }
 
     /// Retry on request of the user: if no other model is available, unavailable ones are tried
     /// once.
     pub(crate) fn retry_now(&self, now: Duration, limits: &Limits) {
-        if self.known().chain.retry_now(now, limits) {
-            self.tell(|| provider_client::Msg::Relent);
+        if self.known().policy.retry_now(now, limits) {
+            self.tell(|| provider_client::Msg::RetryNow);
         }
     }
 
@@ -89,11 +89,12 @@ impl ModelRoutes {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks until one answers. Dropping the future stops every wait.
-    pub(super) async fn ask(self, inquiry: ModelCall) -> Result<MeteredReply, Ending> {
-        let mut outwaits = inquiry.services.limits.outwaits_once;
+    /// Requests a reply from the models in turn until one answers. If the setting permits it, waits
+    /// once more after patience is exhausted. Dropping the future cancels every wait.
+    pub(super) async fn ask(self, model_call: ModelCall) -> Result<MeteredReply, Ending> {
+        let mut outwaits = model_call.services.limits.outwaits_once;
         loop {
-            let ending = match self.ask_around(&inquiry).await {
+            let ending = match self.ask_around(&model_call).await {
                 Ok(answered) => return Ok(answered),
                 Err(ending) => ending,
             };
@@ -103,48 +104,48 @@ impl ModelRoutes {
                 class: Some(class.clone()),
                 next_try_ms: *next_try_ms,
             };
-            inquiry.note(parked);
+            model_call.note(parked);
             let Some(at) = next_try_ms.filter(|_| std::mem::take(&mut outwaits)) else {
                 return Err(ending);
             };
-            let clock = &inquiry.services.clock;
+            let clock = &model_call.services.clock;
             clock.sleep(Duration::from_millis(at.saturating_sub(clock.wall_ms()))).await;
         }
     }
 
     /// Sends a request that the run does not depend on: unavailable models are not waited for.
-    pub(super) async fn ask_once(self, inquiry: ModelCall) -> Result<MeteredReply, Ending> {
-        self.ask_around(&inquiry).await
+    pub(super) async fn ask_once(self, model_call: ModelCall) -> Result<MeteredReply, Ending> {
+        self.ask_around(&model_call).await
     }
 
-    /// Asks until patience ends, once.
-    async fn ask_around(&self, inquiry: &ModelCall) -> Result<MeteredReply, Ending> {
-        let ModelCall { services, request, .. } = inquiry;
+    /// Requests a reply from the models in turn until patience is exhausted.
+    async fn ask_around(&self, model_call: &ModelCall) -> Result<MeteredReply, Ending> {
+        let ModelCall { services, request, .. } = model_call;
         let (limits, clock) = (&services.limits, &services.clock);
         let needs = if self.all.len() == 1 { Needs::default() } else { needs(request) };
         let deadline = Deadline::at(clock.monotonic() + limits.patience);
         let mut last: Option<(usize, ProviderError)> = None;
         loop {
             let now = clock.monotonic();
-            let choice = self.known().chain.choose(needs, now, deadline.get(), limits);
-            let (link, until) = match (choice, last.take()) {
-                (CandidateChoice::Ask { link, until }, failed) => {
-                    self.announce(link, failed.as_ref(), needs, inquiry);
-                    (link, until)
+            let choice = self.known().policy.choose(needs, now, deadline.get(), limits);
+            let (candidate, until) = match (choice, last.take()) {
+                (CandidateChoice::Ask { candidate, until }, failed) => {
+                    self.announce(candidate, failed.as_ref(), needs, model_call);
+                    (candidate, until)
                 }
                 (CandidateChoice::GiveUp { next_try }, Some((_, error))) => {
-                    return Err(self.give_up(&error, next_try, inquiry));
+                    return Err(self.give_up(&error, next_try, model_call));
                 }
                 // All models failed in earlier turns; try anyway.
-                (CandidateChoice::GiveUp { .. }, None) => (self.known().chain.at(), None),
+                (CandidateChoice::GiveUp { .. }, None) => (self.known().policy.at(), None),
             };
-            let Some(contact) = self.all.get(link) else { return Err(no_provider()) };
-            let Unanswered { error, next_try } = match contact.ask(inquiry, &deadline, until).await
+            let Some(route) = self.all.get(candidate) else { return Err(no_provider()) };
+            let Unanswered { error, next_try } = match route.ask(model_call, &deadline, until).await
             {
                 None if self.all.len() == 1 => return Err(no_provider()),
-                None => gone(),
+                None => client_lost(),
                 Some(Ok(answered)) => {
-                    self.settle(link, inquiry);
+                    self.settle(candidate, model_call);
                     return Ok(answered);
                 }
                 Some(Err(unanswered)) => unanswered,
@@ -153,45 +154,51 @@ impl ModelRoutes {
                 return Err(unanswered(&error));
             }
             let now = clock.monotonic();
-            self.known().chain.failed(link, &error, next_try, now, limits);
+            self.known().policy.failed(candidate, &error, next_try, now, limits);
             if self.all.len() == 1 {
-                return Err(self.give_up(&error, next_try, inquiry));
+                return Err(self.give_up(&error, next_try, model_call));
             }
-            last = Some((link, error));
+            last = Some((candidate, error));
         }
     }
 
     /// Announces a switch of models and records it.
     fn announce(
         &self,
-        link: usize,
+        candidate: usize,
         failed: Option<&(usize, ProviderError)>,
         needs: Needs,
-        inquiry: &ModelCall,
+        model_call: &ModelCall,
     ) {
-        let at = self.known().chain.at();
-        // One that was away is only looked at; whether it is back is known when it answers.
+        let at = self.known().policy.at();
+        // A return to an earlier model is announced when that model answers.
         if let Some((_, error)) = failed
-            && link > at
+            && candidate > at
         {
-            let skipped = (at + 1..link).filter_map(|nth| {
-                let why = self.known().chain.unfit(nth, needs)?;
+            let skipped = (at + 1..candidate).filter_map(|nth| {
+                let why = self.known().policy.unfit(nth, needs)?;
                 Some(format!("{}: {why}", self.all.get(nth)?.info.profile))
             });
             let (class, cause) = (error.class(), error.chain());
-            inquiry.note_failover(&self.all, (at, link), class, cause, skipped.collect());
-            self.known().chain.switch(link);
+            model_call.note_failover(&self.all, (at, candidate), class, cause, skipped.collect());
+            self.known().policy.switch(candidate);
         }
-        if let Some(contact) = self.all.get(link) {
-            inquiry.note_request(&contact.info);
+        if let Some(route) = self.all.get(candidate) {
+            model_call.note_request(&route.info);
         }
     }
 
-    fn settle(&self, link: usize, inquiry: &ModelCall) {
-        let before = self.known().chain.answered(link);
+    fn settle(&self, candidate: usize, model_call: &ModelCall) {
+        let before = self.known().policy.answered(candidate);
         if let Some(before) = before {
             let cause = "it answers again".to_owned();
-            inquiry.note_failover(&self.all, (before, link), "recovered", cause, Vec::new());
+            model_call.note_failover(
+                &self.all,
+                (before, candidate),
+                "recovered",
+                cause,
+                Vec::new(),
+            );
         }
     }
 
@@ -199,28 +206,28 @@ impl ModelRoutes {
         &self,
         error: &ProviderError,
         next_try: Option<Duration>,
-        inquiry: &ModelCall,
+        model_call: &ModelCall,
     ) -> Ending {
-        let strange =
+        let is_invalid =
             matches!(error, ProviderError::Broken { .. } | ProviderError::NotTheProvider { .. });
-        // Nothing that time would heal.
-        if strange && self.all.len() == 1 {
+        // Waiting does not help.
+        if is_invalid && self.all.len() == 1 {
             return unanswered(error);
         }
-        parked(error, next_try, &inquiry.services)
+        parked(error, next_try, &model_call.services)
     }
 }
 
 impl ModelRoute {
-    /// `None`: its client is gone for good.
+    /// Sends the request. `None`: the client has exceeded its restart budget.
     async fn ask(
         &self,
-        inquiry: &ModelCall,
+        model_call: &ModelCall,
         deadline: &Deadline,
         until: Option<Duration>,
     ) -> Option<Result<MeteredReply, Unanswered>> {
-        let ModelCall { services, origin, request, turn, draft, gauge } = inquiry;
-        // When the provider's client crashes with our request, no tool ran for it: ask again.
+        let ModelCall { services, origin, request, turn, draft, calibration } = model_call;
+        // If the client crashes, the request is sent again: no tool has run for it.
         let question = |report| {
             keep_partial(draft, &services.transcript, origin, *turn, "crashed");
             provider_client::Msg::Complete(provider_client::ModelRequest {
@@ -231,7 +238,7 @@ impl ModelRoute {
                 deadline: deadline.clone(),
                 until,
                 draft: draft.clone(),
-                gauge: gauge.clone(),
+                calibration: calibration.clone(),
                 report,
             })
         };
@@ -275,8 +282,8 @@ impl ModelCall {
 }
 
 /// The client exceeded its restart budget.
-fn gone() -> Unanswered {
-    let source = "the part that reaches it crashed too often".into();
+fn client_lost() -> Unanswered {
+    let source = "the provider client crashed too often".into();
     Unanswered { error: ProviderError::Unreachable { source }, next_try: Some(Duration::MAX) }
 }
 

@@ -16,7 +16,7 @@ const REST_DOUBLINGS: u32 = 4;
 pub(crate) struct Needs {
     pub(crate) tools: bool,
     pub(crate) images: bool,
-    /// Tokens of the request, at a guess.
+    /// Estimated tokens of the request.
     pub(crate) tokens: u64,
 }
 
@@ -24,11 +24,11 @@ pub(crate) struct Needs {
 #[derive(Debug, Clone, Default)]
 struct Candidate {
     abilities: Abilities,
-    /// Not before this. `None`: it may be asked.
+    /// Unavailable until this time. `None`: available.
     away_until: Option<Duration>,
-    /// While another one answers, it is not asked before this.
+    /// While another model answers, this one is not tried before this time.
     rests_until: Duration,
-    /// Failures since it answered last.
+    /// Failures since the last reply.
     failures: u32,
 }
 
@@ -36,15 +36,15 @@ struct Candidate {
 #[derive(Debug, Clone)]
 pub(crate) struct FallbackPolicy {
     links: Vec<Candidate>,
-    /// The one that answers, or is meant to.
+    /// Index of the current model.
     at: usize,
 }
 
 /// Decision of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CandidateChoice {
-    /// Ask this one. `until`: not for longer than that, if it is away.
-    Ask { link: usize, until: Option<Duration> },
+    /// Use this model. `until`: time limit if the model is unavailable.
+    Ask { candidate: usize, until: Option<Duration> },
     /// No model will answer in time. `next_try`: earliest useful time of another attempt, if known.
     GiveUp { next_try: Option<Duration> },
 }
@@ -78,22 +78,24 @@ pub(crate) fn verdict(error: &ProviderError) -> FallbackVerdict {
 }
 
 impl FallbackPolicy {
-    /// `fallbacks`: what those can do that come after the first.
+    /// Policy for the configured model and `fallbacks`.
     pub(crate) fn new(fallbacks: impl IntoIterator<Item = Abilities>) -> FallbackPolicy {
-        let link = |abilities| Candidate { abilities, ..Candidate::default() };
-        let links = std::iter::once(Candidate::default()).chain(fallbacks.into_iter().map(link));
+        let candidate = |abilities| Candidate { abilities, ..Candidate::default() };
+        let links =
+            std::iter::once(Candidate::default()).chain(fallbacks.into_iter().map(candidate));
         FallbackPolicy { links: links.collect(), at: 0 }
     }
 
-    /// The one that answered last, or is meant to answer.
+    /// Index of the model that answered last or is to answer next.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Why a model cannot be asked this. The first one was chosen by the user, and can.
-    pub(crate) fn unfit(&self, link: usize, needs: Needs) -> Option<&'static str> {
-        let Abilities { tools, images, window } = self.links.get(link)?.abilities;
-        if link == 0 {
+    /// Reason why a model cannot serve the request. The first model was chosen by the user and is
+    /// always suitable.
+    pub(crate) fn unfit(&self, candidate: usize, needs: Needs) -> Option<&'static str> {
+        let Abilities { tools, images, window } = self.links.get(candidate)?.abilities;
+        if candidate == 0 {
             None
         } else if needs.tools && tools == Some(false) {
             Some("it calls no tools")
@@ -120,25 +122,26 @@ impl FallbackPolicy {
             .enumerate()
             .filter(|(nth, _)| self.unfit(*nth, needs).is_none())
             .collect();
-        let away = |link: &Candidate| link.away_until.filter(|until| *until > now);
+        let away = |candidate: &Candidate| candidate.away_until.filter(|until| *until > now);
         let soon = now + limits.failover_wait;
-        let ready = |link: &Candidate| away(link).is_none_or(|until| until <= soon);
-        let rested = |nth: usize, link: &Candidate| nth >= self.at || link.rests_until <= now;
+        let ready = |candidate: &Candidate| away(candidate).is_none_or(|until| until <= soon);
+        let rested =
+            |nth: usize, candidate: &Candidate| nth >= self.at || candidate.rests_until <= now;
         let alone = fit.len() == 1;
         let chosen = fit
             .iter()
-            .find(|(nth, link)| ready(link) && rested(*nth, link))
-            .or_else(|| fit.iter().find(|(_, link)| ready(link)));
-        if let Some((link, state)) = chosen {
+            .find(|(nth, candidate)| ready(candidate) && rested(*nth, candidate))
+            .or_else(|| fit.iter().find(|(_, candidate)| ready(candidate)));
+        if let Some((candidate, state)) = chosen {
             let from = away(state).unwrap_or(now);
             let until = (!alone).then_some(from + limits.failover_wait);
-            return CandidateChoice::Ask { link: *link, until };
+            return CandidateChoice::Ask { candidate: *candidate, until };
         }
-        let back = fit.iter().filter_map(|(nth, link)| Some((away(link)?, *nth))).min();
+        let back = fit.iter().filter_map(|(nth, candidate)| Some((away(candidate)?, *nth))).min();
         match back {
-            Some((at, link)) if at <= deadline => {
+            Some((at, candidate)) if at <= deadline => {
                 let until = (!alone).then_some(at + limits.failover_wait);
-                CandidateChoice::Ask { link, until }
+                CandidateChoice::Ask { candidate, until }
             }
             back => {
                 let known = back.map(|(at, _)| at).filter(|at| *at != Duration::MAX);
@@ -148,25 +151,25 @@ impl FallbackPolicy {
     }
 
     /// Records a reply. Returns the model used before, if it is another one.
-    pub(crate) fn answered(&mut self, link: usize) -> Option<usize> {
-        if let Some(state) = self.links.get_mut(link) {
+    pub(crate) fn answered(&mut self, candidate: usize) -> Option<usize> {
+        if let Some(state) = self.links.get_mut(candidate) {
             state.away_until = None;
             state.rests_until = Duration::ZERO;
             state.failures = 0;
         }
-        (self.at != link).then(|| std::mem::replace(&mut self.at, link))
+        (self.at != candidate).then(|| std::mem::replace(&mut self.at, candidate))
     }
 
     /// Records a failure. `next_try`: the client's estimate for the next useful attempt.
     pub(crate) fn failed(
         &mut self,
-        link: usize,
+        candidate: usize,
         error: &ProviderError,
         next_try: Option<Duration>,
         now: Duration,
         limits: &Limits,
     ) {
-        let Some(state) = self.links.get_mut(link) else { return };
+        let Some(state) = self.links.get_mut(candidate) else { return };
         let away_until = match (next_try, error) {
             (Some(at), _) => at,
             (None, ProviderError::QuotaExhausted { retry_after: Some(after), .. }) => now + *after,
@@ -183,21 +186,22 @@ impl FallbackPolicy {
         state.failures = state.failures.saturating_add(1);
     }
 
-    /// The user asks for a try now: those who are away may be asked all the same, unless another
-    /// one can be. Returns whether they may.
+    /// Retry on request of the user: unavailable models may be tried, unless another model is
+    /// available. Returns true if they may.
     pub(crate) fn retry_now(&mut self, now: Duration, limits: &Limits) -> bool {
         let soon = now + limits.failover_wait;
-        let is_away = |link: &Candidate| link.away_until.is_some_and(|until| until > soon);
+        let is_away =
+            |candidate: &Candidate| candidate.away_until.is_some_and(|until| until > soon);
         let relents = self.links.len() == 1 || self.links.iter().all(is_away);
         if relents {
-            self.links.iter_mut().for_each(|link| link.away_until = None);
+            self.links.iter_mut().for_each(|candidate| candidate.away_until = None);
         }
         relents
     }
 
-    /// From now on this one is meant to answer.
-    pub(crate) fn switch(&mut self, link: usize) {
-        self.at = link;
+    /// Makes this model the current one.
+    pub(crate) fn switch(&mut self, candidate: usize) {
+        self.at = candidate;
     }
 }
 

@@ -17,12 +17,12 @@ use crate::limits::Limits;
 use crate::mailbox::{AllGone, SupervisedRef};
 use crate::permission_coordinator::GrantView;
 use crate::ports::{
-    Abilities, Asking, Clock, Completion, DeltaSender, NoGrants, NoHooks, PortFuture, Provider,
-    ProviderError, ProviderInfo, Request, Tool, Toolbox,
+    Abilities, AnswerSource, Clock, Completion, DeltaSender, NoGrants, NoHooks, PortFuture,
+    Provider, ProviderError, ProviderInfo, Request, Tool, Toolbox,
 };
 use crate::provider_client::ProviderClient;
 use crate::testing::{
-    CountedIds, Journaled, ManualClock, MemoryStore, WritingTool, allow_all, flaw,
+    CountedIds, ManualClock, MemoryStore, RunCounter, WritingTool, allow_all, flaw,
 };
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::{self, Outbox, TranscriptWriter};
@@ -117,11 +117,11 @@ impl Actor for Keeper {
     type State = ();
     type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Args>, (): ()) -> Started<()> {
+    async fn pre_start(&self, _: ActorRef<Args>, (): ()) -> StartResult<()> {
         Ok(())
     }
 
-    async fn handle(&self, me: ActorRef<Args>, args: Args, (): &mut ()) -> Handled {
+    async fn handle(&self, me: ActorRef<Args>, args: Args, (): &mut ()) -> HandlerResult {
         AgentInvocation::start(args, &me).await?;
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Actor for Keeper {
         _: ActorRef<Args>,
         event: SupervisionEvent,
         (): &mut (),
-    ) -> Handled {
+    ) -> HandlerResult {
         assert!(!matches!(event, SupervisionEvent::ActorFailed(..)), "an invocation crashed");
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Actor for Keeper {
 /// State shared by all invocations.
 struct Fleet {
     services: Arc<Services>,
-    contacts: ModelRoutes,
+    model_routes: ModelRoutes,
     tools: Arc<[ToolSpec]>,
     store: Arc<MemoryStore>,
     keeper: ActorRef<Args>,
@@ -151,7 +151,7 @@ impl Fleet {
     async fn start(
         weather: &Arc<FlakyModel>,
         clock: &Arc<ManualClock>,
-        calls: &Journaled,
+        calls: &RunCounter,
     ) -> Fleet {
         let limits = Arc::new(Limits {
             turns_max: 1000,
@@ -183,12 +183,12 @@ impl Fleet {
         let args = provider_client::Args {
             providers: vec![Arc::clone(weather) as Arc<dyn Provider>],
             prices: vec![None],
-            purse: BudgetHandle::new(Budget::default(), 0, |_| ()),
+            budget_handle: BudgetHandle::new(Budget::default(), 0, |_| ()),
             clock: Arc::clone(&clock),
             transcript: transcript.clone(),
             limits: Arc::clone(&limits),
             fail: FailPoints::none(),
-            wary: false,
+            half_open: false,
         };
         let (client, _) = Actor::spawn(None, ProviderClient::new(args), ()).await.unwrap();
         let client = SupervisedRef::new(watch::Sender::new(Some(client)).subscribe());
@@ -211,7 +211,7 @@ impl Fleet {
             permissions: SupervisedRef::new(watch::Sender::new(None).subscribe()),
             book,
             notices: tool_call::Notices::default(),
-            asking: Asking::Nobody,
+            asking: AnswerSource::Nobody,
             tier: "none".to_owned(),
             cwd: "/project".to_owned(),
             limits,
@@ -221,7 +221,7 @@ impl Fleet {
         let (keeper, _) = Actor::spawn(None, Keeper, ()).await.unwrap();
         Fleet {
             services: Arc::new(services),
-            contacts: ModelRoutes::new(vec![contact]),
+            model_routes: ModelRoutes::new(vec![contact]),
             tools: specs.into(),
             store,
             keeper,
@@ -240,7 +240,7 @@ impl Fleet {
                 agent_path: "build/worker".to_owned(),
             }),
             services: Arc::clone(&self.services),
-            contacts: self.contacts.clone(),
+            model_routes: self.model_routes.clone(),
             options: RequestOptions { stream: true, ..RequestOptions::default() },
             tools: Arc::clone(&self.tools),
             history: vec![Arc::new(Message::User { content })],
@@ -280,7 +280,7 @@ async fn eight_invocations_sit_out_a_storm_and_repeat_nothing() {
             storm: begins..begins + 15 * MINUTE,
             seen: Mutex::default(),
         });
-        let calls = Journaled::default();
+        let calls = RunCounter::default();
         let fleet = Fleet::start(&weather, &clock, &calls).await;
         let mut out: Vec<_> = (0..INVOCATIONS).map(|who| fleet.send_out(who)).collect();
         let mut done = Vec::new();

@@ -15,13 +15,13 @@ use crate::conversation::{StopReason, ToolCall};
 use crate::event::{Event, Origin};
 use crate::ledger::MeteredReply;
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
-use crate::ports::{Completion, HookEvent, Moment, Request, SideEffect, ToolSpec};
+use crate::ports::{Completion, HookEvent, HookPayload, Request, SideEffect, ToolSpec};
 use crate::provider_client::{PartialReply, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 
 /// Result of the checks before a model request.
-pub(crate) enum Way {
+pub(crate) enum RequestClearance {
     Clear,
     /// Denied by a hook, with its reason.
     Blocked(String),
@@ -36,13 +36,13 @@ pub(crate) enum ModelOutcome {
 }
 
 /// A request that the model has not answered yet.
-pub(super) struct Asking {
+pub(super) struct OpenTurn {
     turn: u32,
     draft: PartialReply,
     _work: OwnedTask,
 }
 
-impl Asking {
+impl OpenTurn {
     /// Keeps the partial text. Nothing of the reply is announced after it.
     pub(super) fn cut_off(self, transcript: &Transcript, origin: &Arc<Origin>) {
         keep_partial(&self.draft, transcript, origin, self.turn, "interrupted");
@@ -53,14 +53,14 @@ impl AgentInvocation {
     /// Starts the model request after hooks have run and the journal has space; usually there are
     /// no hooks and there is space.
     pub(super) fn clear_way(&self, me: &ActorRef<Msg>, state: &mut State) {
-        let heard = self.services.hooks.hears(HookEvent::BeforeModelRequest, None);
+        let heard = self.services.hooks.has_hook(HookEvent::BeforeModelRequest, None);
         if !heard && self.services.transcript.has_room() {
             return self.ask_model(me, state);
         }
-        let moment = heard.then(|| Moment::BeforeModelRequest {
+        let moment = heard.then(|| HookPayload::BeforeModelRequest {
             turn: state.agent_loop.turns() + 1,
             messages: state.agent_loop.history().len(),
-            model: self.contacts.info().map(|info| info.model).unwrap_or_default(),
+            model: self.model_routes.info().map(|info| info.model).unwrap_or_default(),
         });
         let fired = moment.map(|moment| self.services.fire(&self.origin, moment));
         let transcript = self.services.transcript.clone();
@@ -68,9 +68,9 @@ impl AgentInvocation {
             if let Some(fired) = fired
                 && let Some(why) = fired.await.blocked
             {
-                return Ok(Way::Blocked(why));
+                return Ok(RequestClearance::Blocked(why));
             }
-            transcript.may_begin().await.map(|()| Way::Clear)
+            transcript.may_begin().await.map(|()| RequestClearance::Clear)
         };
         state.clearing = Some(spawn_task(me, way, Msg::Cleared));
     }
@@ -78,7 +78,7 @@ impl AgentInvocation {
     pub(super) fn cleared(
         &self,
         me: &ActorRef<Msg>,
-        cleared: Result<Result<Way, Unrecorded>, JoinError>,
+        cleared: Result<Result<RequestClearance, Unrecorded>, JoinError>,
         state: &mut State,
     ) -> Result<Option<LoopInput>, ActorProcessingErr> {
         // The run was stopped; the wait was cancelled.
@@ -86,11 +86,11 @@ impl AgentInvocation {
             return Ok(None);
         }
         match cleared {
-            Ok(Ok(Way::Clear)) => {
+            Ok(Ok(RequestClearance::Clear)) => {
                 self.ask_model(me, state);
                 Ok(None)
             }
-            Ok(Ok(Way::Blocked(why))) => Ok(Some(LoopInput::Unanswered(hooked(why)))),
+            Ok(Ok(RequestClearance::Blocked(why))) => Ok(Some(LoopInput::Unanswered(hooked(why)))),
             Ok(Err(unrecorded)) => Ok(Some(LoopInput::Unanswered(unwritable(&unrecorded)))),
             Err(died) => Err(panic_text(died).into()),
         }
@@ -112,17 +112,17 @@ impl AgentInvocation {
         };
         let draft = PartialReply::default();
         let (services, origin) = (Arc::clone(&self.services), Arc::clone(&self.origin));
-        let inquiry = ModelCall {
+        let model_call = ModelCall {
             services: Arc::clone(&services),
             origin: Arc::clone(&origin),
             request,
             turn,
             draft: draft.clone(),
-            gauge: self.gauge.clone(),
+            calibration: self.calibration.clone(),
         };
-        let asked = self.contacts.clone().ask(inquiry);
+        let asked = self.model_routes.clone().ask(model_call);
         let answer = async move { review(asked.await, turn, &services, &origin).await };
-        state.asking = Some(Asking { turn, draft, _work: spawn_task(me, answer, Msg::Replied) });
+        state.asking = Some(OpenTurn { turn, draft, _work: spawn_task(me, answer, Msg::Replied) });
     }
 
     pub(super) fn heard(
@@ -200,11 +200,11 @@ async fn review(
     origin: &Arc<Origin>,
 ) -> ModelOutcome {
     if let Ok(MeteredReply { completion, receipt: _ }) = &answer
-        && services.hooks.hears(HookEvent::AfterModelResponse, None)
+        && services.hooks.has_hook(HookEvent::AfterModelResponse, None)
     {
         let message = completion.message.clone();
         let said = message.content.clone();
-        let moment = Moment::AfterModelResponse { turn, message };
+        let moment = HookPayload::AfterModelResponse { turn, message };
         if let Some(why) = services.fire(origin, moment).await.blocked {
             return ModelOutcome::Discarded { said, why };
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::compaction::{Goal, summary};
+use crate::compaction::{CompactionGoal, summary};
 use crate::context::tokens_of;
 use crate::conversation::{CallId, ContentPart, Message, ToolCall, text_of};
 use crate::skills;
@@ -143,7 +143,7 @@ impl<'h> Outputs<'h> {
 
     /// Truncates user messages in `range` if the weight is still too large: they were never
     /// answered, and newer ones follow.
-    pub(super) fn leave_out_said(&mut self, range: Range<usize>, goal: &Goal) {
+    pub(super) fn leave_out_said(&mut self, range: Range<usize>, goal: &CompactionGoal) {
         if self.total <= goal.tokens_max {
             return;
         }

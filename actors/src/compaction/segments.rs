@@ -8,21 +8,21 @@ use crate::conversation::Message;
 
 /// Messages that stay or go together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) struct HistorySegment {
     pub(super) range: Range<usize>,
     /// A reply of the model, and not something of the user.
     pub(super) is_reply: bool,
 }
 
 /// Splits `history` into units. Results without a preceding reply belong to the previous unit.
-pub(super) fn units(history: &[Arc<Message>]) -> Vec<Unit> {
-    let mut units: Vec<Unit> = Vec::new();
+pub(super) fn units(history: &[Arc<Message>]) -> Vec<HistorySegment> {
+    let mut units: Vec<HistorySegment> = Vec::new();
     for (at, message) in history.iter().enumerate() {
         match (&**message, units.last_mut()) {
             (Message::Tool { .. }, Some(unit)) => unit.range.end = at + 1,
             (message, _) => {
                 let is_reply = matches!(message, Message::Assistant(_));
-                units.push(Unit { range: at..at + 1, is_reply });
+                units.push(HistorySegment { range: at..at + 1, is_reply });
             }
         }
     }
@@ -30,7 +30,7 @@ pub(super) fn units(history: &[Arc<Message>]) -> Vec<Unit> {
 }
 
 /// Index where the latest `turns` replies begin, including the user messages right before them.
-pub(super) fn latest(units: &[Unit], turns: usize) -> usize {
+pub(super) fn latest(units: &[HistorySegment], turns: usize) -> usize {
     let replies = units.iter().enumerate().rev().filter(|(_, unit)| unit.is_reply);
     let Some((first, _)) = replies.take(turns).last() else { return 0 };
     let said = units[..first].iter().rev().take_while(|unit| !unit.is_reply).count();
@@ -38,7 +38,7 @@ pub(super) fn latest(units: &[Unit], turns: usize) -> usize {
 }
 
 /// Number of user messages after the last reply.
-pub(super) fn said_last(units: &[Unit]) -> usize {
+pub(super) fn said_last(units: &[HistorySegment]) -> usize {
     units.iter().rev().take_while(|unit| !unit.is_reply).count()
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::compaction::Goal;
+use crate::compaction::CompactionGoal;
 use crate::compaction::outputs::{one_line, shown, subject};
 use crate::context::bytes_in;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
@@ -123,7 +123,11 @@ fn earlier(content: &[ContentPart]) -> Option<&str> {
 
 /// The user's current task, if it is short and was part of the removed turns, or if nothing was
 /// said since.
-pub(super) fn task(gone: &[Arc<Message>], kept: &[Arc<Message>], goal: &Goal) -> Vec<ContentPart> {
+pub(super) fn task(
+    gone: &[Arc<Message>],
+    kept: &[Arc<Message>],
+    goal: &CompactionGoal,
+) -> Vec<ContentPart> {
     let is_user = |message: &&Arc<Message>| matches!(***message, Message::User { .. });
     let last = gone.iter().rev().find(is_user).map(|message| &**message);
     let Some(Message::User { content }) = last else { return Vec::new() };
@@ -133,13 +137,13 @@ pub(super) fn task(gone: &[Arc<Message>], kept: &[Arc<Message>], goal: &Goal) ->
 }
 
 /// Task of a conversation that has one: its first message, after a summary if there is one.
-pub(super) fn first_task(gone: &[Arc<Message>], goal: &Goal) -> Option<ContentPart> {
+pub(super) fn first_task(gone: &[Arc<Message>], goal: &CompactionGoal) -> Option<ContentPart> {
     let Some(Message::User { content }) = gone.first().map(|first| &**first) else { return None };
     own(content).next().filter(|_| goal.keeps_task).cloned()
 }
 
 /// The summary of `gone`, with the summary that was in front of it.
-pub(super) fn of(gone: &[Arc<Message>], goal: &Goal) -> String {
+pub(super) fn of(gone: &[Arc<Message>], goal: &CompactionGoal) -> String {
     let mut lines = SummaryLines::default();
     let failed: HashSet<&CallId> = gone.iter().filter_map(failed_call).collect();
     let keep = goal.keep.as_deref().unwrap_or_default();

@@ -32,8 +32,8 @@ fn call(id: &str, tool: &str, path: &str, output: &str) -> [Arc<Message>; 2] {
     [Arc::new(Message::Assistant(said)), Arc::new(result)]
 }
 
-fn goal(tokens_max: u64, turns_kept: usize) -> Goal {
-    Goal { tokens_max, turns_kept, summary_tokens: 500, ..Goal::default() }
+fn goal(tokens_max: u64, turns_kept: usize) -> CompactionGoal {
+    CompactionGoal { tokens_max, turns_kept, summary_tokens: 500, ..CompactionGoal::default() }
 }
 
 fn conversation() -> Vec<Arc<Message>> {
@@ -157,7 +157,7 @@ fn the_task_at_hand_stays_when_the_work_on_it_is_long() {
 fn what_somebody_wants_kept_is_kept() {
     let mut history = conversation();
     history.insert(4, user("The Frobnicator needs port 4711.\nNothing else matters."));
-    let wanted = Goal { keep: Some("the frobnicator".to_owned()), ..goal(0, 1) };
+    let wanted = CompactionGoal { keep: Some("the frobnicator".to_owned()), ..goal(0, 1) };
     let text = text_at(&compact(&history, &wanted).unwrap().history, 0);
     assert!(text.contains("To be kept: the frobnicator\n"), "{text}");
     assert!(text.contains("To be kept: The Frobnicator needs port 4711.\n"), "{text}");
@@ -165,7 +165,7 @@ fn what_somebody_wants_kept_is_kept() {
 
 #[test]
 fn what_a_model_wrote_replaces_answers_and_earlier_summaries() {
-    let told = Goal { summary: Some("Goal: tabs\nFiles: a.rs".to_owned()), ..goal(0, 1) };
+    let told = CompactionGoal { summary: Some("Goal: tabs\nFiles: a.rs".to_owned()), ..goal(0, 1) };
     let first = compact(&conversation(), &told).unwrap();
     let text = text_at(&first.history, 0);
     assert!(text.contains("Summary: Goal: tabs\nSummary: Files: a.rs\n"), "{text}");
@@ -173,7 +173,7 @@ fn what_a_model_wrote_replaces_answers_and_earlier_summaries() {
     assert!(text.contains("The user asked: change it\n"), "{text}");
     let mut history = first.history;
     history.extend([user(&"more ".repeat(200)), says("Yes."), user("end"), says("End.")]);
-    let told = Goal { summary: Some("Goal: spaces".to_owned()), ..goal(0, 1) };
+    let told = CompactionGoal { summary: Some("Goal: spaces".to_owned()), ..goal(0, 1) };
     let text = text_at(&compact(&history, &told).unwrap().history, 0);
     assert!(text.contains("Summary: Goal: spaces\n") && !text.contains("Goal: tabs"), "{text}");
 }
@@ -183,7 +183,7 @@ fn outputs_of_the_latest_turns_go_only_where_nothing_else_helps() {
     let mut history = vec![user("go")];
     history.extend(call("c1", "read_file", "a", &"x".repeat(40_000)));
     assert_eq!(compact(&history, &goal(1000, 2)), None);
-    let clipped = Goal { clip_latest: Some(2000), ..goal(1000, 2) };
+    let clipped = CompactionGoal { clip_latest: Some(2000), ..goal(1000, 2) };
     let compacted = compact(&history, &clipped).unwrap();
     assert!(text_at(&compacted.history, 2).ends_with("read_file output:c1]"));
 }
@@ -194,7 +194,7 @@ fn what_was_never_answered_goes_once_more_was_said_and_nothing_older_is_enough()
     let history = [user("hi"), says("hello"), user(&big), user("go on"), user("well?")];
     let all = size_of(&history);
     assert_eq!(compact(&history, &goal(all / 2, 1)), None);
-    let wanted = Goal { unanswered: 1, ..goal(all / 2, 1) };
+    let wanted = CompactionGoal { unanswered: 1, ..goal(all / 2, 1) };
     let compacted = compact(&history, &wanted).unwrap();
     assert_eq!((compacted.prompts_removed, compacted.outputs_removed), (1, 0));
     let text = text_at(&compacted.history, 2);
@@ -206,14 +206,15 @@ fn what_was_never_answered_goes_once_more_was_said_and_nothing_older_is_enough()
     }
     // The last message stays in every case.
     let [hi, hello, big, ..] = history;
-    assert_eq!(compact(&[hi, hello, big], &Goal { unanswered: 9, ..wanted }), None);
+    assert_eq!(compact(&[hi, hello, big], &CompactionGoal { unanswered: 9, ..wanted }), None);
 }
 
 #[test]
 fn the_latest_turns_go_where_only_what_was_said_since_may_stay() {
     let history = [user(&"long ".repeat(800)), says(&"tale ".repeat(800)), user("now?")];
     assert_eq!(compact(&history, &goal(500, 1)), None);
-    let compacted = compact(&history, &Goal { replies_go: true, ..goal(500, 1) }).unwrap();
+    let compacted =
+        compact(&history, &CompactionGoal { replies_go: true, ..goal(500, 1) }).unwrap();
     assert_eq!((compacted.turns_removed, compacted.history.len()), (1, 1));
     let text = text_at(&compacted.history, 0);
     assert!(text.contains("The user asked: long long") && text.ends_with("now?"), "{text}");
@@ -273,8 +274,8 @@ proptest! {
         summary_tokens in 0..1000u64,
         unanswered in 0..3usize,
     ) {
-        let bounds = Goal { clip_latest: clip, summary_tokens, ..goal(tokens_max, turns_kept) };
-        let goal = Goal { unanswered, ..bounds };
+        let bounds = CompactionGoal { clip_latest: clip, summary_tokens, ..goal(tokens_max, turns_kept) };
+        let goal = CompactionGoal { unanswered, ..bounds };
         let Some(compacted) = compact(&history, &goal) else { return Ok(()) };
         prop_assert!(is_valid(&compacted.history), "{:?}", compacted.history);
         prop_assert!(compacted.tokens_after < compacted.tokens_before);

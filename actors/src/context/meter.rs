@@ -26,10 +26,10 @@ const SMALL: u64 = 4000;
 
 /// Token state of one history. Shared by its requests and by displays.
 #[derive(Clone, Default)]
-pub(crate) struct ContextMeter(Arc<Mutex<Measured>>);
+pub(crate) struct ContextMeter(Arc<Mutex<MeterState>>);
 
 #[derive(Default)]
-struct Measured {
+struct MeterState {
     /// The messages that were counted, by their number and the last of them.
     counted: usize,
     last: Option<Arc<Message>>,
@@ -196,12 +196,12 @@ impl ContextMeter {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Measured> {
+    fn lock(&self) -> MutexGuard<'_, MeterState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Measured {
+impl MeterState {
     fn count(&mut self, history: &[Arc<Message>]) {
         let known = self.counted.checked_sub(1).and_then(|last| history.get(last));
         let same = match (known, &self.last) {

@@ -12,7 +12,7 @@ use crate::delegation::handoff::{cut, part};
 use crate::event::Event;
 use crate::governor::SubagentRefusal;
 use crate::ledger::{dollars, usd};
-use crate::ports::{FileLeft, ToolOutput, WorktreeSummary};
+use crate::ports::{ChangedFile, ToolOutput, WorktreeSummary};
 
 /// Outcome of a subagent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,7 +220,7 @@ impl SubagentEnd {
             // Other content is described below.
             Some(left) if left.count == 0 => {}
             Some(left) => {
-                let one = |file: &FileLeft| {
+                let one = |file: &ChangedFile| {
                     format!("{} (+{} -{})", file.path.escape_debug(), file.added, file.removed)
                 };
                 let named: Vec<String> = left.files.iter().map(one).collect();

@@ -15,7 +15,7 @@ pub struct Announcement {
     /// Position in the event stream of this process, from 1.
     pub seq: u64,
     /// The event or delta.
-    pub fact: Fact,
+    pub fact: AnnouncedEvent,
 }
 
 /// Content of an [`Announcement`].
@@ -24,11 +24,11 @@ pub struct Announcement {
     clippy::large_enum_variant,
     reason = "deltas are many, and a box for each would cost more"
 )]
-pub enum Fact {
+pub enum AnnouncedEvent {
     /// A durable event, written before it was announced.
     Stored(Arc<StoredRecord>),
     /// An ephemeral one.
-    Passing {
+    Ephemeral {
         /// Milliseconds since 1970.
         ts: u64,
         /// The session.
@@ -44,24 +44,24 @@ impl Announcement {
     /// The event.
     pub fn event(&self) -> &Event {
         match &self.fact {
-            Fact::Stored(record) => &record.event,
-            Fact::Passing { event, .. } => event,
+            AnnouncedEvent::Stored(record) => &record.event,
+            AnnouncedEvent::Ephemeral { event, .. } => event,
         }
     }
 
     /// Its place in the journal, if it is durable.
     pub fn record(&self) -> Option<u64> {
         match &self.fact {
-            Fact::Stored(record) => Some(record.record),
-            Fact::Passing { .. } => None,
+            AnnouncedEvent::Stored(record) => Some(record.record),
+            AnnouncedEvent::Ephemeral { .. } => None,
         }
     }
 
     /// The invocation, if it is about one.
     pub fn origin(&self) -> Option<&Origin> {
         match &self.fact {
-            Fact::Stored(record) => record.origin.as_deref(),
-            Fact::Passing { origin, .. } => origin.as_deref(),
+            AnnouncedEvent::Stored(record) => record.origin.as_deref(),
+            AnnouncedEvent::Ephemeral { origin, .. } => origin.as_deref(),
         }
     }
 }
@@ -83,8 +83,8 @@ impl Serialize for Announcement {
             event: &'a Event,
         }
         let (ts, session_id) = match &self.fact {
-            Fact::Stored(record) => (record.ts, &record.session_id),
-            Fact::Passing { ts, session_id, .. } => (*ts, session_id),
+            AnnouncedEvent::Stored(record) => (record.ts, &record.session_id),
+            AnnouncedEvent::Ephemeral { ts, session_id, .. } => (*ts, session_id),
         };
         let line = Line {
             v: FORMAT_VERSION,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::event::{Announcement, Fact};
+use crate::event::{AnnouncedEvent, Announcement};
 use crate::ports::JournalStore;
 
 /// Records read back at a time by a reader that lagged.
@@ -55,10 +55,10 @@ impl Feed {
     }
 
     /// Gives `fact` its place in the stream and hands it to every reader.
-    pub(crate) fn publish(&self, fact: Fact) {
+    pub(crate) fn publish(&self, fact: AnnouncedEvent) {
         let mut publisher = lock(&self.0);
         publisher.seq += 1;
-        if let Fact::Stored(record) = &fact {
+        if let AnnouncedEvent::Stored(record) = &fact {
             publisher.last_record = Some(record.record);
         }
         let announcement = Arc::new(Announcement { seq: publisher.seq, fact });
@@ -227,7 +227,7 @@ impl Subscription {
         let until = records.last().map_or(until, |record| record.record);
         self.reread.extend(records.into_iter().map(|record| {
             let seq = seq + record.record.saturating_sub(from);
-            Arc::new(Announcement { seq, fact: Fact::Stored(Arc::new(record)) })
+            Arc::new(Announcement { seq, fact: AnnouncedEvent::Stored(Arc::new(record)) })
         }));
         let mut queue = lock(&self.reader.queue);
         if let Some(missed) = &mut queue.missed {

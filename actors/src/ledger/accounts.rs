@@ -42,13 +42,13 @@ pub struct Billing {
     pub cost_nano_usd: Option<u64>,
     /// Amount that counts against the budget if it is not the cost: the worst case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub charged: Option<Charged>,
+    pub charged: Option<BudgetCharge>,
 }
 
 /// Amount that counts against a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Charged {
+pub struct BudgetCharge {
     /// Billionths of a dollar.
     pub nano_usd: u64,
     /// Tokens.
@@ -256,7 +256,7 @@ impl Accounts {
         if let Some(billing) = billing {
             self.last_request = self.last_request.max(billing.request);
             self.held.remove(&billing.request);
-            if let Some(Charged { nano_usd, tokens }) = billing.charged {
+            if let Some(BudgetCharge { nano_usd, tokens }) = billing.charged {
                 charged = Amount { nano_usd, tokens };
             }
         }
@@ -310,7 +310,12 @@ mod tests {
         Usage { input_tokens: Some(input), output_tokens: Some(1), ..Usage::default() }
     }
 
-    fn line(request: u64, outcome: &str, cost: Option<u64>, charged: Option<Charged>) -> Event {
+    fn line(
+        request: u64,
+        outcome: &str,
+        cost: Option<u64>,
+        charged: Option<BudgetCharge>,
+    ) -> Event {
         let billing = Billing {
             request,
             provider: "p".to_owned(),
@@ -364,7 +369,7 @@ mod tests {
             model: "o".to_owned(),
             messages: 1,
         };
-        let charged = Some(Charged { nano_usd: 70, tokens: 700 });
+        let charged = Some(BudgetCharge { nano_usd: 70, tokens: 700 });
         let records = [
             record("build", asked),
             // Of a version that knew no billing.

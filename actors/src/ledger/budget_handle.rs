@@ -12,7 +12,7 @@ use crate::conversation::InvocationId;
 use tokio::sync::oneshot;
 
 use crate::ledger::budget_keeper::BudgetMsg;
-use crate::ledger::reservations::{Amount, Budget, BudgetRefusal, Need};
+use crate::ledger::reservations::{Amount, Budget, BudgetRefusal, WorstCaseCost};
 
 type SendBudgetMsg = dyn Fn(BudgetMsg) + Send + Sync;
 
@@ -25,7 +25,7 @@ pub(crate) struct BudgetHandle {
     shares: Arc<Mutex<BTreeMap<InvocationId, u64>>>,
     last: Arc<AtomicU64>,
     /// Models that answered where another one was asked: that one first.
-    strangers: Arc<Mutex<BTreeSet<(String, String)>>>,
+    reported_mismatches: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
 impl BudgetHandle {
@@ -40,7 +40,7 @@ impl BudgetHandle {
             budget,
             shares: Arc::default(),
             last: Arc::new(AtomicU64::new(last)),
-            strangers: Arc::default(),
+            reported_mismatches: Arc::default(),
         }
     }
 
@@ -75,7 +75,7 @@ impl BudgetHandle {
 
     /// True once per pair of models: `answered` replied instead of `asked`.
     pub(super) fn is_news(&self, asked: &str, answered: &str) -> bool {
-        let mut known = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.reported_mismatches.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert((asked.to_owned(), answered.to_owned()))
     }
 
@@ -89,8 +89,8 @@ impl BudgetHandle {
         &self,
         whose: &InvocationId,
         number: u64,
-        need: Need,
-    ) -> Option<Result<Permit, BudgetRefusal>> {
+        need: WorstCaseCost,
+    ) -> Option<Result<HeldReservation, BudgetRefusal>> {
         let (reply, answer) = oneshot::channel();
         let whose = whose.clone();
         self.tell(BudgetMsg::Reserve { whose, number, need, reply });
@@ -105,8 +105,8 @@ impl fmt::Debug for BudgetHandle {
 }
 
 /// A part of the budget that is held for one request. Dropped, it is free again.
-pub(crate) struct Permit {
-    purse: BudgetHandle,
+pub(crate) struct HeldReservation {
+    budget_handle: BudgetHandle,
     number: u64,
     /// Tokens that the reply may have.
     pub(crate) output: u64,
@@ -115,9 +115,20 @@ pub(crate) struct Permit {
     spent: bool,
 }
 
-impl Permit {
-    pub(crate) fn new(purse: &BudgetHandle, number: u64, output: u64, amount: Amount) -> Permit {
-        Permit { purse: purse.clone(), number, output, amount, spent: false }
+impl HeldReservation {
+    pub(crate) fn new(
+        budget_handle: &BudgetHandle,
+        number: u64,
+        output: u64,
+        amount: Amount,
+    ) -> HeldReservation {
+        HeldReservation {
+            budget_handle: budget_handle.clone(),
+            number,
+            output,
+            amount,
+            spent: false,
+        }
     }
 
     /// The line of the accounts that follows settles it.
@@ -126,10 +137,10 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for HeldReservation {
     fn drop(&mut self) {
         if !self.spent {
-            self.purse.tell(BudgetMsg::Release { number: self.number });
+            self.budget_handle.tell(BudgetMsg::Release { number: self.number });
         }
     }
 }

@@ -9,18 +9,18 @@ use tokio::sync::oneshot;
 use crate::conversation::{InvocationId, Usage};
 use crate::event::Origin;
 use crate::ledger::accounts::{Accounts, Billing, tokens};
-use crate::ledger::budget_handle::{BudgetHandle, Permit};
+use crate::ledger::budget_handle::{BudgetHandle, HeldReservation};
 use crate::ledger::reservations::{
-    Amount, Budget, BudgetRefusal, Need, ReservationResult, Reservations,
+    Amount, Budget, BudgetRefusal, ReservationResult, Reservations, WorstCaseCost,
 };
 use crate::mailbox::answer;
 
-type ReservationReply = oneshot::Sender<Result<Permit, BudgetRefusal>>;
+type ReservationReply = oneshot::Sender<Result<HeldReservation, BudgetRefusal>>;
 
 /// Messages to the ledger.
 pub(crate) enum BudgetMsg {
     /// A request would like to be made.
-    Reserve { whose: InvocationId, number: u64, need: Need, reply: ReservationReply },
+    Reserve { whose: InvocationId, number: u64, need: WorstCaseCost, reply: ReservationReply },
     /// The request was not sent, or the provider did no work for it.
     Release { number: u64 },
     /// A request has ended.
@@ -31,7 +31,7 @@ pub(crate) enum BudgetMsg {
 
 /// The ledger of a running session.
 pub(crate) struct BudgetKeeper {
-    purse: BudgetHandle,
+    budget_handle: BudgetHandle,
     ledger: Reservations,
     accounts: Accounts,
     waiting: BTreeMap<u64, WaitingReservation>,
@@ -44,16 +44,16 @@ pub(crate) struct BudgetKeeper {
 }
 
 struct WaitingReservation {
-    need: Need,
+    need: WorstCaseCost,
     reply: ReservationReply,
 }
 
 impl BudgetKeeper {
     /// `accounts`: spending before this process.
-    pub(crate) fn new(purse: BudgetHandle, accounts: Accounts) -> BudgetKeeper {
-        let ledger = Reservations::new(purse.budget(), accounts.spent());
+    pub(crate) fn new(budget_handle: BudgetHandle, accounts: Accounts) -> BudgetKeeper {
+        let ledger = Reservations::new(budget_handle.budget(), accounts.spent());
         BudgetKeeper {
-            purse,
+            budget_handle,
             ledger,
             accounts,
             waiting: BTreeMap::new(),
@@ -63,8 +63,8 @@ impl BudgetKeeper {
         }
     }
 
-    pub(crate) fn purse(&self) -> &BudgetHandle {
-        &self.purse
+    pub(crate) fn budget_handle(&self) -> &BudgetHandle {
+        &self.budget_handle
     }
 
     pub(crate) fn accounts(&self) -> &Accounts {
@@ -84,7 +84,7 @@ impl BudgetKeeper {
     /// An agent begins, and may cost so much more than it has.
     pub(crate) fn give_share(&mut self, id: &InvocationId, nano_usd: Option<u64>) {
         self.shares.remove(id);
-        self.purse.set_share(id, nano_usd);
+        self.budget_handle.set_share(id, nano_usd);
     }
 
     pub(crate) fn take(&mut self, order: BudgetMsg) {
@@ -116,8 +116,10 @@ impl BudgetKeeper {
     }
 
     /// Checks the share of the subagent first, if it has one, then the budget.
-    fn ask_share(&mut self, whose: InvocationId, number: u64, need: Need) {
-        let Some(nano_usd) = self.purse.share(&whose) else { return self.ask(number, need) };
+    fn ask_share(&mut self, whose: InvocationId, number: u64, need: WorstCaseCost) {
+        let Some(nano_usd) = self.budget_handle.share(&whose) else {
+            return self.ask(number, need);
+        };
         let budget = Budget { nano_usd: Some(nano_usd), tokens: None };
         let share = self
             .shares
@@ -128,10 +130,12 @@ impl BudgetKeeper {
         self.shared(number, need, answer);
     }
 
-    fn shared(&mut self, number: u64, need: Need, answer: ReservationResult) {
+    fn shared(&mut self, number: u64, need: WorstCaseCost, answer: ReservationResult) {
         match answer {
             ReservationResult::Waits => {}
-            ReservationResult::Granted { output, .. } => self.ask(number, Need { output, ..need }),
+            ReservationResult::Granted { output, .. } => {
+                self.ask(number, WorstCaseCost { output, ..need });
+            }
             ReservationResult::Refused(refused) => {
                 let refused = BudgetRefusal { limit: BudgetRefusal::AGENTS, ..refused };
                 self.tell(number, ReservationResult::Refused(refused));
@@ -139,7 +143,7 @@ impl BudgetKeeper {
         }
     }
 
-    fn ask(&mut self, number: u64, need: Need) {
+    fn ask(&mut self, number: u64, need: WorstCaseCost) {
         let answer = match self.ledger.ask(number, need) {
             // Without a budget nothing is reserved from it; reservations from a share still count.
             ReservationResult::Granted { output, .. } if self.owners.contains_key(&number) => {
@@ -171,7 +175,7 @@ impl BudgetKeeper {
         let answer = match answer {
             ReservationResult::Waits => return,
             ReservationResult::Granted { output, amount } => {
-                Ok(Permit::new(&self.purse, number, output, amount))
+                Ok(HeldReservation::new(&self.budget_handle, number, output, amount))
             }
             ReservationResult::Refused(refused) => {
                 // Nothing is made, so nothing will settle it.

@@ -84,7 +84,7 @@ impl PriceLookup {
     }
 
     /// The pricing.
-    pub fn tariff(&self) -> &ModelPricing {
+    pub fn pricing(&self) -> &ModelPricing {
         let (find, found) = &*self.0;
         found.get_or_init(find)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::conversation::Usage;
 use crate::event::{Event, Origin, StoredRecord};
-use crate::ledger::accounts::{Accounts, Billing, Charged, UsageSource, tokens};
+use crate::ledger::accounts::{Accounts, Billing, BudgetCharge, UsageSource, tokens};
 use crate::ledger::reservations::Amount;
 
 /// Outcome of a request whose record is written again: its reply is lost.
@@ -17,9 +17,9 @@ pub const LOST_REPLY: &str = "lost";
 
 /// Data behind the last verified record.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Unproved {
+pub struct UnverifiedRecords {
     /// Readable records in order, without duplicates.
-    pub records: Vec<Doubted>,
+    pub records: Vec<UnverifiedRecord>,
     /// Lines that cannot be read.
     pub unreadable: u64,
     /// Spending at a later record, if another file contains it.
@@ -28,7 +28,7 @@ pub struct Unproved {
 
 /// A record that nothing proves.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Doubted {
+pub struct UnverifiedRecord {
     /// The record.
     pub record: StoredRecord,
     /// Its own bytes are those that were written, as far as its neighbours say.
@@ -37,7 +37,7 @@ pub struct Doubted {
 
 /// A line of the accounts that is recorded again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Salvaged {
+pub struct RecoveredUsage {
     /// Origin of the request.
     pub origin: Option<Arc<Origin>>,
     /// A `model.usage`.
@@ -58,7 +58,7 @@ struct RecoveredRequest {
 impl Accounts {
     /// Records that bring these accounts, computed from verified records, to the minimum that was
     /// spent. Under a budget, a request without a record counts as its reservation.
-    pub fn recover(&self, unproved: &Unproved) -> Vec<Salvaged> {
+    pub fn recover(&self, unproved: &UnverifiedRecords) -> Vec<RecoveredUsage> {
         let (requests, older) = found(&unproved.records);
         let worst = requests.values().filter_map(|request| request.held);
         let worst = worst.reduce(|a, b| Amount {
@@ -74,7 +74,7 @@ impl Accounts {
             lost_reply(
                 request,
                 asked.clone(),
-                charged.map(|held| Charged { nano_usd: held.nano_usd, tokens: held.tokens }),
+                charged.map(|held| BudgetCharge { nano_usd: held.nano_usd, tokens: held.tokens }),
             )
         };
         let mut salvaged = older;
@@ -111,9 +111,14 @@ impl Accounts {
     }
 
     /// Difference to `floor` after `salvaged` has been counted.
-    fn up_to(&self, floor: &Accounts, salvaged: &[Salvaged], line: Billing) -> Option<Salvaged> {
+    fn up_to(
+        &self,
+        floor: &Accounts,
+        salvaged: &[RecoveredUsage],
+        line: Billing,
+    ) -> Option<RecoveredUsage> {
         let mut so_far = self.clone();
-        for Salvaged { origin, event } in salvaged {
+        for RecoveredUsage { origin, event } in salvaged {
             so_far.follow(origin.as_deref(), event);
         }
         let known = floor.total.nano_usd.saturating_sub(so_far.total.nano_usd);
@@ -124,17 +129,17 @@ impl Accounts {
             return None;
         }
         let cost_nano_usd = (known > 0).then_some(known);
-        let charged = Some(Charged { nano_usd, tokens });
+        let charged = Some(BudgetCharge { nano_usd, tokens });
         let billing = Billing { cost_nano_usd, charged, ..line };
         Some(self::line(None, 0, Usage::default(), billing))
     }
 }
 
 /// Requests by number; and those of versions that gave them none.
-fn found(records: &[Doubted]) -> (BTreeMap<u64, RecoveredRequest>, Vec<Salvaged>) {
+fn found(records: &[UnverifiedRecord]) -> (BTreeMap<u64, RecoveredRequest>, Vec<RecoveredUsage>) {
     let mut requests: BTreeMap<u64, RecoveredRequest> = BTreeMap::new();
     let mut older = Vec::new();
-    for Doubted { record, intact } in records {
+    for UnverifiedRecord { record, intact } in records {
         let origin = record.origin.clone();
         #[expect(clippy::wildcard_enum_match_arm, reason = "only requests matter")]
         match &record.event {
@@ -161,15 +166,18 @@ fn found(records: &[Doubted]) -> (BTreeMap<u64, RecoveredRequest>, Vec<Salvaged>
     (requests, older)
 }
 
-fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) -> Salvaged {
-    Salvaged { origin, event: Event::ModelUsage { turn, usage, billing: Some(Box::new(billing)) } }
+fn line(origin: Option<Arc<Origin>>, turn: u32, usage: Usage, billing: Billing) -> RecoveredUsage {
+    RecoveredUsage {
+        origin,
+        event: Event::ModelUsage { turn, usage, billing: Some(Box::new(billing)) },
+    }
 }
 
 /// Record of a request whose reply is lost, by provider and model.
 fn lost_reply(
     request: u64,
     (provider, model): (String, String),
-    charged: Option<Charged>,
+    charged: Option<BudgetCharge>,
 ) -> Billing {
     Billing {
         request,
@@ -187,8 +195,8 @@ fn lost_reply(
 }
 
 /// A line of a version that knew no billing.
-fn line_without(origin: Option<Arc<Origin>>, turn: u32, usage: Usage) -> Salvaged {
-    let charged = Charged { nano_usd: 0, tokens: tokens(&usage) };
+fn line_without(origin: Option<Arc<Origin>>, turn: u32, usage: Usage) -> RecoveredUsage {
+    let charged = BudgetCharge { nano_usd: 0, tokens: tokens(&usage) };
     let billing = lost_reply(0, (String::new(), String::new()), Some(charged));
     line(origin, turn, usage, billing)
 }

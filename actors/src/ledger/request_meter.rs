@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::conversation::{Message, StopReason, Usage};
 use crate::event::{Event, Origin};
-use crate::ledger::accounts::{Billing, Charged, UsageSource};
-use crate::ledger::budget_handle::{BudgetHandle, Permit};
+use crate::ledger::accounts::{Billing, BudgetCharge, UsageSource};
+use crate::ledger::budget_handle::{BudgetHandle, HeldReservation};
 use crate::ledger::budget_keeper::BudgetMsg;
 use crate::ledger::model_mismatch::is_another;
 use crate::ledger::pricing::{ModelPricing, PriceLookup, TokenRates};
-use crate::ledger::reservations::{Budget, Need};
+use crate::ledger::reservations::{Budget, WorstCaseCost};
 use crate::ledger::token_calibration::TokenCalibration;
 use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
 use crate::record::Durability;
@@ -26,7 +26,7 @@ const OUTPUT_MIN: u64 = 4096;
 
 /// Data for counting one request.
 pub(crate) struct MeterArgs {
-    pub(crate) purse: BudgetHandle,
+    pub(crate) budget_handle: BudgetHandle,
     pub(crate) transcript: Transcript,
     pub(crate) origin: Arc<Origin>,
     /// Turn of its invocation.
@@ -35,7 +35,7 @@ pub(crate) struct MeterArgs {
     pub(crate) attempt: u32,
     pub(crate) info: ProviderInfo,
     pub(crate) price: Option<PriceLookup>,
-    pub(crate) gauge: TokenCalibration,
+    pub(crate) calibration: TokenCalibration,
 }
 
 /// Counts one request. Every clone can end it; the first end counts.
@@ -51,7 +51,7 @@ struct RequestCounter {
 #[derive(Default)]
 struct State {
     stage: MeterStage,
-    permit: Option<Permit>,
+    permit: Option<HeldReservation>,
     /// The reply is shorter than it could be, for the budget's sake.
     lowered: bool,
     /// Usage reported so far.
@@ -102,7 +102,7 @@ impl Drop for Receipt {
 
 impl RequestMeter {
     pub(crate) fn new(args: MeterArgs) -> RequestMeter {
-        let number = args.purse.number();
+        let number = args.budget_handle.number();
         RequestMeter(Arc::new(RequestCounter { args, number, state: Mutex::default() }))
     }
 
@@ -111,13 +111,13 @@ impl RequestMeter {
     pub(crate) async fn admit(&self, mut request: Request) -> Result<Request, ProviderError> {
         let RequestCounter { args, number, .. } = &*self.0;
         let whose = &args.origin.invocation_id;
-        let budget = args.purse.budget_of(whose);
+        let budget = args.budget_handle.budget_of(whose);
         if !budget.is_limited() {
             self.lock().stage = MeterStage::Asked;
             return Ok(request);
         }
         let need = self.need(&request, budget)?;
-        let permit = match args.purse.permit(whose, *number, need).await {
+        let permit = match args.budget_handle.permit(whose, *number, need).await {
             Some(Ok(permit)) => permit,
             Some(Err(refused)) => {
                 let source = Box::new(refused);
@@ -154,20 +154,20 @@ impl RequestMeter {
         Ok(request)
     }
 
-    fn need(&self, request: &Request, budget: Budget) -> Result<Need, ProviderError> {
+    fn need(&self, request: &Request, budget: Budget) -> Result<WorstCaseCost, ProviderError> {
         let args = &self.0.args;
         let unknown = ModelPricing::default();
-        let tariff = args.price.as_ref().map_or(&unknown, PriceLookup::tariff);
-        let rates = tariff.rates.as_ref();
+        let pricing = args.price.as_ref().map_or(&unknown, PriceLookup::pricing);
+        let rates = pricing.rates.as_ref();
         if budget.nano_usd.is_some() && rates.is_none() {
             let what =
                 format!("no price is known for {} of {}", args.info.model, args.info.profile);
             let source = what.into();
             return Err(ProviderError::Unasked { class: ProviderError::BUDGET, source });
         }
-        let known = tariff.output_max.unwrap_or(UNKNOWN_OUTPUT_MAX);
-        Ok(Need {
-            input: args.gauge.tokens_max(&args.info, request),
+        let known = pricing.output_max.unwrap_or(UNKNOWN_OUTPUT_MAX);
+        Ok(WorstCaseCost {
+            input: args.calibration.tokens_max(&args.info, request),
             input_price: rates.map_or(0, TokenRates::input_max),
             output_price: rates.map_or(0, |rates| rates.output),
             output: request.tokens_max.map_or(known, |wanted| wanted.min(known)),
@@ -178,7 +178,7 @@ impl RequestMeter {
     /// Looks the price up, while there is time.
     pub(crate) fn warm(&self) {
         if let Some(price) = &self.0.args.price {
-            price.tariff();
+            price.pricing();
         }
     }
 
@@ -204,7 +204,7 @@ impl RequestMeter {
             && let Some((messages, last)) = state.sent.take()
         {
             let tokens = usage.input_tokens.unwrap_or_default();
-            args.gauge.counted(&args.info, messages, last, tokens);
+            args.calibration.counted(&args.info, messages, last, tokens);
         }
         if state.lowered && completion.stop_reason == StopReason::MaxTokens {
             let message = "the reply is cut off where the budget ends".to_owned();
@@ -213,7 +213,7 @@ impl RequestMeter {
         let answered_by = completion.model.clone().filter(|model| *model != args.info.model);
         if let Some(model) = &answered_by
             && is_another(&args.info.model, model)
-            && args.purse.is_news(&args.info.model, model)
+            && args.budget_handle.is_news(&args.info.model, model)
         {
             let ProviderInfo { profile, model: asked, endpoint: _ } = &args.info;
             let message = format!(
@@ -310,13 +310,13 @@ impl RequestCounter {
     /// Puts it into the accounts.
     fn count(&self, state: &mut State, usage: Usage, mut billing: Billing) {
         let args = &self.args;
-        let rates = args.price.as_ref().and_then(|price| price.tariff().rates.as_ref());
+        let rates = args.price.as_ref().and_then(|price| price.pricing().rates.as_ref());
         billing.cost_nano_usd = rates.and_then(|rates| rates.cost(&usage));
         billing.prices = rates.map(|rates| rates.version.clone());
         if let Some(permit) = state.permit.take() {
             if billing.counted != UsageSource::Reported {
                 let (nano_usd, tokens) = (permit.amount.nano_usd, permit.amount.tokens);
-                billing.charged = Some(Charged { nano_usd, tokens });
+                billing.charged = Some(BudgetCharge { nano_usd, tokens });
             }
             permit.spend();
         }
@@ -324,7 +324,7 @@ impl RequestCounter {
         let event = Event::ModelUsage { turn: args.turn, usage, billing: Some(billing.clone()) };
         state.stage = MeterStage::Counted(Box::new(event));
         let origin = Arc::clone(&args.origin);
-        args.purse.tell(BudgetMsg::Line { origin, usage, billing });
+        args.budget_handle.tell(BudgetMsg::Line { origin, usage, billing });
     }
 
     /// Puts it into the journal.

@@ -58,7 +58,7 @@ impl Amount {
 
 /// Worst case of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Need {
+pub struct WorstCaseCost {
     /// Tokens that it has at most.
     pub input: u64,
     /// Maximum price of an input token, in micro-USD per million; 0 without a limit of money.
@@ -71,7 +71,7 @@ pub struct Need {
     pub output_min: u64,
 }
 
-impl Need {
+impl WorstCaseCost {
     /// Worst case with a reply of `output` tokens.
     pub fn amount(&self, output: u64) -> Amount {
         let pico =
@@ -152,7 +152,7 @@ pub struct Reservations {
     settled: Amount,
     held: BTreeMap<u64, Amount>,
     /// In the order of their arrival.
-    waiting: VecDeque<(u64, Need)>,
+    waiting: VecDeque<(u64, WorstCaseCost)>,
 }
 
 impl Reservations {
@@ -173,7 +173,7 @@ impl Reservations {
 
     /// Requests a reservation for `need`. A waiting request is decided by
     /// [`settle`](Reservations::settle).
-    pub fn ask(&mut self, id: u64, need: Need) -> ReservationResult {
+    pub fn ask(&mut self, id: u64, need: WorstCaseCost) -> ReservationResult {
         let answer = self.decide(id, need);
         match answer {
             // Requests are served in order.
@@ -211,7 +211,7 @@ impl Reservations {
         decided
     }
 
-    fn decide(&mut self, id: u64, need: Need) -> ReservationResult {
+    fn decide(&mut self, id: u64, need: WorstCaseCost) -> ReservationResult {
         if !self.budget.is_limited() {
             return ReservationResult::Granted { output: need.output, amount: Amount::default() };
         }

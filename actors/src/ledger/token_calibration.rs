@@ -152,26 +152,26 @@ mod tests {
 
     #[test]
     fn bytes_bound_tokens() {
-        let gauge = TokenCalibration::default();
+        let calibration = TokenCalibration::default();
         let messages = [user(&"x".repeat(1000))];
-        assert_eq!(gauge.tokens_max(&info("a"), &request(&messages)), 1000 + 16 + 1024);
+        assert_eq!(calibration.tokens_max(&info("a"), &request(&messages)), 1000 + 16 + 1024);
     }
 
     #[test]
     fn what_was_counted_before_is_closer_for_the_same_model_and_history() {
-        let gauge = TokenCalibration::default();
+        let calibration = TokenCalibration::default();
         let mut messages = vec![user(&"x".repeat(100_000))];
-        gauge.counted(&info("a"), 1, Arc::clone(&messages[0]), 20_000);
+        calibration.counted(&info("a"), 1, Arc::clone(&messages[0]), 20_000);
         let said =
             AssistantMessage { content: Some("yes".to_owned()), ..AssistantMessage::default() };
         messages.push(Arc::new(Message::Assistant(said)));
         messages.push(user("0123456789"));
-        let whole = gauge.tokens_max(&info("b"), &request(&messages));
+        let whole = calibration.tokens_max(&info("b"), &request(&messages));
         assert!(whole > 100_000, "{whole}");
-        let close = gauge.tokens_max(&info("a"), &request(&messages));
+        let close = calibration.tokens_max(&info("a"), &request(&messages));
         assert!((20_000..22_000).contains(&close), "{close}");
         // Another history of the same length.
         messages[0] = user(&"x".repeat(100_000));
-        assert_eq!(gauge.tokens_max(&info("a"), &request(&messages)), whole);
+        assert_eq!(calibration.tokens_max(&info("a"), &request(&messages)), whole);
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::conversation::QuestionId;
 use crate::event::{Event, Grant, Origin, Scope};
-use crate::ports::{Clock, GrantStore, Now};
+use crate::ports::{Clock, GrantStore, GrantTime};
 use crate::transcript_writer::Transcript;
 
 /// Number of ended requests for which a late answer gets a specific error.
@@ -70,7 +70,7 @@ impl GrantView {
 
     /// Currently valid grants from all sources.
     pub(crate) fn grants(&self) -> Arc<[Grant]> {
-        let standing = self.store.standing(self.now());
+        let standing = self.store.active_grants(self.now());
         if let Some(message) = standing.alarm {
             self.transcript.note(None, Event::Warning { message });
         }
@@ -192,8 +192,8 @@ impl GrantView {
         }
     }
 
-    fn now(&self) -> Now {
-        Now { wall_ms: self.clock.wall_ms(), uptime: self.clock.monotonic() }
+    fn now(&self) -> GrantTime {
+        GrantTime { wall_ms: self.clock.wall_ms(), uptime: self.clock.monotonic() }
     }
 
     fn questions(&self) -> MutexGuard<'_, OpenQuestions> {

@@ -9,14 +9,14 @@ use crate::ports::{BoxError, PortFuture};
 
 /// Time of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
+pub struct GrantTime {
     /// Milliseconds since 1970, as the user's clock has it. It can be set back.
     pub wall_ms: u64,
     /// Time since some fixed moment. It never goes back.
     pub uptime: Duration,
 }
 
-/// Grants that are valid at a [`Now`].
+/// Grants that are valid at a [`GrantTime`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActiveGrants {
     /// Verified and not expired, of this project and of all.
@@ -29,13 +29,13 @@ pub struct ActiveGrants {
 pub trait GrantStore: Send + Sync + 'static {
     /// Valid grants. Called before every decision, so it must be fast; it never fails: unverified
     /// data is ignored.
-    fn standing(&self, now: Now) -> ActiveGrants;
+    fn active_grants(&self, now: GrantTime) -> ActiveGrants;
 
     /// The widest scope that a question may offer.
     fn widest(&self) -> Scope;
 
     /// Keeps a grant of the scope `Project` or `Global`, and returns when it is on the disk.
-    fn keep(&self, grant: Grant, now: Now) -> PortFuture<Result<(), BoxError>>;
+    fn keep(&self, grant: Grant, now: GrantTime) -> PortFuture<Result<(), BoxError>>;
 }
 
 /// Keeps nothing: allowances end with the session.
@@ -43,7 +43,7 @@ pub trait GrantStore: Send + Sync + 'static {
 pub struct NoGrants;
 
 impl GrantStore for NoGrants {
-    fn standing(&self, _: Now) -> ActiveGrants {
+    fn active_grants(&self, _: GrantTime) -> ActiveGrants {
         ActiveGrants::default()
     }
 
@@ -51,7 +51,7 @@ impl GrantStore for NoGrants {
         Scope::Session
     }
 
-    fn keep(&self, _: Grant, _: Now) -> PortFuture<Result<(), BoxError>> {
+    fn keep(&self, _: Grant, _: GrantTime) -> PortFuture<Result<(), BoxError>> {
         Box::pin(async { Err("permissions are not kept here".into()) })
     }
 }

@@ -90,18 +90,18 @@ impl HookEvent {
 
 /// An event with its data for hooks.
 #[derive(Debug, Clone)]
-pub struct Occasion {
+pub struct HookInvocation {
     /// The session.
     pub session_id: SessionId,
     /// The invocation, if there is one.
     pub origin: Option<Arc<Origin>>,
     /// The rest.
-    pub moment: Moment,
+    pub moment: HookPayload,
 }
 
 /// A hook event with its data.
 #[derive(Debug, Clone)]
-pub enum Moment {
+pub enum HookPayload {
     /// See [`HookEvent::SessionStart`].
     SessionStart,
     /// See [`HookEvent::SessionEnd`].
@@ -131,13 +131,13 @@ pub enum Moment {
         message: AssistantMessage,
     },
     /// See [`HookEvent::PreToolUse`].
-    PreToolUse(Used),
+    PreToolUse(HookedCall),
     /// See [`HookEvent::PostToolUse`].
-    PostToolUse(Used, Vec<ContentPart>),
+    PostToolUse(HookedCall, Vec<ContentPart>),
     /// See [`HookEvent::ToolError`].
     ToolError {
         /// The call.
-        used: Used,
+        used: HookedCall,
         /// Content that the model would read.
         content: Vec<ContentPart>,
         /// `invalid`, `denied`, `failed`, `crashed`, `unknown_tool`.
@@ -146,7 +146,7 @@ pub enum Moment {
     /// See [`HookEvent::PermissionRequest`].
     PermissionRequest {
         /// The call.
-        used: Used,
+        used: HookedCall,
         /// One-line description of the effect.
         summary: String,
         /// Why a human is asked.
@@ -163,7 +163,7 @@ pub enum Moment {
 
 /// A call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Used {
+pub struct HookedCall {
     /// The call.
     pub call_id: CallId,
     /// The tool.
@@ -172,36 +172,36 @@ pub struct Used {
     pub input: Value,
 }
 
-impl Moment {
+impl HookPayload {
     /// The place.
     pub fn event(&self) -> HookEvent {
         match self {
-            Moment::SessionStart => HookEvent::SessionStart,
-            Moment::SessionEnd { .. } => HookEvent::SessionEnd,
-            Moment::UserPromptSubmit { .. } => HookEvent::UserPromptSubmit,
-            Moment::BeforeModelRequest { .. } => HookEvent::BeforeModelRequest,
-            Moment::AfterModelResponse { .. } => HookEvent::AfterModelResponse,
-            Moment::PreToolUse(_) => HookEvent::PreToolUse,
-            Moment::PostToolUse(..) => HookEvent::PostToolUse,
-            Moment::ToolError { .. } => HookEvent::ToolError,
-            Moment::PermissionRequest { .. } => HookEvent::PermissionRequest,
-            Moment::Stop { .. } => HookEvent::Stop,
+            HookPayload::SessionStart => HookEvent::SessionStart,
+            HookPayload::SessionEnd { .. } => HookEvent::SessionEnd,
+            HookPayload::UserPromptSubmit { .. } => HookEvent::UserPromptSubmit,
+            HookPayload::BeforeModelRequest { .. } => HookEvent::BeforeModelRequest,
+            HookPayload::AfterModelResponse { .. } => HookEvent::AfterModelResponse,
+            HookPayload::PreToolUse(_) => HookEvent::PreToolUse,
+            HookPayload::PostToolUse(..) => HookEvent::PostToolUse,
+            HookPayload::ToolError { .. } => HookEvent::ToolError,
+            HookPayload::PermissionRequest { .. } => HookEvent::PermissionRequest,
+            HookPayload::Stop { .. } => HookEvent::Stop,
         }
     }
 
     /// The call, if it is about one.
-    pub fn used(&self) -> Option<&Used> {
+    pub fn used(&self) -> Option<&HookedCall> {
         match self {
-            Moment::PreToolUse(used)
-            | Moment::PostToolUse(used, _)
-            | Moment::ToolError { used, .. }
-            | Moment::PermissionRequest { used, .. } => Some(used),
-            Moment::SessionStart
-            | Moment::SessionEnd { .. }
-            | Moment::UserPromptSubmit { .. }
-            | Moment::BeforeModelRequest { .. }
-            | Moment::AfterModelResponse { .. }
-            | Moment::Stop { .. } => None,
+            HookPayload::PreToolUse(used)
+            | HookPayload::PostToolUse(used, _)
+            | HookPayload::ToolError { used, .. }
+            | HookPayload::PermissionRequest { used, .. } => Some(used),
+            HookPayload::SessionStart
+            | HookPayload::SessionEnd { .. }
+            | HookPayload::UserPromptSubmit { .. }
+            | HookPayload::BeforeModelRequest { .. }
+            | HookPayload::AfterModelResponse { .. }
+            | HookPayload::Stop { .. } => None,
         }
     }
 }
@@ -212,7 +212,7 @@ pub struct HookReport {
     /// The hook's name.
     pub hook: String,
     /// Decision or failure.
-    pub says: HookSays,
+    pub says: HookResult,
     /// For the user, and the model where the model is concerned.
     pub message: Option<String>,
     /// For programs.
@@ -223,7 +223,7 @@ pub struct HookReport {
 
 /// Decision of a hook.
 #[derive(Debug, Clone, PartialEq)]
-pub enum HookSays {
+pub enum HookResult {
     /// No objection.
     Pass,
     /// Show the message.
@@ -243,10 +243,10 @@ pub enum HookSays {
     },
 }
 
-impl HookSays {
+impl HookResult {
     /// True if this is a denial.
     pub fn blocks(&self) -> bool {
-        matches!(self, HookSays::Block | HookSays::Failed { blocks: true, .. })
+        matches!(self, HookResult::Block | HookResult::Failed { blocks: true, .. })
     }
 }
 
@@ -254,11 +254,11 @@ impl HookSays {
 pub trait Hook: Send + Sync + 'static {
     /// True if a hook is registered for `event`, and for calls for this tool. Called for every call
     /// and request, so it must be cheap; if false, nothing else is done.
-    fn hears(&self, event: HookEvent, tool: Option<&str>) -> bool;
+    fn has_hook(&self, event: HookEvent, tool: Option<&str>) -> bool;
 
     /// Runs all matching hooks one after the other and returns their results. A later hook sees the
     /// changes of earlier ones; after a denial no further hook runs.
-    fn fire(&self, occasion: Occasion) -> PortFuture<Vec<HookReport>>;
+    fn fire(&self, occasion: HookInvocation) -> PortFuture<Vec<HookReport>>;
 }
 
 /// No hooks.
@@ -266,11 +266,11 @@ pub trait Hook: Send + Sync + 'static {
 pub struct NoHooks;
 
 impl Hook for NoHooks {
-    fn hears(&self, _: HookEvent, _: Option<&str>) -> bool {
+    fn has_hook(&self, _: HookEvent, _: Option<&str>) -> bool {
         false
     }
 
-    fn fire(&self, _: Occasion) -> PortFuture<Vec<HookReport>> {
+    fn fire(&self, _: HookInvocation) -> PortFuture<Vec<HookReport>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 }

@@ -32,7 +32,7 @@ pub trait IsolatedWorkspaces: fmt::Debug + Send + Sync + 'static {
 
     /// Closes a workspace and returns its changes. `None`: no changes, and the workspace was
     /// removed.
-    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>>;
+    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>>;
 
     /// The agent never began: the place goes.
     fn discard(&self, id: &InvocationId);
@@ -60,11 +60,11 @@ impl fmt::Debug for IsolatedWorkspace {
 /// Changes that a subagent left in its workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkLeft {
+pub struct WorkspaceChanges {
     /// Number of changed files.
     pub count: usize,
     /// The first of them.
-    pub files: Vec<FileLeft>,
+    pub files: Vec<ChangedFile>,
     /// New files that are not taken over with the others.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left_out: usize,
@@ -80,7 +80,7 @@ fn is_none(count: &usize) -> bool {
 
 /// A file that an agent has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileLeft {
+pub struct ChangedFile {
     /// Below the working directory.
     pub path: String,
     /// Lines that are new.
@@ -99,7 +99,7 @@ pub struct WorktreeSummary {
     pub kept: bool,
     /// Its changes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<WorkLeft>,
+    pub left: Option<WorkspaceChanges>,
 }
 
 impl WorktreeSummary {

@@ -22,7 +22,7 @@ pub struct Situation<'a> {
     /// Grants of the user so far.
     pub grants: &'a [Grant],
     /// Source of answers to permission requests.
-    pub asking: Asking,
+    pub asking: AnswerSource,
     /// Milliseconds since 1970, for grants that expire.
     pub now_ms: u64,
     /// Time since the process started.
@@ -33,7 +33,7 @@ pub struct Situation<'a> {
 
 /// Source of answers to permission requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asking {
+pub enum AnswerSource {
     /// A human.
     Human,
     /// `--yes`, for requests that it covers.

@@ -60,7 +60,7 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// Stops background work of calls. Completes when no process of it is left.
-    fn stop_background(&self, what: &Release) -> PortFuture<()> {
+    fn stop_background(&self, what: &BackgroundScope) -> PortFuture<()> {
         match self.inner() {
             Some(inner) => inner.stop_background(what),
             None => Box::pin(std::future::ready(())),
@@ -70,7 +70,7 @@ pub trait Tool: Send + Sync + 'static {
 
 /// Scope of background work to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Release {
+pub enum BackgroundScope {
     /// Work of this call, on request of a person.
     Call(CallId),
     /// Work of a subagent that has ended.
@@ -83,7 +83,7 @@ pub enum Release {
 
 /// Message about a call after its end, from its background work.
 #[derive(Debug, Clone, PartialEq)]
-pub enum After {
+pub enum PostCallMessage {
     /// Happened in its name.
     Fact(Box<Event>),
     /// For the agent that made the call: delivered at its next safe point, without starting a run.
@@ -93,22 +93,22 @@ pub enum After {
 /// Sends messages about a finished call. Holds only weak references, so it does not keep the
 /// session alive.
 #[derive(Clone)]
-pub struct PostCallSink(Arc<dyn Fn(After) + Send + Sync>);
+pub struct PostCallSink(Arc<dyn Fn(PostCallMessage) + Send + Sync>);
 
 impl PostCallSink {
     /// Delivers messages to `hear`.
-    pub fn new(hear: impl Fn(After) + Send + Sync + 'static) -> PostCallSink {
+    pub fn new(hear: impl Fn(PostCallMessage) + Send + Sync + 'static) -> PostCallSink {
         PostCallSink(Arc::new(hear))
     }
 
     /// Discards messages.
-    pub fn unheard() -> PostCallSink {
+    pub fn discarding() -> PostCallSink {
         PostCallSink::new(drop)
     }
 
     /// Sends a message.
-    pub fn say(&self, after: After) {
-        (self.0)(after);
+    pub fn send(&self, message: PostCallMessage) {
+        (self.0)(message);
     }
 }
 
@@ -295,7 +295,7 @@ pub struct RunContext {
     /// Facts to record, such as [`Event::SandboxEnforced`]. Bounded.
     pub facts: mpsc::Sender<Event>,
     /// For background work after the call has ended.
-    pub aftermath: PostCallSink,
+    pub post_call: PostCallSink,
     /// Bytes of text the model may get; more is cut to head and tail, and spilled.
     pub output_bytes_max: usize,
 }

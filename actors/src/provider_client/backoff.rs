@@ -8,11 +8,11 @@ use crate::ports::ProviderError;
 use crate::provider_client::circuit_breaker::WaitLimits;
 use crate::provider_client::{ModelRequest, ProviderClient, State};
 
-/// Waits that are worth telling the user about.
-const WAIT_WORTH_A_WORD: Duration = Duration::from_millis(500);
+/// Minimum wait that is announced to the user.
+const ANNOUNCED_WAIT_MIN: Duration = Duration::from_millis(500);
 
-/// Between two words about the same wait.
-const WORDS_APART: Duration = Duration::from_mins(1);
+/// Maximum interval between two notices about the same wait.
+const NOTICE_INTERVAL_MAX: Duration = Duration::from_mins(1);
 
 /// End of patience of a request (monotonic). Shared by invocation and client, so that a crash of
 /// either does not reset it.
@@ -60,7 +60,7 @@ impl ModelRequest {
     pub(super) fn waits(&self, now: Duration, not_before: Duration, last: Duration) -> WaitLimits {
         let deadline = self.deadline.get();
         let until = self.until.map_or(deadline, |until| until.min(deadline));
-        // At the end itself it was the last time.
+        // An attempt at the end of patience is the last one.
         let last = Some(last).filter(|_| self.until.is_none() && now < deadline);
         WaitLimits { not_before, until, last }
     }
@@ -68,19 +68,20 @@ impl ModelRequest {
 
 impl ProviderClient {
     /// Announces failures that are retried, and the start and progress of waits.
-    pub(super) fn say_who_waits(&self, now: Duration, state: &mut State) {
+    pub(super) fn announce_waits(&self, now: Duration, state: &mut State) {
         for (key, open) in &mut state.open {
             if open.work.is_some() {
                 continue;
             }
-            let turn = state.lanes.get(&open.lane).and_then(|lane| lane.turn_of(*key));
-            // While another one asks, the earliest that it can be.
+            let turn =
+                state.breakers.get(&open.model_name).and_then(|breaker| breaker.turn_of(*key));
+            // While another request probes: the earliest possible time.
             let at = turn.unwrap_or(now + self.args.limits.probe_interval);
             let wait = at.saturating_sub(now);
             let (origin, transcript) = (Some(&open.question.origin), &self.args.transcript);
             let Some(provider) = self.args.providers.get(open.question.model) else { continue };
             let provider = provider.info().profile;
-            let (class, cause) = match (&open.error, state.troubles.get(&open.lane)) {
+            let (class, cause) = match (&open.error, state.open_causes.get(&open.model_name)) {
                 (Some(error), _) => (error.class().to_owned(), ProviderError::chain(error)),
                 (None, Some((class, reason))) => {
                     let error = ProviderError::of_class(class, reason.clone().into());
@@ -89,7 +90,7 @@ impl ProviderClient {
                 (None, None) => (String::new(), String::new()),
             };
             let wait_ms = millis(wait);
-            let is_new = std::mem::take(&mut open.unsaid);
+            let is_new = std::mem::take(&mut open.unannounced);
             if is_new {
                 let retry = Event::ProviderRetry {
                     provider: provider.clone(),
@@ -100,24 +101,24 @@ impl ProviderClient {
                 };
                 transcript.note(origin, retry);
             }
-            let is_due = open.word_at.is_some_and(|at| at <= now);
-            if (is_new || is_due) && wait >= WAIT_WORTH_A_WORD {
+            let is_due = open.next_notice_at.is_some_and(|at| at <= now);
+            if (is_new || is_due) && wait >= ANNOUNCED_WAIT_MIN {
                 let left = open.question.deadline.get().saturating_sub(at);
                 let patience_left_ms = millis(left);
                 let waiting =
                     Event::ProviderWaiting { provider, wait_ms, patience_left_ms, class, cause };
                 transcript.note(origin, waiting);
-                open.word_at = next_word(now, wait);
+                open.next_notice_at = next_notice(now, wait);
             } else if is_due {
-                open.word_at = None;
+                open.next_notice_at = None;
             }
         }
     }
 }
 
 /// Time of the next notice about a wait: sooner for shorter waits, and never right before its end.
-fn next_word(now: Duration, wait: Duration) -> Option<Duration> {
-    let apart = (wait / 4).clamp(Duration::from_secs(1), WORDS_APART);
+fn next_notice(now: Duration, wait: Duration) -> Option<Duration> {
+    let apart = (wait / 4).clamp(Duration::from_secs(1), NOTICE_INTERVAL_MAX);
     (apart < wait).then_some(now + apart)
 }
 

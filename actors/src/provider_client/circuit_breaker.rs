@@ -14,14 +14,14 @@ pub(crate) type RequestKey = u64;
 /// Limits of a breaker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BreakerBounds {
-    /// Failures in a row that shut the gate.
+    /// Consecutive failures that open the breaker.
     pub(crate) failures_max: u32,
-    /// Between two probes at least.
+    /// Minimum interval between two probes.
     pub(crate) probe_interval: Duration,
 }
 
-/// Requests that may be out before the gate counts as open.
-const ROOM_MAX: usize = 64;
+/// Number of requests in flight at which a half-open breaker closes.
+const HALF_OPEN_IN_FLIGHT_MAX: usize = 64;
 
 /// Wait limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,74 +39,69 @@ pub(crate) struct WaitLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     Ask(RequestKey),
-    /// There will be no turn in time. The next one would be then, if that is known.
+    /// The request gets no turn in time. The duration is the time of its next turn, if known.
     GiveUp(RequestKey, Option<Duration>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gate {
-    Open {
-        failures: u32,
-    },
+enum BreakerState {
+    /// Requests pass at once. `failures`: consecutive failures so far.
+    Closed { failures: u32 },
     /// Open: no request before `until`, then one probe.
-    Shut {
+    Open {
         until: Duration,
         /// Wait requested by the server: also no last attempt before this.
-        bar: Duration,
+        server_until: Duration,
         round: u32,
     },
-    Probing {
-        key: RequestKey,
-        since: Duration,
-        round: u32,
-    },
+    /// One probe is in flight.
+    Probing { key: RequestKey, since: Duration, round: u32 },
     /// Half-open: maximum number of requests in flight.
-    Opening {
-        room: usize,
-        round: u32,
-    },
+    HalfOpen { in_flight_max: usize, round: u32 },
 }
 
 #[derive(Debug)]
 pub(crate) struct CircuitBreaker {
     bounds: BreakerBounds,
-    gate: Gate,
+    state: BreakerState,
     /// Time of the last probe.
     probed: Option<Duration>,
-    out: BTreeSet<RequestKey>,
+    in_flight: BTreeSet<RequestKey>,
     waiting: BTreeMap<RequestKey, WaitLimits>,
 }
 
 impl CircuitBreaker {
     pub(crate) fn new(bounds: BreakerBounds) -> CircuitBreaker {
-        let gate = Gate::Open { failures: 0 };
+        let state = BreakerState::Closed { failures: 0 };
         CircuitBreaker {
             bounds,
-            gate,
+            state,
             probed: None,
-            out: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
             waiting: BTreeMap::new(),
         }
     }
 
     /// Breaker in unknown state: one request probes first.
     pub(crate) fn half_open(bounds: BreakerBounds, now: Duration) -> CircuitBreaker {
-        let gate = Gate::Shut { until: now, bar: now, round: 0 };
-        CircuitBreaker { gate, ..CircuitBreaker::new(bounds) }
+        let state = BreakerState::Open { until: now, server_until: now, round: 0 };
+        CircuitBreaker { state, ..CircuitBreaker::new(bounds) }
     }
 
-    /// Failed rounds since the gate shut, those that shut it included.
+    /// Failed rounds since the breaker opened, including the failures that opened it.
     pub(crate) fn rounds(&self) -> u32 {
-        match self.gate {
-            Gate::Open { failures } => failures,
-            Gate::Shut { round, .. }
-            | Gate::Probing { round, .. }
-            | Gate::Opening { round, .. } => self.bounds.failures_max.saturating_add(round),
+        match self.state {
+            BreakerState::Closed { failures } => failures,
+            BreakerState::Open { round, .. }
+            | BreakerState::Probing { round, .. }
+            | BreakerState::HalfOpen { round, .. } => {
+                self.bounds.failures_max.saturating_add(round)
+            }
         }
     }
 
     pub(crate) fn wait(&mut self, key: RequestKey, waiting: WaitLimits) {
-        self.out.remove(&key);
+        self.in_flight.remove(&key);
         self.waiting.insert(key, waiting);
     }
 
@@ -130,19 +125,21 @@ impl CircuitBreaker {
                 .is_none_or(|probed| probed.saturating_add(self.bounds.probe_interval) <= until)
         };
         allowed
-            && match self.gate {
-                Gate::Open { .. } | Gate::Opening { .. } => true,
-                Gate::Shut { bar, .. } => bar <= until && is_rare(),
-                Gate::Probing { .. } => false,
+            && match self.state {
+                BreakerState::Closed { .. } | BreakerState::HalfOpen { .. } => true,
+                BreakerState::Open { server_until, .. } => server_until <= until && is_rare(),
+                BreakerState::Probing { .. } => false,
             }
     }
 
     fn regular(&self, waiting: &WaitLimits) -> Option<Duration> {
-        match self.gate {
-            Gate::Open { .. } => Some(waiting.not_before),
-            Gate::Shut { until, .. } => Some(waiting.not_before.max(until)),
-            Gate::Probing { .. } => None,
-            Gate::Opening { room, .. } => (self.out.len() < room).then_some(waiting.not_before),
+        match self.state {
+            BreakerState::Closed { .. } => Some(waiting.not_before),
+            BreakerState::Open { until, .. } => Some(waiting.not_before.max(until)),
+            BreakerState::Probing { .. } => None,
+            BreakerState::HalfOpen { in_flight_max, .. } => {
+                (self.in_flight.len() < in_flight_max).then_some(waiting.not_before)
+            }
         }
     }
 
@@ -152,9 +149,9 @@ impl CircuitBreaker {
         let ask = self.waiting.iter().find(|(_, waiting)| ready(waiting)).map(|(key, _)| *key);
         if let Some(key) = ask {
             self.waiting.remove(&key);
-            self.out.insert(key);
-            if let Gate::Shut { round, .. } = self.gate {
-                self.gate = Gate::Probing { key, since: now, round };
+            self.in_flight.insert(key);
+            if let BreakerState::Open { round, .. } = self.state {
+                self.state = BreakerState::Probing { key, since: now, round };
                 self.probed = Some(now);
             }
             return Some(Admission::Ask(key));
@@ -174,19 +171,19 @@ impl CircuitBreaker {
         self.waiting.values().map(due).min()
     }
 
-    /// The first of a reply has arrived.
+    /// The first part of a reply has arrived.
     pub(crate) fn alive(&mut self, key: RequestKey) {
-        if !self.out.contains(&key) {
+        if !self.in_flight.contains(&key) {
             return;
         }
-        match &mut self.gate {
-            Gate::Open { failures } => *failures = 0,
-            Gate::Probing { key: probe, round, .. } if *probe == key => {
-                self.gate = Gate::Opening { room: 3, round: *round };
+        match &mut self.state {
+            BreakerState::Closed { failures } => *failures = 0,
+            BreakerState::Probing { key: probe, round, .. } if *probe == key => {
+                self.state = BreakerState::HalfOpen { in_flight_max: 3, round: *round };
             }
-            Gate::Opening { room, .. } => *room += 2,
+            BreakerState::HalfOpen { in_flight_max, .. } => *in_flight_max += 2,
             // Sent before the breaker opened; its result says nothing about the current state.
-            Gate::Shut { .. } | Gate::Probing { .. } => {}
+            BreakerState::Open { .. } | BreakerState::Probing { .. } => {}
         }
         self.settle();
     }
@@ -194,13 +191,13 @@ impl CircuitBreaker {
     /// The request was answered, by a reply or by an error for which a retry is useless.
     pub(crate) fn answered(&mut self, key: RequestKey) {
         self.alive(key);
-        self.out.remove(&key);
+        self.in_flight.remove(&key);
         self.settle();
     }
 
-    /// The request failed in a way that says nothing about the next one.
-    pub(crate) fn slipped(&mut self, key: RequestKey, now: Duration) {
-        self.out.remove(&key);
+    /// The request failed for a reason that does not concern other requests.
+    pub(crate) fn failed_alone(&mut self, key: RequestKey, now: Duration) {
+        self.in_flight.remove(&key);
         self.leave(key, now);
     }
 
@@ -213,61 +210,68 @@ impl CircuitBreaker {
         asked: Option<Duration>,
         now: Duration,
     ) {
-        if !self.out.remove(&key) {
+        if !self.in_flight.remove(&key) {
             return;
         }
         let interval = self.bounds.probe_interval;
         let until = now + asked.unwrap_or(wait).max(interval);
-        let bar = now + asked.unwrap_or_default();
-        self.gate = match self.gate {
-            Gate::Open { failures } if failures + 1 < self.bounds.failures_max => match asked {
-                Some(_) => Gate::Shut { until: bar, bar, round: 0 },
-                None => Gate::Open { failures: failures + 1 },
+        let server_until = now + asked.unwrap_or_default();
+        self.state = match self.state {
+            BreakerState::Closed { failures } if failures + 1 < self.bounds.failures_max => {
+                match asked {
+                    Some(_) => BreakerState::Open { until: server_until, server_until, round: 0 },
+                    None => BreakerState::Closed { failures: failures + 1 },
+                }
+            }
+            BreakerState::Closed { .. } => BreakerState::Open { until, server_until, round: 0 },
+            BreakerState::Probing { key: probe, round, .. } if probe == key => {
+                BreakerState::Open { until, server_until, round: round.saturating_add(1) }
+            }
+            BreakerState::HalfOpen { round, .. } => {
+                BreakerState::Open { until, server_until, round }
+            }
+            // Sent before the breaker opened: only the wait requested by the server counts.
+            BreakerState::Open { until, server_until: before, round } => BreakerState::Open {
+                until: until.max(server_until),
+                server_until: before.max(server_until),
+                round,
             },
-            Gate::Open { .. } => Gate::Shut { until, bar, round: 0 },
-            Gate::Probing { key: probe, round, .. } if probe == key => {
-                Gate::Shut { until, bar, round: round.saturating_add(1) }
-            }
-            Gate::Opening { round, .. } => Gate::Shut { until, bar, round },
-            // One that asked before the gate shut: only the server's own words count.
-            Gate::Shut { until, bar: before, round } => {
-                Gate::Shut { until: until.max(bar), bar: before.max(bar), round }
-            }
-            probing @ Gate::Probing { .. } => probing,
+            probing @ BreakerState::Probing { .. } => probing,
         };
     }
 
     /// The request was cancelled.
     pub(crate) fn cancel(&mut self, key: RequestKey, now: Duration) {
-        self.out.remove(&key);
+        self.in_flight.remove(&key);
         self.waiting.remove(&key);
         self.leave(key, now);
     }
 
-    /// A probe that went without a word lets another one go, but not at once.
+    /// After a probe without a result, another probe may follow, but not at once.
     fn leave(&mut self, key: RequestKey, now: Duration) {
-        if let Gate::Probing { key: probe, since, round } = self.gate
+        if let BreakerState::Probing { key: probe, since, round } = self.state
             && probe == key
         {
             let until = now.max(since + self.bounds.probe_interval);
-            self.gate = Gate::Shut { until, bar: now, round };
+            self.state = BreakerState::Open { until, server_until: now, round };
         }
         self.settle();
     }
 
     /// Retry on request of the user: one request may probe regardless of waits. Its result counts.
     pub(crate) fn retry_now(&mut self, now: Duration) {
-        if let Gate::Shut { until, bar, .. } = &mut self.gate {
+        if let BreakerState::Open { until, server_until, .. } = &mut self.state {
             *until = now.min(*until);
-            *bar = now.min(*bar);
+            *server_until = now.min(*server_until);
         }
     }
 
     fn settle(&mut self) {
-        if let Gate::Opening { room, .. } = self.gate
-            && (room >= ROOM_MAX || (self.waiting.is_empty() && self.out.is_empty()))
+        if let BreakerState::HalfOpen { in_flight_max, .. } = self.state
+            && (in_flight_max >= HALF_OPEN_IN_FLIGHT_MAX
+                || (self.waiting.is_empty() && self.in_flight.is_empty()))
         {
-            self.gate = Gate::Open { failures: 0 };
+            self.state = BreakerState::Closed { failures: 0 };
         }
     }
 }

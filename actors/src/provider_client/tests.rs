@@ -82,12 +82,12 @@ impl Fleet {
         let args = Args {
             providers: vec![provider],
             prices: vec![None],
-            purse: BudgetHandle::new(Budget::default(), 0, |_| ()),
+            budget_handle: BudgetHandle::new(Budget::default(), 0, |_| ()),
             clock: Arc::clone(clock) as Arc<dyn Clock>,
             transcript: transcript(clock),
             limits: Arc::new(limits),
             fail: FailPoints::none(),
-            wary: false,
+            half_open: false,
         };
         let (client, _) = Actor::spawn(None, ProviderClient::new(args), ()).await.unwrap();
         Fleet { clock: Arc::clone(clock), client }
@@ -110,7 +110,7 @@ impl Fleet {
             deadline: Deadline::at(self.clock.monotonic() + patience),
             until: None,
             draft: PartialReply::default(),
-            gauge: TokenCalibration::default(),
+            calibration: TokenCalibration::default(),
             report: Report::call(move |answer: Result<_, _>| {
                 // A cancelled request has no result.
                 if let Ok(answer) = answer {
@@ -336,14 +336,14 @@ async fn only_what_the_server_sent_is_a_sign_of_life() {
         }
         drop(sender);
         let meter = RequestMeter::new(MeterArgs {
-            purse: BudgetHandle::new(Budget::default(), 0, |_| ()),
+            budget_handle: BudgetHandle::new(Budget::default(), 0, |_| ()),
             transcript: transcript(&clock),
             origin: origin(0),
             turn: 1,
             attempt: 1,
             info: FlakyProvider::new(&clock, Duration::ZERO..SECOND).info(),
             price: None,
-            gauge: TokenCalibration::default(),
+            calibration: TokenCalibration::default(),
         });
         let given = Relay {
             transcript: transcript(&clock),

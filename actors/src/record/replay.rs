@@ -19,7 +19,8 @@ use crate::conversation::{
 };
 use crate::delegation::{ActionLog, Forget, Memories};
 use crate::event::{
-    Begun, Branch, Event, GoesOnWith, Grant, JobEnd, MessageKind, Origin, Scope, StoredRecord,
+    Branch, Event, Grant, JobEnd, MessageKind, Origin, ResumedConfig, Scope, StartedCall,
+    StoredRecord,
 };
 use crate::ledger::{Accounts, Budget, LOST_REPLY};
 use crate::record::RecordId;
@@ -170,7 +171,7 @@ pub struct OpenCall {
     /// started.
     pub effect: bool,
     /// Description and start time; known once it has started.
-    pub begun: Option<Begun>,
+    pub begun: Option<StartedCall>,
     /// Hash that a person or `--yes` approved, if any.
     pub approved: Option<String>,
     /// Index of its synthetic result in the messages.
@@ -212,8 +213,9 @@ pub struct QueuedMessage {
 }
 
 impl StartedWith {
-    fn resumed_with(&mut self, with: &GoesOnWith) {
-        let GoesOnWith { posse: _, cwd, agent, provider, model, tier, instructions, budget } = with;
+    fn resumed_with(&mut self, with: &ResumedConfig) {
+        let ResumedConfig { posse: _, cwd, agent, provider, model, tier, instructions, budget } =
+            with;
         self.cwd.clone_from(cwd);
         self.agent.clone_from(agent);
         self.provider.clone_from(provider);
@@ -617,7 +619,7 @@ impl Replay {
             Event::ToolRequested { call_id, .. } => self.history.request(call_id),
             Event::InvocationRequested { call_id, .. } => self.history.delegate(call_id),
             Event::ToolStarted { call_id, effect, summary, .. } => {
-                let begun = Begun { summary: summary.clone(), started_ms: ts };
+                let begun = StartedCall { summary: summary.clone(), started_ms: ts };
                 self.history.start(call_id, *effect, begun);
             }
             Event::ToolCompleted { call_id, content, .. } => {

@@ -10,9 +10,9 @@ use crate::agent_invocation::{Ending, hooked as blocked_ending};
 use crate::conversation::Usage;
 use crate::conversation::{InvocationId, Message, Prompt, text_of};
 use crate::event::{Event, Origin};
-use crate::hook_events::{self, Hooked};
-use crate::mailbox::{Handled, OwnedTask, spawn_task};
-use crate::ports::{HookEvent, Moment, Occasion, Release};
+use crate::hook_events::{self, HookOutcome};
+use crate::mailbox::{HandlerResult, OwnedTask, spawn_task};
+use crate::ports::{BackgroundScope, HookEvent, HookInvocation, HookPayload};
 use crate::root_session::{
     MainRun, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
 };
@@ -45,8 +45,8 @@ pub(super) struct PendingAdmission {
 impl RootSession {
     /// Starts the session-start hooks, if there are any. Prompts wait for them.
     pub(super) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
-        if self.ports.hooks.hears(HookEvent::SessionStart, None) {
-            let fired = self.fire(None, Moment::SessionStart);
+        if self.ports.hooks.has_hook(HookEvent::SessionStart, None) {
+            let fired = self.fire(None, HookPayload::SessionStart);
             state.opening = StartHooks::Asking(spawn_task(me, fired, Msg::Opened));
         }
     }
@@ -54,9 +54,9 @@ impl RootSession {
     pub(super) async fn opened(
         &self,
         me: &ActorRef<Msg>,
-        hooked: Result<Hooked, JoinError>,
+        hooked: Result<HookOutcome, JoinError>,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         state.opening = match block_reason(hooked) {
             None => StartHooks::Open,
             Some(why) => StartHooks::Blocked(why),
@@ -119,12 +119,12 @@ impl RootSession {
             }
         }
         // Messages before the start were seen by hooks of the earlier process.
-        let heard = self.ports.hooks.hears(HookEvent::UserPromptSubmit, None);
+        let heard = self.ports.hooks.has_hook(HookEvent::UserPromptSubmit, None);
         let RunTask::Prompt(prompt) = task else { return self.begin(me, main, task, state).await };
         if !heard {
             return self.begin(me, main, RunTask::Prompt(prompt), state).await;
         }
-        let moment = Moment::UserPromptSubmit { content: prompt.content.clone() };
+        let moment = HookPayload::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
         let work = spawn_task(me, fired, move |hooked| Msg::Admitted(id, hooked));
@@ -138,9 +138,9 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
-        hooked: Result<Hooked, JoinError>,
+        hooked: Result<HookOutcome, JoinError>,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         let theirs =
             |main: &mut MainRun| main.origin.invocation_id == *id && main.admitting.is_some();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
@@ -206,7 +206,7 @@ impl RootSession {
         }
         self.give_up_summary(state);
         if reach == Reach::All && state.ending.is_none() {
-            self.release(&Release::All);
+            self.release(&BackgroundScope::All);
         }
         if !self.stop_children(me, reach, &ending, state) {
             self.stop_main_run(me, ending, state);
@@ -226,17 +226,17 @@ impl RootSession {
     pub(super) fn closing_hooks(
         &self,
         reason: &str,
-    ) -> Option<impl Future<Output = Hooked> + Send + 'static> {
-        let heard = self.ports.hooks.hears(HookEvent::SessionEnd, None);
-        heard.then(|| self.fire(None, Moment::SessionEnd { reason: reason.to_owned() }))
+    ) -> Option<impl Future<Output = HookOutcome> + Send + 'static> {
+        let heard = self.ports.hooks.has_hook(HookEvent::SessionEnd, None);
+        heard.then(|| self.fire(None, HookPayload::SessionEnd { reason: reason.to_owned() }))
     }
 
     fn fire(
         &self,
         main: Option<&MainRun>,
-        moment: Moment,
-    ) -> impl Future<Output = Hooked> + Send + 'static {
-        let occasion = Occasion {
+        moment: HookPayload,
+    ) -> impl Future<Output = HookOutcome> + Send + 'static {
+        let occasion = HookInvocation {
             session_id: self.settings.session_id.clone(),
             origin: main.map(|main| Arc::clone(&main.origin)),
             moment,
@@ -247,7 +247,7 @@ impl RootSession {
 }
 
 /// Reason for a block. A hook without an answer blocks.
-fn block_reason(hooked: Result<Hooked, JoinError>) -> Option<String> {
+fn block_reason(hooked: Result<HookOutcome, JoinError>) -> Option<String> {
     match hooked {
         Ok(hooked) => hooked.blocked,
         Err(_) => Some("the hook runner crashed".to_owned()),

@@ -18,7 +18,9 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, AgentInvocation, Ending, Queued, RequestOptions, TimeLimit};
+use crate::agent_invocation::{
+    self, AgentInvocation, Ending, QueuedInput, RequestOptions, TimeLimit,
+};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::delegation::{
     ActionLog, BackgroundWork, DelegationRequest, StartRequest, SubagentEnd, SubagentInfo, depth_of,
@@ -26,7 +28,7 @@ use crate::delegation::{
 use crate::event::{Event, Origin};
 use crate::governor::{BudgetLeft, FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
 use crate::ledger::Budget;
-use crate::mailbox::{self, AliveToken, AllGone, Handled, Report};
+use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Report};
 use crate::ports::ToolSpec;
 use crate::record::Delegated;
 use crate::restarts::RestartBudget;
@@ -50,7 +52,7 @@ pub(super) enum ChildMsg {
     /// Stopped subagents should have ended by now.
     Overdue,
     /// A message arrived too late for its recipient.
-    Undelivered(InvocationId, Queued),
+    Undelivered(InvocationId, QueuedInput),
     /// Reopening an isolated workspace succeeded or failed.
     Reopened(InvocationId, Reopened),
     /// The workspace of an ended subagent was examined.
@@ -66,7 +68,7 @@ pub(super) struct Children {
     /// Subagents that wait for a slot, in order.
     waiting: VecDeque<QueuedSubagent>,
     /// Messages for subagents that are being rebuilt.
-    pending: Vec<(InvocationId, Queued)>,
+    pending: Vec<(InvocationId, QueuedInput)>,
     stopping: Option<StopInProgress>,
     /// Subagents of an earlier process that have not continued yet.
     returning: Vec<Delegated>,
@@ -262,7 +264,7 @@ impl RootSession {
         me: &ActorRef<Msg>,
         msg: ChildMsg,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         match msg {
             ChildMsg::Request(DelegationRequest::Start(start, report)) => {
                 let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
@@ -482,7 +484,7 @@ impl RootSession {
         let args = agent_invocation::Args {
             origin: Arc::clone(&child.origin),
             services: child.services(kind),
-            contacts: kind.contacts.clone(),
+            model_routes: kind.model_routes.clone(),
             options: RequestOptions { thinking: kind.thinking, ..self.settings.options.clone() },
             tools: child.specs(kind),
             history,

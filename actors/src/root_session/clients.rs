@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::agent_invocation::{ModelRoute, ModelRoutes};
 use crate::ledger::{BudgetHandle, PriceLookup};
-use crate::mailbox::{Handled, Started};
+use crate::mailbox::{HandlerResult, StartResult};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};
 use crate::restarts::RestartBudget;
@@ -53,7 +53,7 @@ impl Clients {
     }
 
     /// Routes to all models, in configured order.
-    pub(super) fn contacts(&self, ports: &Ports) -> ModelRoutes {
+    pub(super) fn model_routes(&self, ports: &Ports) -> ModelRoutes {
         let mut met: Vec<usize> = vec![0; self.0.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
         let abilities = std::iter::once(Abilities::default()).chain(abilities);
@@ -101,9 +101,13 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 }
 
 impl RootSession {
-    pub(super) async fn start_clients(&self, me: &ActorRef<Msg>, state: &mut State) -> Started<()> {
+    pub(super) async fn start_clients(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> StartResult<()> {
         for client in &state.clients.0 {
-            self.start_client(me, client, state.budget_keeper.purse(), false).await?;
+            self.start_client(me, client, state.budget_keeper.budget_handle(), false).await?;
         }
         Ok(())
     }
@@ -112,18 +116,18 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         client: &SupervisedClient,
-        purse: &BudgetHandle,
-        wary: bool,
-    ) -> Started<()> {
+        budget_handle: &BudgetHandle,
+        half_open: bool,
+    ) -> StartResult<()> {
         let args = provider_client::Args {
             providers: client.providers.clone(),
             prices: client.prices.clone(),
-            purse: purse.clone(),
+            budget_handle: budget_handle.clone(),
             clock: Arc::clone(&self.ports.clock),
             transcript: self.transcript.clone(),
             limits: Arc::clone(&self.services.limits),
             fail: self.settings.fail.clone(),
-            wary,
+            half_open,
         };
         let actor = ProviderClient::new(args);
         let (actor, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
@@ -137,13 +141,13 @@ impl RootSession {
         nth: usize,
         cause: &str,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         let alone = state.clients.0.len() == 1;
         let Some(client) = state.clients.0.get_mut(nth) else { return Ok(()) };
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.spend(name, budget, cause) {
-            return self.start_client(me, client, state.budget_keeper.purse(), true).await;
+            return self.start_client(me, client, state.budget_keeper.budget_handle(), true).await;
         }
         client.supervised.give_up();
         // If fallbacks are configured, they are used from now on.

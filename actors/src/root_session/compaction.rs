@@ -8,21 +8,21 @@ use tokio::task::JoinError;
 use crate::agent_invocation::{
     ContextFitter, ModelRoutes, Summary, compacted_event, without_summary,
 };
-use crate::compaction::{Compacted, Goal, compact, said_last, size_of};
+use crate::compaction::{CompactedHistory, CompactionGoal, compact, said_last, size_of};
 use crate::context::{ContextMeter, ContextReading, ContextUse};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{Event, Fact};
+use crate::event::{AnnouncedEvent, Event};
 use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
 use crate::provider_client;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, PromptError, RootSession, State};
 
 /// Reply channel for the result of a compaction.
-pub(super) type CompactReply = RpcReplyPort<Result<Option<Compacted>, PromptError>>;
+pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
 
 /// A summary being written between prompts.
 pub(super) struct PendingCompaction {
-    goal: Goal,
+    goal: CompactionGoal,
     reply: CompactReply,
     /// Invocation id of the model request.
     id: InvocationId,
@@ -67,9 +67,10 @@ impl RootSession {
         }
         let budget = &self.settings.limits.context_main;
         let turns = budget.recent_turns_min;
-        let quarter = Goal::quarter(&state.history, turns, budget.summary_tokens);
+        let quarter = CompactionGoal::quarter(&state.history, turns, budget.summary_tokens);
         let origin = self.new_origin();
-        let goal = Goal { keep, beside: self.services.background_work(&origin), ..quarter };
+        let goal =
+            CompactionGoal { keep, beside: self.services.background_work(&origin), ..quarter };
         let Some((goal, compacted)) = shortened(&state.history, goal) else {
             return answer(reply, Ok(None));
         };
@@ -120,7 +121,12 @@ impl RootSession {
     }
 
     /// Records the compaction first; afterwards it is the history.
-    fn apply(&self, compacted: Compacted, by: Option<String>, state: &mut State) -> Compacted {
+    fn apply(
+        &self,
+        compacted: CompactedHistory,
+        by: Option<String>,
+        state: &mut State,
+    ) -> CompactedHistory {
         self.drop_unfinished(state);
         let before = self.reading(state).total;
         state.history.clone_from(&compacted.history);
@@ -143,7 +149,7 @@ impl RootSession {
     }
 
     pub(super) fn announce_context(&self, state: &State) {
-        self.feed.publish(Fact::Passing {
+        self.feed.publish(AnnouncedEvent::Ephemeral {
             ts: self.ports.clock.wall_ms(),
             session_id: self.settings.session_id.clone(),
             origin: None,
@@ -169,11 +175,14 @@ impl RootSession {
 
 /// Compacts `history` to `goal`. The last user message stays; earlier unanswered ones are removed
 /// if they would dominate the rest.
-fn shortened(history: &[Arc<Message>], goal: Goal) -> Option<(Goal, Compacted)> {
+fn shortened(
+    history: &[Arc<Message>],
+    goal: CompactionGoal,
+) -> Option<(CompactionGoal, CompactedHistory)> {
     let usual = compact(history, &goal);
     let left = usual.as_ref().map_or_else(|| size_of(history), |usual| usual.tokens_after);
     let unanswered = said_last(history).saturating_sub(1);
-    let without = Goal { unanswered, ..goal.clone() };
+    let without = CompactionGoal { unanswered, ..goal.clone() };
     let shorter = compact(history, &without).filter(|one| one.tokens_after <= left / 2);
     shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal, usual)))
 }

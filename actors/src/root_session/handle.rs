@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::{oneshot, watch};
 
-use crate::agent_invocation::Queued;
-use crate::compaction::Compacted;
+use crate::agent_invocation::QueuedInput;
+use crate::compaction::CompactedHistory;
 use crate::context::ContextUse;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
@@ -16,7 +16,7 @@ use crate::event::{Feed, MessageKind, Subscription};
 use crate::ledger::{Accounts, BudgetMsg};
 use crate::mailbox::{Report, SupervisedRef, ask, tell};
 use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
-use crate::ports::{Ids, JournalStore, Ports, Release};
+use crate::ports::{BackgroundScope, Ids, JournalStore, Ports};
 use crate::root_session::messages::Withdrawal;
 use crate::root_session::{
     Msg, PromptAdmission, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
@@ -227,7 +227,7 @@ impl SessionHandle {
         content: Vec<ContentPart>,
     ) -> Result<MessageId, DeliverError> {
         let id = self.ids.message();
-        let queued = Queued { id: id.clone(), kind, content };
+        let queued = QueuedInput { id: id.clone(), kind, content };
         let delivered = ask(&self.session, self.ask_timeout, |reply| Msg::Deliver(queued, reply));
         delivered.await.unwrap_or(Err(DeliverError::Idle))?;
         Ok(id)
@@ -257,7 +257,7 @@ impl SessionHandle {
     /// see [`compaction`]. The journal keeps everything. `None`: there was nothing to remove.
     ///
     /// [`compaction`]: crate::compaction
-    pub async fn compact(&self) -> Result<Option<Compacted>, PromptError> {
+    pub async fn compact(&self) -> Result<Option<CompactedHistory>, PromptError> {
         self.compact_keeping(None).await
     }
 
@@ -265,7 +265,7 @@ impl SessionHandle {
     pub async fn compact_keeping(
         &self,
         keep: Option<String>,
-    ) -> Result<Option<Compacted>, PromptError> {
+    ) -> Result<Option<CompactedHistory>, PromptError> {
         let compact = |reply| Msg::Compact(keep, reply);
         // A model may need long, and has its own limits.
         let compacted = ask(&self.session, SUMMARY_MAX, compact).await;
@@ -321,7 +321,7 @@ impl SessionHandle {
 
     /// Stops background work of `call`, such as a job.
     pub fn stop_job(&self, call: CallId) {
-        tell(&self.session, Msg::Release(Release::Call(call)));
+        tell(&self.session, Msg::Release(BackgroundScope::Call(call)));
     }
 
     /// Answers a permission request, and returns when the answer is on the disk and applied. The

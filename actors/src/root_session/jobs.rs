@@ -6,11 +6,11 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use ractor::ActorRef;
 
-use crate::agent_invocation::Queued;
+use crate::agent_invocation::QueuedInput;
 use crate::conversation::ContentPart;
 use crate::event::{Event, JobEnd, MessageKind, Origin};
 use crate::mailbox::tell;
-use crate::ports::Release;
+use crate::ports::BackgroundScope;
 use crate::record::{LostJob, Replayed};
 use crate::root_session::{Msg, RootSession, State};
 
@@ -33,12 +33,12 @@ impl RootSession {
         // On resume, the session reports its end.
         if state.ending.is_none() {
             let id = self.ports.ids.message();
-            self.notify(me, origin, Queued { id, kind: MessageKind::Notice, content }, state);
+            self.notify(me, origin, QueuedInput { id, kind: MessageKind::Notice, content }, state);
         }
     }
 
     /// Stops background work of calls without waiting.
-    pub(super) fn release(&self, what: &Release) {
+    pub(super) fn release(&self, what: &BackgroundScope) {
         let released = self.release_and_wait(what);
         // Each tool stops its own work; an error cannot be handled here.
         tokio::spawn(released);
@@ -47,7 +47,7 @@ impl RootSession {
     /// Stops background work and waits.
     pub(super) fn release_and_wait(
         &self,
-        what: &Release,
+        what: &BackgroundScope,
     ) -> impl Future<Output = ()> + Send + 'static {
         let tools: Vec<_> =
             self.ports.tools.iter().map(|tool| tool.stop_background(what)).collect();
@@ -76,7 +76,7 @@ impl RootSession {
             }
             let queued =
                 self.lost(job, &format!(" read_file output:{call_id} has what it printed."));
-            let Queued { id: message_id, kind, content } = queued.clone();
+            let QueuedInput { id: message_id, kind, content } = queued.clone();
             // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
             self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
@@ -89,14 +89,14 @@ impl RootSession {
         state.queued.extend(replayed.jobs.iter().map(|job| self.lost(job, "")));
     }
 
-    fn lost(&self, job: &LostJob, output: &str) -> Queued {
+    fn lost(&self, job: &LostJob, output: &str) -> QueuedInput {
         let LostJob { call_id, summary, .. } = job;
         let text = format!(
             "(from posse, not from the user) Background job {call_id} ({summary}) does not run any \
              more: it ended with the process that this conversation goes on from.{output} Start it \
              again if it is needed."
         );
-        Queued {
+        QueuedInput {
             id: self.ports.ids.message(),
             kind: MessageKind::Notice,
             content: vec![ContentPart::text(text)],

@@ -3,7 +3,7 @@
 use ractor::{ActorRef, RpcReplyPort};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{self, Queued};
+use crate::agent_invocation::{self, QueuedInput};
 use crate::conversation::{ContentPart, Message, MessageId};
 use crate::event::{Event, MessageKind};
 use crate::mailbox::{answer, tell};
@@ -21,7 +21,7 @@ pub(super) struct Withdrawal {
 }
 
 pub(super) fn deliver(
-    queued: Queued,
+    queued: QueuedInput,
     reply: RpcReplyPort<Result<(), DeliverError>>,
     state: &State,
 ) {
@@ -53,7 +53,7 @@ impl RootSession {
         state: &mut State,
     ) {
         let Withdrawal { id, again, reply } = withdrawal;
-        let own = |queued: &Queued| queued.id == id && queued.kind != MessageKind::Notice;
+        let own = |queued: &QueuedInput| queued.id == id && queued.kind != MessageKind::Notice;
         if let Some(at) = state.queued.iter().position(own) {
             let queued = state.queued.remove(at);
             self.transcript.note(None, Event::MessageWithdrawn { message_id: id });
@@ -76,7 +76,7 @@ impl RootSession {
     /// Adds the user's actions outside the conversation to the history.
     pub(super) fn append_own_calls(&self, state: &mut State) {
         let asides = state.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
-        for Queued { id, kind: _, content } in asides {
+        for QueuedInput { id, kind: _, content } in asides {
             state.history.push(Message::User { content: content.clone() }.into());
             let delivered = Event::MessageDelivered { message_id: id.clone() };
             self.transcript.note(None, delivered);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ractor::{Actor, ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{Ending, Queued, lost_output, requested_event};
+use crate::agent_invocation::{Ending, QueuedInput, lost_output, requested_event};
 use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
 use crate::event::{Event, MessageKind, Origin};
 use crate::mailbox::{AliveToken, Lost, Report, tell};
@@ -172,6 +172,6 @@ impl RootSession {
             std::iter::once(ContentPart::text(said)).chain(output).collect();
         let (message_id, queued) = (id.clone(), content.clone());
         self.transcript.note(None, Event::MessageQueued { message_id, kind, content: queued });
-        state.queued.push(Queued { id, kind, content });
+        state.queued.push(QueuedInput { id, kind, content });
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use ractor::{ActorRef, SpawnErr};
 
-use crate::agent_invocation::{Pending, Queued};
+use crate::agent_invocation::{QueuedInput, UnfinishedCall};
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::delegation::Memories;
-use crate::event::{Branch, Event, GoesOnWith, Grant, MessageKind, Origin};
-use crate::ledger::{Accounts, Salvaged};
+use crate::event::{Branch, Event, Grant, MessageKind, Origin, ResumedConfig};
+use crate::ledger::{Accounts, RecoveredUsage};
 use crate::ports::ToolOutput;
 use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::admission::RunTask;
@@ -43,7 +43,7 @@ pub struct Resumption {
     /// Records after those of `replayed` are lost: see [`Replayed::doubt`].
     pub lost: bool,
     /// Spending in lost records.
-    pub salvaged: Vec<Salvaged>,
+    pub salvaged: Vec<RecoveredUsage>,
 }
 
 impl Resumption {
@@ -55,7 +55,7 @@ impl Resumption {
         }
         let mut accounts = self.replayed.accounts.clone();
         accounts.settle();
-        for Salvaged { origin, event } in &self.salvaged {
+        for RecoveredUsage { origin, event } in &self.salvaged {
             accounts.follow(origin.as_deref(), event);
         }
         accounts
@@ -125,7 +125,7 @@ impl RootSession {
             let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
             let event = Event::SessionResumed { records, with, changed };
             self.transcript.note(None, event);
-            for Salvaged { origin, event } in &resumption.salvaged {
+            for RecoveredUsage { origin, event } in &resumption.salvaged {
                 self.transcript.note(origin.as_ref(), event.clone());
             }
             state.turns = replayed.turns;
@@ -155,15 +155,15 @@ impl RootSession {
         state.queued.push(queued);
     }
 
-    fn lost_records_notice(&self) -> Queued {
+    fn lost_records_notice(&self) -> QueuedInput {
         let (id, kind) = (self.ports.ids.message(), MessageKind::Notice);
-        Queued { id, kind, content: vec![ContentPart::text(LOST_RECORDS)] }
+        QueuedInput { id, kind, content: vec![ContentPart::text(LOST_RECORDS)] }
     }
 
     /// Records the message about lost records for `origin`, or for the main agent.
-    pub(super) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> Queued {
+    pub(super) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> QueuedInput {
         let queued = self.lost_records_notice();
-        let Queued { id: message_id, kind, content } = queued.clone();
+        let QueuedInput { id: message_id, kind, content } = queued.clone();
         self.transcript.note(origin, Event::MessageQueued { message_id, kind, content });
         queued
     }
@@ -193,16 +193,16 @@ impl RootSession {
             memories,
         };
         self.transcript.note(None, forked);
-        for Queued { id, kind, content } in &state.queued {
+        for QueuedInput { id, kind, content } in &state.queued {
             let (message_id, kind, content) = (id.clone(), *kind, content.clone());
             self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
         }
     }
 
-    fn with(&self) -> GoesOnWith {
+    fn with(&self) -> ResumedConfig {
         let SessionSettings { posse, cwd, agent, tier, instructions, own_budget, .. } =
             &*self.settings;
-        GoesOnWith {
+        ResumedConfig {
             posse: posse.clone(),
             cwd: cwd.clone(),
             agent: agent.clone(),
@@ -261,7 +261,7 @@ impl RootSession {
             }
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
-        state.contacts.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        state.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
         self.admit_as(me, origin, base, RunTask::Continue, state).await
     }
 
@@ -330,9 +330,9 @@ impl MainRun {
     }
 }
 
-pub(super) fn queued(queued: &QueuedMessage) -> Queued {
+pub(super) fn queued(queued: &QueuedMessage) -> QueuedInput {
     let QueuedMessage { id, kind, content } = queued.clone();
-    Queued { id, kind, content }
+    QueuedInput { id, kind, content }
 }
 
 /// Record for a call without an end, matching the history that was built without it.
@@ -352,7 +352,7 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
 
 /// Calls of the last reply of `messages`, if some of them still have to start or wait for
 /// subagents: all results are at the end, real or synthetic.
-pub(super) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<Pending> {
+pub(super) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<UnfinishedCall> {
     let OpenCalls { waiting, attached, questions } = left;
     if waiting.is_empty() && attached.is_empty() {
         return Vec::new();
@@ -376,7 +376,7 @@ pub(super) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<Pendin
             }),
             _ => None,
         };
-        Pending {
+        UnfinishedCall {
             call: call.clone(),
             output,
             requested: open.is_none_or(|open| open.requested),

@@ -9,7 +9,7 @@ use crate::delegation::Delegation;
 use crate::event::Event;
 use crate::ledger::{Accounts, Budget, PriceLookup};
 use crate::limits::Limits;
-use crate::ports::Asking;
+use crate::ports::AnswerSource;
 use crate::root_session::{FailPoints, Resumption};
 
 /// Settings of a session besides its ports.
@@ -30,7 +30,7 @@ pub struct SessionSettings {
     /// Options of model requests.
     pub options: RequestOptions,
     /// Source of answers to permission requests.
-    pub asking: Asking,
+    pub asking: AnswerSource,
     /// Sandbox tier of processes: `none`, `reduced` or `full`.
     pub tier: String,
     /// Upper bounds.

@@ -8,8 +8,8 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{Ending, ended_event};
 use crate::conversation::InvocationId;
-use crate::event::{Event, Fact, Origin};
-use crate::mailbox::{Handled, Started, SupervisedRef, panic_text, spawn_task, tell};
+use crate::event::{AnnouncedEvent, Event, Origin};
+use crate::mailbox::{HandlerResult, StartResult, SupervisedRef, panic_text, spawn_task, tell};
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
@@ -63,7 +63,11 @@ impl<M: ractor::Message> Supervised<M> {
 }
 
 impl RootSession {
-    pub(super) async fn start_writer(&self, me: &ActorRef<Msg>, state: &mut State) -> Started<()> {
+    pub(super) async fn start_writer(
+        &self,
+        me: &ActorRef<Msg>,
+        state: &mut State,
+    ) -> StartResult<()> {
         let args = transcript_writer::Args {
             store: Arc::clone(&self.ports.journal),
             clock: Arc::clone(&self.ports.clock),
@@ -82,7 +86,7 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         state: &mut State,
-    ) -> Started<()> {
+    ) -> StartResult<()> {
         let args = permission::Args {
             clock: Arc::clone(&self.ports.clock),
             transcript: self.transcript.clone(),
@@ -105,7 +109,7 @@ impl RootSession {
         child: ActorId,
         cause: &str,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         if state.writer.is(child) {
             if self.spend(state.writer.name, &mut state.writer.budget, cause) {
                 self.start_writer(me, state).await?;
@@ -156,7 +160,7 @@ impl RootSession {
         let event = Event::SessionParked { cause: cause.clone(), class: None, next_try_ms: None };
         if is_writer {
             // Recording is impossible; observers are informed anyway.
-            self.feed.publish(Fact::Passing {
+            self.feed.publish(AnnouncedEvent::Ephemeral {
                 ts: self.ports.clock.wall_ms(),
                 session_id: self.settings.session_id.clone(),
                 origin: None,
@@ -225,7 +229,7 @@ impl RootSession {
         id: &InvocationId,
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         let theirs = |main: &mut MainRun| main.origin.invocation_id == *id && main.actor.is_none();
         let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
         main.rereading = None;

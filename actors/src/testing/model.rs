@@ -14,7 +14,7 @@ use crate::ports::{
 use crate::testing::clock::ManualClock;
 
 /// Computes a step from the history of the request.
-type TellFn = dyn Fn(&[Arc<Message>]) -> ModelStep + Send;
+type StepFn = dyn Fn(&[Arc<Message>]) -> ModelStep + Send;
 
 /// Behaviour of a scripted model in one attempt.
 pub enum ModelStep {
@@ -39,7 +39,7 @@ pub enum ModelStep {
     /// Waits for the notification, then performs the step.
     After(Arc<Notify>, Box<ModelStep>),
     /// Performs the step that the function returns.
-    Told(Box<TellFn>),
+    Computed(Box<StepFn>),
 }
 
 impl ModelStep {
@@ -161,7 +161,7 @@ impl Provider for ScriptedModel {
         deltas: DeltaSender,
     ) -> PortFuture<Result<Completion, ProviderError>> {
         let step = match self.next_step() {
-            Some(ModelStep::Told(tell)) => Some(tell(&request.messages)),
+            Some(ModelStep::Computed(tell)) => Some(tell(&request.messages)),
             step => step,
         };
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.messages);
@@ -202,7 +202,7 @@ async fn play_now(step: ModelStep, deltas: &DeltaSender) -> Result<Completion, P
         ModelStep::After(..)
         | ModelStep::Counted(..)
         | ModelStep::Away(..)
-        | ModelStep::Told(_) => {
+        | ModelStep::Computed(_) => {
             unreachable!("gates and absences are behind us")
         }
         ModelStep::Reply(completion) => Ok(completion),

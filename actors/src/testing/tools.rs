@@ -48,7 +48,7 @@ type PrepareResult = PortFuture<Result<Prepared, ToolError>>;
 
 /// Counts the actions of a tool. Shared with the test.
 #[derive(Debug, Clone, Default)]
-pub struct Journaled {
+pub struct RunCounter {
     /// Runs that began.
     pub began: Arc<AtomicU32>,
     /// Runs that were dropped before they ended.
@@ -83,12 +83,12 @@ impl Tool for EchoTool {
 
 /// Has a side effect: it counts.
 #[derive(Debug)]
-pub struct WritingTool(ToolSpec, Journaled);
+pub struct WritingTool(ToolSpec, RunCounter);
 
 impl WritingTool {
-    /// The tool `write`, counting into `journaled`.
-    pub fn new(journaled: Journaled) -> WritingTool {
-        WritingTool(spec("write", SideEffect::Workspace), journaled)
+    /// The tool `write`, counting into `run_counter`.
+    pub fn new(run_counter: RunCounter) -> WritingTool {
+        WritingTool(spec("write", SideEffect::Workspace), run_counter)
     }
 }
 
@@ -109,12 +109,12 @@ impl Tool for WritingTool {
 
 /// Begins, and never ends by itself.
 #[derive(Debug)]
-pub struct HangingTool(ToolSpec, Journaled);
+pub struct HangingTool(ToolSpec, RunCounter);
 
 impl HangingTool {
-    /// The tool `hang`, counting into `journaled`.
-    pub fn new(journaled: Journaled) -> HangingTool {
-        HangingTool(spec("hang", SideEffect::Process), journaled)
+    /// The tool `hang`, counting into `run_counter`.
+    pub fn new(run_counter: RunCounter) -> HangingTool {
+        HangingTool(spec("hang", SideEffect::Process), run_counter)
     }
 }
 
@@ -174,12 +174,12 @@ impl Tool for PanickingTool {
 
 /// Read-only: counts, and waits for its gate.
 #[derive(Debug)]
-pub struct GatedTool(ToolSpec, Journaled, Arc<Semaphore>);
+pub struct GatedTool(ToolSpec, RunCounter, Arc<Semaphore>);
 
 impl GatedTool {
-    /// The tool `gated`, counting into `journaled`. Each permit of `gate` lets one run end.
-    pub fn new(journaled: Journaled, gate: Arc<Semaphore>) -> GatedTool {
-        GatedTool(spec("gated", SideEffect::None), journaled, gate)
+    /// The tool `gated`, counting into `run_counter`. Each permit of `gate` lets one run end.
+    pub fn new(run_counter: RunCounter, gate: Arc<Semaphore>) -> GatedTool {
+        GatedTool(spec("gated", SideEffect::None), run_counter, gate)
     }
 }
 
@@ -206,12 +206,12 @@ impl Tool for GatedTool {
 
 /// Has a side effect, and is about to do something else each time it is prepared, for a while.
 #[derive(Debug)]
-pub struct ChangingTool(ToolSpec, Journaled, AtomicU32, u32);
+pub struct ChangingTool(ToolSpec, RunCounter, AtomicU32, u32);
 
 impl ChangingTool {
     /// The tool `change`, which makes up its mind after `changes` preparations.
-    pub fn new(journaled: Journaled, changes: u32) -> ChangingTool {
-        ChangingTool(spec("change", SideEffect::Workspace), journaled, AtomicU32::new(0), changes)
+    pub fn new(run_counter: RunCounter, changes: u32) -> ChangingTool {
+        ChangingTool(spec("change", SideEffect::Workspace), run_counter, AtomicU32::new(0), changes)
     }
 }
 

@@ -11,17 +11,18 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, SessionId, ToolCall};
 use crate::delegation::{self, DelegationHandle};
-use crate::event::{Begun, Event, Grant, Origin};
-use crate::hook_events::{self, Hooked};
+use crate::event::{Event, Grant, Origin, StartedCall};
+use crate::hook_events::{self, HookOutcome};
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
 use crate::permission_coordinator::{
-    self as permission, ApprovalResult, Ask, Asker, Binding, GrantView, ShownQuestion,
+    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, GrantView,
+    ShownQuestion,
 };
 use crate::ports::{
-    Action, Asking, CallContext, Clock, Hook, HookEvent, Ids, Moment, Occasion, OutputDelta,
-    PermissionQuestion, Policy, Prepared, RunContext, SideEffect, Situation, Tool, ToolError,
-    ToolOutput, Toolbox, Used, Verdict,
+    Action, AnswerSource, CallContext, Clock, Hook, HookEvent, HookInvocation, HookPayload,
+    HookedCall, Ids, OutputDelta, PermissionQuestion, Policy, Prepared, RunContext, SideEffect,
+    Situation, Tool, ToolError, ToolOutput, Toolbox, Verdict,
 };
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
@@ -48,7 +49,7 @@ pub(crate) struct Services {
     pub(crate) permissions: SupervisedRef<permission::Msg>,
     pub(crate) book: GrantView,
     pub(crate) notices: Notices,
-    pub(crate) asking: Asking,
+    pub(crate) asking: AnswerSource,
     pub(crate) tier: String,
     pub(crate) cwd: String,
     pub(crate) limits: Arc<Limits>,
@@ -58,13 +59,13 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Runs hooks. Call only if [`Hook::hears`] returned true.
+    /// Runs hooks. Call only if [`Hook::has_hook`] returned true.
     pub(crate) fn fire(
         &self,
         origin: &Arc<Origin>,
-        moment: Moment,
-    ) -> impl Future<Output = Hooked> + Send + 'static {
-        let occasion = Occasion {
+        moment: HookPayload,
+    ) -> impl Future<Output = HookOutcome> + Send + 'static {
+        let occasion = HookInvocation {
             session_id: self.session_id.clone(),
             origin: Some(Arc::clone(origin)),
             moment,
@@ -212,11 +213,11 @@ impl Pipeline {
         let bytes_max = self.services.limits.arguments_bytes_max;
         let Arguments { value, coerced } =
             validate(schema, &self.call.arguments, bytes_max).map_err(|error| invalid(&error))?;
-        if !self.hears(HookEvent::PreToolUse) {
+        if !self.has_hook(HookEvent::PreToolUse) {
             return Ok(Accepted { value, coerced, notes: Vec::new() });
         }
-        let moment = Moment::PreToolUse(self.used(&value));
-        let Hooked { blocked, input, notes, .. } = self.fire(moment).await;
+        let moment = HookPayload::PreToolUse(self.used(&value));
+        let HookOutcome { blocked, input, notes, .. } = self.fire(moment).await;
         if let Some(why) = blocked {
             return Err(blocked_by(&why));
         }
@@ -238,10 +239,10 @@ impl Pipeline {
         action: &Action,
         question: &PermissionQuestion,
     ) -> Result<(), Refusal> {
-        if !self.hears(HookEvent::PermissionRequest) {
+        if !self.has_hook(HookEvent::PermissionRequest) {
             return Ok(());
         }
-        let moment = Moment::PermissionRequest {
+        let moment = HookPayload::PermissionRequest {
             used: self.used(input),
             summary: action.summary.clone(),
             reason: question.reason.clone(),
@@ -252,15 +253,19 @@ impl Pipeline {
         }
     }
 
-    fn hears(&self, event: HookEvent) -> bool {
-        self.services.hooks.hears(event, Some(&self.call.name))
+    fn has_hook(&self, event: HookEvent) -> bool {
+        self.services.hooks.has_hook(event, Some(&self.call.name))
     }
 
-    fn used(&self, input: &Value) -> Used {
-        Used { call_id: self.call.id.clone(), tool: self.call.name.clone(), input: input.clone() }
+    fn used(&self, input: &Value) -> HookedCall {
+        HookedCall {
+            call_id: self.call.id.clone(),
+            tool: self.call.name.clone(),
+            input: input.clone(),
+        }
     }
 
-    async fn fire(&self, moment: Moment) -> Hooked {
+    async fn fire(&self, moment: HookPayload) -> HookOutcome {
         self.services.fire(&self.origin, moment).await
     }
 
@@ -309,7 +314,7 @@ impl Pipeline {
     ) -> Result<Option<Binding>, Refusal> {
         let before = self.asked.take();
         let id = before.clone().unwrap_or_else(|| self.services.ids.question());
-        let asker = Asker::new(id.clone(), self.services.permissions.clone());
+        let asker = ApprovalGuard::new(id.clone(), self.services.permissions.clone());
         if before.is_some() {
             let shown = ShownQuestion {
                 origin: Arc::clone(&self.origin),
@@ -319,7 +324,7 @@ impl Pipeline {
             self.services.book.show(id.clone(), shown);
         }
         let ask = |reply| {
-            permission::Msg::Ask(Box::new(Ask {
+            permission::Msg::Ask(Box::new(ApprovalRequest {
                 id: id.clone(),
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
@@ -371,7 +376,7 @@ impl Pipeline {
         })?;
         let started_ms = self.services.clock.wall_ms();
         self.progress.intended.set(()).ok();
-        self.progress.begun.set(Begun { summary, started_ms }).ok();
+        self.progress.begun.set(StartedCall { summary, started_ms }).ok();
         Ok(())
     }
 
@@ -383,7 +388,7 @@ impl Pipeline {
             call: self.context(),
             output: output_tx,
             facts: facts_tx,
-            aftermath: self.services.notices.aftermath(&self.services.transcript, &self.origin),
+            post_call: self.services.notices.post_call(&self.services.transcript, &self.origin),
             output_bytes_max: self.services.limits.output_bytes_max,
         };
         let mut run = tool.run(permitted, context);

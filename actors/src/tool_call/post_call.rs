@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::conversation::ContentPart;
 use crate::event::Origin;
-use crate::ports::{After, PostCallSink};
+use crate::ports::{PostCallMessage, PostCallSink};
 use crate::transcript_writer::Transcript;
 
 type Hear = Box<dyn Fn(Arc<Origin>, Vec<ContentPart>) + Send + Sync>;
@@ -31,12 +31,12 @@ impl Notices {
     }
 
     /// The way for a call of `origin`.
-    pub(super) fn aftermath(&self, transcript: &Transcript, origin: &Arc<Origin>) -> PostCallSink {
+    pub(super) fn post_call(&self, transcript: &Transcript, origin: &Arc<Origin>) -> PostCallSink {
         let (notices, transcript) = (self.clone(), transcript.clone());
         let origin = Arc::clone(origin);
         PostCallSink::new(move |after| match after {
-            After::Fact(event) => transcript.note(Some(&origin), *event),
-            After::Notice(content) => notices.send(Arc::clone(&origin), content),
+            PostCallMessage::Fact(event) => transcript.note(Some(&origin), *event),
+            PostCallMessage::Notice(content) => notices.send(Arc::clone(&origin), content),
         })
     }
 }

@@ -9,7 +9,7 @@ use ractor::ActorRef;
 use tokio::sync::{oneshot, watch};
 
 use crate::conversation::SessionId;
-use crate::event::{Event, FORMAT_VERSION, Fact, Feed, Origin, StoredRecord};
+use crate::event::{AnnouncedEvent, Event, FORMAT_VERSION, Feed, Origin, StoredRecord};
 use crate::mailbox::{Report, tell};
 use crate::ports::{Clock, Ids};
 use crate::record::{Durability, RecordId};
@@ -64,7 +64,7 @@ pub(crate) enum OutboxCapacity {
 
 enum OutboxEntry {
     Durable { id: RecordId, fact: Durable, durability: Durability, ack: Option<Ack> },
-    Passing(Fact),
+    Ephemeral(AnnouncedEvent),
 }
 
 #[expect(clippy::large_enum_variant, reason = "what is new gets its box with its number")]
@@ -75,7 +75,7 @@ enum Durable {
 
 /// Entries that the writer may process now.
 pub(crate) struct ReadyEntries {
-    pub(crate) passing: Vec<Fact>,
+    pub(crate) passing: Vec<AnnouncedEvent>,
     pub(crate) records: Vec<Arc<StoredRecord>>,
     pub(crate) durability: Durability,
     /// Number of outbox entries in the batch.
@@ -84,7 +84,7 @@ pub(crate) struct ReadyEntries {
 
 /// Entry that may be announced now.
 pub(crate) struct Announceable {
-    fact: Fact,
+    fact: AnnouncedEvent,
     ack: Option<Ack>,
 }
 
@@ -118,9 +118,9 @@ impl Outbox {
             entries: 0,
         };
         while entries.submitted == 0
-            && matches!(entries.waiting.front(), Some(OutboxEntry::Passing(_)))
+            && matches!(entries.waiting.front(), Some(OutboxEntry::Ephemeral(_)))
         {
-            if let Some(OutboxEntry::Passing(fact)) = entries.waiting.pop_front() {
+            if let Some(OutboxEntry::Ephemeral(fact)) = entries.waiting.pop_front() {
                 ready.passing.push(fact);
             }
             entries.passing -= 1;
@@ -155,7 +155,7 @@ impl Outbox {
         }
         // Entries behind them that need no disk follow at once, in order.
         while entries.submitted == 0
-            && matches!(entries.waiting.front(), Some(OutboxEntry::Passing(_)))
+            && matches!(entries.waiting.front(), Some(OutboxEntry::Ephemeral(_)))
         {
             if let Some(entry) = entries.waiting.pop_front() {
                 facts.extend(entry.publish(&mut entries.passing));
@@ -175,14 +175,14 @@ impl Outbox {
             OutboxEntry::Durable { id, fact: Durable::Numbered(record), .. } => {
                 record.record <= last_record && recent.contains(id)
             }
-            OutboxEntry::Durable { fact: Durable::New { .. }, .. } | OutboxEntry::Passing(_) => {
+            OutboxEntry::Durable { fact: Durable::New { .. }, .. } | OutboxEntry::Ephemeral(_) => {
                 false
             }
         };
         // A journal appends in order: records submitted before one that arrived have arrived as
         // well, also if they are older than the recent ones.
         let mut count = entries.waiting.iter().rposition(arrived).map_or(0, |last| last + 1);
-        let passing = |entry: &&OutboxEntry| matches!(entry, OutboxEntry::Passing(_));
+        let passing = |entry: &&OutboxEntry| matches!(entry, OutboxEntry::Ephemeral(_));
         count += entries.waiting.iter().skip(count).take_while(passing).count();
         let mut facts = Vec::with_capacity(count);
         for _ in 0..count {
@@ -201,7 +201,7 @@ impl Outbox {
 
     /// Inserts a warning before the new entries.
     pub(crate) fn warn(&self, message: String, ts: u64) {
-        let fact = Fact::Passing {
+        let fact = AnnouncedEvent::Ephemeral {
             ts,
             session_id: self.session_id.clone(),
             origin: None,
@@ -209,7 +209,7 @@ impl Outbox {
         };
         let mut entries = self.lock();
         let at = entries.submitted;
-        entries.waiting.insert(at, OutboxEntry::Passing(fact));
+        entries.waiting.insert(at, OutboxEntry::Ephemeral(fact));
         entries.passing += 1;
     }
 
@@ -291,7 +291,7 @@ impl Outbox {
         if let Some(unrecorded) = &entries.given_up {
             return Err(unrecorded.clone());
         }
-        if matches!(entry, OutboxEntry::Passing(_)) {
+        if matches!(entry, OutboxEntry::Ephemeral(_)) {
             if entries.passing >= PASSING_MAX {
                 return Ok(());
             }
@@ -349,10 +349,10 @@ impl OutboxEntry {
     fn publish(self, passing: &mut usize) -> Option<Announceable> {
         match self {
             OutboxEntry::Durable { fact: Durable::Numbered(record), ack, .. } => {
-                Some(Announceable { fact: Fact::Stored(record), ack })
+                Some(Announceable { fact: AnnouncedEvent::Stored(record), ack })
             }
             OutboxEntry::Durable { fact: Durable::New { .. }, .. } => None,
-            OutboxEntry::Passing(fact) => {
+            OutboxEntry::Ephemeral(fact) => {
                 *passing -= 1;
                 Some(Announceable { fact, ack: None })
             }
@@ -386,7 +386,7 @@ impl Transcript {
         let entry = if event.is_durable() {
             self.durable_entry(origin, event, Durability::Written, None)
         } else {
-            OutboxEntry::Passing(Fact::Passing {
+            OutboxEntry::Ephemeral(AnnouncedEvent::Ephemeral {
                 ts: self.clock.wall_ms(),
                 session_id: self.outbox.session_id.clone(),
                 origin: origin.cloned(),

@@ -9,7 +9,7 @@ use posse_actors::conversation::{CallId, Prompt, QuestionId};
 use posse_actors::event::{Announcement, Event, Grant, Scope, StoredRecord};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
 use posse_actors::ports::{
-    Action, ActiveGrants, BoxError, GrantStore, Now, PortFuture, Situation, Verdict,
+    Action, ActiveGrants, BoxError, GrantStore, GrantTime, PortFuture, Situation, Verdict,
 };
 use posse_actors::testing::{
     GuardedTool, MemoryStore, ModelStep, PolicyFn, RunningSession, SessionBuilder, ask_all,
@@ -248,7 +248,7 @@ struct Shelf {
 }
 
 impl GrantStore for Shelf {
-    fn standing(&self, _: Now) -> ActiveGrants {
+    fn active_grants(&self, _: GrantTime) -> ActiveGrants {
         let left = self.alarms.load(Ordering::SeqCst);
         self.alarms.store(left.saturating_sub(1), Ordering::SeqCst);
         ActiveGrants {
@@ -261,7 +261,7 @@ impl GrantStore for Shelf {
         Scope::Global
     }
 
-    fn keep(&self, grant: Grant, _: Now) -> PortFuture<Result<(), BoxError>> {
+    fn keep(&self, grant: Grant, _: GrantTime) -> PortFuture<Result<(), BoxError>> {
         if self.refuses {
             return Box::pin(async { Err("the disk is full".into()) });
         }

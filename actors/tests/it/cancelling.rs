@@ -9,7 +9,7 @@ use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::ports::ProviderError;
 use posse_actors::testing::{
-    HangingTool, Journaled, ManualClock, ModelStep, RunningSession, SessionBuilder, WritingTool,
+    HangingTool, ManualClock, ModelStep, RunCounter, RunningSession, SessionBuilder, WritingTool,
     ask_all,
 };
 
@@ -52,21 +52,21 @@ async fn stops_a_stream_and_keeps_what_had_arrived() {
 
 #[tokio::test]
 async fn stops_a_tool_and_drops_what_it_does() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let calls = vec![
         ("hang".to_owned(), "{}".to_owned()),
         ("echo".to_owned(), "{}".to_owned()),
         ("write".to_owned(), "{}".to_owned()),
     ];
     let bench = SessionBuilder::new(vec![ModelStep::Call(calls), ModelStep::say("fine")])
-        .tool(HangingTool::new(journaled.clone()))
-        .tool(WritingTool::new(journaled.clone()));
+        .tool(HangingTool::new(run_counter.clone()))
+        .tool(WritingTool::new(run_counter.clone()));
     let (stage, took) =
         stop_at(&bench, |event| matches!(event, Event::ToolOutputDelta { .. })).await;
     assert!(took < PROMPT, "{took:?}");
     let seen = end(&bench, stage).await;
-    assert_eq!(journaled.dropped.load(Ordering::SeqCst), 1);
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 1, "what waited did not begin");
+    assert_eq!(run_counter.dropped.load(Ordering::SeqCst), 1);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 1, "what waited did not begin");
     assert_eq!(count(&seen, "tool.failed"), 3);
     let text = format!("{:?}", bench.model.requests()[1]);
     assert!(text.contains("Cancelled while it ran"), "{text}");
@@ -75,17 +75,17 @@ async fn stops_a_tool_and_drops_what_it_does() {
 
 #[tokio::test]
 async fn stops_at_a_question_and_withdraws_it() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("write", "{}"), ModelStep::say("fine")])
-            .tool(WritingTool::new(journaled.clone()));
+            .tool(WritingTool::new(run_counter.clone()));
     bench.policy = ask_all();
     let (stage, took) =
         stop_at(&bench, |event| matches!(event, Event::PermissionRequested { .. })).await;
     assert!(took < PROMPT, "{took:?}");
     let seen = end(&bench, stage).await;
     assert_eq!(count(&seen, "permission.withdrawn"), 1);
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     let text = format!("{:?}", bench.model.requests()[1]);
     assert!(text.contains("Cancelled before it ran"), "{text}");
 }

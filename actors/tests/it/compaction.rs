@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::Ending;
-use posse_actors::compaction::{Goal, compact};
+use posse_actors::compaction::{CompactionGoal, compact};
 use posse_actors::context::{ContextBudget, ContextSettings};
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, StopReason, ToolCall, Usage, text_of,
@@ -131,7 +131,7 @@ async fn content_refused_as_too_large_stays_out_of_later_requests() {
         _ => full(),
     };
     let mut bench =
-        SessionBuilder::new((0..20).map(|_| ModelStep::Told(Box::new(bounded))).collect());
+        SessionBuilder::new((0..20).map(|_| ModelStep::Computed(Box::new(bounded))).collect());
     bench.limits = small(1_000_000);
     let mut stage = bench.start().await;
     let fine = Ending::Answered("fine".to_owned());
@@ -333,7 +333,7 @@ async fn crash_after_a_compaction_resumes_from_the_compacted_history() {
     let fail = FailPoints::default();
     let armed = fail.clone();
     // The invocation crashes on a reply long after the compaction.
-    steps.push(ModelStep::Told(Box::new(move |_: &[Arc<Message>]| {
+    steps.push(ModelStep::Computed(Box::new(move |_: &[Arc<Message>]| {
         armed.arm("AgentInvocation", "Replied", 1);
         echo("lost")
     })));
@@ -427,7 +427,7 @@ async fn facts_and_rules_survive_five_compactions() {
 async fn reported_usage_moves_the_threshold() {
     // A tokenizer with twice as many tokens per byte.
     let step = |nth: usize| {
-        ModelStep::Told(Box::new(move |messages: &[Arc<Message>]| {
+        ModelStep::Computed(Box::new(move |messages: &[Arc<Message>]| {
             let bytes: u64 = messages.iter().map(|m| posse_actors::context::tokens_of(m)).sum();
             let usage =
                 Usage { input_tokens: Some(bytes * 2), output_tokens: Some(1), ..Usage::default() };
@@ -485,7 +485,7 @@ fn two_thousand_messages_fit_after_one_compaction() {
         }));
         history.push(Arc::new(said(Some("An answer. ".repeat(30)), Vec::new())));
     }
-    let mut goal = Goal::quarter(&history, 6, 3000);
+    let mut goal = CompactionGoal::quarter(&history, 6, 3000);
     goal.tokens_max = 10_000;
     // `benches/compaction.rs` measures the time.
     assert!(compact(&history, &goal).unwrap().tokens_after <= 10_000);

@@ -9,11 +9,11 @@ use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    Hook, HookEvent, HookSays, Occasion, ProviderError, SideEffect, Verdict,
+    Hook, HookEvent, HookInvocation, HookResult, ProviderError, SideEffect, Verdict,
 };
 use posse_actors::root_session::PromptError;
 use posse_actors::testing::{
-    GatedTool, HangingTool, HookFn, Journaled, ManualClock, ModelStep, PanickingTool, PolicyFn,
+    GatedTool, HangingTool, HookFn, ManualClock, ModelStep, PanickingTool, PolicyFn, RunCounter,
     ScriptedModel, SessionBuilder, WritingTool, ask_all, test_confinement,
 };
 
@@ -21,7 +21,7 @@ use crate::support::{Do, Habits, check, count, end, play, quick, soon};
 
 /// Has nothing to say, but must be asked.
 fn quiet() -> Arc<dyn Hook> {
-    Arc::new(HookFn(&HookEvent::ALL, |_: &Occasion| Some(HookSays::Pass)))
+    Arc::new(HookFn(&HookEvent::ALL, |_: &HookInvocation| Some(HookResult::Pass)))
 }
 
 fn busy() -> ProviderError {
@@ -46,7 +46,7 @@ fn careful(mut bench: SessionBuilder) -> SessionBuilder {
 /// A run in which everything happens: a retry, parallel calls, a question, an effect, a follow-up.
 const WORK: Habits<'_> = &[("permission.requested", Do::Allow), ("tool.requested", Do::FollowUp)];
 
-fn work(journaled: &Journaled) -> SessionBuilder {
+fn work(run_counter: &RunCounter) -> SessionBuilder {
     let calls = vec![
         ("echo".to_owned(), r#"{"text":"a"}"#.to_owned()),
         ("echo".to_owned(), r#"{"text":"b"}"#.to_owned()),
@@ -59,15 +59,16 @@ fn work(journaled: &Journaled) -> SessionBuilder {
         ModelStep::say("done"),
         ModelStep::say("again"),
     ];
-    let mut bench = careful(SessionBuilder::new(script).tool(WritingTool::new(journaled.clone())));
+    let mut bench =
+        careful(SessionBuilder::new(script).tool(WritingTool::new(run_counter.clone())));
     bench.hooks = quiet();
     bench.limits = quick();
     bench
 }
 
 async fn works_after_a_crash(actor: &str, kind: &str, restarted: bool) {
-    let journaled = Journaled::default();
-    let bench = work(&journaled);
+    let run_counter = RunCounter::default();
+    let bench = work(&run_counter);
     bench.fail.arm(actor, kind, 1);
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, "go", WORK).await.expect("the session lives");
@@ -78,7 +79,7 @@ async fn works_after_a_crash(actor: &str, kind: &str, restarted: bool) {
     assert_eq!(bench.fail.left(), 0, "{actor}::{kind} was hit");
     assert_eq!(count(&seen, "actor.crashed"), 1, "{actor}::{kind}");
     assert_eq!(count(&seen, "actor.restarted"), usize::from(restarted), "{actor}::{kind}");
-    assert!(journaled.began.load(Ordering::SeqCst) <= 1, "{actor}::{kind}: an effect twice");
+    assert!(run_counter.began.load(Ordering::SeqCst) <= 1, "{actor}::{kind}: an effect twice");
     // A reply that was not recorded is asked for again, and here the next one wants no tools.
     if (actor, kind) == ("AgentInvocation", "Replied") {
         return;
@@ -120,10 +121,10 @@ async fn a_run_goes_on_after_a_crash_on_several_threads() {
 
 /// Interrupted while a question is open, beside a call that runs and one that waits.
 async fn stops_although(actor: &str, kind: &str) {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let mut bench = careful(
         SessionBuilder::new(vec![ModelStep::call("hang", "{}"), ModelStep::say("fine")])
-            .tool(HangingTool::new(journaled.clone())),
+            .tool(HangingTool::new(run_counter.clone())),
     );
     bench.limits = quick();
     bench.fail.arm(actor, kind, 1);
@@ -139,7 +140,7 @@ async fn stops_although(actor: &str, kind: &str) {
     let seen = end(&bench, stage).await;
     assert_eq!(bench.fail.left(), 0, "{actor}::{kind} was hit");
     assert_eq!(count(&seen, "actor.crashed"), 1, "{actor}::{kind}");
-    let (began, dropped) = (&journaled.began, &journaled.dropped);
+    let (began, dropped) = (&run_counter.began, &run_counter.dropped);
     assert_eq!(began.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst), "{actor}::{kind}");
 }
 
@@ -159,9 +160,9 @@ async fn stopping_works_although_an_actor_crashes_over_it() {
 
 #[tokio::test]
 async fn time_is_up_although_the_invocation_crashes_over_it() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let steps = vec![ModelStep::call("hang", "{}"), ModelStep::Hang(String::new())];
-    let mut bench = SessionBuilder::new(steps).tool(HangingTool::new(journaled.clone()));
+    let mut bench = SessionBuilder::new(steps).tool(HangingTool::new(run_counter.clone()));
     bench.limits = quick();
     bench.limits.duration_max = Some(Duration::from_millis(20));
     bench.fail.arm("AgentInvocation", "TimeUp", 1);
@@ -170,7 +171,7 @@ async fn time_is_up_although_the_invocation_crashes_over_it() {
     assert!(matches!(outcome.ending, Ending::Limited { limit: "timeout", .. }), "{outcome:?}");
     end(&bench, stage).await;
     assert_eq!(bench.fail.left(), 0);
-    assert_eq!(journaled.dropped.load(Ordering::SeqCst), 1);
+    assert_eq!(run_counter.dropped.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -178,7 +179,7 @@ async fn a_crash_does_not_give_a_run_more_time() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("gated", "{}"), ModelStep::Hang(String::new())])
-            .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+            .tool(GatedTool::new(RunCounter::default(), Arc::clone(&gate)));
     let clock = Arc::new(ManualClock::default());
     bench.clock = Arc::clone(&clock) as Arc<dyn posse_actors::ports::Clock>;
     bench.limits.delta_interval = Duration::ZERO;
@@ -261,8 +262,8 @@ async fn a_request_waits_for_room_in_the_journal_also_after_a_crash() {
 
 /// An actor that crashes each time parks the session: the cause is reported, the run ends, and no caller hangs.
 async fn parks(actor: &str, kind: &str) {
-    let journaled = Journaled::default();
-    let mut bench = work(&journaled);
+    let run_counter = RunCounter::default();
+    let mut bench = work(&run_counter);
     if kind == "CallEnded" {
         bench.model = Arc::new(ScriptedModel::new(vec![
             ModelStep::call("echo", "{}"),
@@ -290,7 +291,7 @@ async fn parks(actor: &str, kind: &str) {
     assert_eq!(count(&seen, "session.parked"), 1, "{actor}::{kind}");
     assert_eq!(count(&seen, "session.ended"), 1, "{actor}::{kind}");
     assert_eq!(bench.fail.left(), 100 - 4, "{actor}::{kind}: once, and three restarts");
-    assert!(journaled.began.load(Ordering::SeqCst) <= 1, "{actor}::{kind}");
+    assert!(run_counter.began.load(Ordering::SeqCst) <= 1, "{actor}::{kind}");
     if actor != "TranscriptWriter" {
         check(&bench, &seen);
     }
@@ -316,13 +317,13 @@ async fn an_actor_that_crashes_each_time_parks_the_session() {
 #[tokio::test]
 async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
     for kind in ["Prompt", "Deliver", "Interrupt", "InvocationEnded", "End", "Closed"] {
-        let journaled = Journaled::default();
+        let run_counter = RunCounter::default();
         let step = if kind == "Interrupt" {
             ModelStep::call("hang", "{}")
         } else {
             ModelStep::say("done")
         };
-        let bench = SessionBuilder::new(vec![step]).tool(HangingTool::new(journaled.clone()));
+        let bench = SessionBuilder::new(vec![step]).tool(HangingTool::new(run_counter.clone()));
         bench.fail.arm("RootSession", kind, 1);
         let mut stage = bench.start().await;
         let habits: Habits<'_> =
@@ -338,7 +339,8 @@ async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
         let decision = posse_actors::permission_coordinator::HumanDecision::Deny { reason: None };
         assert!(soon("an answer", session.answer(id, decision)).await.is_err(), "{kind}");
         soon("the dropped work", async {
-            while journaled.dropped.load(Ordering::SeqCst) < journaled.began.load(Ordering::SeqCst)
+            while run_counter.dropped.load(Ordering::SeqCst)
+                < run_counter.began.load(Ordering::SeqCst)
             {
                 tokio::task::yield_now().await;
             }
@@ -349,7 +351,7 @@ async fn a_session_that_crashes_itself_leaves_nobody_waiting() {
 
 #[tokio::test]
 async fn a_session_may_crash_while_it_reads_back() {
-    let bench = work(&Journaled::default());
+    let bench = work(&RunCounter::default());
     bench.fail.arm("AgentInvocation", "Replied", 1);
     bench.fail.arm("RootSession", "Reread", 1);
     let mut stage = bench.start().await;
@@ -410,10 +412,10 @@ async fn what_had_arrived_of_a_reply_survives_the_crash_of_the_client() {
 
 #[tokio::test]
 async fn an_effect_that_runs_when_the_invocation_crashes_is_told_to_be_in_doubt() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("hang", "{}"), ModelStep::say("done")])
-            .tool(HangingTool::new(journaled.clone()));
+            .tool(HangingTool::new(run_counter.clone()));
     bench.limits = quick();
     bench.fail.arm("AgentInvocation", "Deliver", 1);
     let mut stage = bench.start().await;
@@ -423,7 +425,7 @@ async fn an_effect_that_runs_when_the_invocation_crashes_is_told_to_be_in_doubt(
     let seen = end(&bench, stage).await;
     assert_eq!(bench.fail.left(), 0);
     assert_eq!(count(&seen, "tool.outcome_unknown"), 1);
-    let (began, dropped) = (&journaled.began, &journaled.dropped);
+    let (began, dropped) = (&run_counter.began, &run_counter.dropped);
     assert_eq!((began.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (1, 1));
     let told = format!("{:?}", bench.model.requests()[1]);
     assert!(told.contains(posse_actors::record::OUTCOME_UNKNOWN), "{told}");

@@ -19,7 +19,7 @@ use posse_actors::governor::GovernorLimits;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Action, PermissionQuestion, Situation, Verdict};
 use posse_actors::testing::{
-    GatedTool, Journaled, ModelStep, PolicyFn, RunningSession, ScriptedModel, SessionBuilder,
+    GatedTool, ModelStep, PolicyFn, RunCounter, RunningSession, ScriptedModel, SessionBuilder,
     WritingTool, flaw, test_confinement, types,
 };
 use tokio::sync::{Notify, Semaphore};
@@ -69,7 +69,7 @@ fn calls(agents: &[&str]) -> ModelStep {
 
 /// Reads the answer of the subagent that the last message named.
 fn reads(more: &'static str) -> ModelStep {
-    ModelStep::Told(Box::new(move |messages| {
+    ModelStep::Computed(Box::new(move |messages| {
         let text = format!("{messages:?}");
         // Ids end before a quote, a bracket or a dot.
         let id = text.rsplit("goes on as ").next().unwrap_or_default();
@@ -165,13 +165,13 @@ async fn delegates_a_task_and_reads_the_answer() {
 #[tokio::test]
 async fn delegations_of_one_turn_run_in_parallel() {
     let gate = Arc::new(Semaphore::new(0));
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let scouts: Vec<_> = ["a", "b", "c"]
         .iter()
         .map(|name| model(name, vec![ModelStep::calls("gated", &["x"]), ModelStep::say(name)]))
         .collect();
     let mut bench = SessionBuilder::new(vec![calls(&["a", "b", "c"]), ModelStep::say("all")])
-        .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
+        .tool(GatedTool::new(run_counter.clone(), Arc::clone(&gate)));
     let subagents = ["a", "b", "c"].iter().zip(&scouts);
     let subagents = subagents.map(|(name, model)| subagent(name, model, &["gated"], &[]));
     bench.delegation = Some(delegation(subagents.collect()));
@@ -199,7 +199,7 @@ async fn delegations_of_one_turn_run_in_parallel() {
 #[tokio::test]
 async fn background_result_arrives_at_the_next_safe_point() {
     let (gate, scout_gate) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let scout = model("scout", vec![ModelStep::after(&scout_gate, ModelStep::say("found"))]);
     let mut bench = SessionBuilder::new(vec![
         ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
@@ -207,7 +207,7 @@ async fn background_result_arrives_at_the_next_safe_point() {
         ModelStep::call("agent_status", "{}"),
         ModelStep::say("done"),
     ])
-    .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)));
+    .tool(GatedTool::new(run_counter.clone(), Arc::clone(&gate)));
     bench.limits.parallel_calls_max = 1;
     bench.delegation = Some(delegation(vec![subagent("scout", &scout, &[], &[])]));
     let mut stage = bench.start().await;
@@ -228,7 +228,11 @@ async fn background_result_arrives_at_the_next_safe_point() {
     assert!(text_of(content).contains("found"));
     let Message::Tool { content, .. } = &*sent[1][sent[1].len() - 1] else { panic!() };
     assert!(text_of(content).starts_with("It works as inv-"), "{content:?}");
-    assert_eq!(journaled.began.load(std::sync::atomic::Ordering::SeqCst), 2, "no call was skipped");
+    assert_eq!(
+        run_counter.began.load(std::sync::atomic::Ordering::SeqCst),
+        2,
+        "no call was skipped"
+    );
     assert_eq!((count(&seen, "message.queued"), count(&seen, "message.delivered")), (1, 1));
 }
 
@@ -383,7 +387,7 @@ async fn permission_request_of_any_depth_reaches_the_user_with_its_path() {
     // Its main agent waits for it, or has ended.
     for (depth, waits) in (1..=6_usize).flat_map(|depth| [(depth, true), (depth, false)]) {
         let gate = Arc::new(Notify::new());
-        let journaled = Journaled::default();
+        let run_counter = RunCounter::default();
         let names: Vec<String> = (1..=depth).map(|nth| format!("a{nth}")).collect();
         let subagents = names.iter().enumerate().map(|(nth, name)| {
             let next = names.get(nth + 1).map(String::as_str);
@@ -399,7 +403,7 @@ async fn permission_request_of_any_depth_reaches_the_user_with_its_path() {
             ModelStep::Call(vec![call("a1", more)]),
             ModelStep::say("done"),
         ])
-        .tool(WritingTool::new(journaled.clone()));
+        .tool(WritingTool::new(run_counter.clone()));
         bench.limits = quick();
         bench.policy = Arc::new(PolicyFn(asks_about_writing));
         let limits = GovernorLimits { depth_max: 6, live_max: 6, ..GovernorLimits::default() };
@@ -438,6 +442,6 @@ async fn permission_request_of_any_depth_reaches_the_user_with_its_path() {
         }
         let seen = end(&bench, stage).await;
         assert_eq!(outcomes(&seen), vec![SubagentOutcome::Done; depth]);
-        assert_eq!(journaled.began.load(std::sync::atomic::Ordering::SeqCst), 1);
+        assert_eq!(run_counter.began.load(std::sync::atomic::Ordering::SeqCst), 1);
     }
 }

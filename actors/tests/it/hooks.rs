@@ -8,12 +8,12 @@ use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
 use posse_actors::event::{Announcement, Event};
 use posse_actors::ports::{
-    Action, HookEvent, HookSays, Moment, Occasion, SideEffect, Situation, Verdict,
+    Action, HookEvent, HookInvocation, HookPayload, HookResult, SideEffect, Situation, Verdict,
 };
 use posse_actors::record::replay;
 use posse_actors::root_session::SessionEnding;
 use posse_actors::testing::{
-    HookFn, Journaled, ModelStep, PanickingTool, PolicyFn, RunningSession, SessionBuilder,
+    HookFn, ModelStep, PanickingTool, PolicyFn, RunCounter, RunningSession, SessionBuilder,
     WritingTool, ask_all, test_confinement, types,
 };
 use serde_json::json;
@@ -23,7 +23,7 @@ use crate::support::{Do, count, end, play, quick, soon};
 fn hooked(
     script: Vec<ModelStep>,
     places: &'static [HookEvent],
-    says: impl Fn(&Occasion) -> Option<HookSays> + Send + Sync + 'static,
+    says: impl Fn(&HookInvocation) -> Option<HookResult> + Send + Sync + 'static,
 ) -> SessionBuilder {
     let mut bench = SessionBuilder::new(script);
     bench.limits = quick();
@@ -80,8 +80,8 @@ async fn every_hook_event_fires_once_in_order() {
         ModelStep::call("nothing", "{}"),
         ModelStep::say("done"),
     ];
-    let mut bench = hooked(script, &HookEvent::ALL, |_| Some(HookSays::Pass))
-        .tool(WritingTool::new(Journaled::default()));
+    let mut bench = hooked(script, &HookEvent::ALL, |_| Some(HookResult::Pass))
+        .tool(WritingTool::new(RunCounter::default()));
     let asks = ask_all();
     bench.policy =
         Arc::new(PolicyFn(move |action: &Action, situation: &Situation<'_>| {
@@ -117,7 +117,7 @@ async fn events_without_hooks_fire_and_record_nothing() {
     let counted = Arc::clone(&asked);
     let bench = hooked(call_and_say(), &[], move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
-        Some(HookSays::Block)
+        Some(HookResult::Block)
     });
     let (stage, ending) = run(&bench).await;
     assert_eq!(ending, Ending::Answered("done".to_owned()));
@@ -127,22 +127,22 @@ async fn events_without_hooks_fire_and_record_nothing() {
 
 #[tokio::test]
 async fn model_reads_the_reason_of_a_pre_tool_block() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let script = vec![ModelStep::call("write", r#"{"text":"a"}"#), ModelStep::say("done")];
-    let bench = hooked(script, &[HookEvent::PreToolUse], |_| Some(HookSays::Block))
-        .tool(WritingTool::new(journaled.clone()));
+    let bench = hooked(script, &[HookEvent::PreToolUse], |_| Some(HookResult::Block))
+        .tool(WritingTool::new(run_counter.clone()));
     let (stage, _) = run(&bench).await;
     assert_eq!(results(&bench), ["Blocked: so says the test (hook: test)"]);
     assert_replays(&bench, &stage).await;
     let seen = end(&bench, stage).await;
     assert_eq!(hook_events(&seen), ["PreToolUse block"]);
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     assert_eq!(count(&seen, "tool.started"), 0);
 }
 
 #[tokio::test]
 async fn warning_is_shown_and_does_not_block() {
-    let bench = hooked(call_and_say(), &[HookEvent::PreToolUse], |_| Some(HookSays::Warn));
+    let bench = hooked(call_and_say(), &[HookEvent::PreToolUse], |_| Some(HookResult::Warn));
     let (stage, _) = run(&bench).await;
     assert_eq!(results(&bench), ["a\n(hook test: so says the test)"]);
     assert_replays(&bench, &stage).await;
@@ -159,7 +159,7 @@ async fn changed_arguments_are_judged_again_and_shown() {
             ModelStep::say("done"),
         ];
         let mut bench = hooked(script, &[HookEvent::PreToolUse], |_| {
-            Some(HookSays::Input(json!({"text": "changed"})))
+            Some(HookResult::Input(json!({"text": "changed"})))
         });
         bench.policy = Arc::new(PolicyFn(move |action: &Action, _: &Situation<'_>| {
             if action.detail == allowed {
@@ -188,7 +188,7 @@ async fn changed_arguments_are_judged_again_and_shown() {
 #[tokio::test]
 async fn arguments_made_invalid_by_a_hook_do_not_run() {
     let bench = hooked(call_and_say(), &[HookEvent::PreToolUse], |_| {
-        Some(HookSays::Input(json!(["not", "an", "object"])))
+        Some(HookResult::Input(json!(["not", "an", "object"])))
     });
     let (stage, _) = run(&bench).await;
     let seen = end(&bench, stage).await;
@@ -199,8 +199,8 @@ async fn arguments_made_invalid_by_a_hook_do_not_run() {
 #[tokio::test]
 async fn hook_cannot_override_a_deny_rule_or_a_permission_request() {
     for (verdict, refused) in [("deny", 1), ("ask", 1)] {
-        let mut bench = hooked(call_and_say(), &HookEvent::ALL, |_| Some(HookSays::Pass));
-        bench.asking = posse_actors::ports::Asking::Nobody;
+        let mut bench = hooked(call_and_say(), &HookEvent::ALL, |_| Some(HookResult::Pass));
+        bench.asking = posse_actors::ports::AnswerSource::Nobody;
         if verdict == "ask" {
             bench.policy = ask_all();
         } else {
@@ -219,7 +219,7 @@ async fn hook_cannot_override_a_deny_rule_or_a_permission_request() {
 #[tokio::test]
 async fn hook_denial_before_a_permission_request_is_final() {
     let mut bench =
-        hooked(call_and_say(), &[HookEvent::PermissionRequest], |_| Some(HookSays::Block));
+        hooked(call_and_say(), &[HookEvent::PermissionRequest], |_| Some(HookResult::Block));
     bench.policy = ask_all();
     let (stage, _) = run(&bench).await;
     let seen = end(&bench, stage).await;
@@ -230,14 +230,14 @@ async fn hook_denial_before_a_permission_request_is_final() {
 #[tokio::test]
 async fn replaced_output_is_a_second_record() {
     let cases = [
-        (HookSays::Output(vec![ContentPart::text("other")]), "other"),
-        (HookSays::Block, "Result withheld: so says the test (hook: test)"),
+        (HookResult::Output(vec![ContentPart::text("other")]), "other"),
+        (HookResult::Block, "Result withheld: so says the test (hook: test)"),
         (
-            HookSays::Failed { code: "HK001".to_owned(), blocks: true },
+            HookResult::Failed { code: "HK001".to_owned(), blocks: true },
             "Result withheld: so says the test (hook: test)",
         ),
-        (HookSays::Failed { code: "HK001".to_owned(), blocks: false }, "a"),
-        (HookSays::Warn, "a"),
+        (HookResult::Failed { code: "HK001".to_owned(), blocks: false }, "a"),
+        (HookResult::Warn, "a"),
     ];
     for (says, read) in cases {
         let bench = hooked(call_and_say(), &[HookEvent::PostToolUse], move |_| Some(says.clone()));
@@ -260,8 +260,8 @@ async fn failed_call_stays_failed_with_replaced_output() {
         vec![ModelStep::call("panic", "{}"), ModelStep::say("done")],
         &[HookEvent::ToolError],
         |occasion| match &occasion.moment {
-            Moment::ToolError { class, .. } => {
-                Some(HookSays::Output(vec![ContentPart::text(format!("it {class}"))]))
+            HookPayload::ToolError { class, .. } => {
+                Some(HookResult::Output(vec![ContentPart::text(format!("it {class}"))]))
             }
             _ => None,
         },
@@ -276,7 +276,7 @@ async fn failed_call_stays_failed_with_replaced_output() {
 #[tokio::test]
 async fn crash_after_a_hook_change_loses_nothing() {
     let bench = hooked(call_and_say(), &[HookEvent::PostToolUse], |_| {
-        Some(HookSays::Output(vec![ContentPart::text("other")]))
+        Some(HookResult::Output(vec![ContentPart::text("other")]))
     });
     bench.fail.arm("ToolCallRun", "Hooked", 1);
     let (stage, _) = run(&bench).await;
@@ -290,10 +290,10 @@ async fn crash_after_a_hook_change_loses_nothing() {
 async fn refused_prompt_is_in_no_history() {
     let bench = hooked(vec![ModelStep::say("hello")], &[HookEvent::UserPromptSubmit], |occasion| {
         match &occasion.moment {
-            Moment::UserPromptSubmit { content } if text_of(content) == "secret" => {
-                Some(HookSays::Block)
+            HookPayload::UserPromptSubmit { content } if text_of(content) == "secret" => {
+                Some(HookResult::Block)
             }
-            _ => Some(HookSays::Pass),
+            _ => Some(HookResult::Pass),
         }
     });
     let mut stage = bench.start().await;
@@ -339,7 +339,7 @@ async fn prompt_waiting_for_hooks_can_be_interrupted() {
 #[tokio::test]
 async fn session_refused_by_a_hook_accepts_no_prompt() {
     let bench = hooked(vec![ModelStep::say("hello")], &[HookEvent::SessionStart], |_| {
-        Some(HookSays::Failed { code: "HK002".to_owned(), blocks: true })
+        Some(HookResult::Failed { code: "HK002".to_owned(), blocks: true })
     });
     let (stage, ending) = run(&bench).await;
     assert!(matches!(&ending, Ending::Failed { class, .. } if class == "hook"), "{ending:?}");
@@ -353,7 +353,7 @@ async fn model_hook_block_ends_the_run() {
     for (place, requests, partial) in
         [(HookEvent::BeforeModelRequest, 0, 0), (HookEvent::AfterModelResponse, 1, 1)]
     {
-        let journaled = Journaled::default();
+        let run_counter = RunCounter::default();
         let script = vec![ModelStep::Reply(posse_actors::ports::Completion {
             message: posse_actors::conversation::AssistantMessage {
                 content: Some("I write".to_owned()),
@@ -371,15 +371,15 @@ async fn model_hook_block_ends_the_run() {
         })];
         let mut bench = hooked(script, &HookEvent::ALL, move |occasion| {
             let says =
-                if occasion.moment.event() == place { HookSays::Block } else { HookSays::Pass };
+                if occasion.moment.event() == place { HookResult::Block } else { HookResult::Pass };
             Some(says)
         })
-        .tool(WritingTool::new(journaled.clone()));
+        .tool(WritingTool::new(run_counter.clone()));
         bench.limits = quick();
         let (stage, ending) = run(&bench).await;
         assert!(matches!(&ending, Ending::Failed { class, .. } if class == "hook"), "{place:?}");
         assert_eq!(bench.model.requests().len(), requests, "{place:?}");
-        assert_eq!(journaled.began.load(Ordering::SeqCst), 0, "{place:?}");
+        assert_eq!(run_counter.began.load(Ordering::SeqCst), 0, "{place:?}");
         assert_replays(&bench, &stage).await;
         let seen = end(&bench, stage).await;
         assert_eq!(count(&seen, "model.text.partial"), partial, "{place:?}");
@@ -394,9 +394,9 @@ async fn stop_hook_can_continue_a_run_eight_times() {
         let holds = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&holds);
         let bench = hooked(script, &[HookEvent::Stop], move |occasion| {
-            let Moment::Stop { holds, .. } = &occasion.moment else { return None };
+            let HookPayload::Stop { holds, .. } = &occasion.moment else { return None };
             told.lock().unwrap_or_else(PoisonError::into_inner).push(*holds);
-            Some(if *holds < blocks { HookSays::Block } else { HookSays::Pass })
+            Some(if *holds < blocks { HookResult::Block } else { HookResult::Pass })
         });
         let (stage, ending) = run(&bench).await;
         assert_eq!(ending, Ending::Answered(format!("answer {}", requests - 1)), "{blocks}");
@@ -414,7 +414,7 @@ async fn panic_in_a_hook_denies_where_denying_is_safe() {
     for place in HookEvent::ALL {
         let mut bench = hooked(call_and_say(), &HookEvent::ALL, move |occasion| {
             assert!(occasion.moment.event() != place, "the hook panics");
-            Some(HookSays::Pass)
+            Some(HookResult::Pass)
         })
         .tool(PanickingTool::new(SideEffect::None));
         bench.policy = ask_all();

@@ -11,15 +11,15 @@ use posse_actors::ledger::{ModelPricing, PriceLookup, TokenRates};
 use posse_actors::ports::Clock;
 use posse_actors::root_session::{RunningPrompt, TurnOutcome};
 use posse_actors::testing::{
-    Journaled, ManualClock, ModelStep, RunningSession, SessionBuilder, WritingTool,
+    ManualClock, ModelStep, RunCounter, RunningSession, SessionBuilder, WritingTool,
 };
 
 use crate::support::{count, end, play, quick, soon};
 
-fn writing(journaled: &Journaled) -> SessionBuilder {
+fn writing(run_counter: &RunCounter) -> SessionBuilder {
     let mut bench =
         SessionBuilder::new(vec![ModelStep::call("write", "{}"), ModelStep::say("done")])
-            .tool(WritingTool::new(journaled.clone()));
+            .tool(WritingTool::new(run_counter.clone()));
     bench.limits = quick();
     bench
 }
@@ -27,8 +27,8 @@ fn writing(journaled: &Journaled) -> SessionBuilder {
 #[tokio::test]
 async fn what_failed_to_be_written_is_written_once_after_reopening() {
     for times in 1..=3 {
-        let journaled = Journaled::default();
-        let bench = writing(&journaled);
+        let run_counter = RunCounter::default();
+        let bench = writing(&run_counter);
         let mut stage = bench.start().await;
         stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
         bench.journal.fail(times);
@@ -37,14 +37,14 @@ async fn what_failed_to_be_written_is_written_once_after_reopening() {
         let seen = end(&bench, stage).await;
         assert_eq!(bench.journal.opened(), times + 1);
         assert_eq!(count(&seen, "actor.restarted"), times as usize);
-        assert_eq!(journaled.began.load(Ordering::SeqCst), 1);
+        assert_eq!(run_counter.began.load(Ordering::SeqCst), 1);
     }
 }
 
 #[tokio::test]
 async fn an_effect_waits_for_its_intent_and_an_observer_for_the_record() {
-    let journaled = Journaled::default();
-    let bench = writing(&journaled);
+    let run_counter = RunCounter::default();
+    let bench = writing(&run_counter);
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
     bench.journal.hold();
@@ -58,18 +58,18 @@ async fn an_effect_waits_for_its_intent_and_an_observer_for_the_record() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0, "no effect without its intent");
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0, "no effect without its intent");
     assert!(stage.events.try_next().is_none(), "nothing is announced before it is written");
     bench.journal.release();
     soon("the run", running.outcome()).await.unwrap();
     end(&bench, stage).await;
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 1);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn stopping_does_not_wait_for_the_disk() {
-    let journaled = Journaled::default();
-    let bench = writing(&journaled);
+    let run_counter = RunCounter::default();
+    let bench = writing(&run_counter);
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
     bench.journal.hold();
@@ -88,14 +88,14 @@ async fn stopping_does_not_wait_for_the_disk() {
     assert_eq!(outcome.ending, Ending::Interrupted);
     bench.journal.release();
     let seen = end(&bench, stage).await;
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     assert_eq!(count(&seen, "tool.failed"), 1);
 }
 
 #[tokio::test]
 async fn a_journal_that_stays_broken_parks_the_session() {
-    let journaled = Journaled::default();
-    let bench = writing(&journaled);
+    let run_counter = RunCounter::default();
+    let bench = writing(&run_counter);
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
     bench.journal.fail(u32::MAX);
@@ -103,7 +103,7 @@ async fn a_journal_that_stays_broken_parks_the_session() {
     let Ending::Failed { class, cause } = outcome.ending else { panic!("{outcome:?}") };
     assert_eq!(class, "journal");
     assert!(cause.contains("the journal cannot be written: disk full"), "{cause}");
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     let seen = soon("the end", stage.end()).await;
     let parked = seen.iter().find_map(|seen| match seen.event() {
         Event::SessionParked { cause, .. } => Some(cause.clone()),
@@ -157,11 +157,11 @@ async fn the_last_record_says_what_it_cost() {
 
 /// A bench whose disk is full, or nearly, from the moment the prompt is given.
 async fn without_room(
-    journaled: &Journaled,
+    run_counter: &RunCounter,
     clock: &Arc<ManualClock>,
     take: impl Fn(&SessionBuilder),
 ) -> (SessionBuilder, RunningSession, RunningPrompt) {
-    let mut bench = writing(journaled);
+    let mut bench = writing(run_counter);
     bench.clock = Arc::clone(clock) as Arc<dyn Clock>;
     let mut stage = bench.start().await;
     stage.until(|event| matches!(event, Event::SessionStarted { .. })).await;
@@ -211,19 +211,19 @@ async fn outcome(clock: &ManualClock, running: RunningPrompt) -> TurnOutcome {
 
 #[tokio::test]
 async fn a_full_disk_is_waited_for_and_everything_goes_on_when_there_is_room() {
-    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
-        without_room(&journaled, &clock, |bench| bench.journal.set_full(true)).await;
+        without_room(&run_counter, &clock, |bench| bench.journal.set_full(true)).await;
     let opened = bench.journal.opened();
     pass(&clock, || bench.journal.opened() >= opened + 20).await;
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     // One request may be on its way before the disk is known to be full.
     let asked = bench.model.requests().len();
     assert!(asked <= 1, "{asked}: nothing begins that has to be recorded");
     bench.journal.set_full(false);
     let outcome = outcome(&clock, running).await;
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 1);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 1);
     let seen = end(&bench, stage).await;
     assert_eq!(count(&seen, "actor.crashed"), 0);
     let warnings = seen.iter().filter(|seen| matches!(seen.event(), Event::Warning { .. }));
@@ -232,14 +232,14 @@ async fn a_full_disk_is_waited_for_and_everything_goes_on_when_there_is_room() {
 
 #[tokio::test]
 async fn where_room_is_scarce_no_effect_begins() {
-    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
-        without_room(&journaled, &clock, |bench| bench.journal.set_scarce(true)).await;
+        without_room(&run_counter, &clock, |bench| bench.journal.set_scarce(true)).await;
     let before = clock.monotonic();
     pass(&clock, || clock.monotonic() > before + Duration::from_secs(100)).await;
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     bench.journal.set_scarce(false);
-    pass(&clock, || journaled.began.load(Ordering::SeqCst) == 1).await;
+    pass(&clock, || run_counter.began.load(Ordering::SeqCst) == 1).await;
     let outcome = soon("the run", running.outcome()).await.unwrap();
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
     end(&bench, stage).await;
@@ -247,24 +247,24 @@ async fn where_room_is_scarce_no_effect_begins() {
 
 #[tokio::test]
 async fn a_disk_that_stays_full_parks_the_session_when_patience_is_over() {
-    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
-        without_room(&journaled, &clock, |bench| bench.journal.set_full(true)).await;
+        without_room(&run_counter, &clock, |bench| bench.journal.set_full(true)).await;
     let patience = bench.limits.patience;
     let outcome = outcome(&clock, running).await;
     assert!(clock.monotonic() >= patience, "{:?}", clock.monotonic());
     let Ending::Failed { class, cause } = outcome.ending else { panic!("{outcome:?}") };
     assert_eq!(class, "journal");
     assert!(cause.contains("no room for the journal"), "{cause}");
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     soon("the end", stage.end()).await;
 }
 
 #[tokio::test]
 async fn whoever_leaves_does_not_wait_for_room() {
-    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (_bench, stage, _running) =
-        without_room(&journaled, &clock, |bench| bench.journal.set_full(true)).await;
+        without_room(&run_counter, &clock, |bench| bench.journal.set_full(true)).await;
     let seen = soon("the end", stage.end()).await;
     assert!(matches!(seen.last().unwrap().event(), Event::SessionEnded { .. }));
     assert_eq!(clock.monotonic(), Duration::ZERO);
@@ -272,15 +272,15 @@ async fn whoever_leaves_does_not_wait_for_room() {
 
 #[tokio::test]
 async fn a_disk_that_stays_nearly_full_ends_the_run_when_patience_is_over() {
-    let (journaled, clock) = (Journaled::default(), Arc::new(ManualClock::default()));
+    let (run_counter, clock) = (RunCounter::default(), Arc::new(ManualClock::default()));
     let (bench, stage, running) =
-        without_room(&journaled, &clock, |bench| bench.journal.set_scarce(true)).await;
+        without_room(&run_counter, &clock, |bench| bench.journal.set_scarce(true)).await;
     let ended = outcome(&clock, running).await;
     assert!(clock.monotonic() >= bench.limits.patience);
     let Ending::Failed { class, cause } = ended.ending else { panic!("{ended:?}") };
     assert_eq!(class, "journal");
     assert!(cause.contains("hardly any room"), "{cause}");
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     // What is under way is recorded, and so is the end.
     let seen = end(&bench, stage).await;
     assert_eq!(count(&seen, "session.ended"), 1);

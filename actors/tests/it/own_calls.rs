@@ -10,7 +10,7 @@ use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::record::replay;
 use posse_actors::root_session::{PromptError, Resumption, UserCall};
 use posse_actors::testing::{
-    HangingTool, Journaled, MemoryStore, ModelStep, SessionBuilder, WritingTool, ask_all,
+    HangingTool, MemoryStore, ModelStep, RunCounter, SessionBuilder, WritingTool, ask_all,
 };
 
 use crate::support::{count, end, play, soon};
@@ -31,9 +31,9 @@ fn users(history: &[Arc<Message>]) -> Vec<String> {
 #[tokio::test]
 async fn user_call_is_confirmed_and_reported_with_the_next_prompt() {
     for allowed in [true, false] {
-        let journaled = Journaled::default();
+        let run_counter = RunCounter::default();
         let mut bench = SessionBuilder::new(vec![ModelStep::say("fine")])
-            .tool(WritingTool::new(journaled.clone()));
+            .tool(WritingTool::new(run_counter.clone()));
         bench.policy = ask_all();
         let mut stage = bench.start().await;
         let running = stage.session.call(call("write")).await.unwrap();
@@ -49,7 +49,7 @@ async fn user_call_is_confirmed_and_reported_with_the_next_prompt() {
         stage.session.answer(request_id.clone(), decision).await.unwrap();
         let outcome = soon("the call", running.outcome()).await.unwrap();
         assert_eq!((outcome.ending, outcome.turns), (Ending::Answered(String::new()), 0));
-        assert_eq!(journaled.began.load(Ordering::SeqCst), u32::from(allowed));
+        assert_eq!(run_counter.began.load(Ordering::SeqCst), u32::from(allowed));
         assert!(bench.model.requests().is_empty(), "the model is asked nothing");
         play(&mut stage, "go", &[]).await.unwrap();
         let seen = end(&bench, stage).await;
@@ -66,8 +66,8 @@ async fn user_call_is_confirmed_and_reported_with_the_next_prompt() {
 
 #[tokio::test]
 async fn user_call_can_be_stopped() {
-    let journaled = Journaled::default();
-    let bench = SessionBuilder::new(Vec::new()).tool(HangingTool::new(journaled.clone()));
+    let run_counter = RunCounter::default();
+    let bench = SessionBuilder::new(Vec::new()).tool(HangingTool::new(run_counter.clone()));
     let mut stage = bench.start().await;
     let running = stage.session.call(call("hang")).await.unwrap();
     stage.until(|event| matches!(event, Event::ToolStarted { .. })).await;
@@ -84,7 +84,7 @@ async fn user_call_can_be_stopped() {
 
 #[tokio::test]
 async fn user_call_cut_off_by_process_end_is_reported() {
-    let bench = SessionBuilder::new(Vec::new()).tool(WritingTool::new(Journaled::default()));
+    let bench = SessionBuilder::new(Vec::new()).tool(WritingTool::new(RunCounter::default()));
     let mut stage = bench.start().await;
     let running = stage.session.call(call("write")).await.unwrap();
     soon("the call", running.outcome()).await.unwrap();

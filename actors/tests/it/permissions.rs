@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use posse_actors::conversation::{Prompt, QuestionId};
 use posse_actors::event::{Announcement, Event, Scope};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
-use posse_actors::ports::{Action, Asking, PermissionQuestion, Situation, Verdict};
+use posse_actors::ports::{Action, AnswerSource, PermissionQuestion, Situation, Verdict};
 use posse_actors::testing::{
-    ChangingTool, EchoTool, Journaled, ModelStep, PolicyFn, SessionBuilder, WritingTool, ask_all,
+    ChangingTool, EchoTool, ModelStep, PolicyFn, RunCounter, SessionBuilder, WritingTool, ask_all,
     test_confinement, types,
 };
 
 use crate::support::{Do, count, end, play, quick, soon};
 
-fn writing(steps: Vec<ModelStep>, journaled: &Journaled) -> SessionBuilder {
-    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(journaled.clone()));
+fn writing(steps: Vec<ModelStep>, run_counter: &RunCounter) -> SessionBuilder {
+    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(run_counter.clone()));
     bench.policy = ask_all();
     bench.limits = quick();
     bench
@@ -28,23 +28,23 @@ fn permissions(seen: &[Arc<Announcement>]) -> Vec<String> {
 #[tokio::test]
 async fn each_answer_has_its_effect() {
     for (asking, habit, runs, ends) in [
-        (Asking::Human, Do::Allow, 2, ["permission.granted", "permission.granted"]),
-        (Asking::Human, Do::Deny, 0, ["permission.denied", "permission.denied"]),
-        (Asking::Yes, Do::Deny, 2, ["permission.granted", "permission.granted"]),
-        (Asking::Nobody, Do::Allow, 0, ["permission.denied", "permission.denied"]),
+        (AnswerSource::Human, Do::Allow, 2, ["permission.granted", "permission.granted"]),
+        (AnswerSource::Human, Do::Deny, 0, ["permission.denied", "permission.denied"]),
+        (AnswerSource::Yes, Do::Deny, 2, ["permission.granted", "permission.granted"]),
+        (AnswerSource::Nobody, Do::Allow, 0, ["permission.denied", "permission.denied"]),
     ] {
-        let journaled = Journaled::default();
+        let run_counter = RunCounter::default();
         let script = vec![ModelStep::calls("write", &["a", "b"]), ModelStep::say("done")];
-        let mut bench = writing(script, &journaled);
+        let mut bench = writing(script, &run_counter);
         bench.asking = asking;
         let mut stage = bench.start().await;
         let outcome = play(&mut stage, "go", &[("permission.requested", habit)]).await.unwrap();
         let seen = end(&bench, stage).await;
-        assert_eq!(journaled.began.load(Ordering::SeqCst), runs, "{asking:?} {habit:?}");
+        assert_eq!(run_counter.began.load(Ordering::SeqCst), runs, "{asking:?} {habit:?}");
         let expected =
             ["permission.requested", ends[0], "permission.requested", ends[1]].map(str::to_owned);
         assert_eq!(permissions(&seen), expected, "{asking:?} {habit:?}");
-        let unanswered = if asking == Asking::Nobody { 2 } else { 0 };
+        let unanswered = if asking == AnswerSource::Nobody { 2 } else { 0 };
         assert_eq!((outcome.unanswered, outcome.not_by_yes), (unanswered, 0));
         let nobody =
             |event: &Event| matches!(event, Event::PermissionDenied { by, .. } if by == "nobody");
@@ -55,10 +55,10 @@ async fn each_answer_has_its_effect() {
 
 #[tokio::test]
 async fn yes_does_not_cover_everything() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let mut bench =
-        writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &journaled);
-    bench.asking = Asking::Yes;
+        writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &run_counter);
+    bench.asking = AnswerSource::Yes;
     bench.policy = Arc::new(PolicyFn(|_: &Action, _: &Situation<'_>| {
         Verdict::Ask(PermissionQuestion {
             reason: "a protected path".to_owned(),
@@ -73,7 +73,7 @@ async fn yes_does_not_cover_everything() {
     let outcome = play(&mut stage, "go", &[]).await.unwrap();
     assert_eq!((outcome.unanswered, outcome.not_by_yes), (1, 1));
     let seen = end(&bench, stage).await;
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     assert_eq!(permissions(&seen), ["permission.requested", "permission.denied"]);
 }
 
@@ -121,16 +121,16 @@ async fn a_grant_answers_what_is_open_already_and_what_comes() {
 #[tokio::test]
 async fn asks_again_when_the_call_would_do_something_else_by_now() {
     for (changes, questions, runs) in [(0, 1, 1), (2, 3, 1), (100, 4, 0)] {
-        let journaled = Journaled::default();
+        let run_counter = RunCounter::default();
         let mut bench =
             SessionBuilder::new(vec![ModelStep::call("change", "{}"), ModelStep::say("done")])
-                .tool(ChangingTool::new(journaled.clone(), changes));
+                .tool(ChangingTool::new(run_counter.clone(), changes));
         bench.policy = ask_all();
         let mut stage = bench.start().await;
         play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await.unwrap();
         let seen = end(&bench, stage).await;
         assert_eq!(count(&seen, "permission.requested"), questions, "{changes} changes");
-        assert_eq!(journaled.began.load(Ordering::SeqCst), runs, "{changes} changes");
+        assert_eq!(run_counter.began.load(Ordering::SeqCst), runs, "{changes} changes");
         let digests: Vec<_> = seen
             .iter()
             .filter_map(|seen| match seen.event() {
@@ -149,9 +149,9 @@ async fn asks_again_when_the_call_would_do_something_else_by_now() {
 
 #[tokio::test]
 async fn a_yes_is_not_a_yes_to_what_is_forbidden_by_then() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let mut bench =
-        writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &journaled);
+        writing(vec![ModelStep::call("write", "{}"), ModelStep::say("done")], &run_counter);
     let (asking, judged) = (ask_all(), std::sync::atomic::AtomicU32::new(0));
     bench.policy = Arc::new(PolicyFn(move |action: &Action, situation: &Situation<'_>| {
         if judged.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -162,7 +162,7 @@ async fn a_yes_is_not_a_yes_to_what_is_forbidden_by_then() {
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[("permission.requested", Do::Allow)]).await.unwrap();
     end(&bench, stage).await;
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 0);
     assert!(format!("{:?}", bench.model.requests()[1]).contains("Denied: no longer (rule: time)"));
 }
 
@@ -191,8 +191,8 @@ async fn a_grant_outlives_the_coordinator() {
         ModelStep::call("write", "{}"),
         ModelStep::say("done"),
     ];
-    let journaled = Journaled::default();
-    let bench = writing(script, &journaled);
+    let run_counter = RunCounter::default();
+    let bench = writing(script, &run_counter);
     let mut stage = bench.start().await;
     play(&mut stage, "go", &[("permission.requested", Do::Grant)]).await.unwrap();
     bench.fail.arm("PermissionCoordinator", "Answer", 1);
@@ -202,5 +202,5 @@ async fn a_grant_outlives_the_coordinator() {
     play(&mut stage, "again", &[]).await.unwrap();
     let seen = end(&bench, stage).await;
     assert_eq!(count(&seen, "permission.requested"), 1);
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 2);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 2);
 }

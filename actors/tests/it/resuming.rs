@@ -7,7 +7,7 @@ use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{CallId, ContentPart, Message, Prompt, SessionId, text_of};
 use posse_actors::event::{Branch, Event, MessageKind, Scope, StoredRecord};
 use posse_actors::permission_coordinator::HumanDecision;
-use posse_actors::ports::{Action, Asking, PermissionQuestion, Policy, Situation, Verdict};
+use posse_actors::ports::{Action, AnswerSource, PermissionQuestion, Policy, Situation, Verdict};
 use posse_actors::record::{OUTCOME_UNKNOWN, replay};
 use posse_actors::root_session::{PromptError, Resumption, SessionEnding, TurnOutcome};
 use posse_actors::testing::{
@@ -476,7 +476,7 @@ async fn resumed_run_that_crashes_is_rebuilt() {
     let runs = RunCounts::default();
     let mut bench =
         second(&whole[..cut], vec![ModelStep::say("one"), ModelStep::say("two")], &runs);
-    bench.asking = Asking::Yes;
+    bench.asking = AnswerSource::Yes;
     bench.fail.arm("AgentInvocation", "Replied", 1);
     let stage = bench.start().await;
     let running = stage.session.resume().await.unwrap();

@@ -8,7 +8,7 @@ use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
 use posse_actors::event::{Event, MessageKind};
 use posse_actors::root_session::DeliverError;
 use posse_actors::testing::{
-    GatedTool, Journaled, ModelStep, SessionBuilder, WritingTool, ask_all,
+    GatedTool, ModelStep, RunCounter, SessionBuilder, WritingTool, ask_all,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -63,13 +63,13 @@ async fn steers_while_the_model_thinks() {
 
 #[tokio::test]
 async fn steers_after_the_calls_in_flight() {
-    let (journaled, gate) = (Journaled::default(), Arc::new(Semaphore::new(0)));
+    let (run_counter, gate) = (RunCounter::default(), Arc::new(Semaphore::new(0)));
     let mut calls: Vec<_> =
         ["a", "b", "c"].map(|text| ("gated".to_owned(), format!(r#"{{"text":"{text}"}}"#))).into();
     calls.push(("write".to_owned(), "{}".to_owned()));
-    let wrote = Journaled::default();
+    let wrote = RunCounter::default();
     let mut bench = SessionBuilder::new(vec![ModelStep::Call(calls), ModelStep::say("done")])
-        .tool(GatedTool::new(journaled.clone(), Arc::clone(&gate)))
+        .tool(GatedTool::new(run_counter.clone(), Arc::clone(&gate)))
         .tool(WritingTool::new(wrote.clone()));
     bench.limits.parallel_calls_max = 2;
     let mut stage = bench.start().await;
@@ -82,7 +82,7 @@ async fn steers_after_the_calls_in_flight() {
     gate.add_permits(10);
     soon("the run", running.outcome()).await.unwrap();
     let seen = end(&bench, stage).await;
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 2);
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 2);
     assert_eq!(wrote.began.load(Ordering::SeqCst), 0);
     assert_eq!((count(&seen, "message.queued"), count(&seen, "message.delivered")), (2, 2));
     let sent = bench.model.requests();
@@ -104,10 +104,10 @@ async fn steers_after_the_calls_in_flight() {
 
 #[tokio::test]
 async fn steers_during_a_question() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let mut bench =
         SessionBuilder::new(vec![ModelStep::calls("write", &["a", "b"]), ModelStep::say("done")])
-            .tool(WritingTool::new(journaled.clone()));
+            .tool(WritingTool::new(run_counter.clone()));
     bench.policy = ask_all();
     let mut stage = bench.start().await;
     let habits = &[("permission.requested", Do::Steer), ("message.queued", Do::FollowUp)];
@@ -136,7 +136,7 @@ async fn steers_during_a_question() {
     assert!(matches!(outcome.ending, Ending::Answered(_)));
     end(&bench, stage).await;
     soon("the other observer", answering).await.unwrap();
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 1, "the second was skipped");
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 1, "the second was skipped");
     let sent = bench.model.requests();
     assert_eq!(
         told(&sent[1])[3..],

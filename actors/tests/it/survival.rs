@@ -10,11 +10,12 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event};
 use posse_actors::ledger::{PriceLookup, TokenRates};
 use posse_actors::ports::{
-    Abilities, Clock, Fallback, HookEvent, HookSays, Moment, Occasion, Provider, ProviderError,
+    Abilities, Clock, Fallback, HookEvent, HookInvocation, HookPayload, HookResult, Provider,
+    ProviderError,
 };
 use posse_actors::root_session::TurnOutcome;
 use posse_actors::testing::{
-    HookFn, Journaled, ManualClock, ModelStep, RunningSession, ScriptedModel, SessionBuilder,
+    HookFn, ManualClock, ModelStep, RunCounter, RunningSession, ScriptedModel, SessionBuilder,
     WritingTool,
 };
 
@@ -109,13 +110,13 @@ fn switches(seen: &[Arc<Announcement>]) -> Vec<String> {
 
 #[tokio::test]
 async fn an_outage_in_the_middle_of_the_work_repeats_nothing() {
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let clock = Arc::new(ManualClock::seeded(11));
     let mut steps: Vec<ModelStep> = (0..40).map(|_| ModelStep::call("write", "{}")).collect();
     steps.push(ModelStep::Away(Arc::clone(&clock), 15 * MINUTE));
     steps.extend((0..10).map(|_| ModelStep::call("write", "{}")));
     steps.push(ModelStep::say("done"));
-    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(journaled.clone()));
+    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(run_counter.clone()));
     bench.clock = Arc::clone(&clock) as Arc<dyn Clock>;
     bench.limits.delta_interval = Duration::ZERO;
     bench.limits.turns_max = 100;
@@ -123,7 +124,7 @@ async fn an_outage_in_the_middle_of_the_work_repeats_nothing() {
     let mut stage = bench.start().await;
     let outcome = play(&mut stage, &clock, "go").await;
     assert_eq!(outcome.ending, Ending::Answered("done".to_owned()));
-    assert_eq!(journaled.began.load(Ordering::SeqCst), 50, "each call ran once");
+    assert_eq!(run_counter.began.load(Ordering::SeqCst), 50, "each call ran once");
     let probes = bench.model.probes();
     let rare = |pair: &[Duration]| pair[1].saturating_sub(pair[0]) >= 5 * SECOND;
     assert!(probes[2..].windows(2).all(rare), "{probes:?}");
@@ -192,13 +193,14 @@ async fn hooks_know_who_is_asked_and_look_at_what_another_one_says() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
     let places = &[HookEvent::BeforeModelRequest, HookEvent::AfterModelResponse];
-    bench.hooks = Arc::new(HookFn(places, move |occasion: &Occasion| match &occasion.moment {
-        Moment::BeforeModelRequest { model, .. } => {
-            telling.lock().unwrap().push(model.clone());
-            Some(HookSays::Pass)
-        }
-        _ => Some(HookSays::Block),
-    }));
+    bench.hooks =
+        Arc::new(HookFn(places, move |occasion: &HookInvocation| match &occasion.moment {
+            HookPayload::BeforeModelRequest { model, .. } => {
+                telling.lock().unwrap().push(model.clone());
+                Some(HookResult::Pass)
+            }
+            _ => Some(HookResult::Block),
+        }));
     let mut stage = bench.start().await;
     for prompt in ["go", "again"] {
         let outcome = play(&mut stage, &clock, prompt).await;

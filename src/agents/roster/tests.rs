@@ -1,4 +1,4 @@
-//! Definitions from everywhere, and what becomes of those that make no sense.
+//! Definitions from all sources, and errors of invalid ones.
 
 use std::fs;
 

@@ -8,13 +8,13 @@ use crate::agents::front_matter::{self, Parsed};
 use crate::agents::instructions::hidden;
 use crate::failure::{Exit, Failure, printable, printable_lines};
 
-/// Characters of a name.
+/// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 64;
-/// Characters of a description.
+/// Maximum length of a description in characters.
 const DESCRIPTION_CHARS_MAX: usize = 1024;
 /// Maximum characters of the requirements.
 const COMPATIBILITY_CHARS_MAX: usize = 500;
-/// Lines of a body that the format recommends at most.
+/// Maximum number of body lines that the format recommends.
 const BODY_LINES_MAX: usize = 500;
 
 /// Content of a `SKILL.md`.
@@ -26,7 +26,7 @@ pub(super) struct Head {
     pub(super) compatibility: Option<String>,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) allowed_tools: Vec<String>,
-    /// Only the user activates it.
+    /// Only the user can activate it.
     pub(super) only_user: bool,
     /// Text below the front matter, with hidden characters as visible escapes.
     pub(super) body: String,

@@ -12,13 +12,13 @@ use sha2::{Digest, Sha256};
 
 /// The file that makes a folder a skill.
 pub(super) const MAIN: &str = "SKILL.md";
-/// Bytes of that file.
+/// Maximum size of that file in bytes.
 pub(super) const MAIN_BYTES_MAX: usize = 64 << 10;
-/// Files below a folder.
+/// Maximum number of files in a folder.
 const FILES_MAX: usize = 200;
-/// Folders within folders.
+/// Maximum depth of folders.
 const DEPTH_MAX: usize = 6;
-/// Bytes of a project's skill, which is hashed as a whole.
+/// Maximum total size of a project's skill, which is hashed as a whole, in bytes.
 const SEALED_BYTES_MAX: u64 = 4 << 20;
 
 /// Files of a folder: size by path with `/`, and rejected entries.
@@ -27,22 +27,22 @@ pub(super) struct SkillFiles {
     pub(super) files: BTreeMap<String, u64>,
     /// Paths of links and special files.
     pub(super) odd: Vec<String>,
-    /// There is more than is listed.
+    /// True if a limit was exceeded.
     pub(super) cut: bool,
 }
 
-/// A folder as it is at one moment, down to the bytes.
+/// Content of a folder at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sealed {
     /// SHA-256 over names and contents, in hex.
     pub(super) digest: String,
     /// SHA-256 of each file, in hex.
     pub(super) files: BTreeMap<String, String>,
-    /// The bytes of [`MAIN`].
+    /// Content of [`MAIN`].
     pub(super) main: Vec<u8>,
 }
 
-/// Looks through `folder`. `all`: hidden files, too.
+/// Lists `folder`. `all`: includes hidden files.
 pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
     let mut listing = SkillFiles::default();
     let mut open = vec![(folder.to_owned(), String::new(), 0)];
@@ -51,7 +51,7 @@ pub(super) fn list(folder: &Path, all: bool) -> io::Result<SkillFiles> {
         entries.sort_unstable_by_key(fs::DirEntry::file_name);
         for entry in entries {
             let Ok(name) = entry.file_name().into_string() else {
-                // It cannot be asked for.
+                // A name that is not UTF-8 cannot be requested.
                 listing.odd.push(entry.file_name().to_string_lossy().into_owned());
                 continue;
             };
@@ -105,7 +105,7 @@ pub(super) fn seal(folder: &Path) -> Result<Sealed, String> {
     Ok(Sealed { digest: hex(&whole.finalize()), files, main })
 }
 
-/// The bytes of a file below `folder`, at most `limit` and one more, through no link.
+/// Content of a file below `folder`, up to `limit` + 1 bytes, through no link.
 pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>> {
     let mut names = Vec::new();
     for part in Path::new(path).components() {
@@ -132,7 +132,7 @@ pub(super) fn read(folder: &Path, path: &str, limit: u64) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Why a file cannot be read, and what could be.
+/// Reason why a file cannot be read, with a hint.
 pub(super) fn why(error: &io::Error) -> String {
     use nix::libc::{ELOOP, ENOTDIR};
     match error.raw_os_error() {

@@ -1,4 +1,4 @@
-//! Folders of skills, right and wrong, and what becomes of them.
+//! Valid and invalid skill folders.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! `skill`: activates a skill, or reads one of its files. It reads and does nothing else.
+//! `skill`: activates a skill, or reads one of its files. Read-only.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use crate::agents::skills::{Skill, Skills, TOOL, folder};
 use crate::failure::{nearest, printable, printable_lines};
 
-/// Lines of a file that are given at once.
+/// Maximum number of lines per call.
 const LINES_MAX: usize = 1000;
 
 /// Visible skills by agent name; other agents see all.
 pub type Rights = BTreeMap<String, Vec<String>>;
 
-/// The tool.
+/// Creates the tool.
 pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: TOOL.to_owned(),

@@ -31,7 +31,7 @@ pub(super) struct AttachedOutput {
     caught_up: bool,
     /// Open permission requests of the history.
     open: Vec<Arc<Announcement>>,
-    /// The visible text of the reply that is being streamed, as far as it came.
+    /// Visible text of the streamed reply so far.
     said: String,
     /// True if the reply was received from its beginning.
     whole: bool,
@@ -45,9 +45,9 @@ pub(super) struct AttachedOutput {
 /// Text for an announcement.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Added {
-    /// For standard error.
+    /// Text for standard error.
     pub(super) text: String,
-    /// For standard output.
+    /// Text for standard output.
     pub(super) answer: String,
     /// Questions to ask, and ends of questions.
     pub(super) questions: Vec<Arc<Announcement>>,
@@ -216,7 +216,7 @@ impl AttachedOutput {
                 let text = context::compacted(announcement.event()).unwrap_or_default();
                 return self.note(&format!("({})", printable(&text)));
             }
-            // The client of the session that owns it has no name.
+            // The client in the owning process has no name.
             Event::PermissionGranted { answered_by: None, by, .. }
                 if by == "user" && self.caught_up =>
             {
@@ -268,7 +268,7 @@ mod tests {
     use posse_actors::conversation::{
         AssistantMessage, CallId, ContentPart, SessionId, StopReason, ToolCall, Usage,
     };
-    use posse_actors::event::{Fact, Scope, StoredRecord};
+    use posse_actors::event::{AnnouncedEvent, Scope, StoredRecord};
     use posse_actors::record::RecordId;
 
     use super::*;
@@ -278,7 +278,7 @@ mod tests {
         let (ts, session_id) = (1, SessionId::new("s"));
         let id = RecordId { process: 0, count: 0 };
         let stored = StoredRecord { v: 1, record, ts, id, session_id, event, origin: None };
-        Arc::new(Announcement { seq: record, fact: Fact::Stored(Arc::new(stored)) })
+        Arc::new(Announcement { seq: record, fact: AnnouncedEvent::Stored(Arc::new(stored)) })
     }
 
     fn delta(text: &str) -> Arc<Announcement> {
@@ -286,7 +286,7 @@ mod tests {
         let session_id = SessionId::new("s");
         Arc::new(Announcement {
             seq: 0,
-            fact: Fact::Passing { ts: 1, session_id, origin: None, event },
+            fact: AnnouncedEvent::Ephemeral { ts: 1, session_id, origin: None, event },
         })
     }
 
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_shown_once_and_whole_wherever_its_pieces_begin() {
-        // Joined in the middle of a reply.
+        // Attached in the middle of a reply.
         let mut shown = joined(1);
         shown.follow(&stored(1, request()));
         let first = shown.follow(&delta("second")).text;
@@ -408,7 +408,7 @@ mod tests {
         let added = shown.follow(&stored(6, done("all of it")));
         assert_eq!((added.text.as_str(), added.answer.as_str()), ("\n", ""));
 
-        // A piece was lost, in an answer and in words before a call.
+        // A piece was lost, in an answer and in text before a call.
         shown.follow(&stored(7, request()));
         shown.follow(&delta("it"));
         shown.follow(&stored(8, reply("all of it", 0)));
@@ -446,7 +446,7 @@ mod tests {
             let (session_id, origin) = (SessionId::new("s"), None);
             Arc::new(Announcement {
                 seq: 0,
-                fact: Fact::Passing { ts: 1, session_id, origin, event },
+                fact: AnnouncedEvent::Ephemeral { ts: 1, session_id, origin, event },
             })
         };
         assert_eq!(shown.follow(&used()).text, "");

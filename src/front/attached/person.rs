@@ -127,7 +127,7 @@ async fn next_when_read(
     heard.recv().await
 }
 
-/// Sleeps until that moment, or for ever.
+/// Sleeps until that time, or forever.
 async fn shown_at(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -135,7 +135,7 @@ async fn shown_at(at: Option<Instant>) {
     }
 }
 
-/// The question that an event is about.
+/// Question of an event.
 fn question_of(event: &Event) -> Option<&QuestionId> {
     match event {
         Event::PermissionRequested { request_id, .. }
@@ -156,7 +156,7 @@ struct Person {
     controls: bool,
     /// Instructions, one per line sent.
     asked: Vec<SentInstruction>,
-    /// Questions that are not shown yet, and when they will be.
+    /// Questions that are not shown yet, with their time.
     held: VecDeque<(Instant, Arc<Announcement>)>,
     last_record: u64,
     ended: Option<AttachOutcome>,
@@ -220,7 +220,7 @@ impl Person {
         }
     }
 
-    /// Shows the questions that were held for long enough.
+    /// Shows the questions whose delay has passed.
     async fn show_held(&mut self) {
         while let Some((at, _)) = self.held.front()
             && *at <= Instant::now()

@@ -1,7 +1,7 @@
-//! A session that another program drives: prompts, steering, interrupts and answers come from
-//! standard input, events go to standard output.
+//! Session driven by another program: prompts, steering, interrupts and answers on standard input,
+//! events on standard output.
 //!
-//! It ends when nothing runs and standard input is at its end.
+//! The session ends when nothing runs and standard input has ended.
 
 use std::pin::Pin;
 
@@ -17,7 +17,7 @@ use crate::front::headless::{Front, RunOptions, far_away, next_when_read, wind_d
 use crate::frontend::Task;
 use crate::frontend::instruction::Instruction;
 
-/// Complaints about lines that are answered; a program that is wrong this often does not listen.
+/// Maximum number of error answers to invalid lines.
 const COMPLAINTS_MAX: u32 = 1000;
 
 /// Reason of a denial after the end of standard input.
@@ -57,7 +57,7 @@ struct Driven {
     /// `None` at the end of standard input.
     driver: Option<Driver>,
     running: Option<RunFuture>,
-    /// Questions that wait for an answer.
+    /// Questions without an answer.
     open: Vec<QuestionId>,
     /// Permission requests after the end of standard input.
     unanswered: u32,
@@ -229,7 +229,7 @@ impl Driven {
     }
 }
 
-/// Why an answer had no effect, in the words of the line that gave it.
+/// Error message for an answer without effect, in the terms of the input line.
 fn refused(error: &AnswerError) -> String {
     match error {
         AnswerError::ScopeNotOffered(scope) => {

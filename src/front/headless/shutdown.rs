@@ -101,7 +101,7 @@ impl Front {
         }
         let again = self.manner.again.as_ref();
         let mut farewell = again.map(|again| farewell(again, outcome.as_ref())).unwrap_or_default();
-        // Those that were taken over are gone by now.
+        // Merged worktrees do not exist any more.
         for worktree in self.worktrees.iter().filter(|cwd| Path::new(cwd).is_dir()) {
             farewell.extend(["worktree kept: ", &printable(worktree), "\n"]);
         }

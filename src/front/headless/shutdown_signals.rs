@@ -18,12 +18,12 @@ pub(super) enum SignalEffect {
     GoOn,
     /// The run was just stopped and has time to end.
     Stop,
-    /// At once.
+    /// Exit at once.
     Leave,
 }
 
 impl Front {
-    /// A signal came.
+    /// Handles a signal.
     pub(super) async fn on_signal(&mut self, signal: Exit) -> SignalEffect {
         if signal == Exit::HangUp && self.continues() {
             self.detach().await;
@@ -43,7 +43,7 @@ impl Front {
         SignalEffect::Stop
     }
 
-    /// Looks whether the streams still lead somewhere.
+    /// Checks whether the outputs still have readers.
     pub(super) async fn look_who_reads(&mut self) -> SignalEffect {
         let lost = self.stdout.is_broken();
         if self.continues() {
@@ -87,7 +87,7 @@ impl Front {
             }
         }
         if all {
-            // There is nothing to draw on any more.
+            // There is no terminal to draw on any more.
             self.progress = ProgressPrinter::new(false, false).of_dry_run(self.manner.dry_run);
             let line = format!("session {} goes on without its terminal\n", self.session.id());
             self.stderr.write(line.into_bytes()).await;

@@ -49,7 +49,7 @@ impl LineMode<'_> {
         std::future::pending().await
     }
 
-    /// The answer to a task that was given elsewhere.
+    /// Shows the answer to a task of another front end.
     pub(super) async fn show_answer(&mut self, announcement: &Announcement) {
         let is_root = announcement.origin().is_some_and(|from| from.parent_invocation_id.is_none());
         if let Event::InvocationCompleted { result, .. } = announcement.event()

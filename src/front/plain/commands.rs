@@ -31,7 +31,7 @@ fn help() -> String {
 }
 
 impl LineMode<'_> {
-    /// Follows a line that was typed while nothing runs.
+    /// Handles a line that was typed while nothing runs.
     pub(super) async fn follow_line(&mut self, line: &str) {
         match parse(line) {
             ParsedLine::Blank => (),
@@ -53,7 +53,7 @@ impl LineMode<'_> {
         }
     }
 
-    /// Follows a command that was typed while a task is worked on, and that is no end of it.
+    /// Handles a command that was typed during a task and does not end it.
     pub(super) async fn command_meanwhile(&mut self, command: Command, when: Availability) {
         let left = match when {
             Availability::Always => self.answer(command, true).await,

@@ -32,7 +32,7 @@ impl LineMode<'_> {
                 self.note_work(&announcement);
             }
             if let Event::InvocationCompleted { .. } = event {
-                // Nothing of it was shown as it came.
+                // It was not shown live.
                 self.progress.shown_live = false;
                 self.show_answer(&announcement).await;
             }

@@ -20,7 +20,7 @@ use crate::frontend::outcome::{PermissionHints, judge, label};
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 impl LineMode<'_> {
-    /// Works on `task` to its end.
+    /// Runs `task` to its end.
     pub(super) async fn work(&mut self, task: Task) {
         self.catch_up().await;
         self.rule_shown = false;
@@ -40,7 +40,7 @@ impl LineMode<'_> {
         self.accompany(running).await;
     }
 
-    /// Shows what runs, to its end.
+    /// Shows a running task to its end.
     pub(super) async fn accompany(&mut self, running: RunningPrompt) {
         let started = Instant::now();
         let invocation = running.invocation().clone();
@@ -219,7 +219,7 @@ impl LineMode<'_> {
         let content = vec![ContentPart::text(text.clone())];
         match self.current.session.deliver(MessageKind::Steer, content).await {
             Ok(_) => self.say("(said at the next step)\n").await,
-            // It ended a moment ago: this is the next task.
+            // The run has just ended: this is the next task.
             Err(DeliverError::Idle) => self.waiting.push_back(text),
             Err(error @ DeliverError::Full) => self.say(&format!("({error})\n")).await,
         }

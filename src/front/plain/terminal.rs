@@ -25,28 +25,28 @@ use crate::front::driver::{InputLine, next_line};
 use crate::front::question::keyboard::{self, HUSH, Hushed};
 use crate::frontend::history::History;
 
-/// Lines that follow each other faster than this were pasted, and belong together.
+/// Lines with a shorter interval were pasted, and form one input.
 const PASTE_GAP: Duration = Duration::from_millis(30);
 
-/// Bytes of lines that belong together.
+/// Maximum size of such an input in bytes.
 const INPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Inputs that wait to be understood.
+/// Maximum number of queued inputs.
 const WAITING_MAX: usize = 16;
 
-/// Tells the thread to stop watching.
+/// Command to the thread: stop watching.
 const STOP: u8 = b'!';
 
 /// Input event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TerminalInput {
-    /// A line without its newline, or several that belong together.
+    /// A line without its newline, or several pasted lines.
     Line(String),
     /// The keyboard was silent since silence was last requested.
     Quiet,
-    /// Ctrl+C while a line was edited.
+    /// Ctrl+C in the line editor.
     Interrupted,
-    /// There will be no more.
+    /// End of input.
     End,
     /// The thread has stopped watching.
     Stopped,
@@ -73,7 +73,7 @@ pub(crate) struct LineTerminal {
 }
 
 impl LineTerminal {
-    /// Starts the thread. Nothing is read before it is asked for.
+    /// Starts the thread. It reads only on request.
     pub(crate) fn open(interactive: bool, history: History) -> io::Result<LineTerminal> {
         let modes = if interactive { tcgetattr(io::stdin()).ok() } else { None };
         let (woken, wake) = nix::unistd::pipe()?;
@@ -96,7 +96,7 @@ impl LineTerminal {
         Ok(LineTerminal { requests, inputs, wake, hushes: 0, interactive, watching: false, modes })
     }
 
-    /// Asks for one line, with this in front of it.
+    /// Requests one line, with this prompt.
     pub(crate) fn edit(&mut self, prompt: &str) {
         self.requests.send(InputRequest::Edit(prompt.to_owned())).ok();
     }
@@ -136,14 +136,14 @@ impl LineTerminal {
     pub(crate) async fn next(&mut self) -> TerminalInput {
         loop {
             match self.inputs.recv().await {
-                // Silence was asked for again since.
+                // A newer quiet period was requested since.
                 Some((hushes, TerminalInput::Quiet)) if hushes != self.hushes => (),
                 other => return other.map_or(TerminalInput::End, |(_, input)| input),
             }
         }
     }
 
-    /// Leaves the terminal as it was found, also in the middle of a line.
+    /// Restores the original terminal modes, even in the middle of a line.
     pub(crate) fn restore(&self) {
         if let Some(modes) = &self.modes {
             tcsetattr(io::stdin(), SetArg::TCSANOW, modes).ok();
@@ -185,7 +185,7 @@ impl InputThread {
             Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => {
                 TerminalInput::Interrupted
             }
-            // Its end, or a terminal that is gone.
+            // End of input, or a vanished terminal.
             Err(_) => TerminalInput::End,
         };
         self.send(input)
@@ -199,7 +199,7 @@ impl InputThread {
         };
         let text = loop {
             match editor.readline(prompt) {
-                // The window changed its size.
+                // The window size has changed.
                 Err(ReadlineError::Signal(rustyline::error::Signal::Resize)) => (),
                 other => break other?,
             }
@@ -216,7 +216,7 @@ impl InputThread {
                 let text = String::from_utf8_lossy(&bytes);
                 TerminalInput::Line(text.trim_end_matches(['\r', '\n']).to_owned())
             }
-            // Better nothing than a part.
+            // An empty line is safer than a partial one.
             Ok(Some(InputLine::TooLong)) => TerminalInput::Line(String::new()),
             Ok(None) | Err(_) => TerminalInput::End,
         };
@@ -232,7 +232,7 @@ impl InputThread {
                     self.hand_on(&mut text)?;
                     let (stdin, orders) = (io::stdin(), self.woken.as_fd());
                     match keyboard::hush(stdin.as_fd(), orders, &mut self.hushes) {
-                        // What ended is seen by reading.
+                        // The end is detected by reading.
                         Hushed::Quiet | Hushed::Gone => self.send(TerminalInput::Quiet)?,
                         Hushed::Order(_) => return self.send(TerminalInput::Stopped),
                     }
@@ -253,7 +253,8 @@ impl InputThread {
                         Ok(_) | Err(_) => {
                             self.hand_on(&mut text)?;
                             self.send(TerminalInput::End)?;
-                            // Asking again would be answered the same, at once and for ever.
+                            // A further request would get the same answer at once, in an endless
+                            // loop.
                             while matches!(self.wait(false, None), Waited::Woken(Some(HUSH))) {
                                 self.hushes += 1;
                             }
@@ -299,7 +300,7 @@ impl InputThread {
 }
 
 enum Waited {
-    /// And what for.
+    /// With the received command.
     Woken(Option<u8>),
     Typed,
     Quiet,

@@ -1,4 +1,4 @@
-//! Lines of a run, in words: how a command ended, how long it takes.
+//! Texts of progress lines: exit status, durations.
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
@@ -6,16 +6,16 @@ use posse_actors::ports::WorktreeSummary;
 
 use crate::failure::printable;
 
-/// Characters of a line that are shown.
+/// Maximum number of characters of a line.
 const RESULT_CHARS_MAX: usize = 160;
 
-/// Lines of a command's output that are shown, the last ones.
+/// Maximum number of output lines of a command, from the end.
 pub(super) const OUTPUT_LINES_MAX: usize = 5;
 
 /// Maximum lines of a command that the user ran.
 pub(super) const OWN_LINES_MAX: usize = 60;
 
-/// Lines of a diff that are shown, the first ones.
+/// Maximum number of lines of a diff, from the beginning.
 pub(super) const DIFF_LINES_MAX: usize = 12;
 
 pub(super) fn first_line(content: &[ContentPart]) -> String {
@@ -26,7 +26,7 @@ pub(super) fn first_line(content: &[ContentPart]) -> String {
     format!("{}{more}", clipped(line))
 }
 
-/// The last lines that a command printed, without the tool's own remarks below them.
+/// Last lines of a command's output, without the tool's own notes below them.
 pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     while lines.last().is_some_and(|line| line.starts_with('(') && line.ends_with(')')) {
@@ -38,7 +38,7 @@ pub(super) fn last_lines(text: &str, count_max: usize) -> Vec<String> {
     more.into_iter().chain(shown).collect()
 }
 
-/// A line that cannot draw, cut where it becomes long.
+/// Truncates a line with control characters escaped.
 pub(super) fn clipped(line: &str) -> String {
     match line.char_indices().nth(RESULT_CHARS_MAX) {
         Some((end, _)) => format!("{} …", printable(&line[..end])),

@@ -5,16 +5,16 @@
 
 use unicode_width::UnicodeWidthChar;
 
-/// Bytes of a reply that are kept to be taken back; no terminal shows that many at once.
+/// Maximum number of bytes kept for removal; no terminal shows more at once.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
 /// Columns between tab stops.
 const TAB: usize = 8;
 
-/// Finds out how large the terminal is: columns and rows.
+/// Returns the size of the terminal: columns and rows.
 pub(super) type ScreenSize = fn() -> Option<(u16, u16)>;
 
-/// The terminal at standard error.
+/// Size of the terminal at standard error.
 pub(super) fn screen() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
@@ -24,7 +24,7 @@ pub(super) fn screen() -> Option<(u16, u16)> {
 #[derive(Debug)]
 pub(super) struct LiveText {
     text: String,
-    /// The terminal's size at that time.
+    /// Size of the terminal at that time.
     size: Option<(u16, u16)>,
     broke_off: bool,
 }
@@ -34,7 +34,7 @@ impl LiveText {
         LiveText { text: String::new(), size, broke_off: false }
     }
 
-    /// This was written.
+    /// Adds written text.
     pub(super) fn add(&mut self, text: &str) {
         if self.text.len() + text.len() > SHOWN_BYTES_MAX {
             self.settle();
@@ -49,7 +49,7 @@ impl LiveText {
         (self.size, self.text) = (None, String::new());
     }
 
-    /// The reply broke off, and this was written about it.
+    /// Registers the interruption of the reply, and the notice written about it.
     pub(super) fn break_off(&mut self, text: &str) {
         self.add(text);
         self.broke_off = true;
@@ -98,7 +98,7 @@ fn rows_below_first(text: &str, columns: usize) -> usize {
             '\u{1b}' => drop(chars.by_ref().find(char::is_ascii_alphabetic)),
             c => {
                 let width = c.width().unwrap_or_default();
-                // The cursor stays behind the last column until something else is written.
+                // The cursor stays after the last column until more text is written.
                 if column + width > columns {
                     (row, column) = (row + 1, 0);
                 }

@@ -207,7 +207,7 @@ fn on_screen(written: &str, columns: usize, rows: usize) -> String {
     text
 }
 
-/// An iterator up to the first letter, with it.
+/// An iterator up to the first letter, inclusive.
 trait TakeWhileInclusive: Iterator<Item = char> + Sized {
     fn take_while_inclusive(self) -> String {
         let mut taken = String::new();

@@ -44,24 +44,24 @@ pub(super) enum KeyboardEvent {
 /// Event with the number of requests known to the thread.
 type KeyboardReport = (u64, KeyboardEvent);
 
-/// A terminal's keyboard.
+/// Keyboard of a terminal.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
     /// `None`: standard input.
     terminal: Option<Arc<File>>,
     reader: Option<KeyboardThread>,
-    /// Questions that appeared.
+    /// Number of questions so far.
     appeared: u64,
 }
 
-/// The thread that reads.
+/// Reading thread.
 #[derive(Debug)]
 struct KeyboardThread {
     orders: OwnedFd,
     heard: mpsc::Receiver<KeyboardReport>,
-    /// A line was asked for and has not come yet.
+    /// A line was requested and has not arrived yet.
     asked: bool,
-    /// The terminal as it was found.
+    /// Original terminal modes.
     modes: Option<Termios>,
 }
 
@@ -171,7 +171,7 @@ pub(crate) enum Hushed {
     Quiet,
     /// Another order; `None`: the receiver is gone.
     Order(Option<u8>),
-    /// There will be no more keys.
+    /// End of input.
     Gone,
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn hush(
     }
     let ended = silence(keyboard, orders, questions);
     if let Some(found) = &found {
-        // What came between the last look and this is thrown away as well.
+        // Input between the last check and this call is discarded as well.
         tcsetattr(keyboard, SetArg::TCSAFLUSH, found).ok();
     }
     ended
@@ -205,7 +205,7 @@ fn silence(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, questions: &mut u64
     let start = Instant::now();
     let mut silence = QuietPeriod::begin(start.elapsed());
     while let Some(left) = silence.left(start.elapsed()) {
-        // Rounded up: a wait that ends too early would be made again.
+        // Rounded up: a wait that ends too early would be repeated.
         let left = left + std::time::Duration::from_millis(1);
         match wait(keyboard, orders, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
             Waited::Nothing => (),
@@ -250,7 +250,7 @@ fn wait(keyboard: BorrowedFd<'_>, orders: BorrowedFd<'_>, limit: PollTimeout) ->
     if ready[0].any().unwrap_or(true) { Waited::Order } else { Waited::Typed }
 }
 
-/// The next order; `None` if there will be none.
+/// Next command; `None` at the end.
 fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     let mut order = [0];
     loop {
@@ -262,18 +262,18 @@ fn take(orders: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
-/// The line that is there.
+/// Reads the available line.
 fn line(keyboard: BorrowedFd<'_>) -> Option<String> {
     let read = OneLine(keyboard);
     match next_line(&mut io::BufReader::with_capacity(4096, read)) {
         Ok(Some(InputLine::Whole(bytes))) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        // No answer at all.
+        // Not a valid answer.
         Ok(Some(InputLine::TooLong)) => Some("?".to_owned()),
         Ok(None) | Err(_) => None,
     }
 }
 
-/// A terminal gives one line for each read, so nothing of the next one is taken.
+/// A terminal returns one line per read, so the next line is not consumed.
 struct OneLine<'a>(BorrowedFd<'a>);
 
 impl io::Read for OneLine<'_> {

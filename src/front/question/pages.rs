@@ -1,16 +1,16 @@
-//! A text that fits no screen, page by page, without losing a character.
+//! Paging of a long text without losing a character.
 
 use std::collections::VecDeque;
 
 use crate::failure::printable;
 
-/// Rows of a terminal that a page takes, if the terminal is as wide as [`COLUMNS`].
+/// Maximum rows of a page, for a terminal as wide as [`COLUMNS`].
 const ROWS: usize = 200;
 
-/// Characters of a row. The terminal itself breaks lines that are longer.
+/// Characters per row. The terminal wraps longer lines.
 const COLUMNS: usize = 100;
 
-/// A part of a text.
+/// Page of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QuestionPage {
     /// Text as displayed.

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use posse_actors::ledger::Salvaged;
+use posse_actors::ledger::RecoveredUsage;
 use posse_actors::ports::JournalError;
 use posse_actors::record::Replay;
 
@@ -31,7 +31,7 @@ pub struct Folded {
     /// Complete records were lost, not only an incomplete last line.
     pub lost: bool,
     /// Recovered spending of lost records.
-    pub salvaged: Vec<Salvaged>,
+    pub salvaged: Vec<RecoveredUsage>,
     /// Number of records read.
     pub read: u64,
     /// Last record covered by the checkpoint; 0 without one.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memchr::memmem;
-use posse_actors::ledger::{Accounts, Salvaged};
+use posse_actors::ledger::{Accounts, RecoveredUsage};
 
 use crate::journal::recovery;
 use crate::journal::scan::parse;
@@ -49,7 +49,7 @@ impl SessionSummary {
         }
         if let Some(problem) = &problem {
             self.state = SessionState::of_problem(problem);
-            for Salvaged { origin, event } in recovery::of_walk(dir, &walked, &accounts) {
+            for RecoveredUsage { origin, event } in recovery::of_walk(dir, &walked, &accounts) {
                 accounts.follow(origin.as_deref(), &event);
             }
         }

@@ -1,7 +1,7 @@
 //! Policies of agents combined with other rules.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, Asking, Operation, Policy, Situation, Verdict};
+use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation, Verdict};
 use serde_json::{Value, json};
 
 use super::*;
@@ -25,7 +25,7 @@ fn policy(multi_agent: bool, agents: &[(&str, Value, Option<&str>)]) -> RulePoli
 }
 
 fn says(policy: &RulePolicy, path: &str, grants: &[Grant], call: &str) -> &'static str {
-    let situation: Situation<'_> = situation(path, grants, Asking::Human);
+    let situation: Situation<'_> = situation(path, grants, AnswerSource::Human);
     match policy.judge(&action(call), &situation) {
         Verdict::Allow(_) => "allow",
         Verdict::Ask(_) => "ask",
@@ -69,26 +69,26 @@ fn starting_an_agent_is_a_question_of_its_own() {
         ..PolicySettings::default()
     })
     .unwrap();
-    let call = |path: &str, name: &str, grants: &[Grant], asking: Asking| {
+    let call = |path: &str, name: &str, grants: &[Grant], asking: AnswerSource| {
         let (agent, provider) = (name.to_owned(), "fast".to_owned());
         let operations = vec![Operation::Invoke { agent, provider }];
         let action = Action { operations, ..action("delegate_agent") };
         policy.judge(&action, &situation(path, grants, asking))
     };
-    let human = |name| call("build", name, &[], Asking::Human);
+    let human = |name| call("build", name, &[], AnswerSource::Human);
     assert!(matches!(human("scout"), Verdict::Allow(_)));
     assert!(matches!(human("ghost"), Verdict::Deny { .. }));
     assert!(matches!(human("nobody"), Verdict::Deny { .. }));
     // A read-only agent may delegate, but its subagents get no more authority.
-    assert!(matches!(call("reader", "scout", &[], Asking::Human), Verdict::Allow(_)));
+    assert!(matches!(call("reader", "scout", &[], AnswerSource::Human), Verdict::Allow(_)));
     let Verdict::Ask(question) = human("hand") else { panic!("it is not asked") };
     assert!(question.yes_covers);
     let grant = question.grant.unwrap();
     assert_eq!((grant.operation.as_str(), grant.target.as_str()), ("agent", "hand:fast"));
-    assert!(matches!(call("build", "hand", &[grant], Asking::Human), Verdict::Allow(_)));
+    assert!(matches!(call("build", "hand", &[grant], AnswerSource::Human), Verdict::Allow(_)));
     let other =
         Grant { operation: "agent".into(), target: "hand:slow".into(), scope: Scope::Session };
-    assert!(matches!(call("build", "hand", &[other], Asking::Human), Verdict::Ask(_)));
+    assert!(matches!(call("build", "hand", &[other], AnswerSource::Human), Verdict::Ask(_)));
 }
 
 #[test]

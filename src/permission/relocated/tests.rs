@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posse_actors::ports::{Asking, Policy};
+use posse_actors::ports::{AnswerSource, Policy};
 use proptest::prelude::*;
 
 use super::*;
@@ -44,7 +44,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) ->
     let situation = Situation {
         agent,
         grants,
-        asking: Asking::Human,
+        asking: AnswerSource::Human,
         now_ms: 0,
         uptime: Duration::ZERO,
         tier: "full",

@@ -8,7 +8,7 @@ use super::*;
 fn at_tier(
     policy: &RulePolicy,
     tier: &str,
-    asking: Asking,
+    asking: AnswerSource,
     granted: &[Grant],
     command: &str,
 ) -> Verdict {
@@ -17,7 +17,7 @@ fn at_tier(
 }
 
 fn question(policy: &RulePolicy, tier: &str, command: &str) -> PermissionQuestion {
-    match at_tier(policy, tier, Asking::Human, &grants(&GRANTED), command) {
+    match at_tier(policy, tier, AnswerSource::Human, &grants(&GRANTED), command) {
         Verdict::Ask(question) => question,
         other => panic!("{command}: {other:?}"),
     }
@@ -51,13 +51,13 @@ fn covers_by_a_grant_what_is_wholly_granted_and_nothing_else() {
         ("npm test & x", false),
     ];
     for (command, expected) in table {
-        let verdict = at_tier(&policy, "full", Asking::Nobody, &granted, command);
+        let verdict = at_tier(&policy, "full", AnswerSource::Nobody, &granted, command);
         assert_eq!(matches!(verdict, Verdict::Allow(_)), expected, "{command}: {verdict:?}");
     }
     // A grant to write is none to run.
     let writes =
         [Grant { operation: "write".into(), target: "npm test".into(), scope: Scope::Session }];
-    let verdict = at_tier(&policy, "full", Asking::Human, &writes, "npm test");
+    let verdict = at_tier(&policy, "full", AnswerSource::Human, &writes, "npm test");
     assert!(matches!(verdict, Verdict::Ask(_)));
 }
 
@@ -87,14 +87,14 @@ fn asks_about_every_command_where_nothing_confines_them() {
     let granted = grants(&GRANTED);
     for command in ["ls", "git status", "make"] {
         assert!(matches!(
-            at_tier(&policy, "full", Asking::Human, &granted, command),
+            at_tier(&policy, "full", AnswerSource::Human, &granted, command),
             Verdict::Allow(_)
         ));
         assert!(matches!(
-            at_tier(&policy, "reduced", Asking::Human, &granted, command),
+            at_tier(&policy, "reduced", AnswerSource::Human, &granted, command),
             Verdict::Allow(_)
         ));
-        let Verdict::Ask(question) = at_tier(&policy, "none", Asking::Yes, &granted, command)
+        let Verdict::Ask(question) = at_tier(&policy, "none", AnswerSource::Yes, &granted, command)
         else {
             panic!("{command} is allowed");
         };
@@ -107,10 +107,12 @@ fn asks_about_every_command_where_nothing_confines_them() {
         sandbox_off_given: true,
         ..PolicySettings::default()
     });
-    let Verdict::Ask(question) = at_tier(&off, "none", Asking::Yes, &[], "make") else { panic!() };
+    let Verdict::Ask(question) = at_tier(&off, "none", AnswerSource::Yes, &[], "make") else {
+        panic!()
+    };
     assert!(question.yes_covers, "--sandbox off was given");
-    assert!(matches!(at_tier(&off, "none", Asking::Yes, &granted, "ls"), Verdict::Allow(_)));
-    let denied = at_tier(&off, "none", Asking::Yes, &granted, "rm -rf /");
+    assert!(matches!(at_tier(&off, "none", AnswerSource::Yes, &granted, "ls"), Verdict::Allow(_)));
+    let denied = at_tier(&off, "none", AnswerSource::Yes, &granted, "rm -rf /");
     assert!(matches!(denied, Verdict::Deny { .. }));
 }
 
@@ -118,8 +120,12 @@ fn asks_about_every_command_where_nothing_confines_them() {
 fn asks_where_commands_could_read_secrets_that_cannot_be_hidden() {
     let policy = with(PolicySettings { secrets_in_reach: true, ..PolicySettings::default() });
     let granted = grants(&GRANTED);
-    assert!(matches!(at_tier(&policy, "full", Asking::Human, &granted, "ls"), Verdict::Allow(_)));
-    let Verdict::Ask(question) = at_tier(&policy, "reduced", Asking::Human, &granted, "ls") else {
+    assert!(matches!(
+        at_tier(&policy, "full", AnswerSource::Human, &granted, "ls"),
+        Verdict::Allow(_)
+    ));
+    let Verdict::Ask(question) = at_tier(&policy, "reduced", AnswerSource::Human, &granted, "ls")
+    else {
         panic!();
     };
     assert!(question.reason.contains("secret files") && question.grant.is_none());
@@ -160,7 +166,7 @@ fn says_which_part_needs_an_answer_and_what_it_would_grant() {
         if let Some(grant) = asked.grant {
             assert_eq!(grant.operation, "execute");
             let granted: Vec<Grant> = grants(&GRANTED).into_iter().chain([grant]).collect();
-            let verdict = at_tier(&policy, "full", Asking::Nobody, &granted, command);
+            let verdict = at_tier(&policy, "full", AnswerSource::Nobody, &granted, command);
             assert!(matches!(verdict, Verdict::Allow(_)), "{command}: {verdict:?}");
         }
     }
@@ -235,11 +241,11 @@ fn denies_by_a_rule_wherever_the_command_stands() {
         "kubectlx",
     ];
     for command in denied {
-        let verdict = at_tier(&policy, "full", Asking::Human, &grants(&GRANTED), command);
+        let verdict = at_tier(&policy, "full", AnswerSource::Human, &grants(&GRANTED), command);
         assert!(matches!(verdict, Verdict::Deny { .. }), "{command}: {verdict:?}");
     }
     for command in open {
-        let verdict = at_tier(&policy, "full", Asking::Human, &grants(&GRANTED), command);
+        let verdict = at_tier(&policy, "full", AnswerSource::Human, &grants(&GRANTED), command);
         assert!(matches!(verdict, Verdict::Ask(_)), "{command}: {verdict:?}");
     }
 }

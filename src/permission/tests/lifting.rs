@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_yes_to_a_command_that_plants_says_what_it_is_worth() {
     let why = |command: &str, tier: &'static str| {
-        let situation = Situation { tier, ..situation("build", &[], Asking::Human) };
+        let situation = Situation { tier, ..situation("build", &[], AnswerSource::Human) };
         match policy(&[]).judge(&action(&format!("bash {command}")), &situation) {
             Verdict::Ask(question) => question.reason,
             other => panic!("{command}: {other:?}"),
@@ -63,7 +63,8 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
         }),
     ];
     // Without exemptions the first policy allows it.
-    let plainly = policies[0].judge(&free("ls", &[]), &situation("build", &grants, Asking::Yes));
+    let plainly =
+        policies[0].judge(&free("ls", &[]), &situation("build", &grants, AnswerSource::Yes));
     assert!(matches!(plainly, Verdict::Allow(_)), "{plainly:?}");
     let cases: [&[Operation]; 5] = [
         &[write(".git/config")],
@@ -74,7 +75,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
         &[write("src/main.rs")],
     ];
     for policy in &policies {
-        for (asking, tier) in [Asking::Human, Asking::Yes, Asking::Nobody]
+        for (asking, tier) in [AnswerSource::Human, AnswerSource::Yes, AnswerSource::Nobody]
             .into_iter()
             .flat_map(|asking| ["full", "reduced", "none"].map(|tier| (asking, tier)))
         {
@@ -93,7 +94,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
 #[test]
 fn says_which_paths_and_why() {
     let asked = |besides: &[Operation]| {
-        let situation = situation("build", &[], Asking::Human);
+        let situation = situation("build", &[], AnswerSource::Human);
         match policy(&[]).judge(&free("make", besides), &situation) {
             Verdict::Ask(question) => question.reason,
             other => panic!("{other:?}"),
@@ -127,7 +128,7 @@ fn nobody_can_agree_to_what_is_denied() {
         (PolicySettings::default(), "plan", "ls", unseen(), "agent plan"),
         (read_only, "build", "ls", write(".git/config"), "sandbox.mode: read-only"),
     ] {
-        let situation = situation(agent, &[], Asking::Human);
+        let situation = situation(agent, &[], AnswerSource::Human);
         match with(settings).judge(&free(command, std::slice::from_ref(&besides)), &situation) {
             Verdict::Deny { rule: by, .. } => assert!(by.starts_with(rule), "{besides:?}: {by}"),
             other => panic!("{besides:?}: {other:?}"),
@@ -138,7 +139,7 @@ fn nobody_can_agree_to_what_is_denied() {
         relative: "profile".into(),
         root: "/etc".into(),
     };
-    let situation = situation("build", &[], Asking::Human);
+    let situation = situation("build", &[], AnswerSource::Human);
     let verdict = policy(&[]).judge(&free("ls", &[outside]), &situation);
     assert!(matches!(verdict, Verdict::Deny { .. }), "{verdict:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posse_actors::compaction::{Goal, compact};
+use posse_actors::compaction::{CompactionGoal, compact};
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, Reasoning, ToolCall,
 };
@@ -173,6 +173,7 @@ pub(crate) fn compacted(
 ) -> Option<Vec<Arc<Message>>> {
     let told = |message: &&Arc<Message>| matches!(***message, Message::System { .. });
     let said: Vec<Arc<Message>> = history.iter().filter(|one| !told(one)).cloned().collect();
-    let goal = Goal { tokens_max, turns_kept, summary_tokens: 200, ..Goal::default() };
+    let goal =
+        CompactionGoal { tokens_max, turns_kept, summary_tokens: 200, ..CompactionGoal::default() };
     compact(&said, &goal).map(|compacted| compacted.history)
 }

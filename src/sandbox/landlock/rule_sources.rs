@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// A folder that changed this short before it was read may change again without another time: the
-/// clocks of file systems are coarse.
+/// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
+/// coarse.
 const SETTLED: Duration = Duration::from_millis(20);
 
 /// Everything that was examined while rules were made.
@@ -29,7 +29,7 @@ pub(super) struct RuleSources {
     entries_max: usize,
 }
 
-/// A folder whose entries were looked at one by one.
+/// Folder whose entries were read one by one.
 #[derive(Debug)]
 struct ListedFolder {
     path: PathBuf,
@@ -71,12 +71,12 @@ struct FolderStamp {
 impl RuleSources {
     /// Starts recording, with up to `entries_max` entries per folder.
     pub(super) fn begin(entries_max: usize) -> RuleSources {
-        // The first question is answered by what happened before.
+        // The first poll reports changes before this point.
         let mounts = File::open("/proc/self/mountinfo").ok().filter(|file| changed(file).is_some());
         RuleSources { mounts, folders: Vec::new(), places: Vec::new(), entries_max }
     }
 
-    /// Notes a folder that is about to be listed.
+    /// Records a folder that is about to be listed.
     pub(super) fn folder(&mut self, path: &Path) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = stamp(path);
@@ -109,14 +109,14 @@ impl RuleSources {
 impl ListedFolder {
     fn is_same(&self, entries_max: usize) -> bool {
         let is_same_folder = self.is_settled && self.stamp == stamp(&self.path);
-        // Not every file system keeps the times of its folders.
+        // Not every file system maintains the times of its folders.
         is_same_folder && list(&self.path, entries_max).is_ok_and(|now| now == self.entries)
     }
 }
 
 impl RulePath {
     fn is_same(&self) -> bool {
-        // Its content is none of the rule's business.
+        // The content does not affect the rule.
         match (&self.found, stamp(&self.path)) {
             (Some((before, _)), Some(now)) => before.is_same_thing(&now),
             (None, None) => true,
@@ -163,7 +163,7 @@ pub(super) fn open(path: &Path) -> Option<File> {
     File::options().read(true).custom_flags(flags).open(path).ok()
 }
 
-/// The names in a folder, one more than `entries_max` at most. None: it cannot be listed.
+/// Names in a folder, at most `entries_max` plus one. `None` if the folder cannot be listed.
 pub(super) fn list(folder: &Path, entries_max: usize) -> io::Result<Option<Vec<FolderEntry>>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(None) };
     let entry = |entry: io::Result<std::fs::DirEntry>| {

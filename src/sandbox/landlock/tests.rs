@@ -48,7 +48,7 @@ impl Home {
         make(RuleSubject::of(&self.plan), seen, &self.at("")).unwrap()
     }
 
-    /// Rules made when nothing has changed for long enough to know it.
+    /// Rules made once the folder has been unchanged for long enough.
     fn made(&self) -> Made {
         let begin = Instant::now();
         loop {
@@ -146,7 +146,7 @@ fn another_plan_needs_other_rules() {
         assert_ne!(made.subject, RuleSubject::of(&other), "{name}");
         assert!(!made.suit(&other), "{name}");
     }
-    // What only mounts and the look afterwards hold changes no rule.
+    // Paths that only mounts and the later scan protect do not affect the rules.
     let same = plan(&|plan| {
         plan.read_only.push(home.at("work/.git/hooks"));
         plan.pinned.push(home.at("work/.git"));

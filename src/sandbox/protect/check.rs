@@ -88,7 +88,7 @@ impl GuardState {
                 now.insert((at, item.path), current);
             }
         }
-        // What our own tools have written since is what must be there.
+        // Changes by our own tools since then are part of the expected state.
         let amended = self.with_written(baseline, log, &now);
         let baseline = amended.as_ref().unwrap_or(baseline);
         let moved = self.move_back(baseline, &now);
@@ -113,7 +113,7 @@ impl GuardState {
         for (key, current) in others {
             let known = baseline.items.get(key).filter(|before| before.sort == current.sort);
             let same_place = known.filter(|before| before.parent == current.parent);
-            // A folder above may have been renamed, and this has come with it.
+            // A parent may have been renamed, which moved this name.
             let carried = before_by_identity
                 .get(&current.identity)
                 .copied()
@@ -265,7 +265,7 @@ impl GuardState {
 
     fn removed(&mut self, key: &ProtectedPath, before: &BaselineItem, findings: &mut Vec<Finding>) {
         let Some(state) = &before.state else { return };
-        // Without its folder there is nothing to protect: the folder was removed or renamed.
+        // Without its parent there is nothing to protect: the parent was removed or renamed.
         let Ok((folder, name)) = self.roots[key.0].root.open_parent(&key.1) else { return };
         let parent = Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity);
         let is_there = Stat::at(&folder, name).is_ok();
@@ -327,7 +327,7 @@ impl GuardState {
         })
     }
 
-    /// Takes what acts out of a repository that a command made.
+    /// Removes hooks and dangerous settings from a repository created by a command.
     fn clean(&mut self, key: &ProtectedPath, current: &BaselineItem, findings: &mut Vec<Finding>) {
         let path = self.path(key);
         if self.lifted.covers(&path) {
@@ -338,7 +338,7 @@ impl GuardState {
             (Sort::Hooks, Some(State::Folder { entries, is_whole: true, .. })) => {
                 let Ok(opened) = self.roots[key.0].root.open_folder(&key.1) else { return };
                 for (hook, state) in entries {
-                    // git calls no hook of such a name.
+                    // git ignores hooks with this suffix.
                     let is_sample = hook.extension().is_some_and(|ending| ending == "sample");
                     if !is_sample || state.is_folder() {
                         self.aside(
@@ -422,7 +422,7 @@ impl GuardState {
         }
         let action = match self.quarantine.take(folder, name) {
             Ok(to) => ProtectAction::MovedAside(to),
-            // It has gone by itself.
+            // It does not exist any more.
             Err(Errno::ENOENT) => return,
             Err(errno) => ProtectAction::Failed(errno.desc().to_owned()),
         };
@@ -447,7 +447,7 @@ fn has_head(repository: &OwnedFd) -> bool {
     Stat::at(repository, Path::new("HEAD")).is_ok_and(|stat| stat.kind != PlaceKind::Folder)
 }
 
-/// `path` without `.` and `..`, as it reads.
+/// Removes `.` and `..` lexically.
 pub(super) fn normalise(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {

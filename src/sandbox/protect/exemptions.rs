@@ -19,7 +19,7 @@ impl Lifted {
         self.0.is_empty()
     }
 
-    /// Adds some.
+    /// Adds paths.
     pub(super) fn extend(&mut self, paths: &[PathBuf]) {
         self.0.extend(paths.iter().cloned());
     }
@@ -34,8 +34,8 @@ impl Lifted {
         !self.covers(path) && self.0.iter().any(|lifted| lifted.starts_with(path))
     }
 
-    /// Takes them out of what mounts hold. A protected folder around one is held as what else is in
-    /// it, and itself must not be renamed.
+    /// Removes the exempt paths from the read-only mounts. A protected parent folder is replaced by
+    /// its other entries, and must not be renamed itself.
     pub(super) fn take_out(&self, read_only: &mut Vec<PathBuf>, pinned: &mut Vec<PathBuf>) {
         if self.is_empty() {
             return;

@@ -3,7 +3,7 @@
 //! A setting stays if it is on a list of harmless ones. All others are removed: too many run a
 //! program, and each version adds new ones.
 
-/// Bytes of a configuration that are read.
+/// Maximum size of a configuration file in bytes.
 pub(super) const BYTES_MAX: u64 = 256 << 10;
 
 /// Harmless settings: section and key in lower case. `*` matches any key.
@@ -218,7 +218,8 @@ fn is_blank(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with(['#', ';'])
 }
 
-/// `section]`, `section.sub]` or `section "sub"]`, and what follows.
+/// Parses `section]`, `section.sub]` or `section "sub"]`. Returns the name and the rest of the
+/// line.
 fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     let end = head.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.')?;
     let (name, rest) = head.split_at(end);
@@ -246,7 +247,7 @@ fn header(head: &str) -> Option<((String, Option<String>), &str)> {
     None
 }
 
-/// The value that begins behind `=`, over as many lines as it has, and the line after it.
+/// Parses the value after `=`, including continuation lines. Returns it with the next line.
 fn value(begin: &str, lines: &[&str], first: usize) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut quoted = false;

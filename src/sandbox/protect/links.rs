@@ -1,4 +1,4 @@
-//! Other names of the same file: a write through one of them is a write to it.
+//! Hard links of protected files: a write through any name changes the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::sandbox::protect::Watched;
 use crate::sandbox::protect::place::{self, Identity, PlaceKind, Stat};
 
-/// Entries of one folder that are compared.
+/// Maximum number of compared entries of one folder.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// Names that were found. A new name changes the time of the file, so nothing is searched twice.
+/// Cache of found names. A new link changes the file's time stamp, so nothing is searched twice.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     known: HashMap<Identity, ((i64, i64), Vec<PathBuf>)>,

@@ -22,20 +22,20 @@ use crate::sandbox::protect::{
     Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
 };
 
-/// Entries of temporary folders among which a repository is looked for.
+/// Maximum number of entries of temporary folders in the search for a repository.
 const ENTRIES_MAX: usize = 200_000;
 
-/// Why a repository stays away.
+/// Reason reported for a lost repository.
 const GONE: &str = "it is nowhere that is looked at, and no copy of a repository is kept";
 
 /// Identity of a repository. The inode number of a removed one may be reused.
 type Repository = (Identity, Option<SystemTime>);
 
-/// The folder that a repository was found in, and the name it has there.
+/// Folder that contains the repository, and its name there.
 type RepositoryPlace = (OwnedFd, PathBuf);
 
 impl GuardState {
-    /// Moves every `.git` back that was moved by itself, and not with a folder above it.
+    /// Moves back every `.git` that was moved by itself, without its parent folder.
     pub(super) fn move_back(
         &mut self,
         baseline: &Baseline,
@@ -127,7 +127,7 @@ impl GuardState {
         lost
     }
 
-    /// The `.git` folders that were there and are not a command's own to remove.
+    /// The `.git` folders of the baseline that the command did not create.
     fn watched<'a>(
         &self,
         baseline: &'a Baseline,
@@ -140,7 +140,7 @@ impl GuardState {
         })
     }
 
-    /// The folder around `key`, as it is now.
+    /// Identity of the parent folder of `key`.
     fn around(&self, key: &ProtectedPath) -> Option<Identity> {
         let (folder, _) = self.roots[key.0].root.open_parent(&key.1).ok()?;
         Stat::at(&folder, Path::new("")).ok().map(|stat| stat.identity)

@@ -1,4 +1,4 @@
-//! Names below a root, reached by descriptors and through no link.
+//! Access to names below a root, by descriptors and without following links.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,21 +14,21 @@ use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-/// For looking names up and listing them.
+/// Flags to look up and list names.
 pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK);
 
-/// For reading one file, which may turn out to be a pipe.
+/// Flags to read one file, which may turn out to be a pipe.
 const FILE: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY);
 
-/// Bytes of a link's target.
+/// Maximum length of a link's target in bytes.
 const LINK_BYTES_MAX: usize = 4096;
 
 /// Identity of a file, independent of its name.
@@ -84,7 +84,7 @@ impl Stat {
     }
 }
 
-/// A folder that names are looked up in, held open.
+/// Root folder, held open for lookups.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) path: PathBuf,
@@ -96,12 +96,12 @@ impl Root {
         Ok(Root { path: path.to_owned(), folder: open(path, FOLDER, Mode::empty())? })
     }
 
-    /// Opens the folder at `relative` through no link.
+    /// Opens the folder at `relative` without following links.
     pub(super) fn open_folder(&self, relative: &Path) -> Result<OwnedFd, Errno> {
         open_beneath(&self.folder, relative)
     }
 
-    /// The folder that holds `relative`, and the name it has there.
+    /// Opens the parent folder of `relative`. Returns it and the file name.
     pub(super) fn open_parent<'a>(&self, relative: &'a Path) -> Result<(OwnedFd, &'a Path), Errno> {
         let name = relative.file_name().ok_or(Errno::EINVAL)?;
         let parent = relative.parent().unwrap_or(Path::new(""));
@@ -120,7 +120,7 @@ fn open_beneath(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
             | ResolveFlag::RESOLVE_NO_MAGICLINKS,
     );
     match openat2(root, relative, how) {
-        // Some containers know no such call.
+        // Some containers do not support this system call.
         Err(Errno::ENOSYS | Errno::EPERM) => open_by_steps(root, relative),
         opened => opened,
     }
@@ -149,7 +149,7 @@ pub(super) fn birth(folder: &OwnedFd) -> Option<SystemTime> {
     File::from(folder.try_clone().ok()?).metadata().ok()?.created().ok()
 }
 
-/// A name in a folder.
+/// Entry of a folder.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) name: OsString,
@@ -186,7 +186,7 @@ pub(super) fn list(folder: &OwnedFd, entries_max: usize) -> Result<(Vec<Listed>,
     Ok((listed, true))
 }
 
-/// The bytes of a regular file, or none if there are more than `bytes_max`.
+/// Bytes of a regular file. `None` if there are more than `bytes_max`.
 pub(super) fn read(
     folder: impl AsFd,
     name: &Path,
@@ -229,7 +229,7 @@ pub(super) fn replace_file(
         .and_then(|()| fchmod(&file, mode_of(mode)))
         .and_then(|()| renameat(folder, temporary.as_path(), folder, name));
     if written.is_err() {
-        // Nothing but the name is left of it.
+        // Removes the remaining temporary name.
         unlinkat(folder, temporary.as_path(), UnlinkatFlags::NoRemoveDir).ok();
     }
     written

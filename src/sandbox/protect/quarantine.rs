@@ -17,10 +17,10 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 const COPY_ENTRIES_MAX: usize = 10_000;
 const COPY_DEPTH_MAX: usize = 32;
 
-/// Letters of a name that are kept.
+/// Maximum length of the part kept from the old name.
 const NAME_LETTERS_MAX: usize = 60;
 
-/// A folder of the session that nothing reads. It is made when it is needed.
+/// Folder of the session for quarantined files. Created when needed.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     path: PathBuf,
@@ -53,7 +53,7 @@ impl Quarantine {
             }
             Err(error) => tracing::warn!(%error, "there is no quarantine"),
         }
-        // Under a name that nothing acts on it does no harm either.
+        // A name that no program interprets is also harmless.
         let beside = PathBuf::from(format!("moved-aside-{}", self.name_for(name).display()));
         renameat(folder, name, folder, beside.as_path())?;
         Ok(beside)
@@ -81,7 +81,7 @@ impl Quarantine {
         }
     }
 
-    /// A name that nothing acts on, with what can be shown of the old one.
+    /// Neutral name that contains the printable part of the old one.
     fn name_for(&mut self, name: &Path) -> PathBuf {
         loop {
             let number = self.next;
@@ -104,7 +104,7 @@ struct QuarantineBudget {
     entries: usize,
 }
 
-/// Copies what `name` is, links as links, up to a bound.
+/// Copies `name` with links as links, up to the limits.
 fn copy(
     folder: &OwnedFd,
     name: &Path,
@@ -132,13 +132,13 @@ fn copy(
             }
             if all { Ok(()) } else { Err(Errno::EFBIG) }
         }
-        // Nothing of a pipe or a socket can be kept.
+        // The content of a pipe or a socket cannot be copied.
         PlaceKind::Other => Ok(()),
         PlaceKind::Folder => Err(Errno::EFBIG),
     }
 }
 
-/// Removes what `name` is, through no link.
+/// Removes `name` without following links.
 fn remove(folder: &OwnedFd, name: &Path, depth: usize) -> Result<(), Errno> {
     match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR | Errno::EPERM) if depth <= COPY_DEPTH_MAX => {

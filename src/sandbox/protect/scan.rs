@@ -16,11 +16,11 @@ use crate::protected::{self, Class};
 use crate::sandbox::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 use crate::secrets;
 
-/// A folder that changed this short before it was read may have changed again without a trace:
-/// the times of a file system have a coarse clock.
+/// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
+/// coarse.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Folders after which the time is looked at.
+/// Number of folders between checks of the time limit.
 const FOLDERS_PER_LOOK: usize = 32;
 
 /// Limits of a scan.
@@ -53,7 +53,7 @@ impl Default for ScanBounds {
 /// Role of a folder for its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FolderRole {
-    /// An ordinary one.
+    /// Ordinary folder.
     Plain,
     /// Filled by a package manager.
     Vendored,
@@ -63,7 +63,7 @@ enum FolderRole {
     Info,
     /// `objects` of a repository.
     Objects,
-    /// A protected folder: only secrets are looked for.
+    /// Protected folder: only secrets are scanned for.
     Held,
     /// `.git`, of any form.
     Git,
@@ -74,9 +74,9 @@ enum FolderRole {
 pub(super) enum Sort {
     /// Protected as a whole.
     Name(Class),
-    /// A folder that git takes for a repository, or will: only some things in it are protected.
+    /// Folder that git uses, or will use, as a repository: only some of its content is protected.
     Repository,
-    /// A file or link called `.git`, which leads to a repository.
+    /// File or link called `.git`, which refers to a repository.
     Pointer,
     /// `hooks` of a repository.
     Hooks,
@@ -84,19 +84,19 @@ pub(super) enum Sort {
     Settings,
     /// `info/attributes` of a repository.
     Attributes,
-    /// `commondir` of a repository: where its settings really are.
+    /// `commondir` of a repository, which refers to the folder of its settings.
     Common,
 }
 
-/// A protected name that was found.
+/// Protected name found by the scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProtectedItem {
-    /// Below the root.
+    /// Path below the root.
     pub(super) path: Arc<Path>,
     pub(super) sort: Sort,
 }
 
-/// A folder as it was when it was read.
+/// Folder as of its last reading.
 #[derive(Debug)]
 struct ScannedFolder {
     identity: Identity,
@@ -106,7 +106,7 @@ struct ScannedFolder {
     /// True if a later change would be visible in its times.
     is_settled: bool,
     role: FolderRole,
-    /// The scan that first met it, and the last one.
+    /// Number of the first scan that found it, and of the last one.
     first_met: u64,
     last_met: u64,
     entries: usize,
@@ -121,11 +121,11 @@ pub(super) struct ScanResult {
     pub(super) items: Vec<ProtectedItem>,
     pub(super) secrets: Vec<Arc<Path>>,
     pub(super) is_complete: bool,
-    /// Folders that were read, not only looked at.
+    /// Folders that were read, not only checked for changes.
     pub(super) folders_read: usize,
 }
 
-/// A path that is compared as its bytes: to take it apart for that costs more than all the rest.
+/// Path compared by its bytes: comparing components costs more than the rest of the scan.
 #[derive(Debug)]
 struct Name(Arc<Path>);
 
@@ -161,7 +161,7 @@ impl Scan {
         Scan { folders: HashMap::new(), number: 0 }
     }
 
-    /// The number of the last scan.
+    /// Number of the last scan.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -187,7 +187,7 @@ impl Scan {
         folders.find(|(_, folder)| folder.identity == identity).map(|(name, _)| &*name.0)
     }
 
-    /// Every folder that the last scan saw.
+    /// Every folder found by the last scan.
     pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
         self.folders.keys().map(|name| &*name.0)
     }
@@ -228,7 +228,7 @@ impl Scan {
         found
     }
 
-    /// The folder at `path`, read if it is not known as it is. None if it is no folder any more.
+    /// Folder at `path`, read if it has changed. `None` if it is not a folder any more.
     fn visit(
         &mut self,
         root: &Root,
@@ -237,8 +237,7 @@ impl Scan {
         found: &mut ScanResult,
         bounds: ScanBounds,
     ) -> Option<&ScannedFolder> {
-        // A link that took a folder's place on the way leads to something else, or to the same
-        // folder, which has the same content.
+        // A link on the way leads to another folder, or to the same folder with the same content.
         let stat =
             Stat::at(&root.folder, path).ok().filter(|stat| stat.kind == PlaceKind::Folder)?;
         let number = self.number;
@@ -261,7 +260,7 @@ impl Scan {
             place::list(&folder, left).map(|(listed, all)| (folder, stat, listed, all))
         });
         let Ok((opened, stat, listed, all)) = read else {
-            // It may be one that only others can read; what we cannot read, git cannot use either.
+            // A folder that we cannot read is useless for git as well.
             return None;
         };
         found.folders_read += 1;
@@ -295,7 +294,7 @@ pub(super) fn settled(changed: (i64, i64), now: Duration) -> bool {
     Duration::new(seconds, nanoseconds.min(999_999_999)) + SETTLED < now
 }
 
-/// Finds out what of a folder's content matters.
+/// Classifies the content of a folder.
 fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
     let above = path.file_name().unwrap_or_default();
     let is_repository = folder.role == FolderRole::Git || looks_like_repository(&listed);
@@ -309,7 +308,7 @@ fn sort_out(path: &Arc<Path>, listed: Vec<Listed>, folder: &mut ScannedFolder) {
         if let Some(sort) = sort.filter(|sort| *sort != Sort::Repository) {
             folder.items.push(ProtectedItem { path: Arc::clone(&child), sort });
         }
-        // A name may be both, such as `.npmrc`: then it is hidden, and looked after as well.
+        // A name may be both, such as `.npmrc`: then it is hidden and protected.
         let may_hide = matches!(sort, None | Some(Sort::Name(_)));
         let visible = matches!(folder.role, FolderRole::Plain | FolderRole::Held) && may_hide;
         let is_secret = visible && secret(above, &name, kind, &mut named);
@@ -375,7 +374,7 @@ fn sort_of(
     }
 }
 
-/// Our own folder means the same everywhere.
+/// The name of posse's own folder has the same role in every folder.
 fn is_own(folded: &[u8]) -> bool {
     matches!(folded, b".posse" | b".agents")
 }
@@ -430,7 +429,7 @@ fn secret(above: &OsStr, name: &OsStr, kind: PlaceKind, named: &mut String) -> b
     named.clear();
     named.push_str(above);
     named.push('/');
-    // A folder called like the one above it would make its content secret twice.
+    // A folder with the name of its parent would match its content twice.
     named.push_str(name);
     let below_secret = secrets::is_secret(above);
     !below_secret && secrets::is_secret(named)

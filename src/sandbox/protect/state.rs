@@ -14,11 +14,11 @@ use nix::sys::stat::Mode;
 use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
 use crate::sandbox::protect::scan::settled;
 
-/// Bytes of a file that are kept.
+/// Maximum size of a stored file in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of all files that are kept.
+/// Maximum size of all stored files in bytes.
 const ALL_BYTES_MAX: usize = 8 << 20;
-/// Entries of one protected folder that are kept.
+/// Maximum number of stored entries of one protected folder.
 const ENTRIES_MAX: usize = 4096;
 /// Maximum depth within a protected folder.
 pub(super) const DEPTH_MAX: usize = 16;
@@ -38,7 +38,7 @@ pub(super) enum State {
         entries: BTreeMap<PathBuf, State>,
         is_whole: bool,
     },
-    /// A pipe, a socket, a device, or something that cannot be read.
+    /// A pipe, a socket, a device, or an unreadable file.
     Other {
         stat: Stat,
     },
@@ -101,12 +101,12 @@ impl State {
     }
 }
 
-/// Reads states, and remembers the bytes of files that have not changed since.
+/// Reads states, and caches the bytes of unchanged files.
 #[derive(Debug, Default)]
 pub(super) struct FileStateReader {
     copies: HashMap<Identity, Copied>,
     bytes: usize,
-    /// Raised by each survey; copies that none of the last ones used are dropped.
+    /// Increased by each survey. Copies not used by recent rounds are dropped.
     round: u64,
 }
 
@@ -171,7 +171,7 @@ impl FileStateReader {
         State::Folder { mode, entries, is_whole }
     }
 
-    /// The bytes of a file, if they are few enough.
+    /// Bytes of a file, if it is small enough.
     fn copy(&mut self, folder: &OwnedFd, name: &Path, stat: Stat) -> Option<Arc<[u8]>> {
         let round = self.round;
         if let Some(known) = self.copies.get_mut(&stat.identity)
@@ -216,7 +216,7 @@ pub(super) fn put_back(folder: &OwnedFd, name: &Path, state: &State) -> Result<(
             }
             Ok(())
         }
-        // It was too large to be kept, or is nothing that can be made again.
+        // Too large to be stored, or a kind of file that cannot be created again.
         State::File { copy: None, .. } | State::Other { .. } => Err(Errno::EFBIG),
     }
 }

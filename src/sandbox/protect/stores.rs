@@ -10,7 +10,7 @@ use crate::sandbox::protect::place::{self, Identity, PlaceKind, Root, Stat};
 use crate::sandbox::protect::{GuardState, Protection};
 use crate::secrets;
 
-/// Bytes of a file that are searched for a key.
+/// Maximum number of bytes that are searched for a private key.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;
 
 /// Cache of certificate files that contain a key.
@@ -45,7 +45,7 @@ impl Keys {
 }
 
 impl Protection {
-    /// Every secret that exists, except those that the user lets commands read.
+    /// Every existing secret, except those that the user lets commands read.
     pub(super) fn hidden(
         &self,
         inner: &mut GuardState,
@@ -88,7 +88,7 @@ impl Protection {
         hidden.into_iter().collect()
     }
 
-    /// The file that a link with the name of a secret leads to, if it is one of the user's.
+    /// Target of a link with the name of a secret, if it is a file of the user.
     fn linked_to(&self, roots: &[super::Watched], link: &Path) -> Option<PathBuf> {
         let target = fs::canonicalize(link).ok()?;
         let is_file = fs::metadata(&target).is_ok_and(|found| found.is_file());

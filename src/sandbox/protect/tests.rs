@@ -12,7 +12,7 @@ use super::*;
 
 mod written;
 
-/// A workspace with a repository, another repository below, and files of all kinds.
+/// Workspace with a repository, a nested repository, and files of all kinds.
 struct ProtectedWorkspace {
     root: PathBuf,
     quarantine: PathBuf,
@@ -80,7 +80,7 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A repository as `git init` makes it.
+/// A repository like `git init` creates it.
 fn repository(at: &Path) {
     write(at, "HEAD", "ref: refs/heads/main\n");
     write(at, "config", "[core]\n\tbare = false\n");
@@ -169,12 +169,12 @@ fn created_names_are_moved_aside_wherever_they_are() {
         assert!(!world.exists(path) || world.read(path) == "[evil]\n", "{path}");
         assert!(fs::read_dir(&world.quarantine).unwrap().count() == 1, "{path}");
         assert!(!findings[0].to_string().contains('\n'));
-        // Nothing of it is left for the next command.
+        // Nothing is left for the next command.
         assert_eq!(world.after(|_| {}), [], "{path}");
     }
 }
 
-/// A secret that steers package managers is hidden where that can be, and held in any case.
+/// A secret that configures package managers is hidden where possible, and protected in any case.
 #[test]
 fn what_is_secret_and_protected_is_both() {
     let world = ProtectedWorkspace::with(|root| write(root, ".npmrc", "//host/:_authToken=x\n"));
@@ -282,7 +282,7 @@ fn a_repository_that_came_along_works_and_plants_nothing() {
     assert!(!world.exists("clone/.git/hooks/post-checkout"));
     assert!(world.exists("clone/.git/hooks/pre-commit.sample"));
     assert!(world.exists("clone/.claude") && world.exists("clone/.gitmodules"));
-    // It is the command's own: no mounts, and harmless settings may change.
+    // It belongs to the command: no mounts, and harmless settings may change.
     let mut survey = world.protection.survey();
     survey.held_by(ProtectionMethod::ByMounts);
     let held = world.names(&survey.read_only);
@@ -439,14 +439,14 @@ fn a_repository_that_was_moved_away_is_moved_back() {
         assert_eq!(first.path, world.root.join(".git"), "{name}: {findings:?}");
         assert!(matches!(first.action, ProtectAction::Restored(_)), "{name}: {findings:?}");
     }
-    // Hollowed out it is moved back all the same.
+    // An emptied repository is moved back as well.
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| {
         fs::rename(root.join(".git"), root.join("old")).unwrap();
         fs::remove_file(root.join("old/HEAD")).unwrap();
     });
     assert!(world.exists(".git/refs/heads/main") && !world.exists("old"), "{findings:?}");
-    // A folder above that was renamed has taken it along, which is ordinary work.
+    // Renaming a parent folder is ordinary work.
     let world = ProtectedWorkspace::new();
     let findings = world.after(|root| fs::rename(root.join("a"), root.join("b")).unwrap());
     assert!(findings.is_empty() && world.exists("b/b/inner/.git/config"), "{findings:?}");
@@ -562,7 +562,7 @@ fn what_a_person_unprotected_stays_changed_and_nothing_else_does() {
         assert_eq!(world.read("CLAUDE.md"), "new\n");
         assert_eq!(world.read("AGENTS.md"), "the user's words\n");
         assert!(!world.exists("GEMINI.md") && !world.exists(".idea/other.xml"));
-        // The next one is held as if nothing had been.
+        // The next command has no exemption.
         let findings = world.after(|root| {
             write(root, ".git/config", "[core]\n\tfsmonitor = evil\n");
             write(root, "CLAUDE.md", "evil\n");
@@ -584,7 +584,7 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
             .unwrap();
     let bounds = ScanBounds { folders: 10, entries: 1000, time: Duration::from_mins(1) };
     let protection = Arc::new(protection.within(bounds));
-    // Behind more folders than are looked at, and fewer than are looked at then.
+    // Beyond the normal scan limit, within the extended one.
     let survey = protection.survey();
     assert!(survey.complete);
     for number in 0..20 {
@@ -601,7 +601,7 @@ fn a_command_that_makes_too_much_to_look_at_is_found_out() {
     for number in 0..20 {
         fs::remove_dir(root.join(format!("a{number}"))).unwrap();
     }
-    // More than is looked at in any case.
+    // Beyond the extended limit.
     let survey = protection.survey();
     assert!(survey.complete && protection.is_complete());
     for number in 0..100 {
@@ -674,7 +674,7 @@ fn only_folders_that_changed_are_read_again() {
     let root = Root::open(&path).unwrap();
     let mut scan = Scan::new();
     assert_eq!(scan.run(&root, ScanBounds::default()).folders_read, 101);
-    // The clock of the file system has to move on before a time can be trusted.
+    // The file system clock has to advance before a time stamp is reliable.
     let mut read = usize::MAX;
     for _ in 0..2000 {
         read = scan.run(&root, ScanBounds::default()).folders_read;

@@ -20,7 +20,7 @@ use crate::sandbox::protect::{Baseline, BaselineItem, GuardState, ProtectedPath}
 
 /// Maximum bytes of names and contents kept in total.
 const BYTES_MAX: usize = 8 << 20;
-/// Bytes of them that ordinary names may take: settings of git can make one a hook.
+/// Part of it for ordinary names: git settings can make one a hook.
 const ORDINARY_BYTES_MAX: usize = BYTES_MAX / 2;
 
 /// Writes of the tools of this process. Clones share it.
@@ -29,7 +29,7 @@ pub struct ToolWrites(Arc<RwLock<Log>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// The number of the last record.
+    /// Number of the last record.
     last: u64,
     /// Held by every survey that will query later writes.
     asked: Arc<()>,
@@ -40,9 +40,9 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Record {
     number: u64,
-    /// None: the file was removed.
+    /// `None` if the file was removed.
     made: Option<(Identity, State)>,
-    /// The folders around it then, the nearest first.
+    /// Parent folders at that time, the nearest first.
     around: Vec<Option<Identity>>,
     bytes: usize,
 }
@@ -78,7 +78,7 @@ impl ToolWrites {
 }
 
 impl Writing<'_> {
-    /// `path`, which is absolute and contains no link, is now the file that `metadata` describes,
+    /// Records that `path`, absolute and without links, is now the file described by `metadata`,
     /// with exactly `bytes` and the permissions `mode`.
     pub fn wrote(&mut self, path: &Path, metadata: &Metadata, mode: u32, bytes: &[u8]) {
         if !self.is_asked() {
@@ -99,7 +99,7 @@ impl Writing<'_> {
         self.note(path, Some((identity, State::File { stat, copy })));
     }
 
-    /// There is nothing at `path` any more.
+    /// Records that `path` does not exist any more.
     pub fn removed(&mut self, path: &Path) {
         if self.is_asked() {
             self.note(path, None);
@@ -143,7 +143,7 @@ impl Writing<'_> {
 }
 
 impl Log {
-    /// From now on.
+    /// Current position in the log.
     pub(super) fn since(&self) -> Since {
         Since { number: self.last, _asks: Arc::clone(&self.asked) }
     }
@@ -155,7 +155,7 @@ impl Log {
 }
 
 impl GuardState {
-    /// The baseline with what our own tools have written since. None: they have written nothing.
+    /// Baseline with the changes of our own tools since. `None` if there are none.
     pub(super) fn with_written(
         &self,
         baseline: &Baseline,
@@ -178,7 +178,7 @@ impl GuardState {
     }
 }
 
-/// The protected name that `below` is, or is in.
+/// Protected name that is or contains `below`.
 fn held_as(
     at: usize,
     below: &Path,
@@ -230,7 +230,7 @@ fn amend(
             items.remove(&key);
             return;
         };
-        // A mount over the old file went with it.
+        // A mount over the old file was removed with it.
         let (birth, is_mounted, parent) = (None, false, around(0));
         items.insert(key, BaselineItem { sort, state, identity, birth, parent, is_mounted });
         return;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posse_actors::event::{Event, JobEnd};
-use posse_actors::ports::{After, PostCallSink, RunContext, ToolOutput};
+use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
 use tokio::sync::oneshot;
 
 use crate::failure::printable;
@@ -16,13 +16,13 @@ use crate::tools::{ToolEnvironment, spill};
 pub(super) struct JobStart {
     pub(super) spawn: Spawn,
     pub(super) besides: Exemptions,
-    /// One line.
+    /// The command in one line.
     pub(super) summary: String,
     /// Note for the model about its arguments.
     pub(super) note: Option<String>,
 }
 
-/// Ends a job whose call was given up before the model got to know of it.
+/// Stops a job whose call was cancelled before the model got the job id.
 struct UntilKnown<'a>(Option<&'a Job>);
 
 impl Drop for UntilKnown<'_> {
@@ -34,7 +34,7 @@ impl Drop for UntilKnown<'_> {
     }
 }
 
-/// Starts the command, and returns when it runs or cannot.
+/// Starts the command, and returns when it runs or has failed to start.
 pub(super) async fn start(
     env: &ToolEnvironment,
     sandbox: Arc<Sandbox>,
@@ -44,18 +44,18 @@ pub(super) async fn start(
     let JobStart { mut spawn, besides, summary, note } = start;
     let call = &context.call;
     let output = spill::path(&env.session_dir, &call.call_id);
-    let admitted = env.jobs.admit(call, summary, output, context.aftermath.clone());
+    let admitted = env.jobs.admit(call, summary, output, context.post_call.clone());
     let (job, stop) = match admitted {
         Ok(admitted) => admitted,
         Err(refused) => return ToolOutput::error(refused),
     };
     spawn.stop = Some(stop);
-    // All of it goes to the file, from which it is read.
+    // All output goes to the file, from which it is read.
     spawn.output_bytes_max = 0;
     let mut known = UntilKnown(Some(&job));
     let (enforced, runs) = oneshot::channel();
-    let aftermath = context.aftermath.clone();
-    let task = tokio::spawn(attend(Arc::clone(&job), sandbox, spawn, besides, aftermath, enforced));
+    let post_call = context.post_call.clone();
+    let task = tokio::spawn(attend(Arc::clone(&job), sandbox, spawn, besides, post_call, enforced));
     job.runs_in(task.abort_handle());
     if runs.await.is_err() {
         known.0 = None;
@@ -79,7 +79,7 @@ async fn attend(
     sandbox: Arc<Sandbox>,
     spawn: Spawn,
     besides: Exemptions,
-    aftermath: PostCallSink,
+    post_call: PostCallSink,
     enforced: oneshot::Sender<()>,
 ) -> Result<(), RunError> {
     let mut enforced = Some(enforced);
@@ -91,9 +91,9 @@ async fn attend(
             }
             Update::Output(text) => Event::ToolOutputDelta { call_id: call_id.clone(), text },
         };
-        aftermath.say(After::Fact(Box::new(event)));
+        post_call.send(PostCallMessage::Fact(Box::new(event)));
         if let Some(enforced) = enforced.take() {
-            // In this order in the journal: begun, then known to the model, then ended.
+            // Order in the journal: started, then known to the model, then ended.
             job.begun();
             enforced.send(()).ok();
         }

@@ -12,13 +12,13 @@ use crate::failure::printable;
 use crate::sandbox::{Captured, Exit, Finding, ProcessOutcome};
 use crate::tools::{output, spill};
 
-/// A command that was quiet for this long when its time was up may have waited for an answer.
+/// A command without output for this long at its timeout may have waited for input.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Maximum number of findings reported one by one.
 const FINDINGS_MAX: usize = 12;
 
-/// Paths that are named of the findings beyond those.
+/// Maximum number of paths listed of the remaining findings.
 const NAMED_MAX: usize = 8;
 
 /// The result of a call.
@@ -117,7 +117,7 @@ fn printed(session_dir: &Path, context: &RunContext, captured: &Captured) -> Pri
         if text.len() <= max {
             return Printed { text, is_cut: false, spill: None, note: None };
         }
-        // Escapes have made it longer.
+        // Escapes have made it longer than the limit.
         let kept = spill::store(session_dir, call, &[&captured.head, &captured.tail]);
         let name = kept.is_ok().then(|| spill::name(call));
         let note = kept.err().map(|error| failure(&error.to_string()));

@@ -1,4 +1,4 @@
-//! Diffs that a reader, and `patch`, would understand.
+//! Diffs must be readable, and `patch` must accept them.
 
 use proptest::prelude::*;
 

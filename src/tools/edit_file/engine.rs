@@ -1,4 +1,4 @@
-//! One text in the place of another, as all tools that edit do it.
+//! Replacement of one text by another, shared by the tools that edit.
 
 use std::slice;
 
@@ -10,7 +10,7 @@ use super::{fuzzy, nearest};
 use crate::tools::change::FILE_BYTES_MAX;
 use crate::tools::text::{count, is_binary, lines_ended};
 
-/// Lines that are named when a text is found more than once.
+/// Maximum number of line numbers listed when a text occurs more than once.
 const LINES_NAMED_MAX: usize = 20;
 
 /// Replacement of a text.
@@ -43,8 +43,8 @@ impl TextEdit {
         Ok(())
     }
 
-    /// The file `shown`, whose bytes are `before`, after the edit. With `fuzzy` a text that is not
-    /// there may be one that nearly is.
+    /// Applies the edit to the content `before` of the file `shown`. With `fuzzy`, a text without
+    /// an exact match may match approximately.
     pub(crate) fn apply(
         &self,
         before: &[u8],
@@ -95,7 +95,7 @@ impl TextEdit {
         Ok(EditedFile { after, notes, fuzzy: is_fuzzy })
     }
 
-    /// The file with the only text replaced that nearly is the wanted one.
+    /// Replaces the only approximate match.
     fn nearly(&self, before: &[u8], shown: &str) -> Result<Edited, ToolError> {
         match fuzzy::find(before, &self.old_string).as_slice() {
             [] => Err(self.nowhere(before, shown)),

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// Larger files are searched for the exact text only.
 const FILE_BYTES_MAX: usize = 8 << 20;
-/// More places than this are not counted.
+/// Maximum number of matches that are counted.
 const PLACES_MAX: usize = 100;
 
 /// Replacement for invalid UTF-8: no string of a model contains it.
@@ -42,7 +42,7 @@ pub(super) fn find(file: &[u8], old: &str) -> Vec<Range<usize>> {
         if places.len() >= PLACES_MAX {
             break;
         }
-        // The next one may overlap this one: then none is the only one.
+        // The next match may overlap this one, which makes the match ambiguous.
         from = at + text[at..].chars().next().map_or(1, char::len_utf8);
     }
     originals(file, &places)
@@ -82,10 +82,10 @@ fn plain(bytes: &[u8]) -> impl Iterator<Item = (char, Range<usize>)> {
     TrimmedChars { rest: characters.peekable(), held: Vec::new() }
 }
 
-/// Leaves out blanks before the end of a line, and the CR of a CR LF.
+/// Omits blanks before the end of a line, and the CR of a CR LF.
 struct TrimmedChars<I: Iterator<Item = (char, Range<usize>)>> {
     rest: Peekable<I>,
-    /// Blanks, or what follows them, that come out next; the last one first.
+    /// Blanks, or what follows them, to return next; the last one first.
     held: Vec<(char, Range<usize>)>,
 }
 
@@ -101,7 +101,7 @@ impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for TrimmedChars<I> {
             self.held.push(blank);
         }
         if let Some((_, range)) = self.rest.next_if(|(c, _)| *c == '\n') {
-            // A CR right before it is part of the line's end.
+            // A CR right before it is part of the line end.
             let start = match self.held.last() {
                 Some(('\r', cr)) => cr.start,
                 _ => range.start,
@@ -117,7 +117,7 @@ impl<I: Iterator<Item = (char, Range<usize>)>> Iterator for TrimmedChars<I> {
     }
 }
 
-/// One character for all that look alike.
+/// Maps characters that look alike to one of them.
 fn alike(c: char) -> char {
     match c {
         '\u{2018}'..='\u{201b}' | '\u{2032}' => '\'',

@@ -11,15 +11,15 @@ use crate::tools::text::{lines_ended, with_crlf};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Edited {
     pub(super) after: Vec<u8>,
-    /// The line that each replaced text started in, from 1.
+    /// First line of each replaced text, from 1.
     pub(super) lines: Vec<usize>,
-    /// The line of another place that the text is at, overlapping the only one replaced.
+    /// Line of a further match that overlaps the only replaced one.
     pub(super) overlap: Option<usize>,
     /// True if line numbers had to be removed from the strings first.
     pub(super) unnumbered: bool,
 }
 
-/// A file would become too large.
+/// The file would exceed its size limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
@@ -69,14 +69,14 @@ fn replace_exactly(
     if added > removed && (file.len() - removed).saturating_add(added) > room {
         return Err(TooLarge);
     }
-    // CR in a string means that it is about line endings; then nothing is adapted.
+    // A CR in the string means that it is about line ends; then nothing is adapted.
     let edited = splice(file, &ranges, new, !old.contains('\r'));
     let overlap = overlap.map(|at| 1 + lines_ended(&file[..at]));
     Ok(Some(Edited { overlap, ..edited }))
 }
 
-/// Puts `new` into the place of every one of `ranges`, which are in order and do not overlap.
-/// With `adapt`, LF in `new` becomes what lines end with there, unless `new` has CR itself.
+/// Replaces every one of `ranges`, which are sorted and do not overlap, by `new`. With `adapt`, LF
+/// in `new` becomes the line end used there, unless `new` contains CR.
 pub(super) fn splice(file: &[u8], ranges: &[Range<usize>], new: &str, adapt: bool) -> Edited {
     let adapt = adapt && !new.contains('\r') && new.contains('\n');
     let mut after = Vec::with_capacity(file.len() + new.len() * ranges.len());
@@ -134,7 +134,7 @@ fn find_bytes(file: &[u8], old: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// `file` with LF for CR LF, and where in it the LF are that lost a CR.
+/// `file` with LF for CR LF, and the positions of the LF that lost a CR.
 fn without_cr(file: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let mut plain = Vec::with_capacity(file.len());
     let mut removed = Vec::new();
@@ -156,7 +156,7 @@ fn ends_with_crlf(file: &[u8], range: &Range<usize>) -> bool {
     end.is_some_and(|end| end > 0 && file[end - 1] == b'\r')
 }
 
-/// `text` without the line numbers that `read_file` puts before each line, if all have one.
+/// `text` without the line numbers of `read_file`, if every line has one.
 fn without_numbers(text: &str) -> Option<String> {
     let mut bare = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

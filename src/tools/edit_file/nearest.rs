@@ -1,4 +1,4 @@
-//! The place in a file that a text was probably meant for.
+//! Finds the lines of a file that are most similar to a text without a match.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -7,13 +7,13 @@ use crate::failure::printable;
 
 /// Larger files are not searched.
 const FILE_BYTES_MAX: usize = 4 << 20;
-/// Lines of the wanted text that are compared.
+/// Maximum number of lines of the text that are compared.
 const WANTED_LINES_MAX: usize = 50;
-/// Lines that are shown.
+/// Maximum number of lines shown.
 const SHOWN_LINES_MAX: usize = 20;
-/// Characters of a line that are shown.
+/// Maximum number of characters shown of a line.
 const SHOWN_CHARS_MAX: usize = 200;
-/// A line that is alike in fewer percent of its letter pairs is not called near.
+/// Minimum similarity of a line, in percent of its letter pairs.
 const ALIKE_PERCENT_MIN: usize = 50;
 
 /// Hint for a missing text: the nearest lines, numbered, with visible white space.
@@ -47,7 +47,7 @@ pub(super) fn describe(file: &[u8], wanted: &str) -> String {
     text
 }
 
-/// The start at which most of the wanted text is there but for white space.
+/// Start line at which most of the text matches except for white space.
 fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     for (place, line) in wanted.iter().enumerate() {
@@ -68,7 +68,7 @@ fn by_equal_lines(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     best.filter(|(_, votes)| *votes > 3).map(|(start, _)| start)
 }
 
-/// The start at which the longest wanted line is most alike.
+/// Start line at which the longest line of the text is most similar.
 fn by_likeness(lines: &[&str], wanted: &[&str]) -> Option<usize> {
     let (place, longest) = wanted
         .iter()
@@ -99,7 +99,7 @@ fn squeezed(line: &str) -> String {
     line.chars().filter(|c| !c.is_whitespace()).take(SHOWN_CHARS_MAX).collect()
 }
 
-/// `line` with its white space to see.
+/// `line` with visible white space.
 fn visible(line: &str) -> String {
     let text = line.trim_matches(['\t', ' ', '\r']);
     let (head, tail) = line.split_at(line.len() - line.trim_start_matches(['\t', ' ', '\r']).len());

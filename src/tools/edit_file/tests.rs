@@ -1,4 +1,4 @@
-//! Edits that fit, edits that do not, and the bytes that no edit may touch.
+//! Edits that match, edits that do not, and the bytes that must stay unchanged.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -197,7 +197,7 @@ fn a_text_that_is_nearly_there_counts_only_if_that_is_wanted() {
     let text = posse_actors::conversation::text_of(&output.content);
     assert!(text.contains("note: fuzzy match: the text there differs"), "{text}");
     assert_eq!(desk.get("f"), b"one\nlet c;\nend\n");
-    // An exact match is none of this.
+    // An exact match is not reported as fuzzy.
     let output =
         desk.call("edit_file", &json!({ "path": "f", "oldString": "one", "newString": "1" }));
     assert!(output.unwrap().metadata.get("fuzzy").is_none());
@@ -228,7 +228,7 @@ fn a_nearly_equal_text_covers_exactly_its_own_bytes() {
     };
     assert_eq!(find(b"x\r\na \t\r\nb\r\n", "a\nb\n"), [b"a \t\r\nb\r\n"]);
     assert_eq!(find(b"foo  \nbar", "foo\nbar"), [b"foo  \nbar"]);
-    // Blanks at the end of the wanted text mean the end of a line.
+    // Blanks at the end of the text mean the end of a line.
     assert_eq!(find(b"foobar\nfoo\n", "foo  "), [b"foo"]);
     assert_eq!(
         find(b"\xff\xe2\x80\x9ca\xe2\x80\x9d\xfe", "\"a\""),
@@ -245,7 +245,8 @@ fn cases() -> u32 {
     std::env::var("POSSE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3000)
 }
 
-/// Files as they are met: mixed endings, marks, tabs, no last newline, bytes of other encodings.
+/// Realistic files: mixed line ends, byte order marks, tabs, no last newline, bytes of other
+/// encodings.
 fn any_file() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => "[abc \t]{0,6}".prop_map(String::into_bytes),
@@ -264,7 +265,7 @@ fn any_file() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Takes some text of the file, as a model would see it, and replaces it.
+    /// Replaces some text of the file, in the form that a model sees.
     #[test]
     fn leaves_all_other_bytes_alone(
         file in any_file(),

@@ -25,22 +25,22 @@ use crate::tools::listing::{self, Stop};
 use crate::tools::workspace::links::{Linked, SecretLinks};
 use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 
-/// Files that one thread takes at a time.
+/// Number of files that one thread takes at a time.
 const BATCH: usize = 32;
 
-/// From this many files on it pays to search with more than one thread.
+/// From this many files on, several threads search faster than one.
 const SMALL: usize = 256;
 
-/// A line that needs more memory than this is not searched, nor the rest of its file.
+/// The search of a file ends at a line that needs more memory than this, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Reads of one file, of at most 64 KiB each, after which the clock is read.
+/// Number of reads of one file, of at most 64 KiB each, after which the clock is read.
 const READS_PER_CLOCK: u32 = 8;
 
-/// Characters of a line that are shown.
+/// Maximum number of characters shown of a line.
 const LINE_CHARS_MAX: usize = 500;
 
-/// Characters of a long line before the match.
+/// Characters shown before the match in a long line.
 const BEFORE_MATCH: usize = 100;
 
 /// Search parameters.
@@ -50,9 +50,9 @@ pub struct Query {
     pub matcher: RegexMatcher,
     /// Filter by path below the folder.
     pub glob: Option<GlobMatcher>,
-    /// Lines around each match.
+    /// Context lines around each match.
     pub context: usize,
-    /// Absolute paths of files that are searched although they look like secrets.
+    /// Absolute paths of files that are searched although their names look like secrets.
     pub readable_secrets: Vec<PathBuf>,
     /// Identities of secrets, to recognise them under other names.
     pub links: Option<Arc<SecretLinks>>,
@@ -61,7 +61,7 @@ pub struct Query {
 /// A matching or context line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchLine {
-    /// From 1.
+    /// Line number, from 1.
     pub number: u64,
     /// At most 500 characters, with control characters escaped.
     pub text: String,
@@ -74,7 +74,7 @@ pub struct MatchLine {
 /// Matches of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hits {
-    /// The file, below the folder.
+    /// Path relative to the folder.
     pub path: PathBuf,
     /// In order.
     pub lines: Vec<MatchLine>,
@@ -85,18 +85,19 @@ pub struct Hits {
 pub struct SearchResult {
     /// Files with a match, sorted by path.
     pub files: Vec<Hits>,
-    /// Matching lines in `files`.
+    /// Number of matching lines in `files`.
     pub matches: usize,
-    /// Files that were searched.
+    /// Number of files searched.
     pub searched: usize,
     /// True if the result may be incomplete: a limit was reached.
     pub is_cut: bool,
-    /// Files that were skipped because they hold secrets.
+    /// Number of files skipped because they are secret.
     pub secrets: usize,
 }
 
-/// Searches below `folder`, which is absolute, resolved and open as `directory`, until there are
-/// `matches_max` matches; `usize::MAX` leaves nothing out. `below_root` is the folder's path below its workspace root.
+/// Searches below `folder`, which is absolute, resolved and open as `directory`, up to
+/// `matches_max` matches; `usize::MAX` is unlimited. `below_root` is the folder's path relative to
+/// its workspace root.
 pub fn tree(
     folder: &Path,
     directory: &OwnedFd,
@@ -145,8 +146,8 @@ pub fn tree(
     found
 }
 
-/// Searches every file as soon as it is found: where nothing is left out, there is no need to
-/// know first which files come before it.
+/// Searches every file as soon as it is listed. Without a limit, the order of files does not
+/// matter.
 fn everything(
     folder: &Path,
     directory: &OwnedFd,
@@ -222,12 +223,12 @@ enum SearchInput {
     Nothing,
 }
 
-/// Opens a file to search it, unless it is something else by now.
+/// Opens a file for the search, unless its type has changed since.
 fn open(directory: &OwnedFd, path: &Path, query: &Query) -> SearchInput {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let Ok(opened) = open_beneath(directory, path, flags) else { return SearchInput::Nothing };
     match FileStatus::of(&opened) {
-        // A pipe or device may have taken the file's place.
+        // A pipe or device may have replaced the file.
         Ok(entry) if entry.kind == FileKind::File => match &query.links {
             Some(links) if entry.links > 1 && links.judge(&entry) != Linked::Open => {
                 SearchInput::Secret
@@ -269,7 +270,7 @@ struct SearchWork<'a> {
     done: Mutex<FinishedBatches>,
 }
 
-/// Batches that were searched: number of files, and hits, by the number of their first file.
+/// Finished batches: number of files, and hits, by the index of their first file.
 #[derive(Default)]
 struct FinishedBatches {
     batches: BTreeMap<usize, (usize, Vec<Hits>)>,
@@ -356,7 +357,7 @@ impl FinishedBatches {
 }
 
 impl Hits {
-    /// Lines that match.
+    /// Number of matching lines.
     pub fn matches(&self) -> usize {
         self.lines.iter().filter(|line| line.is_match).count()
     }
@@ -374,7 +375,7 @@ impl Hits {
 }
 
 fn searcher(query: &Query) -> Searcher {
-    // Never a memory map: a file that shrinks meanwhile would kill us.
+    // Never a memory map: a file that shrinks meanwhile would kill the process.
     SearcherBuilder::new()
         .line_number(true)
         .before_context(query.context)
@@ -400,7 +401,7 @@ fn search(
     }
 }
 
-/// A file that seems to end when it is time to stop.
+/// A reader that reports the end of the file when the search must stop.
 struct Interruptible<'a> {
     file: File,
     stop: &'a Stop,
@@ -464,7 +465,7 @@ impl Sink for Collector<'_> {
     }
 }
 
-/// A line for the model. Of a long one, the part around the match.
+/// A line for the model, shortened to the part around the match.
 fn shown(bytes: &[u8], matcher: Option<&RegexMatcher>) -> String {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
@@ -473,7 +474,7 @@ fn shown(bytes: &[u8], matcher: Option<&RegexMatcher>) -> String {
     }
     let found = matcher.and_then(|matcher| matcher.find(bytes).ok().flatten());
     let at = found.map_or(0, |found| found.start());
-    // As many bytes as the characters could need at most.
+    // As many bytes as the characters can need at most.
     let from = if at > LINE_CHARS_MAX - BEFORE_MATCH { at - BEFORE_MATCH } else { 0 };
     let window = &bytes[from..bytes.len().min(from + LINE_CHARS_MAX * 4)];
     let window = if from > 0 { crate::tools::output::whole_start(window) } else { window };

@@ -1,4 +1,4 @@
-//! `job_output` and `job_stop`: what an agent does with its commands in the background.
+//! `job_output` and `job_stop`: reading and stopping background jobs.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::tools::{ToolEnvironment, digest, output, parsed, payload, spec, spill
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
 
-/// The longest that a call waits.
+/// Maximum wait of a call, in seconds.
 const WAIT_SECONDS_MAX: f64 = 600.0;
 
 /// Bytes reserved for the text around the output.
@@ -195,7 +195,7 @@ fn list(jobs: &Jobs, call: &CallContext) -> ToolOutput {
     ToolOutput::text(text)
 }
 
-/// `running for 3.1 s`, or how it ended.
+/// `running for 3.1 s`, or the result.
 fn state(job: &Job) -> String {
     let seconds = job.ran_for().as_secs_f64();
     match job.ended() {
@@ -212,7 +212,7 @@ fn show(job: &Job, from: Option<f64>, bytes_max: usize) -> ToolOutput {
         reason = "that is the point"
     )]
     let from = from.map(|from| from.max(0.0) as u64);
-    // Before it is read: what comes in between belongs to the next look.
+    // Taken before the output is read: later output belongs to the next call.
     let ended = job.ended();
     let read_to = job.read_to.load(Ordering::Acquire);
     let room = bytes_max.saturating_sub(FRAME_BYTES).max(FRAME_BYTES);

@@ -7,23 +7,23 @@ use std::path::Path;
 
 use crate::tools::output;
 
-/// A part of an output.
+/// One page of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OutputPage {
     /// Text for a model.
     pub(super) text: String,
-    /// The byte that it begins with.
+    /// Offset of the first byte.
     pub(super) from: u64,
-    /// The byte after it.
+    /// Offset after the last byte.
     pub(super) next: u64,
-    /// Bytes that there are.
+    /// Size of the output, in bytes.
     pub(super) total: u64,
 }
 
-/// Why there is no page.
+/// Reason why a page cannot be returned.
 #[derive(Debug)]
 pub(super) enum NoPage {
-    /// There are only so many bytes.
+    /// The offset is beyond the end; the size of the output.
     Beyond(u64),
     /// The file cannot be read.
     Unreadable(io::Error),
@@ -41,7 +41,7 @@ pub(super) fn read(
 ) -> Result<OutputPage, NoPage> {
     let file = match File::open(path) {
         Ok(file) => file,
-        // It has printed nothing yet.
+        // The command has not printed anything yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return if from.unwrap_or(0) == 0 {
                 Ok(OutputPage::default())

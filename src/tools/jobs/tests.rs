@@ -5,7 +5,7 @@ use posse_actors::conversation::{InvocationId, text_of};
 use super::*;
 
 /// Messages of jobs in order.
-type JobNotices = Arc<Mutex<Vec<After>>>;
+type JobNotices = Arc<Mutex<Vec<PostCallMessage>>>;
 
 fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
     let mut call = CallContext::of_main("s", id, "build");
@@ -21,8 +21,8 @@ fn call(id: &str, invocation: &str, parent: Option<&str>) -> CallContext {
 fn start(jobs: &Jobs, call: &CallContext) -> (Arc<Job>, oneshot::Receiver<()>, JobNotices) {
     let heard = JobNotices::default();
     let ears = Arc::clone(&heard);
-    let aftermath = PostCallSink::new(move |after| ears.lock().unwrap().push(after));
-    let (job, told) = jobs.admit(call, "run x".to_owned(), PathBuf::new(), aftermath).unwrap();
+    let post_call = PostCallSink::new(move |after| ears.lock().unwrap().push(after));
+    let (job, told) = jobs.admit(call, "run x".to_owned(), PathBuf::new(), post_call).unwrap();
     (job, told, heard)
 }
 
@@ -40,18 +40,18 @@ fn end(job: &Job, end: JobEnd) {
 /// The messages for the agent.
 fn notices(heard: &JobNotices) -> Vec<String> {
     let heard = heard.lock().unwrap();
-    let notice = |after: &After| match after {
-        After::Notice(content) => Some(text_of(content)),
-        After::Fact(_) => None,
+    let notice = |after: &PostCallMessage| match after {
+        PostCallMessage::Notice(content) => Some(text_of(content)),
+        PostCallMessage::Fact(_) => None,
     };
     heard.iter().filter_map(notice).collect()
 }
 
 fn records(heard: &JobNotices) -> usize {
     let heard = heard.lock().unwrap();
-    let ended = |after: &&After| match after {
-        After::Fact(event) => matches!(**event, Event::JobEnded { .. }),
-        After::Notice(_) => false,
+    let ended = |after: &&PostCallMessage| match after {
+        PostCallMessage::Fact(event) => matches!(**event, Event::JobEnded { .. }),
+        PostCallMessage::Notice(_) => false,
     };
     heard.iter().filter(ended).count()
 }
@@ -89,7 +89,7 @@ fn an_agent_is_told_once_and_by_whoever_waits() {
     drop(waiting);
     assert_eq!(notices(&heard).len(), 1);
 
-    // A call had waited, and was given up before it ended.
+    // A call had waited, and was cancelled before the job ended.
     let (job, _told, heard) = start(&jobs, &call("c4", "i1", None));
     drop(job.wait());
     assert_eq!(notices(&heard).len(), 0);
@@ -108,11 +108,11 @@ fn a_place_is_free_when_one_has_ended() {
     let (one, _a, _) = start(&jobs, &call("c1", "i1", None));
     let (_two, _b, _) = start(&jobs, &call("c2", "i1", None));
     let third = call("c3", "i1", None);
-    let refused = jobs.admit(&third, String::new(), PathBuf::new(), PostCallSink::unheard());
+    let refused = jobs.admit(&third, String::new(), PathBuf::new(), PostCallSink::discarding());
     assert!(refused.unwrap_err().starts_with("JOB001 2 commands run in the background (c1, c2)"));
     end(&one, JobEnd::Exited);
     start(&jobs, &third);
-    // Those that have ended are known for a while, and not for ever.
+    // Ended jobs are listed up to a limit.
     let jobs = Jobs::new(1);
     for nth in 0..200 {
         let (job, _, _) = start(&jobs, &call(&format!("y{nth}"), "i1", None));
@@ -133,21 +133,21 @@ async fn each_ends_with_its_own_and_is_seen_by_its_own() {
         jobs.of(&call.origin).iter().map(|job| job.id.to_string()).collect()
     };
     assert_eq!(ids(&main), ["c1", "c2", "c3"]);
-    // The main agent of the next prompt is the same agent.
+    // The main agent of the next prompt counts as the same agent.
     assert_eq!(ids(&call("c9", "i9", None)), ["c1", "c2", "c3"]);
     assert_eq!((ids(&child), ids(&other)), (vec!["c2".to_owned()], vec!["c3".to_owned()]));
 
-    let over = jobs.release(&Release::Invocation(InvocationId::new("i2")));
+    let over = jobs.release(&BackgroundScope::Invocation(InvocationId::new("i2")));
     assert_eq!(told_child.try_recv(), Ok(()));
     assert!(told_main.try_recv().is_err() && told_other.try_recv().is_err());
     end(&of_child, JobEnd::Stopped);
     over.await;
-    let over = jobs.release(&Release::Call(CallId::new("c1")));
+    let over = jobs.release(&BackgroundScope::Call(CallId::new("c1")));
     assert_eq!(told_main.try_recv(), Ok(()));
     assert!(told_other.try_recv().is_err());
     end(&of_main, JobEnd::Stopped);
     over.await;
-    let over = jobs.release(&Release::Session);
+    let over = jobs.release(&BackgroundScope::Session);
     assert_eq!(told_other.try_recv(), Ok(()));
     assert_eq!(*of_other.why.lock().unwrap(), Some(JobEnd::SessionEnded));
     end(&of_other, JobEnd::SessionEnded);

@@ -1,4 +1,4 @@
-//! Folders with ordinary and with odd things in them.
+//! Folders with ordinary and unusual entries.
 
 use std::fs;
 use std::os::unix::fs::symlink;

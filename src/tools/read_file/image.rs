@@ -1,4 +1,4 @@
-//! An image, as something to look at.
+//! Reads an image file.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +23,7 @@ pub(super) fn is_image(file: &File) -> bool {
     ImageFormat::of(&start[..length]).is_some()
 }
 
-/// Why a binary file cannot be shown, if it is a picture of another kind.
+/// Error for an image of an unsupported format; `None` for other binary files.
 pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
     let mut start = [0; 512];
     let length = file.read_at(&mut start, 0).unwrap_or(0);
@@ -33,7 +33,7 @@ pub(super) fn other(file: &File, shown: &str) -> Option<ToolOutput> {
     )))
 }
 
-/// The image, or in its place the reason why there is none.
+/// Loads the image, or returns a placeholder with the reason of the failure.
 pub(super) fn read(reading: OpenFile, env: &ToolEnvironment, call: &CallContext) -> ToolOutput {
     let OpenFile { file, shown, path, .. } = reading;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Lines of a file, numbered, without ever holding more of it than is shown.
+//! Reads a numbered slice of a file without holding more of it than is shown.
 
 use std::fmt::Write;
 use std::io::{self, BufRead, Read};
@@ -9,15 +9,15 @@ use serde_json::json;
 use crate::tools::SMALL_BYTES;
 use crate::tools::text::{BOM, is_binary, lines_ended};
 
-/// Lines of one call, if it does not say.
+/// Default number of lines per call.
 pub(super) const LINES_DEFAULT: u64 = 2000;
-/// Lines of one call, at most.
+/// Maximum number of lines per call.
 pub(super) const LINES_MAX: u64 = 5000;
-/// Bytes of one call, at most.
+/// Maximum number of bytes per call.
 const PAGE_BYTES_MAX: usize = 256 << 10;
-/// The rest of a longer line is left out.
+/// Maximum number of bytes shown of a line.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// Lines are counted up to here; beyond it "at least" is good enough.
+/// Lines are counted up to this offset; beyond it the count is a lower bound.
 const COUNTED_BYTES_MAX: u64 = 64 << 20;
 /// Bytes per read of a large file.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 /// Requested lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
-    /// The first, from 1.
+    /// First line, from 1.
     pub(super) offset: u64,
     /// Number of lines.
     pub(super) limit: u64,
@@ -35,7 +35,7 @@ pub(super) struct Slice {
 pub(super) enum FilePage {
     /// Not text.
     Binary {
-        /// Bytes of the file.
+        /// File size in bytes.
         size: u64,
     },
     /// Lines.
@@ -45,11 +45,11 @@ pub(super) enum FilePage {
 /// Lines of a file.
 pub(super) struct FileLines {
     slice: Slice,
-    /// The lines, each with its number.
+    /// The numbered lines.
     text: String,
     /// Number of lines shown.
     shown: u64,
-    /// Lines of the whole file, as far as they were counted.
+    /// Number of lines in the file, as far as they were counted.
     total: u64,
     /// True if the whole file was counted.
     complete: bool,
@@ -108,7 +108,7 @@ fn fill(file: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Goes through a file once, chunk by chunk.
+/// State of one pass over a file, chunk by chunk.
 struct Scan {
     slice: Slice,
     /// Number of the current or next line.
@@ -150,7 +150,7 @@ impl Scan {
         }
     }
 
-    /// Goes to the first wanted line, or through all of `bytes`.
+    /// Skips to the first line of the slice, or all of `bytes`.
     fn skip<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
         let wanted = self.slice.offset - self.line;
         let ended = lines_ended(bytes) as u64;
@@ -167,7 +167,7 @@ impl Scan {
         bytes
     }
 
-    /// Takes one wanted line, or as much of it as there is.
+    /// Takes one line of the slice, or the available part of it.
     fn collect<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         let taken = skip_line(&mut rest);

@@ -97,7 +97,7 @@ fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
     let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::End(0)).unwrap();
     file.write_all(&b"line\n".repeat(20 << 10)).unwrap();
-    // The rest of a sparse file costs nothing to make.
+    // The rest of a sparse file costs nothing to create.
     file.seek(SeekFrom::Start(65 << 20)).unwrap();
     file.write_all(b"\nlast\n").unwrap();
     assert_eq!(
@@ -114,7 +114,7 @@ fn reads_the_end_of_a_huge_file_and_bounds_the_count() {
     );
 }
 
-/// Gives one byte at a time, forever.
+/// Returns one byte at a time, forever.
 struct Endless;
 
 impl Read for Endless {
@@ -196,7 +196,7 @@ fn reads_what_was_judged_even_if_the_name_means_something_else_now() {
     assert_eq!(text_of(&output.content), "1\tjudged\n[lines 1-1 of 1]");
 }
 
-/// Tests are not optimised, and share the machine with others.
+/// Longer time limit: tests are not optimised, and share the machine with others.
 fn patient() -> ToolFixture {
     ToolFixture::set(|env| {
         env.images =

@@ -36,7 +36,7 @@ fn a_file_that_has_not_changed_is_named_once_and_then_shown() {
     assert!(read(&desk, "explore", "c6").starts_with("1\ttext\n"));
     desk.put("f", long("next"));
     assert!(read(&desk, "build", "c7").starts_with("1\tnext\n"));
-    // Not even if it is as it once was.
+    // The content is the same as before, but the agent has seen another in between.
     desk.put("f", long("text"));
     assert!(read(&desk, "build", "c8").starts_with("1\ttext\n"));
 }
@@ -101,7 +101,7 @@ fn two_agents_do_not_overwrite_one_another() {
     let by_two = "EDT004 f changed since e saw it: two wrote it in e; read it again";
     assert_eq!(edit(&desk, "one", "x", "z"), by_two);
     assert_eq!(desk.get("f"), b"x\ny\n");
-    // Who has not seen it does not change what others wrote, either.
+    // An agent that has not read the file cannot change what others wrote, either.
     let blind = "EDT004 you have not seen f as it is: two wrote it in e; read it first";
     assert_eq!(edit(&desk, "three", "x", "z"), blind);
     let all = json!({ "path": "f", "content": "mine\n" });

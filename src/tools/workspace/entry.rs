@@ -30,15 +30,15 @@ pub enum FileKind {
 pub struct FileStatus {
     /// Kind.
     pub kind: FileKind,
-    /// The device it is on.
+    /// Device number.
     pub dev: u64,
-    /// Its number there.
+    /// Inode number.
     pub ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
-    /// Names it has.
+    /// Number of hard links.
     pub links: u64,
     /// Owner.
     pub uid: u32,
@@ -59,7 +59,7 @@ impl FileStatus {
         fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| FileStatus::from_stat(&stat))
     }
 
-    /// Two entries with the same identity are the same thing under two names.
+    /// Identity of the entry. Two names with equal identities are the same file.
     pub fn identity(&self) -> (u64, u64, FileKind) {
         (self.dev, self.ino, self.kind)
     }
@@ -112,14 +112,14 @@ impl FileStatus {
     }
 }
 
-/// The path of what `descriptor` is, as the kernel knows it.
+/// Path of `descriptor`, as the kernel knows it.
 #[cfg(target_os = "linux")]
 pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
     use std::os::fd::AsRawFd;
     std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))
 }
 
-/// The path of what `descriptor` is, as the kernel knows it.
+/// Path of `descriptor`, as the kernel knows it.
 #[cfg(target_os = "macos")]
 pub(super) fn real_path(descriptor: &OwnedFd) -> std::io::Result<PathBuf> {
     let mut path = PathBuf::new();

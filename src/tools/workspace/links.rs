@@ -1,8 +1,8 @@
-//! Second names of secret files: a hard link gives a secret an innocent name, so a file with
-//! several names is compared, by device and number, with the secrets of the workspace.
+//! Hard links of secret files. A hard link gives a secret file a harmless name, so a file with
+//! several names is compared, by device and inode number, with the secret files of the workspace.
 //!
-//! Nothing is looked at before a file with several names is opened. What could not be looked at
-//! within the bounds counts as not known, and then such a file is not opened.
+//! The workspace is scanned only when a file with several names is opened. If the scan exceeds its
+//! limits, the result is unknown, and the file is not opened.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -16,16 +16,16 @@ use crate::tools::workspace::FileStatus;
 /// Lifetime of a cached result.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Names that are looked at.
+/// Maximum number of names that are scanned.
 const NAMES_MAX: usize = 500_000;
 
 /// Time limit, because it blocks other work.
 const TIME_MAX: Duration = Duration::from_millis(400);
 
-/// Folders full of other people's files, with as many links as there are projects.
+/// Folders with generated files and as many hard links as there are projects.
 const SKIPPED: [&str; 2] = ["node_modules", ".git"];
 
-/// The secrets of a workspace that have more than one name.
+/// Secret files of a workspace that have more than one name.
 #[derive(Debug)]
 pub struct SecretLinks {
     roots: Vec<PathBuf>,
@@ -44,9 +44,9 @@ struct LinkCache {
 pub(crate) enum Linked {
     /// Not secret.
     Open,
-    /// A secret under another name.
+    /// Another name of a secret file.
     Secret,
-    /// There are too many names to say.
+    /// Unknown, because there are too many names.
     Unknown,
 }
 
@@ -73,7 +73,7 @@ impl SecretLinks {
     }
 }
 
-/// Looks at every name below the roots, and at the files whose names make them secrets.
+/// Scans all names below the roots, and collects the files with secret names.
 fn survey(roots: &[PathBuf], names_max: usize) -> LinkCache {
     let mut survey = Survey {
         begin: Instant::now(),
@@ -91,11 +91,11 @@ struct Survey {
     names: usize,
     names_max: usize,
     secrets: HashSet<(u64, u64)>,
-    /// Made once, for every name.
+    /// Buffer that is reused for every name.
     text: String,
 }
 
-/// A folder to look into.
+/// A folder to scan.
 struct LinkSearchFolder {
     path: PathBuf,
     /// Its name, unless it is a root.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::printable;
 
-/// `path` as a model reads it, and may write it.
+/// `path` as it is shown to a model and accepted from it.
 pub(crate) fn shown(path: &Path) -> String {
     if let Some(text) = path.to_str()
         && is_plain(text)
@@ -23,7 +23,7 @@ pub(crate) fn shown(path: &Path) -> String {
             match c {
                 '"' | '\\' => shown.extend(['\\', c]),
                 '\t' => shown.push_str("\\t"),
-                // Control characters and those that hide or reorder others.
+                // Control characters, and characters that hide or reorder others.
                 c => shown.push_str(&printable(c.encode_utf8(&mut [0; 4]))),
             }
         }

@@ -7,7 +7,7 @@ use crate::failure::printable;
 /// Longer paths cannot be opened anyway.
 pub(super) const PATH_BYTES_MAX: usize = 4096;
 
-/// Refuses what only a guess could turn into a path.
+/// Rejects text that could be a path only by guessing.
 pub(super) fn check(path: &str) -> Result<(), ToolError> {
     let wrong = |why: &str| Err(ToolError::new("ARG002", format!("{}: {why}", shown(path))));
     if path.trim().is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn check(path: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The error for a path as Windows writes it.
+/// Error for a Windows path.
 pub(super) fn windows(path: &str) -> ToolError {
     ToolError::new("ARG002", format!("{}: folders are separated by `/`", shown(path)))
 }
@@ -51,7 +51,7 @@ fn is_windows(path: &str) -> bool {
     drive || [r"\", r".\", r"..\"].iter().any(|start| path.starts_with(start))
 }
 
-/// The path, escaped and short enough for an error.
+/// The path, escaped and shortened for an error.
 fn shown(path: &str) -> String {
     let mut shown: String = printable(path).chars().take(200).collect();
     if shown.len() < path.len() {

@@ -230,14 +230,14 @@ fn makes_missing_folders_only_if_asked() {
         "ARG002"
     );
 
-    // A link that appears where a folder would be made leads nowhere.
+    // A link that appears in place of a new folder is not followed.
     let place = fixture.workspace.locate("p/q/r.txt").unwrap();
     fixture.link("../outside", "p");
     assert!(place.open_parent(true).is_err());
     assert!(!fixture.base().join("outside/q").exists());
 }
 
-/// Flips `work/x` between a folder and a link to the folder outside, while `attempt` runs.
+/// Alternates `work/x` between a folder and a link to the folder outside, while `attempt` runs.
 #[cfg(target_os = "linux")]
 fn race(attempt: impl Fn(&Fixture)) {
     let fixture = fixture();

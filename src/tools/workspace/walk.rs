@@ -1,7 +1,7 @@
-//! Resolving and opening beneath a descriptor.
+//! Resolution and opening of paths beneath a descriptor.
 //!
-//! Where the kernel can do it in one call, it does; otherwise a walk goes from folder to folder
-//! by descriptor and reads every link itself, so that swapping a link meanwhile gains nothing.
+//! Uses one system call where the kernel supports it. Otherwise walks from folder to folder by
+//! descriptor and reads every link itself, so that swapping a link meanwhile has no effect.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,18 +23,18 @@ pub(super) const FOLDER: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union
 
 /// Maximum number of links, as in kernels.
 const LINKS_MAX: u32 = 40;
-/// The deepest place a walk goes to, so that it cannot use up descriptors.
+/// Maximum depth of a walk, which bounds the number of open descriptors.
 const DEPTH_MAX: usize = 200;
 
-/// A place that was found, or where something missing would be.
+/// Result of a resolution. The file need not exist.
 pub(super) struct ResolvedPath {
     pub(super) root: usize,
-    /// Without links; empty for the root itself.
+    /// Path without links; empty for the root itself.
     pub(super) relative: PathBuf,
     pub(super) entry: Option<FileStatus>,
 }
 
-/// Why there is no such place.
+/// Reason why a path cannot be resolved.
 pub(super) enum WalkError {
     /// Outside every root, or leads there.
     Outside,
@@ -51,7 +51,7 @@ pub(super) fn root_of<'a>(roots: &[Root], absolute: &'a Path) -> Option<(usize, 
         .min_by_key(|(_, rest)| rest.as_os_str().len())
 }
 
-/// Finds the place that `path` names beneath a root, following links that stay in a root.
+/// Resolves `path` beneath a root, following links that stay in a root.
 pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<ResolvedPath, WalkError> {
     #[cfg(target_os = "linux")]
     if let Some(place) = ask_kernel(roots, root, path) {
@@ -63,7 +63,7 @@ pub(super) fn resolve(roots: &[Root], root: usize, path: &Path) -> Result<Resolv
     Ok(place)
 }
 
-/// Does without the kernel's help.
+/// Resolves without `openat2`.
 pub(super) fn resolve_stepwise(
     roots: &[Root],
     root: usize,
@@ -72,8 +72,8 @@ pub(super) fn resolve_stepwise(
     Walk::new(roots, root, path)?.run()
 }
 
-/// The place under the name it has in its folder, where folders ignore case: a rule about `.env`
-/// has to see `.env` when a model writes `.ENV`.
+/// Restores the stored spelling of the name where folders ignore case: a rule about `.env` has to
+/// match when a model writes `.ENV`.
 #[cfg(target_os = "macos")]
 fn respell(roots: &[Root], mut place: ResolvedPath) -> ResolvedPath {
     let plain = |entry: &FileStatus| matches!(entry.kind, Kind::File | Kind::Folder);
@@ -99,7 +99,7 @@ pub(super) fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlag) -> Result<
     {
         use nix::fcntl::ResolveFlag;
         match openat2(root, path, flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
-            // An old kernel, a filter that predates the call, or a rename at the wrong moment.
+            // An old kernel, a filter that predates the call, or a concurrent rename.
             Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {}
             opened => return opened,
         }
@@ -120,7 +120,7 @@ fn openat2(
     openat2(root, path, OpenHow::new().flags(flags).resolve(resolve))
 }
 
-/// The usual case in three system calls. `None` leaves the answer to the walk.
+/// Resolves the usual case in three system calls. `None`: the walk has to decide.
 #[cfg(target_os = "linux")]
 fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<ResolvedPath> {
     let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
@@ -129,7 +129,7 @@ fn ask_kernel(roots: &[Root], root: usize, path: &Path) -> Option<ResolvedPath> 
     let entry = FileStatus::of(&found).ok()?;
     let real = entry::real_path(&found).ok()?;
     let relative = real.strip_prefix(&roots[root].path).ok()?.to_owned();
-    // The path of something removed reads as one that never existed.
+    // The path of a removed file reads as one that never existed.
     (entry.links > 0).then_some(ResolvedPath { root, relative, entry: Some(entry) })
 }
 
@@ -154,13 +154,13 @@ fn open_step(folder: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Er
     })
 }
 
-/// A walk from a root towards a place.
+/// A walk from a root towards a path.
 struct Walk<'a> {
     roots: &'a [Root],
     root: usize,
-    /// The folders between the root and here.
+    /// Open folders between the root and the current position.
     here: Vec<(OsString, OwnedFd)>,
-    /// Names still to follow, the next one last.
+    /// Names to resolve, the next one last.
     todo: Vec<OsString>,
     links: u32,
 }

@@ -24,15 +24,15 @@ use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
 use crate::tools::worktree::{TREE, Unavailable, failed};
 
-/// New files that are looked at.
+/// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;
 /// Marker of folders with reproducible content, and its first line
 /// (<https://bford.info/cachedir/>).
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
-/// New files that are left out and counted.
+/// Maximum number of left-out files that are counted.
 const LEFT_OUT_MAX: usize = 1000;
-/// Of these, those that are named.
+/// Maximum number of left-out files that are listed.
 const LEFT_OUT_NAMED_MAX: usize = 20;
 
 /// State of a name on one side.
@@ -45,7 +45,7 @@ pub(crate) enum Side {
         /// True if executable.
         exec: bool,
     },
-    /// A link.
+    /// A symbolic link.
     Link,
     /// Another kind, such as a folder or a pipe.
     Other,
@@ -54,14 +54,14 @@ pub(crate) enum Side {
 /// A changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// Below the working directory, with `/`.
+    /// Path relative to the working directory, with `/`.
     pub(crate) path: String,
     pub(crate) before: Side,
     pub(crate) after: Side,
 }
 
-/// New files that a merge leaves out unless it names them: git ignores them, or they have names that
-/// cannot be written.
+/// New files that a merge leaves out unless it names them: git ignores them, or their names cannot
+/// be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Number of files, counted up to 1,000.
@@ -78,7 +78,7 @@ pub(crate) struct WorktreeChanges {
     pub(crate) left_out: LeftOut,
 }
 
-/// A worktree, opened to be looked at.
+/// A worktree, opened for comparison.
 #[derive(Debug)]
 pub(crate) struct OpenWorktree {
     work: OwnedFd,
@@ -178,10 +178,10 @@ impl OpenWorktree {
         Ok((!is_same).then_some(one))
     }
 
-    /// Adds files that were not there and that git does not ignore.
+    /// Adds new files that git does not ignore.
     fn find_new(&self, changed: &mut Vec<Changed>, stop: &Stop) -> Result<(), Unavailable> {
         let mut walk = WalkBuilder::new(&self.top);
-        // As git has it: nothing above its top counts, and no file of another program.
+        // Same rules as git: no ignore files above the repository, and none of other programs.
         walk.hidden(false).ignore(false).parents(false).require_git(false).follow_links(false);
         let cwd = self.cwd.clone();
         walk.filter_entry(move |entry| {
@@ -204,7 +204,7 @@ impl OpenWorktree {
             let Some(below) = below.filter(|below| !self.based.contains_key(*below)) else {
                 continue;
             };
-            // The walk goes by names, which may lead elsewhere by now.
+            // The walk uses names, which may have been replaced since.
             let Some((_, entry)) = self.there(&self.work, below)? else { continue };
             let path = below.to_owned();
             changed.push(Changed { path, before: Side::Nothing, after: side(&entry) });
@@ -250,7 +250,7 @@ impl OpenWorktree {
         if one.before == Side::Nothing {
             return Ok(None);
         }
-        // Links are kept as files with the path in them.
+        // Links are stored as files that contain the target path.
         self.bytes(&self.base, &one.path, Side::File { exec: false })
     }
 

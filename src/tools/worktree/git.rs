@@ -16,11 +16,11 @@ use crate::tools::worktree::Unavailable;
 
 /// Time limit of one query.
 const GIT_MAX: Duration = Duration::from_secs(30);
-/// Bytes of an answer: the names of all files.
+/// Maximum size of an answer, which holds the names of all files, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Maximum bytes of its error output.
 const COMPLAINT_BYTES_MAX: usize = 2000;
-/// Characters of that which are shown.
+/// Maximum number of characters shown of it.
 const COMPLAINT_CHARS_MAX: usize = 200;
 
 /// Settings that start programs or reach other machines, with harmless values.
@@ -48,7 +48,7 @@ const VARIABLES: [(&str, &str); 6] = [
 /// The user's repository.
 #[derive(Debug)]
 pub(super) struct Repository {
-    /// The folder with its files.
+    /// Root of the working tree.
     pub(super) top: PathBuf,
     /// Folder of this working tree: its index.
     pub(super) git_dir: PathBuf,
@@ -58,7 +58,7 @@ pub(super) struct Repository {
     pub(super) head: String,
 }
 
-/// The repository around `cwd`, if it is one of which a copy can be made.
+/// Finds the repository around `cwd`, and checks that it can be copied.
 pub(super) async fn repository(
     sandbox: &Sandbox,
     session_dir: &Path,
@@ -105,7 +105,7 @@ pub(super) async fn repository(
     Ok(Repository { top, git_dir, common, head })
 }
 
-/// The top of the repository around `cwd`, and the folder that git has to find there.
+/// The top of the repository around `cwd`, and the git folder that git has to report.
 fn looked_up(
     cwd: &Path,
     main_of: fn(&Path) -> Option<PathBuf>,
@@ -126,7 +126,7 @@ fn looked_up(
     Ok((top.to_owned(), main.join(".git")))
 }
 
-/// The files of a repository.
+/// Files of a repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
     /// Paths below the top: tracked, and neither tracked nor ignored.
@@ -149,7 +149,7 @@ pub(super) async fn files(
     listed(&answer.said)
 }
 
-/// Reads the list: `? path` is not tracked, `H mode object stage<TAB>path` is.
+/// Parses the list: `? path` is untracked, `H mode object stage<TAB>path` is tracked.
 fn listed(list: &[u8]) -> Result<Files, Unavailable> {
     let mut paths = Vec::new();
     for entry in list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
@@ -222,7 +222,7 @@ async fn ask(
         timeout: GIT_MAX,
         scratch: session_dir.join("tmp"),
         spill: session_dir.join("tmp").join("git.txt"),
-        // Half of it is kept from the beginning, and half from the end.
+        // Half of the limit applies to the beginning, and half to the end.
         output_bytes_max: ANSWER_BYTES_MAX,
         spill_bytes_max: ANSWER_BYTES_MAX as u64,
         dialogue: Some(Dialogue { input: Vec::new(), errors_bytes_max: COMPLAINT_BYTES_MAX }),
@@ -245,8 +245,8 @@ async fn ask(
     Ok(GitOutput { is_success: exit == Exit::Code(0), said, complained: errors })
 }
 
-/// The program. Fixed places come first, so that a folder in `PATH` that a command can write to
-/// brings no other.
+/// Path of git. Fixed locations come first, so that a folder in `PATH` that a command can write to
+/// does not provide another one.
 fn program() -> Option<PathBuf> {
     let fixed = ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"].map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,13 +1,13 @@
-//! Two changes of one text put together, line by line. Pure.
+//! Three-way merge of texts by line. Pure.
 //!
-//! Changes of different places are both taken, and so is a change that both sides have made. Changes
-//! that touch each other are a conflict, which is named and never guessed away.
+//! Changes of different places are both applied, and so is a change that both sides have made.
+//! Changes that touch each other are a conflict, which is reported and never resolved by guessing.
 
 use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// Between more lines than this no shortest difference is looked for, and nothing is put together.
+/// Longer texts are neither compared nor merged.
 const LINES_MAX: usize = 100_000;
 
 /// Replacement of some lines of the base by one side.
@@ -17,8 +17,8 @@ struct Hunk {
     own: Range<usize>,
 }
 
-/// `base` with what `ours` and `theirs` have made of it. `Err`: the lines of the base, from 1, at which
-/// both have changed the same; none if the texts are too long to be looked at.
+/// Merges the changes of `ours` and `theirs` to `base`. `Err`: the conflicting lines of the base,
+/// from 1; empty if the texts are too long.
 pub(crate) fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u8>, Vec<usize>> {
     let [base, ours, theirs] = [base, ours, theirs].map(lines);
     if base.len() + ours.len() + theirs.len() > LINES_MAX {
@@ -49,7 +49,7 @@ pub(crate) fn three_way(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Vec<u
     if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
 }
 
-/// Hunks of both sides that touch one another, and the lines of the base that they are about.
+/// Adjacent or overlapping hunks of both sides, and their range of lines in the base.
 struct Region {
     base: Range<usize>,
     left: Vec<Hunk>,
@@ -63,7 +63,7 @@ fn next_region(left: &mut Vec<Hunk>, right: &mut Vec<Hunk>) -> Option<Region> {
     let mut region = Region { base: first..first, left: Vec::new(), right: Vec::new() };
     loop {
         let touches = |hunk: &mut Hunk| hunk.base.start <= region.base.end;
-        // Of one side alone, hunks that meet are still two.
+        // Adjacent hunks of one side alone stay separate.
         if let Some(hunk) = left.pop_if(touches) {
             region.base.end = region.base.end.max(hunk.base.end);
             region.left.push(hunk);
@@ -76,7 +76,7 @@ fn next_region(left: &mut Vec<Hunk>, right: &mut Vec<Hunk>) -> Option<Region> {
     }
 }
 
-/// The lines `region` of the base, as one side has them.
+/// The lines `region` of the base, as changed by one side.
 fn patched(region: &Range<usize>, own: &[Hunk], base: &[&[u8]], side: &[&[u8]]) -> Vec<u8> {
     let (mut text, mut at) = (Vec::new(), region.start);
     for hunk in own {
@@ -116,7 +116,7 @@ mod tests {
         merged.map(|bytes| String::from_utf8(bytes).unwrap().trim_end().replace('\n', " "))
     }
 
-    /// Base, ours, theirs, and what comes of it.
+    /// Base, ours, theirs, and the expected result.
     type Case = (&'static str, &'static str, &'static str, Result<&'static str, Vec<usize>>);
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
             ("a b c", "a x c", "a b c", Ok("a x c")),
             ("a b c", "a x c", "a x c", Ok("a x c")),
             ("a b c", "a x c", "a y c", Err(vec![2])),
-            // Touching changes are one place.
+            // Adjacent changes are one region.
             ("a b c", "A b c", "a B c", Err(vec![1])),
             ("a b c d", "a c d", "a b c D", Ok("a c D")),
             ("a b c", "a c", "a x c", Err(vec![2])),

@@ -19,7 +19,7 @@ use crate::tools::worktree::{Unavailable, failed, make_folder, store};
 /// File with that state, next to the worktree.
 const TAKEN: &str = "taken.json";
 
-/// The files of a worktree that a merge was about.
+/// Record of the merges of a worktree.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Taken {
     /// Files of the current merge by path: SHA-256, or `None` for a removal.
@@ -40,7 +40,7 @@ pub(super) fn done(folder: &Path) -> BTreeSet<String> {
     read(folder).done
 }
 
-/// A merge is about to make this of files.
+/// Stores the intended state of files before a merge.
 pub(super) fn begin(
     folder: &Path,
     becoming: BTreeMap<String, Option<String>>,
@@ -100,7 +100,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Writes a file of what others are compared with. Only posse can write there.
+/// Writes a file of the base. Only posse can write there.
 fn write(base: &Path, whole: &Path, bytes: &[u8]) -> io::Result<()> {
     let to = base.join(whole);
     let mut above = PathBuf::from(base);

@@ -22,23 +22,23 @@ use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
 use crate::tools::worktree::git::{Files, Repository};
 use crate::tools::worktree::{TREE, Unavailable, failed, make_folder, store};
 
-/// Files that are copied.
+/// Maximum number of files copied.
 const FILES_MAX: usize = 200_000;
-/// Bytes that are copied.
+/// Maximum number of bytes copied.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// Bytes of the list of what git ignores here alone.
+/// Maximum size of the local exclude file in bytes.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
 /// File with the base state.
 pub(super) const BASE_LIST: &str = "base.json";
-/// Their contents.
+/// Folder with the content of the base files.
 pub(super) const BASE: &str = "base";
 
-/// A file as it was when the worktree was made.
+/// State of a file when the worktree was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Based {
-    /// Below the top of the worktree.
+    /// Path relative to the top of the worktree.
     pub(super) path: String,
     /// True for a link.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -89,7 +89,7 @@ pub(super) fn make(
         based.extend(copying.copy(path, path.starts_with(prefix))?);
     }
     git_folder(&tree.join(".git"), repository).map_err(|error| failed("its `.git`", &error))?;
-    // An agent has to have somewhere to work.
+    // The working directory must exist, even if it has no files.
     fs::create_dir_all(tree.join(prefix)).map_err(|error| failed("the worktree", &error))?;
     store(&folder.join(BASE_LIST), &based)
 }
@@ -99,13 +99,13 @@ struct Copying<'a> {
     links: SecretLinks,
     tree: &'a Path,
     base: &'a Path,
-    /// Made already.
+    /// Folders created so far.
     folders: BTreeSet<PathBuf>,
     bytes: u64,
 }
 
 impl Copying<'_> {
-    /// Copies one file or link. Nothing is copied that is not there, is neither, or is a secret.
+    /// Copies one file or link. Skips missing files, other types and secrets.
     fn copy(&mut self, path: &Path, compared: bool) -> Result<Option<Based>, Unavailable> {
         let Some(name) = path.to_str().filter(|name| !is_secret(name) && is_below(path)) else {
             return Ok(None);
@@ -156,7 +156,7 @@ impl Copying<'_> {
         let wrong = |errno: Errno| {
             failed(&crate::failure::printable(&path.to_string_lossy()), &errno.into())
         };
-        // Deleted, or replaced by something else, and git does not know it yet.
+        // Deleted, or replaced by another type since git listed it.
         let gone = |errno: &Errno| {
             matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES)
         };

@@ -37,7 +37,7 @@ impl WorktreeFixture {
         fs::write(self.path(below), text).unwrap();
     }
 
-    /// A user's own call of git, with nothing of theirs in it.
+    /// Runs git as the user would, without the user's settings.
     fn git(&self, arguments: &[&str]) -> String {
         self.git_in("w", arguments)
     }
@@ -118,7 +118,7 @@ fn a_copy_is_what_the_user_sees_and_leaves_the_repository_alone() {
     let after = (world.git(&["status", "--porcelain"]), fs::read(world.path("w/.git/index")));
     assert_eq!((before.0, before.1.unwrap()), (after.0, after.1.unwrap()));
     assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
-    // Nothing was done in it: it goes.
+    // It has no changes, so it is removed.
     assert_eq!(worktrees.close("i1").unwrap(), None);
     assert!(!place.tree.exists());
     assert_eq!(worktrees.reopen("i1"), Err(Unavailable::Gone));
@@ -196,7 +196,7 @@ fn only_what_lies_below_the_working_directory_counts() {
 #[test]
 fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
     let world = WorktreeFixture::new();
-    // Above the repository, and for another program: neither is for git.
+    // Neither ignore files above the repository nor those of another program count for git.
     world.put(".gitignore", "*\n");
     world.put("w/.ignore", "*\n");
     world.put("w/.gitignore", "dist\n");
@@ -267,7 +267,7 @@ fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
         fs::remove_dir_all(world.path("w/sub")).unwrap();
         world.put("w/sub", "now a file\n");
         if broke_off {
-            // The next process knows no more than that, and `late` was not reached.
+            // The next process knows only the stored record, and `late` was not reached.
             let sandbox = Arc::new(Sandbox::with_helper("/bin/true".into(), Vec::new()));
             let (session, cwd) = (world.path("session"), world.path("w"));
             let next = Worktrees::new(&session, &cwd, sandbox, |_| None);

@@ -230,7 +230,7 @@ fn does_not_show_bytes_of_a_binary_file() {
     assert_eq!(prepared.action.detail, "--- a/f\n+++ b/f\nbinary files differ\n");
 }
 
-/// Only here are two names swapped without a moment in which one is free.
+/// Linux only: exchanges two names atomically.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
@@ -252,7 +252,7 @@ fn a_folder_that_is_swapped_for_a_link_gets_nothing_out() {
         });
         let _done = SetOnDrop(&done);
         for number in 0..400 {
-            // Now and then nothing moves, so that something is written at all.
+            // Pauses the exchange now and then, so that some writes succeed.
             let _still = (number % 20 == 0).then(|| still.lock().unwrap());
             let name = format!("d/f{number}");
             written += usize::from(write(&desk, &name, "x").starts_with("created"));

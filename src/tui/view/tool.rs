@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, text_of};
-use posse_actors::event::Begun;
+use posse_actors::event::StartedCall;
 use serde_json::Value;
 
 use ratatui_core::text::Span;
@@ -168,7 +168,7 @@ impl ToolCallView {
     }
 
     /// Marks the outcome as unknown, for example after a crash of the process.
-    pub(super) fn set_outcome_unknown(&mut self, begun: Option<&Begun>) {
+    pub(super) fn set_outcome_unknown(&mut self, begun: Option<&StartedCall>) {
         self.live = String::new();
         if let Some(begun) = begun {
             let call = format!("{}: {}", self.name, begun.summary);

@@ -1,4 +1,4 @@
-//! Calls that the kernel must refuse.
+//! System calls that the kernel must refuse.
 
 use super::{Proof, SandboxCase, Tiers, Twin};
 

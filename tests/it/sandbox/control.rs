@@ -1,8 +1,8 @@
-//! Planting what runs later, or what steers who runs it.
+//! Planting files that run later, or that steer an agent.
 
 use super::{Proof, SandboxCase, Tiers, Twin};
 
-/// `G` is a repository, or a folder that only looks a little like one.
+/// `G` is a repository, or a folder similar to one.
 const fn git(name: &'static str, script: &'static str) -> SandboxCase {
     SandboxCase {
         name,
@@ -15,7 +15,7 @@ const fn git(name: &'static str, script: &'static str) -> SandboxCase {
     }
 }
 
-/// `F` is a file that something acts on, or one that nobody looks at.
+/// `F` is a file that a program acts on, or an ordinary one.
 const fn file(name: &'static str, script: &'static str) -> SandboxCase {
     SandboxCase {
         forbidden: "F=$WS/AGENTS.md",
@@ -24,7 +24,7 @@ const fn file(name: &'static str, script: &'static str) -> SandboxCase {
     }
 }
 
-/// The name of a file that is not there.
+/// Name of a file that does not exist.
 const fn missing(name: &'static str, forbidden: &'static str) -> SandboxCase {
     SandboxCase {
         forbidden,
@@ -33,7 +33,7 @@ const fn missing(name: &'static str, forbidden: &'static str) -> SandboxCase {
     }
 }
 
-/// A folder above a repository.
+/// A parent folder of a repository.
 const fn moved(name: &'static str, forbidden: &'static str) -> SandboxCase {
     SandboxCase { forbidden, allowed: "M=$WS/plain/x; G=$WS/plain/x/b/part", ..git(name, MOVE) }
 }

@@ -1,4 +1,4 @@
-//! The model of the policy and the kernel say the same, whatever the policy and the operation.
+//! Differential test: a model of the policy and the kernel agree for any policy and operation.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +13,11 @@ use proptest::test_runner::{Config, TestRunner};
 const FOLDERS: [&str; 7] = ["r0", "r0/x", "r0/x/y", "r1", "r1/z", "o", "o/p"];
 const ROOTS: [&str; 3] = ["r0", "r1", "r0/x"];
 
-/// What a command is confined to, and what lies around.
+/// Confinement of a command, and the files around it.
 #[derive(Debug, Clone)]
 struct Policy {
     roots: Vec<&'static str>,
-    /// For each folder: whether it has instructions, a secret, a repository.
+    /// For each folder: instructions, a secret, a repository.
     has: Vec<[bool; 3]>,
 }
 
@@ -73,13 +73,13 @@ impl Policy {
         self.roots.iter().any(|root| Path::new(FOLDERS[folder]).starts_with(root))
     }
 
-    /// What the policy says of an operation while the command runs.
+    /// Verdict of the policy while the command runs.
     fn allows(&self, (folder, target, operation): DifferentialCase, backend: Backend) -> bool {
         let full = backend != Backend::Landlock;
         let inside = self.is_writable(folder);
         match operation {
             Operation::Read => !(full && inside && target == DifferentialTarget::Secret),
-            // New names are free, and looked at afterwards.
+            // New names are allowed, and checked afterwards.
             Operation::Create | Operation::MakeFolder | Operation::Link => inside,
             Operation::Append | Operation::Remove | Operation::Replace | Operation::Truncate => {
                 inside && (target == DifferentialTarget::Plain || !full)
@@ -189,7 +189,7 @@ async fn verdicts(
     text.lines().filter_map(verdict).collect()
 }
 
-/// Only the first operation on a file, and only on files that are there.
+/// Only the first operation on a file, and only on existing files.
 fn distinct(policy: &Policy, cases: Vec<DifferentialCase>) -> Vec<DifferentialCase> {
     let mut seen: Vec<(usize, DifferentialTarget)> = Vec::new();
     let mut kept = Vec::new();
@@ -225,7 +225,7 @@ fn compare(backend: Backend, runs: u32) {
             let said = policy.allows(*case, backend);
             prop_assert_eq!(got.get(&number), Some(&said), "{:?} in {:?}", case, policy);
         }
-        // Whatever the command did to it, what steers others is as it was.
+        // Protected files are unchanged after any operation.
         for at in (0..FOLDERS.len()).filter(|at| policy.is_writable(*at)) {
             for target in [DifferentialTarget::Instructions, DifferentialTarget::Settings] {
                 if policy.exists(at, target) {

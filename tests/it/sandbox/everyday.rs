@@ -1,10 +1,10 @@
-//! What must go on working: git, in a repository whose control files are held.
+//! Ordinary use that must keep working: git, in a repository with protected control files.
 
 use posse::sandbox::{Backend, ProtectAction, ProtectedChange};
 
 use super::world::SandboxFixture;
 
-/// Runs a script that must come to its end, and returns what was found.
+/// Runs a script that must succeed, and returns the findings.
 async fn works(
     world: &mut SandboxFixture,
     backend: Backend,
@@ -39,10 +39,10 @@ async fn everyday(backend: Backend) {
          git config user.name somebody; git checkout -qb pushed; git init -q ../fresh",
     )
     .await;
-    // The instructions that came with it are told, and left.
+    // The instructions of the clone are reported, and left.
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(findings[0].what, ProtectedChange::CameWithRepository);
-    // What a command made itself it may go on with, and remove.
+    // A command may change and remove files that it created.
     let findings = works(
         &mut world,
         backend,
@@ -137,7 +137,7 @@ async fn a_command_that_is_given_up_leaves_nothing_behind() {
                 () = seen => {}
             }
         }
-        // The next command finds it, if nobody was faster.
+        // The next command finds it, unless the background check was faster.
         let ran = world.run(backend, false, "ls CLAUDE.md 2> /dev/null; echo DONE").await.unwrap();
         assert_eq!(ran.text, "DONE\n", "{backend:?}");
         assert!(!planted.exists());
@@ -158,7 +158,7 @@ async fn what_cannot_be_hidden_is_known_before() {
     assert!(hidden.is_empty());
 }
 
-/// Nothing holds it while the command runs, so it is looked for before its folder is removed.
+/// Mounts do not protect it, so it is searched for before its folder is removed.
 #[tokio::test]
 async fn a_repository_in_the_temporary_folder_comes_back_where_landlock_holds() {
     let mut world = SandboxFixture::new();

@@ -18,7 +18,7 @@ const fn never(name: &'static str, script: &'static str) -> SandboxCase {
     SandboxCase { twin: Twin::Unconfined, ..row(name, script) }
 }
 
-/// A network of its own takes everything: what counts is that nobody hears it.
+/// A separate network accepts every packet: it must not arrive.
 const fn unheard(name: &'static str, script: &'static str) -> SandboxCase {
     SandboxCase { proof: Proof::Nowhere, ..row(name, script) }
 }
@@ -66,7 +66,7 @@ const PERL: &str = "perl -MIO::Socket::INET -e \
  'exit !IO::Socket::INET->new(PeerAddr => \"127.0.0.1\", PeerPort => $ENV{TCP}, Timeout => 3)' \
  && echo DONE";
 
-/// It connects to a server that says nothing, and notices that it is connected.
+/// It connects to a server that sends nothing, and checks the connection.
 const FETCH: &str = "python3 -c \"
 import http.client, os
 c = http.client.HTTPConnection('127.0.0.1', int(os.environ['TCP']), timeout=3)

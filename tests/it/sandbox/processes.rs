@@ -1,8 +1,8 @@
-//! Outliving the command.
+//! Processes that try to outlive the command.
 
 use super::{Proof, SandboxCase, Tiers, Twin};
 
-/// The script says `DONE` when it runs: whoever looks afterwards must find nothing of it.
+/// The script prints `DONE` when it runs; afterwards none of its processes may exist.
 const fn row(name: &'static str, script: &'static str) -> SandboxCase {
     SandboxCase {
         name,

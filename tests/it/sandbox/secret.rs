@@ -1,9 +1,9 @@
-//! Reading what is secret.
+//! Reading secrets.
 
 use super::{Proof, SandboxCase, Tiers, Twin};
 
-/// Only mounts can hide a file in a folder that may be read: the reduced tier asks before it runs
-/// anything where there are secrets.
+/// Only mounts can hide a file in a readable folder: the reduced tier asks before it runs any
+/// command where secrets exist.
 const fn row(name: &'static str, script: &'static str) -> SandboxCase {
     SandboxCase {
         name,

@@ -1,5 +1,5 @@
-//! A machine in a folder: a workspace with everything that is worth attacking, what is outside of
-//! it, and servers that wait for somebody to reach them.
+//! A machine in a folder: a workspace with files to attack, an outside, and servers that wait for
+//! connections.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use posse::sandbox::{
 };
 use posse_actors::ports::Confinement;
 
-/// What must never be printed.
+/// Text that must never be printed.
 pub(super) const SECRET: &str = "s3cret-of-the-user";
 
 const PROBE: &str = include_str!("probe.py");
@@ -31,7 +31,7 @@ static WORLDS: AtomicU32 = AtomicU32::new(0);
 pub(super) struct SandboxFixture {
     _folder: tempfile::TempDir,
     base: PathBuf,
-    /// One for each way of confining, as a session has one for all of its commands.
+    /// One per backend, as a session has one for all of its commands.
     sandboxes: Vec<(Backend, Sandbox)>,
     id: String,
     tcp: TcpListener,
@@ -45,7 +45,7 @@ pub(super) struct SandboxFixture {
     protected: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// What came of a run.
+/// Result of a run.
 pub(super) struct Ran {
     pub(super) text: String,
     pub(super) was_killed: bool,
@@ -58,13 +58,13 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A repository as `git init` makes it, without calling anybody.
+/// A repository like `git init` creates it, without running git.
 fn repository(at: &Path) {
     write(at, "config", "[core]\n\trepositoryformatversion = 0\n\tbare = false\n");
     repository_around(at);
 }
 
-/// The same without settings.
+/// Like [`repository`], without settings.
 pub(super) fn repository_around(at: &Path) {
     write(at, "HEAD", "ref: refs/heads/main\n");
     write(at, "hooks/pre-commit.sample", "#!/bin/sh\n");
@@ -76,7 +76,7 @@ pub(super) fn repository_around(at: &Path) {
 
 impl SandboxFixture {
     pub(super) fn new() -> SandboxFixture {
-        // Where the tests are built is no folder for temporary files, which would be masked.
+        // The build folder: a folder for temporary files would be masked.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let base = folder.path().canonicalize().unwrap();
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl SandboxFixture {
             tcp6: TcpListener::bind("[::1]:0").expect("these tests need IPv6 on loopback"),
             udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
             udp6: UdpSocket::bind("[::1]:0").unwrap(),
-            // Names of sockets are short, and folders of tests are not.
+            // Socket paths are short, and test folders are not.
             stream: UnixListener::bind(short(&id, "s")).unwrap(),
             datagram: UnixDatagram::bind(short(&id, "d")).unwrap(),
             hidden_stream: UnixListener::bind_addr(&hidden("stream")).unwrap(),
@@ -112,7 +112,7 @@ impl SandboxFixture {
         world
     }
 
-    /// Makes everything as it was at first, whatever was done to it.
+    /// Restores the original state.
     pub(super) fn reset(&mut self) {
         for folder in ["outside", "home", "state"] {
             fs::remove_dir_all(self.base.join(folder)).unwrap();
@@ -231,7 +231,7 @@ impl SandboxFixture {
         pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
-    /// Everything outside of the workspace that a command may want to change.
+    /// Everything outside the workspace that a command may try to change.
     pub(super) fn outside(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         for folder in ["outside", "home", "state/sessions/other"] {
@@ -248,7 +248,7 @@ impl SandboxFixture {
         found
     }
 
-    /// Whether the host is as it was.
+    /// Checks that the host is unchanged.
     pub(super) fn check_host(&self, before: &BTreeMap<PathBuf, String>) -> Result<(), String> {
         let after = self.outside();
         if after != *before {
@@ -290,7 +290,7 @@ impl SandboxFixture {
         Ok(())
     }
 
-    /// Whether anything that carries the mark of this world still runs.
+    /// Checks that no process with the mark of this world runs.
     fn check_processes(&self) -> Result<(), String> {
         let mark = format!("posse-survivor-{}", self.id);
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -304,7 +304,7 @@ impl SandboxFixture {
         Ok(())
     }
 
-    /// The protected files of the workspace and their content.
+    /// Protected files of the workspace with their content.
     fn control_files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         walk(&self.workspace(), &mut |path| {
@@ -318,7 +318,7 @@ impl SandboxFixture {
         files
     }
 
-    /// What is active that was not there before, and what was there and is not.
+    /// New active files, and missing old ones.
     pub(super) fn planted(&self) -> Vec<String> {
         let root = self.workspace();
         let now = self.control_files();
@@ -344,7 +344,7 @@ impl SandboxFixture {
             if now.iter().any(is_new) {
                 continue;
             }
-            // Whoever renames or removes a folder takes along what is in it.
+            // Renaming or removing a folder includes its content.
             let repository =
                 path.ancestors().find(|path| path.file_name() == Some("hooks".as_ref()));
             let folder = repository.unwrap_or(path).parent().unwrap();
@@ -357,7 +357,7 @@ impl SandboxFixture {
         planted
     }
 
-    /// Whether a folder still has what makes it the same repository or folder.
+    /// Returns `true` if a folder is still the same repository or folder.
     fn had_same(&self, folder: &Path) -> bool {
         let is_repository = folder.file_name().is_some_and(|name| name == ".git");
         !is_repository || self.workspace().join(folder).join("refs/heads").is_dir()
@@ -394,7 +394,7 @@ fn workspace(ws: &Path) {
     write(ws, ".env.example", "example-value\n");
     write(ws, "certs/server.key", SECRET);
     write(ws, "certs/notes.txt", "example-value\n");
-    // The same without what makes it a repository.
+    // The same without the files that make it a repository.
     write(ws, "plain/hooks/pre-commit.sample", "#!/bin/sh\n");
     write(ws, "plain/config", "[core]\n\tbare = false\n");
     write(ws, "plain/info/exclude", "");
@@ -418,7 +418,7 @@ fn walk(folder: &Path, act: &mut impl FnMut(&Path)) {
     }
 }
 
-/// Whether a file controls anything, said in another way than the code under test says it.
+/// Returns `true` for control files; written independently of the code under test.
 fn is_control(root: &Path, relative: &Path) -> bool {
     let mut above: &[u8] = b"";
     let mut in_git = false;
@@ -454,7 +454,7 @@ fn is_hook(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "hooks")
 }
 
-/// What is at `path` and below: kinds, modes, times of content, owners, bytes.
+/// State of `path` and its content: kinds, modes, modification times, owners, bytes.
 fn describe(path: &Path, found: &mut BTreeMap<PathBuf, String>) {
     let Ok(stat) = fs::symlink_metadata(path) else { return };
     let mode = stat.permissions().mode();

@@ -1,4 +1,4 @@
-//! Writing where nothing may be written.
+//! Writing to read-only places.
 
 use super::{Proof, SandboxCase, Tiers, Twin};
 
@@ -14,12 +14,12 @@ const fn denied(name: &'static str, script: &'static str) -> SandboxCase {
     }
 }
 
-/// What Landlock does not know: who owns a file and when it changed.
+/// Operations that Landlock does not control: owner and times of a file.
 const fn denied_by_mounts(name: &'static str, script: &'static str) -> SandboxCase {
     SandboxCase { tiers: Tiers::Full, ..denied(name, script) }
 }
 
-/// A place of the host. A command may have one of its own under that name.
+/// A place of the host. A command may have its own under that name.
 const fn nowhere(name: &'static str, forbidden: &'static str) -> SandboxCase {
     SandboxCase {
         name,

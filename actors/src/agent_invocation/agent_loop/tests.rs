@@ -50,8 +50,8 @@ fn says(text: &str, stop: StopReason) -> LoopInput {
     LoopInput::Replied { message, alone: Vec::new(), stop, usage: None }
 }
 
-fn queued(id: &str, kind: MessageKind) -> Queued {
-    Queued { id: MessageId::new(id), kind, content: vec![ContentPart::text(id)] }
+fn queued(id: &str, kind: MessageKind) -> QueuedInput {
+    QueuedInput { id: MessageId::new(id), kind, content: vec![ContentPart::text(id)] }
 }
 
 fn ended(id: &CallId, text: &str) -> LoopInput {
@@ -187,7 +187,7 @@ fn begins_where_an_earlier_loop_broke_off() {
         content: Some("done".to_owned()),
         ..AssistantMessage::default()
     }));
-    let begin = |history: Vec<Arc<Message>>, queued: Vec<Queued>| {
+    let begin = |history: Vec<Arc<Message>>, queued: Vec<QueuedInput>| {
         let (pending, usage) = (Vec::new(), Usage::default());
         let start = LoopStart { history, pending, queued, turns: 1, usage };
         AgentLoop::new(bounds(), start).step(LoopInput::Begin)
@@ -353,7 +353,7 @@ impl Observed {
                 let kind = if steers { MessageKind::Steer } else { MessageKind::FollowUp };
                 let message = queued(&format!("m{}", self.ids), kind);
                 self.queued.insert(message.id.clone());
-                LoopInput::Queued(message)
+                LoopInput::QueuedInput(message)
             }
             LoopAction::Unanswered => {
                 if !std::mem::take(&mut self.asking) {
@@ -396,7 +396,7 @@ fn answers(text: &str) -> LoopInput {
     says(text, StopReason::EndTurn)
 }
 
-fn follow_up(id: &str) -> Queued {
+fn follow_up(id: &str) -> QueuedInput {
     queued(id, MessageKind::FollowUp)
 }
 
@@ -419,7 +419,7 @@ fn an_answer_that_has_to_settle_ends_the_run_only_then() {
 
     // A steering message in the meantime is not lost.
     let mut steered = settling();
-    assert_eq!(steered.step(LoopInput::Queued(follow_up("more"))), []);
+    assert_eq!(steered.step(LoopInput::QueuedInput(follow_up("more"))), []);
     let effects = steered.step(LoopInput::Settled(None));
     assert_eq!(effects, [Effect::Deliver(follow_up("more")), Effect::AskModel]);
 

@@ -39,7 +39,7 @@ fn play(budget: &ContextBudget, fixed: usize, turns: &[usize], prompts: bool) ->
         if !reading.is_due() {
             continue;
         }
-        let stays = Stays::default();
+        let stays = RetainedContent::default();
         let Some((_, compacted)) = smaller(spoken(&history), &reading, budget, &stays) else {
             meter.settled();
             continue;
@@ -113,7 +113,7 @@ impl Bounded {
         self.meter.read(&self.history, &[], &self.budget, &ContextSettings::default(), None)
     }
 
-    fn apply(&mut self, compacted: Compacted) {
+    fn apply(&mut self, compacted: CompactedHistory) {
         self.history.truncate(1);
         self.history.extend(compacted.history);
         self.meter.compacted(&self.history);
@@ -126,7 +126,7 @@ impl Bounded {
         let prompt = Arc::new(Message::User { content });
         self.history.push(Arc::clone(&prompt));
         let unanswered = said_before(&self.history, Some(&prompt));
-        let stays = || Stays { unanswered, ..Stays::default() };
+        let stays = || RetainedContent { unanswered, ..RetainedContent::default() };
         let reading = self.reading();
         if reading.is_due() {
             match smaller(spoken(&self.history), &reading, &self.budget, &stays()) {
@@ -140,7 +140,7 @@ impl Bounded {
         let reading = self.reading();
         self.meter.refused();
         let unanswered = said_before(&self.history, Some(&prompt));
-        let stays = Stays { unanswered, ..Stays::default() };
+        let stays = RetainedContent { unanswered, ..RetainedContent::default() };
         let smaller = squeezed(spoken(&self.history), &reading, &self.budget, stays);
         let Some(compacted) = smaller else { return false };
         self.apply(compacted);

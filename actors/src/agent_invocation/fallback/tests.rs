@@ -20,17 +20,17 @@ fn choose(chain: &FallbackPolicy, now: Duration) -> CandidateChoice {
 
 fn asked(choice: CandidateChoice) -> usize {
     match choice {
-        CandidateChoice::Ask { link, .. } => link,
+        CandidateChoice::Ask { candidate, .. } => candidate,
         CandidateChoice::GiveUp { .. } => panic!("{choice:?}"),
     }
 }
 
 #[test]
 fn the_first_is_asked_and_without_others_for_as_long_as_it_takes() {
-    assert_eq!(choose(&chain(1), SECOND), CandidateChoice::Ask { link: 0, until: None });
+    assert_eq!(choose(&chain(1), SECOND), CandidateChoice::Ask { candidate: 0, until: None });
     assert_eq!(
         choose(&chain(2), SECOND),
-        CandidateChoice::Ask { link: 0, until: Some(3 * SECOND) }
+        CandidateChoice::Ask { candidate: 0, until: Some(3 * SECOND) }
     );
 }
 
@@ -67,7 +67,10 @@ fn when_all_are_away_the_one_that_is_back_first_is_waited_for() {
     let (mut chain, limits) = (chain(2), Limits::default());
     chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
     chain.failed(1, &busy(), Some(20 * SECOND), SECOND, &limits);
-    assert_eq!(choose(&chain, SECOND), CandidateChoice::Ask { link: 1, until: Some(22 * SECOND) });
+    assert_eq!(
+        choose(&chain, SECOND),
+        CandidateChoice::Ask { candidate: 1, until: Some(22 * SECOND) }
+    );
     let out_of_patience = chain.choose(Needs::default(), SECOND, 10 * SECOND, &limits);
     assert_eq!(out_of_patience, CandidateChoice::GiveUp { next_try: Some(20 * SECOND) });
 }
@@ -81,17 +84,17 @@ fn who_cannot_do_what_is_needed_is_passed_over() {
     let all = Needs { tools: true, images: true, tokens: 1001 };
     let mut chain = FallbackPolicy::new([no_tools, no_images, small]);
     chain.failed(0, &busy(), Some(30 * SECOND), SECOND, &limits);
-    for link in 1..=3 {
-        assert!(chain.unfit(link, all).is_some(), "{link}");
+    for candidate in 1..=3 {
+        assert!(chain.unfit(candidate, all).is_some(), "{candidate}");
     }
     let alone = chain.choose(all, SECOND, 600 * SECOND, &limits);
-    assert_eq!(alone, CandidateChoice::Ask { link: 0, until: None });
-    for (needs, link) in [
+    assert_eq!(alone, CandidateChoice::Ask { candidate: 0, until: None });
+    for (needs, candidate) in [
         (Needs::default(), 1),
         (Needs { tools: true, ..Needs::default() }, 2),
         (Needs { tools: true, images: true, tokens: 1000 }, 3),
     ] {
-        assert_eq!(asked(chain.choose(needs, SECOND, 600 * SECOND, &limits)), link);
+        assert_eq!(asked(chain.choose(needs, SECOND, 600 * SECOND, &limits)), candidate);
     }
 }
 
@@ -112,9 +115,9 @@ fn what_is_wrong_with_the_request_is_not_passed_on() {
 #[test]
 fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_there() {
     let limits = Limits::default();
-    let away = |chain: &mut FallbackPolicy, link| {
-        chain.failed(link, &busy(), Some(3600 * SECOND), SECOND, &limits);
-        chain.switch(link);
+    let away = |chain: &mut FallbackPolicy, candidate| {
+        chain.failed(candidate, &busy(), Some(3600 * SECOND), SECOND, &limits);
+        chain.switch(candidate);
     };
     let choose =
         |chain: &FallbackPolicy| chain.choose(Needs::default(), SECOND, 60 * SECOND, &limits);
@@ -150,15 +153,15 @@ proptest! {
                     prop_assert!(next_try.is_none_or(|at| at > deadline));
                     break;
                 }
-                CandidateChoice::Ask { link, until } => {
-                    prop_assert_eq!(chain.unfit(link, needs), None);
+                CandidateChoice::Ask { candidate, until } => {
+                    prop_assert_eq!(chain.unfit(candidate, needs), None);
                     prop_assert!(until.is_none_or(|until| until >= now));
                     prop_assert!(until.is_none_or(|until| until <= deadline + limits.failover_wait));
                     // Waits for an unavailable model, so that the walk is not a busy loop.
                     now = now.max(until.unwrap_or(now).saturating_sub(limits.failover_wait));
                     let next = retry.map(|after| now + Duration::from_secs(after));
-                    chain.failed(link, &busy(), next, now, &limits);
-                    chain.switch(link);
+                    chain.failed(candidate, &busy(), next, now, &limits);
+                    chain.switch(candidate);
                 }
             }
         }

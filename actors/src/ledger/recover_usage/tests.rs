@@ -69,15 +69,15 @@ fn folded(records: &[StoredRecord]) -> Accounts {
     accounts
 }
 
-fn with(mut accounts: Accounts, salvaged: &[Salvaged]) -> Accounts {
-    for Salvaged { origin, event } in salvaged {
+fn with(mut accounts: Accounts, salvaged: &[RecoveredUsage]) -> Accounts {
+    for RecoveredUsage { origin, event } in salvaged {
         accounts.follow(origin.as_deref(), event);
     }
     accounts
 }
 
-fn doubted(records: &[StoredRecord]) -> Vec<Doubted> {
-    records.iter().map(|record| Doubted { record: record.clone(), intact: true }).collect()
+fn doubted(records: &[StoredRecord]) -> Vec<UnverifiedRecord> {
+    records.iter().map(|record| UnverifiedRecord { record: record.clone(), intact: true }).collect()
 }
 
 #[test]
@@ -85,7 +85,8 @@ fn lines_behind_damage_are_counted_and_named_as_what_they_are() {
     let records = session(&[2, 2, 1, 0, 2]);
     let whole = folded(&records);
     let proven = folded(&records[..2]);
-    let unproved = Unproved { records: doubted(&records[3..]), unreadable: 1, floor: None };
+    let unproved =
+        UnverifiedRecords { records: doubted(&records[3..]), unreadable: 1, floor: None };
     let salvaged = proven.recover(&unproved);
     let after = with(proven.clone(), &salvaged);
     // The third is held at its worst; the unreadable line was the second's reservation.
@@ -94,17 +95,18 @@ fn lines_behind_damage_are_counted_and_named_as_what_they_are() {
     assert_eq!(after.total.cost_text(), "at least $0.00000018 (2 requests without a known price)");
     assert_eq!(after.agents["build"].nano_usd, 180);
     assert_eq!(after.last_request, 6);
-    for Salvaged { event, .. } in &salvaged {
+    for RecoveredUsage { event, .. } in &salvaged {
         let Event::ModelUsage { billing: Some(billing), .. } = event else { panic!("{event:?}") };
         assert_eq!(billing.outcome, LOST_REPLY);
     }
-    assert_eq!(proven.recover(&Unproved::default()), []);
+    assert_eq!(proven.recover(&UnverifiedRecords::default()), []);
 }
 
 #[test]
 fn a_line_that_is_not_as_it_was_written_is_counted_and_doubted() {
     let records = session(&[2]);
-    let mut unproved = Unproved { records: doubted(&records), ..Unproved::default() };
+    let mut unproved =
+        UnverifiedRecords { records: doubted(&records), ..UnverifiedRecords::default() };
     unproved.records[1].intact = false;
     let after = with(Accounts::default(), &Accounts::default().recover(&unproved));
     assert_eq!((after.total.nano_usd, after.total.unpriced), (60, 1));
@@ -116,12 +118,12 @@ fn what_something_beside_the_journal_knows_is_the_least() {
     let whole = folded(&records);
     let proven = folded(&records[..2]);
     let floor = Some(Box::new(whole.clone()));
-    let after = |unproved: &Unproved| with(proven.clone(), &proven.recover(unproved));
-    let blind = after(&Unproved { floor: floor.clone(), ..Unproved::default() });
+    let after = |unproved: &UnverifiedRecords| with(proven.clone(), &proven.recover(unproved));
+    let blind = after(&UnverifiedRecords { floor: floor.clone(), ..UnverifiedRecords::default() });
     assert_eq!((blind.spent(), blind.total.nano_usd), (whole.spent(), whole.total.nano_usd));
     assert!(blind.total.unpriced > 0 && blind.last_request >= whole.last_request);
     // It is not counted twice.
-    let seen = after(&Unproved { records: doubted(&records[2..]), unreadable: 0, floor });
+    let seen = after(&UnverifiedRecords { records: doubted(&records[2..]), unreadable: 0, floor });
     assert_eq!(seen.spent(), whole.spent());
 }
 
@@ -140,7 +142,7 @@ proptest! {
         let mut left = doubted(behind);
         let removed = left.remove(gone);
         let proven = folded(before);
-        let unproved = Unproved { records: left, unreadable: 1, floor: None };
+        let unproved = UnverifiedRecords { records: left, unreadable: 1, floor: None };
         let after = with(proven.clone(), &proven.recover(&unproved));
         let whole = folded(&records);
         // The last reservation of all can be lost without a trace: nothing was held after it.

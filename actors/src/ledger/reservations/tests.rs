@@ -7,8 +7,14 @@ use super::*;
 const DOLLAR: u64 = 1_000_000_000;
 
 /// A dollar for a million tokens read, ten for a million written.
-fn need(input: u64, output: u64) -> Need {
-    Need { input, input_price: 1_000_000, output_price: 10_000_000, output, output_min: 1000 }
+fn need(input: u64, output: u64) -> WorstCaseCost {
+    WorstCaseCost {
+        input,
+        input_price: 1_000_000,
+        output_price: 10_000_000,
+        output,
+        output_min: 1000,
+    }
 }
 
 fn money(nano_usd: u64) -> Reservations {
@@ -89,7 +95,7 @@ fn who_has_no_room_now_waits_for_those_who_are_out() {
 fn tokens_are_a_limit_of_their_own() {
     let budget = Budget { nano_usd: None, tokens: Some(10_000) };
     let mut ledger = Reservations::new(budget, Amount { nano_usd: 0, tokens: 5000 });
-    let free = Need { input_price: 0, output_price: 0, ..need(2000, 50_000) };
+    let free = WorstCaseCost { input_price: 0, output_price: 0, ..need(2000, 50_000) };
     let ReservationResult::Granted { output, amount } = ledger.ask(1, free) else { panic!() };
     assert_eq!((output, amount), (3000, Amount { nano_usd: 0, tokens: 5000 }));
     ledger.settle(1, amount);
@@ -111,7 +117,7 @@ fn whoever_costs_more_than_was_held_ends_it() {
 
 /// Next action on one of a few requests.
 #[derive(Debug, Clone)]
-enum Act {
+enum ReservationAction {
     Ask {
         input: u64,
         output: u64,
@@ -131,13 +137,13 @@ enum Act {
     },
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<ReservationAction>> {
     let act = prop_oneof![
-        4 => (0..400_000_u64, 0..200_000_u64).prop_map(|(input, output)| Act::Ask { input, output }),
+        4 => (0..400_000_u64, 0..200_000_u64).prop_map(|(input, output)| ReservationAction::Ask { input, output }),
         3 => (any::<usize>(), 0..=1000_u64)
-            .prop_map(|(place, permille)| Act::End { place, permille }),
-        1 => any::<usize>().prop_map(|place| Act::Release { place }),
-        1 => any::<usize>().prop_map(|place| Act::Again { place }),
+            .prop_map(|(place, permille)| ReservationAction::End { place, permille }),
+        1 => any::<usize>().prop_map(|place| ReservationAction::Release { place }),
+        1 => any::<usize>().prop_map(|place| ReservationAction::Again { place }),
     ];
     prop::collection::vec(act, 0..120)
 }
@@ -157,11 +163,11 @@ proptest! {
         let mut last = 0;
         for act in acts {
             let settled = match act {
-                Act::Ask { input, output } => {
+                ReservationAction::Ask { input, output } => {
                     last += 1;
                     vec![(last, ledger.ask(last, need(input, output)))]
                 }
-                Act::End { place, permille } if !out.is_empty() => {
+                ReservationAction::End { place, permille } if !out.is_empty() => {
                     let (id, held) = out.swap_remove(place % out.len());
                     let share = |whole: u64| whole * permille / 1000;
                     let cost =
@@ -169,18 +175,18 @@ proptest! {
                     spent = spent.plus(cost);
                     ledger.settle(id, cost)
                 }
-                Act::Release { place } if !out.is_empty() => {
+                ReservationAction::Release { place } if !out.is_empty() => {
                     let (id, _) = out.swap_remove(place % out.len());
                     ledger.settle(id, Amount::default())
                 }
-                Act::Again { place } if last > 0 => {
+                ReservationAction::Again { place } if last > 0 => {
                     let id = 1 + (place as u64) % last;
                     if out.iter().any(|(held, _)| *held == id) || waiting.contains(&id) {
                         continue;
                     }
                     ledger.settle(id, Amount::default())
                 }
-                Act::End { .. } | Act::Release { .. } | Act::Again { .. } => continue,
+                ReservationAction::End { .. } | ReservationAction::Release { .. } | ReservationAction::Again { .. } => continue,
             };
             for (id, answer) in settled {
                 waiting.retain(|other| *other != id);

@@ -26,7 +26,7 @@ fn asks(lane: &mut CircuitBreaker, now: Duration) -> Vec<RequestKey> {
         .collect()
 }
 
-/// Eight ask, and all are refused: the gate shuts.
+/// Eight ask, and all are refused: the state shuts.
 fn shut(now: Duration) -> CircuitBreaker {
     let mut lane = lane();
     for key in 1..=8 {
@@ -145,7 +145,7 @@ fn a_probe_that_goes_without_a_word_is_followed_by_another() {
     lane.cancel(1, at + SECOND);
     assert_eq!(asks(&mut lane, at + SECOND), NOBODY);
     assert_eq!(asks(&mut lane, at + INTERVAL), [2]);
-    lane.slipped(2, at + 2 * INTERVAL);
+    lane.failed_alone(2, at + 2 * INTERVAL);
     assert_eq!(asks(&mut lane, at + 2 * INTERVAL), [3]);
 }
 
@@ -192,7 +192,7 @@ fn happens() -> impl Strategy<Value = BreakerAction> {
 struct BreakerModel {
     now: Duration,
     last_key: RequestKey,
-    out: Vec<RequestKey>,
+    in_flight: Vec<RequestKey>,
     waiting: BTreeMap<RequestKey, Duration>,
     /// Time of the last probe.
     probed: Option<Duration>,
@@ -201,16 +201,18 @@ struct BreakerModel {
 impl BreakerModel {
     fn turns(&mut self, lane: &mut CircuitBreaker) {
         loop {
-            let shut = match lane.gate {
-                Gate::Shut { round, .. } => Some(round),
-                Gate::Open { .. } | Gate::Probing { .. } | Gate::Opening { .. } => None,
+            let shut = match lane.state {
+                BreakerState::Open { round, .. } => Some(round),
+                BreakerState::Closed { .. }
+                | BreakerState::Probing { .. }
+                | BreakerState::HalfOpen { .. } => None,
             };
             let Some(turn) = lane.turn(self.now) else { break };
             match turn {
                 Admission::Ask(key) => {
                     let until = self.waiting.remove(&key).expect("who asks has waited");
                     assert!(self.now <= until, "nobody asks when patience is over");
-                    self.out.push(key);
+                    self.in_flight.push(key);
                     // How soon the first one looks is the server's to say.
                     if let Some(round) = shut {
                         let before = self.probed.replace(self.now);
@@ -225,7 +227,9 @@ impl BreakerModel {
                 }
             }
         }
-        assert!(!matches!(lane.gate, Gate::Probing { key, .. } if !self.out.contains(&key)));
+        assert!(
+            !matches!(lane.state, BreakerState::Probing { key, .. } if !self.in_flight.contains(&key))
+        );
         let due = lane.due();
         assert_eq!(due.is_some(), !self.waiting.is_empty(), "nobody is forgotten");
         assert!(due.is_none_or(|due| due > self.now), "whoever is due has had a turn");
@@ -247,7 +251,7 @@ impl BreakerModel {
     }
 
     fn take(&mut self, who: usize) -> Option<RequestKey> {
-        (!self.out.is_empty()).then(|| self.out.swap_remove(who % self.out.len()))
+        (!self.in_flight.is_empty()).then(|| self.in_flight.swap_remove(who % self.in_flight.len()))
     }
 
     fn happens(&mut self, lane: &mut CircuitBreaker, happens: &BreakerAction) {
@@ -269,8 +273,8 @@ impl BreakerModel {
                 self.waiting.insert(self.last_key, until);
             }
             BreakerAction::Alive(who) => {
-                if !self.out.is_empty() {
-                    lane.alive(self.out[who % self.out.len()]);
+                if !self.in_flight.is_empty() {
+                    lane.alive(self.in_flight[who % self.in_flight.len()]);
                 }
             }
             BreakerAction::Answered(who) => {
@@ -287,16 +291,16 @@ impl BreakerModel {
             }
             BreakerAction::Slipped { who, wait } => {
                 if let Some(key) = self.take(who) {
-                    lane.slipped(key, self.now);
+                    lane.failed_alone(key, self.now);
                     self.retry(lane, key, wait, None);
                 }
             }
             BreakerAction::Cancelled(who) => {
                 let keys: Vec<RequestKey> =
-                    self.out.iter().chain(self.waiting.keys()).copied().collect();
+                    self.in_flight.iter().chain(self.waiting.keys()).copied().collect();
                 if !keys.is_empty() {
                     let key = keys[who % keys.len()];
-                    self.out.retain(|out| *out != key);
+                    self.in_flight.retain(|out| *out != key);
                     self.waiting.remove(&key);
                     lane.cancel(key, self.now);
                 }
@@ -317,7 +321,7 @@ proptest! {
         }
         // When all requests in flight are answered, every waiting request gets a turn.
         for _ in 0..1000 {
-            let Some(key) = world.out.first().copied() else {
+            let Some(key) = world.in_flight.first().copied() else {
                 match lane.due() {
                     Some(due) => world.happens(&mut lane, &BreakerAction::Passes(
                         u64::try_from((due.saturating_sub(world.now)).as_millis()).unwrap() + 1,
@@ -326,11 +330,11 @@ proptest! {
                 }
                 continue;
             };
-            world.out.retain(|out| *out != key);
+            world.in_flight.retain(|out| *out != key);
             lane.answered(key);
             world.turns(&mut lane);
         }
-        prop_assert!(world.waiting.is_empty() && world.out.is_empty());
+        prop_assert!(world.waiting.is_empty() && world.in_flight.is_empty());
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
-use crate::event::Begun;
+use crate::event::StartedCall;
 use crate::record::replay::{AGENT_CUT_OFF, CUT_OFF, NOT_RUN, OUTCOME_UNKNOWN, OpenCall, Replayed};
 
 /// The history so far.
@@ -32,7 +32,7 @@ struct FoldedCall {
     requested: bool,
     /// True if it has side effects; known once it has started.
     started: Option<bool>,
-    begun: Option<Begun>,
+    begun: Option<StartedCall>,
     /// A subagent was started for it.
     agent: bool,
     approved: Option<String>,
@@ -94,7 +94,7 @@ impl FoldedHistory {
         }
     }
 
-    pub(super) fn start(&mut self, id: &CallId, effect: bool, begun: Begun) {
+    pub(super) fn start(&mut self, id: &CallId, effect: bool, begun: StartedCall) {
         if let Some(call) = self.call(id) {
             call.started = Some(effect);
             call.begun = Some(begun);

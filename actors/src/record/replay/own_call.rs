@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{CallId, ContentPart, MessageId};
-use crate::event::{Begun, Event, Origin, StoredRecord};
+use crate::event::{Event, Origin, StartedCall, StoredRecord};
 use crate::record::replay::Replay;
 
 /// Tool call of the user, from its first record to the message that informs the model.
@@ -22,7 +22,7 @@ pub struct OpenOwnCall {
     /// Beginning of that message.
     pub said: String,
     /// Description, once its intent was recorded. If not, it had no effect.
-    pub begun: Option<Begun>,
+    pub begun: Option<StartedCall>,
     /// Output, if it ended.
     pub output: Option<Vec<ContentPart>>,
 }
@@ -51,7 +51,7 @@ impl Replay {
         let Some(own) = self.replayed.own_call.as_mut().filter(theirs) else { return false };
         match &record.event {
             Event::ToolStarted { summary, .. } => {
-                own.begun = Some(Begun { summary: summary.clone(), started_ms: record.ts });
+                own.begun = Some(StartedCall { summary: summary.clone(), started_ms: record.ts });
             }
             Event::ToolCompleted { content, .. }
             | Event::ToolFailed { content, .. }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use ractor::ActorRef;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, Ending, InvocationOutcome as Left, Queued, ended_event};
+use crate::agent_invocation::{self, Ending, InvocationOutcome as Left, QueuedInput, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
 use crate::delegation::{
     FinishedTask, SubagentEnd, SubagentOutcome, WORKSPACE_GONE, files_of, notice_id,
 };
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::SubagentUsage;
-use crate::mailbox::{Handled, Lost, Report, panic_text, tell};
-use crate::ports::{JournalError, Release, WorktreeSummary};
+use crate::mailbox::{HandlerResult, Lost, Report, panic_text, tell};
+use crate::ports::{BackgroundScope, JournalError, WorktreeSummary};
 use crate::provider_client;
 use crate::record::{QueuedMessage, Replayed};
 use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
@@ -139,7 +139,7 @@ impl RootSession {
             tell(me, Msg::Children(ChildMsg::PlaceFreed));
         }
         state.turns += turns;
-        self.release(&Release::Invocation(id.clone()));
+        self.release(&BackgroundScope::Invocation(id.clone()));
         self.report_end(me, id, &ended, state);
         // The answers of its own subagents would have no reader.
         self.stop_below(me, id, state);
@@ -188,13 +188,18 @@ impl RootSession {
     }
 
     /// Message about the end.
-    pub(super) fn notice(&self, id: &InvocationId, call: &CallId, ended: &SubagentEnd) -> Queued {
+    pub(super) fn notice(
+        &self,
+        id: &InvocationId,
+        call: &CallId,
+        ended: &SubagentEnd,
+    ) -> QueuedInput {
         let bytes_max = self
             .delegation_handle
             .as_ref()
             .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
         let content = ended.notice(bytes_max);
-        Queued { id: notice_id(id, call), kind: MessageKind::Notice, content }
+        QueuedInput { id: notice_id(id, call), kind: MessageKind::Notice, content }
     }
 
     pub(super) fn send_end_notice(
@@ -215,11 +220,11 @@ impl RootSession {
         &self,
         me: &ActorRef<Msg>,
         caller: &Arc<Origin>,
-        queued: Queued,
+        queued: QueuedInput,
         state: &mut State,
     ) {
         let note = |origin| {
-            let Queued { id, kind, content } = queued.clone();
+            let QueuedInput { id, kind, content } = queued.clone();
             self.transcript
                 .note(Some(origin), Event::MessageQueued { message_id: id, kind, content });
         };
@@ -245,7 +250,7 @@ impl RootSession {
         me: &ActorRef<Msg>,
         id: InvocationId,
         actor: Option<&ActorRef<agent_invocation::Msg>>,
-        queued: Queued,
+        queued: QueuedInput,
         state: &mut State,
     ) {
         let Some(actor) = actor else {
@@ -263,7 +268,7 @@ impl RootSession {
 
     /// The subagent ended before it could read the message: the message waits for the next prompt.
     /// A crashed one finds it in the journal.
-    pub(super) fn requeue_undelivered(id: &InvocationId, queued: Queued, state: &mut State) {
+    pub(super) fn requeue_undelivered(id: &InvocationId, queued: QueuedInput, state: &mut State) {
         let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
             || state.children.has(id);
         let known = state.queued.iter().any(|waiting| waiting.id == queued.id);
@@ -275,7 +280,7 @@ impl RootSession {
     /// Messages for `id` that arrived while it was rebuilt, besides those in the journal.
     pub(in crate::root_session) fn pending(
         id: &InvocationId,
-        queued: &mut Vec<Queued>,
+        queued: &mut Vec<QueuedInput>,
         children: &mut Children,
     ) {
         let theirs = children.pending.extract_if(.., |(whose, _)| whose == id);
@@ -296,12 +301,12 @@ impl RootSession {
         let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
         child.actor = None;
         // Its request would continue to cost money without a receiver.
-        let contacts = child.kind;
+        let model_routes = child.kind;
         let absence = child.absence.take();
         let restarts =
             child.stopping.is_none() && self.spend("AgentInvocation", &mut child.restarts, cause);
-        if let Some(kind) = state.children.kinds.get(contacts) {
-            kind.contacts.tell(|| provider_client::Msg::Cancel(id.clone()));
+        if let Some(kind) = state.children.kinds.get(model_routes) {
+            kind.model_routes.tell(|| provider_client::Msg::Cancel(id.clone()));
         }
         if !restarts {
             let stopped = state.children.find(id).and_then(|child| child.stopping.clone());
@@ -323,7 +328,7 @@ impl RootSession {
         id: &InvocationId,
         replayed: Result<Result<Replayed, JournalError>, JoinError>,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
         if !state.children.find(id).is_some_and(waits) {
             return Ok(());
@@ -343,7 +348,7 @@ impl RootSession {
         id: &InvocationId,
         mut replayed: Replayed,
         state: &mut State,
-    ) -> Handled {
+    ) -> HandlerResult {
         let key = state.children.all.iter().find(|(_, child)| child.id() == id);
         let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
         let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
@@ -357,9 +362,9 @@ impl RootSession {
         let Replayed { messages, queued, last, actions, .. } = replayed;
         // A resumed subagent has the full number of turns.
         let (turns, usage) = last.map(|last| (last.turns, last.usage)).unwrap_or_default();
-        let mut queued: Vec<Queued> = queued
+        let mut queued: Vec<QueuedInput> = queued
             .into_iter()
-            .map(|QueuedMessage { id, kind, content }| Queued { id, kind, content })
+            .map(|QueuedMessage { id, kind, content }| QueuedInput { id, kind, content })
             .collect();
         Self::pending(id, &mut queued, &mut state.children);
         if lost {

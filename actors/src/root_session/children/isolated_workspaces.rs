@@ -11,7 +11,7 @@ use crate::conversation::{InvocationId, Usage};
 use crate::delegation::{UnmergedWorkspace, WORKSPACE_GONE};
 use crate::event::Origin;
 use crate::mailbox::{OwnedTask, spawn_task};
-use crate::ports::{IsolatedWorkspace, Toolbox, WorkLeft, WorktreeSummary};
+use crate::ports::{IsolatedWorkspace, Toolbox, WorkspaceChanges, WorktreeSummary};
 use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;
@@ -19,7 +19,8 @@ use crate::tool_call::Services;
 /// Result of reopening a workspace.
 pub(in crate::root_session) type Reopened = Result<Result<IsolatedWorkspace, String>, JoinError>;
 /// Result of examining a workspace.
-pub(in crate::root_session) type Closed = Result<Result<Option<WorkLeft>, String>, JoinError>;
+pub(in crate::root_session) type Closed =
+    Result<Result<Option<WorkspaceChanges>, String>, JoinError>;
 
 /// Isolated workspace of a subagent in the session.
 pub(in crate::root_session) struct SubagentWorkspace {
@@ -177,7 +178,8 @@ impl RootSession {
         if workspace.ending.is_none() {
             let (whose, told) = (id.clone(), id.clone());
             // Background commands of the subagent have ended by then.
-            let released = self.release_and_wait(&crate::ports::Release::Invocation(id.clone()));
+            let released =
+                self.release_and_wait(&crate::ports::BackgroundScope::Invocation(id.clone()));
             let work = async move {
                 released.await;
                 workplaces.close(&whose).await

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ractor::ActorRef;
 
-use crate::agent_invocation::Queued;
+use crate::agent_invocation::QueuedInput;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
 use crate::delegation::{
     DELEGATE, DetachedSubagent, Memories, StartedSubagent, SubagentEnd, SubagentOutcome,
@@ -169,7 +169,7 @@ impl RootSession {
             let event =
                 Event::MessageQueued { message_id: id.clone(), kind, content: content.clone() };
             self.transcript.note(None, event);
-            state.queued.push(Queued { id, kind, content });
+            state.queued.push(QueuedInput { id, kind, content });
         }
     }
 
@@ -349,9 +349,9 @@ impl RootSession {
     }
 
     /// Records a message for the caller about the end of a subagent.
-    fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> Queued {
+    fn queue_notice(&self, one: &Delegated, ended: &SubagentEnd) -> QueuedInput {
         let queued = self.notice(one.id(), &one.call_id, ended);
-        let Queued { id, kind, content } = queued.clone();
+        let QueuedInput { id, kind, content } = queued.clone();
         let event = Event::MessageQueued { message_id: id, kind, content };
         self.transcript.note(Some(&one.caller), event);
         queued

@@ -18,7 +18,7 @@ use crate::tool_call::Services;
 pub(super) struct SubagentConfig {
     pub(super) name: String,
     pub(super) info: ProviderInfo,
-    pub(super) contacts: ModelRoutes,
+    pub(super) model_routes: ModelRoutes,
     pub(super) system: Arc<Message>,
     pub(super) duration_max: Option<Duration>,
     /// Reasoning effort, if set.
@@ -73,7 +73,7 @@ impl RootSession {
         delegation_handle: &Arc<DelegationHandle>,
         clients: &Clients,
     ) -> Vec<SubagentConfig> {
-        let inherited = clients.contacts(&self.ports);
+        let inherited = clients.model_routes(&self.ports);
         let kind = |subagent: &Subagent| {
             let contact = subagent.provider.as_ref().and_then(|provider| clients.contact(provider));
             let turns_max = delegation_handle.delegation.turns_max.max(1);
@@ -86,7 +86,7 @@ impl RootSession {
             SubagentConfig {
                 name: subagent.name.clone(),
                 info: delegation_handle.info_of(subagent),
-                contacts: match contact {
+                model_routes: match contact {
                     Some(contact) => ModelRoutes::new(vec![contact]),
                     None => inherited.clone(),
                 },

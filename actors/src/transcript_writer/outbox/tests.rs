@@ -18,7 +18,7 @@ fn durable(count: u32) -> OutboxEntry {
 }
 
 fn passing(text: &str) -> OutboxEntry {
-    OutboxEntry::Passing(Fact::Passing {
+    OutboxEntry::Ephemeral(AnnouncedEvent::Ephemeral {
         ts: 0,
         session_id: SessionId::new("s"),
         origin: None,
@@ -26,15 +26,15 @@ fn passing(text: &str) -> OutboxEntry {
     })
 }
 
-fn facts(all: Vec<Announceable>) -> Vec<Fact> {
+fn facts(all: Vec<Announceable>) -> Vec<AnnouncedEvent> {
     all.into_iter().map(|one| one.fact).collect()
 }
 
-fn names(facts: &[Fact]) -> Vec<String> {
-    let name = |fact: &Fact| match fact {
-        Fact::Stored(record) => format!("{}", record.record),
-        Fact::Passing { event: Event::TextDelta { text }, .. } => text.clone(),
-        Fact::Passing { .. } => "?".to_owned(),
+fn names(facts: &[AnnouncedEvent]) -> Vec<String> {
+    let name = |fact: &AnnouncedEvent| match fact {
+        AnnouncedEvent::Stored(record) => format!("{}", record.record),
+        AnnouncedEvent::Ephemeral { event: Event::TextDelta { text }, .. } => text.clone(),
+        AnnouncedEvent::Ephemeral { .. } => "?".to_owned(),
     };
     facts.iter().map(name).collect()
 }
@@ -116,7 +116,7 @@ async fn announces_room_also_when_everything_turns_out_to_be_there() {
 #[derive(Debug, Clone)]
 enum OutboxAction {
     Durable,
-    Passing,
+    Ephemeral,
     Submit,
     Commit,
     /// The writer dies; this many of the batches in flight have arrived.
@@ -126,7 +126,7 @@ enum OutboxAction {
 fn happens() -> impl Strategy<Value = OutboxAction> {
     prop_oneof![
         6 => Just(OutboxAction::Durable),
-        4 => Just(OutboxAction::Passing),
+        4 => Just(OutboxAction::Ephemeral),
         4 => Just(OutboxAction::Submit),
         3 => Just(OutboxAction::Commit),
         1 => (0..3_usize).prop_map(OutboxAction::Crash),
@@ -139,7 +139,7 @@ struct OutboxModel {
     last: u64,
     stored: Vec<RecordId>,
     in_flight: VecDeque<ReadyEntries>,
-    published: Vec<Fact>,
+    published: Vec<AnnouncedEvent>,
 }
 
 impl OutboxModel {
@@ -192,7 +192,7 @@ proptest! {
                     outbox.push(durable(count)).unwrap();
                     pushed.push(count.to_string());
                 }
-                OutboxAction::Passing => {
+                OutboxAction::Ephemeral => {
                     let text = format!("d{}", pushed.len());
                     outbox.push(passing(&text)).unwrap();
                     pushed.push(text);
@@ -209,8 +209,8 @@ proptest! {
         let mut told = Vec::new();
         for fact in &world.published {
             let event = match fact {
-                Fact::Stored(record) => &record.event,
-                Fact::Passing { event, .. } => event,
+                AnnouncedEvent::Stored(record) => &record.event,
+                AnnouncedEvent::Ephemeral { event, .. } => event,
             };
             if let Event::Warning { message: text } | Event::TextDelta { text } = event {
                 told.push(text.clone());

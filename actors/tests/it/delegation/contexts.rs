@@ -145,7 +145,7 @@ async fn compaction_keeps_a_line_about_running_background_work() {
     steps.push(ModelStep::say("done"));
     steps.extend((0..12).map(|nth| ModelStep::calls("echo", &[&words(nth)])));
     steps.push(ModelStep::say("done again"));
-    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(Journaled::default()));
+    let mut bench = SessionBuilder::new(steps).tool(WritingTool::new(RunCounter::default()));
     bench.limits = quick();
     bench.limits.turns_max = 60;
     bench.limits.context_main = tiny(4000);

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Origin, StoredRecord};
 use posse_actors::ports::{
-    CallContext, FileLeft, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Prepared, RunContext,
-    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox, WorkLeft, WorktreeSummary,
+    CallContext, ChangedFile, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Prepared,
+    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox, WorkspaceChanges,
+    WorktreeSummary,
 };
 use posse_actors::record::replay;
 use posse_actors::root_session::Resumption;
@@ -21,7 +22,7 @@ use super::*;
 #[derive(Debug, Default)]
 struct FakeWorkspaces {
     said: Mutex<Vec<String>>,
-    left: Option<WorkLeft>,
+    left: Option<WorkspaceChanges>,
     /// Reason why none can be created.
     failure: Option<&'static str>,
     /// All earlier workspaces are gone.
@@ -80,7 +81,7 @@ impl IsolatedWorkspaces for FakeWorkspaces {
         !self.gone
     }
 
-    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkLeft>, String>> {
+    fn close(&self, id: &InvocationId) -> PortFuture<Result<Option<WorkspaceChanges>, String>> {
         self.say("close", id);
         Box::pin(std::future::ready(Ok(self.left.clone())))
     }
@@ -129,9 +130,13 @@ impl Tool for BoundEcho {
     }
 }
 
-fn left() -> WorkLeft {
-    let file = |path: &str| FileLeft { path: path.to_owned(), added: 2, removed: 1 };
-    WorkLeft { count: 3, files: vec![file("a"), file("b\nmine")], ..WorkLeft::default() }
+fn left() -> WorkspaceChanges {
+    let file = |path: &str| ChangedFile { path: path.to_owned(), added: 2, removed: 1 };
+    WorkspaceChanges {
+        count: 3,
+        files: vec![file("a"), file("b\nmine")],
+        ..WorkspaceChanges::default()
+    }
 }
 
 /// A main agent that delegates a task with these arguments.
@@ -331,7 +336,7 @@ async fn asked_again(gone: bool) -> (String, Vec<String>, Vec<String>) {
         ModelStep::Call(vec![call("scout", &format!(r#","resume":"{id}""#))])
     };
     let bench = bench(
-        vec![isolated(), ModelStep::Told(Box::new(again)), ModelStep::say("done")],
+        vec![isolated(), ModelStep::Computed(Box::new(again)), ModelStep::say("done")],
         &scout,
         &workspaces,
     );

@@ -38,7 +38,7 @@ async fn hundred_delegations_run_within_the_limit_and_in_turn() {
         ModelStep::Call((0..100).map(numbered).collect()),
         ModelStep::say("done"),
     ])
-    .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    .tool(GatedTool::new(RunCounter::default(), Arc::clone(&gate)));
     bench.limits.parallel_calls_max = 100;
     let limits = GovernorLimits { live_max: 4, ..GovernorLimits::default() };
     bench.delegation =
@@ -119,7 +119,7 @@ async fn one_place_is_enough_at_any_depth() {
             // Two at once, on each request.
             Some(next) => (0..100)
                 .map(|_| {
-                    ModelStep::Told(Box::new({
+                    ModelStep::Computed(Box::new({
                         let next = next.to_owned();
                         move |messages| match messages.last().map(|last| &**last) {
                             Some(Message::User { .. }) => calls(&[&next, &next]),

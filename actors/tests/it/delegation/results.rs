@@ -19,8 +19,8 @@ fn with_worker(
 ) -> (SessionBuilder, Arc<ScriptedModel>) {
     let worker = model("worker", steps);
     let mut bench = SessionBuilder::new(main)
-        .tool(WritingTool::new(Journaled::default()))
-        .tool(HangingTool::new(Journaled::default()));
+        .tool(WritingTool::new(RunCounter::default()))
+        .tool(HangingTool::new(RunCounter::default()));
     bench.limits = quick();
     let tools = ["echo", "write", "hang"];
     bench.delegation = Some(delegation(vec![subagent("worker", &worker, &tools, &[])]));

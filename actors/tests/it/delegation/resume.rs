@@ -288,7 +288,7 @@ async fn stage_end(bench: SessionBuilder) {
 
 /// Resumes the subagent whose id the model read last.
 fn resumes(agent: &'static str) -> ModelStep {
-    ModelStep::Told(Box::new(move |messages| {
+    ModelStep::Computed(Box::new(move |messages| {
         let text = format!("{messages:?}");
         let id = text.rsplit(&format!("agent {agent} (")).next().unwrap_or_default();
         let id = id.split(')').next().unwrap_or_default();
@@ -349,7 +349,7 @@ async fn running_or_foreign_subagent_cannot_be_resumed() {
     let scripts = [Vec::new(), Vec::new(), Vec::new(), Vec::new(), scout];
     let main = vec![
         ModelStep::Call(vec![call("scout", r#","wait":false"#)]),
-        ModelStep::Told(Box::new(|messages| {
+        ModelStep::Computed(Box::new(|messages| {
             let text = format!("{messages:?}");
             let id = text.split("It works as ").nth(1).unwrap().split('.').next().unwrap();
             ModelStep::Call(vec![

@@ -119,7 +119,7 @@ async fn twenty_ends_after_a_stop_send_no_model_request() {
         ModelStep::Hang(String::new()),
         ModelStep::say("late"),
     ])
-    .tool(GatedTool::new(Journaled::default(), Arc::clone(&gate)));
+    .tool(GatedTool::new(RunCounter::default(), Arc::clone(&gate)));
     bench.limits = quick();
     let limits = GovernorLimits { live_max: 20, ..GovernorLimits::default() };
     bench.delegation =
@@ -143,9 +143,9 @@ async fn twenty_ends_after_a_stop_send_no_model_request() {
 #[tokio::test]
 async fn permission_request_of_a_stopped_subagent_is_withdrawn() {
     let scout = model("scout", vec![ModelStep::calls("write", &["x"])]);
-    let journaled = Journaled::default();
+    let run_counter = RunCounter::default();
     let mut bench = SessionBuilder::new(vec![calls(&["scout"]), ModelStep::say("late")])
-        .tool(WritingTool::new(journaled.clone()));
+        .tool(WritingTool::new(run_counter.clone()));
     bench.limits = quick();
     bench.policy = posse_actors::testing::ask_all();
     bench.delegation = Some(delegation(vec![subagent("scout", &scout, &["write"], &[])]));
@@ -169,5 +169,5 @@ async fn permission_request_of_a_stopped_subagent_is_withdrawn() {
     assert!(late.is_err(), "{late:?}");
     let seen = end(&bench, stage).await;
     assert_eq!(count(&seen, "permission.withdrawn"), 1);
-    assert_eq!(journaled.began.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(run_counter.began.load(std::sync::atomic::Ordering::SeqCst), 0);
 }

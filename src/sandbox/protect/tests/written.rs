@@ -180,7 +180,7 @@ fn comes_back_in_its_folder_and_goes_with_it() {
 fn is_not_kept_where_it_is_large() {
     let big = "x".repeat(2 << 20);
     on(|world| world.allowed("CLAUDE.md", &big), &[], &[("CLAUDE.md", &big)]);
-    // There is no copy to put back.
+    // There is no copy to restore.
     on(
         |world| {
             world.allowed("CLAUDE.md", &big);
@@ -207,7 +207,7 @@ fn counts_for_all_commands_that_ran_then_and_for_no_later_one() {
          be the work of any; it was moved to "
     ));
     assert_eq!(world.read("CLAUDE.md"), "allowed\n");
-    // The user may do away with it.
+    // The user may remove it.
     fs::remove_file(world.root.join("CLAUDE.md")).unwrap();
     let findings = world.after(|root| write(root, "GEMINI.md", "planted\n"));
     assert_eq!(told(&findings, &world.root), [("GEMINI.md".to_owned(), ProtectedChange::Created)]);
@@ -234,8 +234,7 @@ fn survives_commands_that_were_given_up() {
     });
 }
 
-/// Writers and commands at the same time, as fast as they can: no look comes between a change and
-/// its record.
+/// Concurrent writers and commands: no scan sees a change without its record.
 #[test]
 fn is_never_taken_away_in_between() {
     let world = ProtectedWorkspace::new();

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 /// Call that started and whose end is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Begun {
+pub struct StartedCall {
     /// One-line description of the call, from its tool.
     pub summary: String,
     /// Start time in milliseconds since 1970.
     pub started_ms: u64,
 }
 
-impl fmt::Display for Begun {
+impl fmt::Display for StartedCall {
     /// For a model: it knows no time zone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Moment { year, month, day, seconds } = Moment::of(self.started_ms);
+        let UtcTime { year, month, day, seconds } = UtcTime::of(self.started_ms);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         let summary = &self.summary;
         write!(
@@ -29,7 +29,7 @@ impl fmt::Display for Begun {
 }
 
 /// A moment in UTC.
-struct Moment {
+struct UtcTime {
     year: u64,
     month: u64,
     day: u64,
@@ -37,10 +37,10 @@ struct Moment {
     seconds: u64,
 }
 
-impl Moment {
+impl UtcTime {
     /// In the Gregorian calendar, with years that begin in March so that the day that some years
     /// have more is their last one.
-    fn of(ms: u64) -> Moment {
+    fn of(ms: u64) -> UtcTime {
         const DAYS_OF_400_YEARS: u64 = 146_097;
         let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
         // Days since the first of March of the year 0.
@@ -52,7 +52,7 @@ impl Moment {
         // Five months from March have 153 days, and so have the five after them.
         let month = (5 * day + 2) / 153;
         let first = (153 * month + 2) / 5;
-        Moment {
+        UtcTime {
             year: era * 400 + year + u64::from(month >= 10),
             month: if month < 10 { month + 3 } else { month - 9 },
             day: day - first + 1,
@@ -78,10 +78,10 @@ mod tests {
             (253_402_300_799_000, "9999-12-31 23:59:59"),
         ];
         for (started_ms, expected) in table {
-            let begun = Begun { summary: "make".to_owned(), started_ms };
+            let begun = StartedCall { summary: "make".to_owned(), started_ms };
             assert_eq!(begun.to_string(), format!("`make`, begun at {expected} UTC"));
         }
-        let far = Begun { summary: "make".to_owned(), started_ms: u64::MAX };
+        let far = StartedCall { summary: "make".to_owned(), started_ms: u64::MAX };
         assert!(far.to_string().ends_with(" UTC"), "{far}");
     }
 }
