@@ -146,8 +146,8 @@ pub(crate) fn load_with(
 fn left_aside(provider: &str, dirs: &Dirs) -> Notice {
     let path = preferences::path(dirs);
     let text = format!(
-        "the provider \"{provider}\" that was chosen last ({}) is not defined here and was left \
-         aside; choose another with /provider, or forget it with `posse config forget`",
+        "the provider \"{provider}\" that was saved as your last choice ({}) is not defined here \
+         and was ignored; choose another with /provider, or remove it with `posse config forget`",
         printable(&path.display().to_string())
     );
     Notice { code: "CFG024", text }

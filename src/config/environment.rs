@@ -128,7 +128,7 @@ impl Dirs {
             base.map(|base| base.join("posse")).ok_or_else(|| {
                 let unset = environment.path("HOME").is_none();
                 let why = if unset { "HOME is not set" } else { "HOME is not an absolute path" };
-                let what = "there is no place for configuration and state";
+                let what = "cannot determine the folders for configuration and state";
                 Failure::new("ENV001", Exit::Configuration, what)
                     .at("environment variable HOME")
                     .because(why)
@@ -180,7 +180,7 @@ impl Dirs {
         } else if contains(&self.config) {
             "it contains the configuration of posse, which no tool may write"
         } else if self.own().iter().any(|own| workspace.starts_with(own)) {
-            "it lies in a folder of posse's own, which no tool may write"
+            "it is inside a folder of posse, which no tool may write"
         } else {
             return Ok(());
         };

@@ -125,7 +125,7 @@ impl ConfigFile {
                 let what = format!("{file} is not valid JSON: {}", error.kind());
                 Err(invalid("CFG001", what)
                     .at(self.place(error.range().start))
-                    .fix("mend it there; comments and trailing commas are allowed"))
+                    .fix("fix the syntax there; comments and trailing commas are allowed"))
             }
         }
     }

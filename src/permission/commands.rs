@@ -143,7 +143,7 @@ impl RulePolicy {
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
         match situation.tier {
-            "none" if !chosen => Err("nothing confines commands here".to_owned()),
+            "none" if !chosen => Err("commands are not sandboxed here".to_owned()),
             "reduced" if self.secrets_in_reach => {
                 Err("commands could read the project's secret files, which cannot be hidden here"
                     .to_owned())
@@ -346,9 +346,9 @@ fn said(missing: &[Uncovered<'_>]) -> String {
 /// Scope text for a wider answer.
 fn offered(target: &str, project: bool) -> String {
     let target = printable(target);
-    let mut text = format!("; a grant would cover `{target}` with options that are known");
+    let mut text = format!("; a grant would cover `{target}` with known options");
     if project {
-        text.push_str(", which is whatever the project's files make it run");
+        text.push_str(", which runs code of the project's files");
     }
     text
 }

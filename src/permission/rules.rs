@@ -146,7 +146,7 @@ impl Rule {
         if let Some(inside) = inside {
             let place = if commands { &mut prefix } else { &mut glob };
             if place.is_some() {
-                return Err("it says twice what it is about".into());
+                return Err("the pattern is given twice, in `tool` and in `match`".into());
             }
             let begins = inside.strip_suffix(":*").or_else(|| inside.strip_suffix(" *"));
             exact = commands && begins.is_none();

@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
             && let Some(bomb) = check::bomb(&value)
         {
             let bomb: String = bomb.chars().take(40).collect();
-            let what = format!("{path}: the pattern \"{bomb}…\" stands for too many paths");
+            let what = format!("{path}: the pattern \"{bomb}…\" expands to too many paths");
             let fix = "use ** or fewer alternatives in braces".to_owned();
             return self.fail("CFG013", &what, property, Some(fix));
         }

@@ -82,7 +82,7 @@ pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
             _ => {}
         }
         if before == Some(&ShellEvent::Timed) && !matches!(event, ShellEvent::Run(_)) {
-            return Some("it times nothing that could be granted");
+            return Some("it times no program that could be granted");
         }
         before = Some(event);
     }
@@ -279,7 +279,7 @@ fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
             continue;
         }
         let resolved = resolve(&text, ground.place.cwd)
-            .ok_or_else(|| format!("where {said} leads is known only when it runs"))?;
+            .ok_or_else(|| format!("the path {said} is known only when it runs"))?;
         if is_sensitive(&shown(&resolved)) || is_sensitive(&said) {
             return Err(format!("{said} may hold secrets"));
         }
