@@ -41,8 +41,8 @@ pub struct Exemptions {
 }
 
 /// Error when a scan is incomplete and the user has not permitted the run.
-const TOO_MUCH: &str = "the workspace has more folders than are looked at, so what is protected or \
-     secret in the rest is not held; run it again, and the user is asked about it";
+const TOO_MUCH: &str = "the workspace has more folders than are scanned, so protected and secret files \
+     in the rest are not protected from the command; run it again, and the user is asked about it";
 
 /// Scan made for a run, kept until the run is over.
 pub(crate) struct Guard {

@@ -269,8 +269,8 @@ impl fmt::Display for Finding {
             ProtectedChange::TooMuch => {
                 return write!(
                     f,
-                    "{path} has more folders than are looked at: what a command \
-                                  creates in the rest is not found"
+                    "{path} has more folders than are scanned: files that a command \
+                                  creates in the rest are not found"
                 );
             }
         }
