@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::schema::{ConfigKey, KEYS, Project, ValueKind};
+use crate::schema::{ConfigKey, KEYS, Project, ValueKind};
 
 /// The JSON Schema (2020-12) of a configuration file, as text.
 pub fn json_schema() -> String {

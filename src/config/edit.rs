@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use jsonc_parser::cst::{CstContainerNode, CstInputValue, CstObject, CstRootNode};
+use posse_base::failure::{Exit, Failure, nearest, printable};
 use serde_json::Value;
 
-use crate::config::file::{ConfigFile, ReadPolicy, options};
-use crate::config::layers::{self, Walk};
-use crate::config::schema::{self, ConfigKey, ValueKind};
-use crate::config::{looks_like_key, masked, write};
-use crate::failure::{Exit, Failure, nearest, printable};
+use crate::file::{ConfigFile, ReadPolicy, options};
+use crate::layers::{self, Walk};
+use crate::schema::{self, ConfigKey, ValueKind};
+use crate::{looks_like_key, masked, write};
 
 const HEADER: &str = "\
 // The configuration of posse. Comments and trailing commas are allowed.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Exit, Failure};
+use posse_base::failure::{Exit, Failure};
 
 /// The variables of the process. Nothing else reads them, so tests pass their own.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl Environment {
     }
 
     /// Oddity of a variable's value that [`get`](Environment::get) normalised.
-    pub(crate) fn oddity(&self, name: &str) -> Option<&'static str> {
+    pub fn oddity(&self, name: &str) -> Option<&'static str> {
         let Some(raw) = self.variables.get(name)?.to_str() else {
             return Some("is not UTF-8 and was ignored");
         };
@@ -61,7 +61,7 @@ impl Environment {
     }
 
     /// The names that begin with `beginning`.
-    pub(crate) fn names<'a>(&'a self, beginning: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn names<'a>(&'a self, beginning: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.variables.range(beginning.to_owned()..);
         names.map(|(name, _)| name.as_str()).take_while(move |name| name.starts_with(beginning))
     }

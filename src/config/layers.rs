@@ -13,14 +13,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use posse_base::failure::{Exit, Failure, nearest};
 use serde_json::Value;
 
-use crate::config::environment::Environment;
-use crate::config::file::{ConfigFile, ReadPolicy};
-use crate::config::preferences::Preferences;
-use crate::config::schema::{self, ConfigKey, ValueKind};
-use crate::config::{Notice, looks_like_key};
-use crate::failure::{Exit, Failure, nearest};
+use crate::environment::Environment;
+use crate::file::{ConfigFile, ReadPolicy};
+use crate::preferences::Preferences;
+use crate::schema::{self, ConfigKey, ValueKind};
+use crate::{Notice, looks_like_key};
 pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass};
 pub(crate) use walk::Walk;
 

@@ -5,12 +5,12 @@
 
 use std::path::PathBuf;
 
+use posse_base::failure::{Exit, Failure, printable};
 use serde_json::{Value, json};
 
-use crate::config::file::{ConfigFile, ReadPolicy};
-use crate::config::layers::{is_model, is_name};
-use crate::config::{Dirs, Notice, write};
-use crate::failure::{Exit, Failure, printable};
+use crate::file::{ConfigFile, ReadPolicy};
+use crate::layers::{is_model, is_name};
+use crate::{Dirs, Notice, write};
 
 const VERSION: u64 = 1;
 
@@ -132,7 +132,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::config::Environment;
+    use crate::Environment;
 
     fn dirs() -> (TempDir, Dirs) {
         let dir = tempfile::tempdir().unwrap();

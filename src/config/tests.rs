@@ -5,12 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use posse_base::failure::Exit;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::failure::Exit;
 
 /// A home and a project in a temporary folder.
 pub(super) struct ConfigFolders {

@@ -12,7 +12,7 @@ use posse_actors::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
 use posse_actors::record::RecordId;
 use serde::Deserialize;
 
-use crate::journal::format::{self, HashChain, Head, LINE_BYTES_MAX};
+use crate::format::{self, HashChain, Head, LINE_BYTES_MAX};
 
 /// Bytes of the read buffer.
 const BUFFER: usize = 1 << 20;
@@ -268,8 +268,8 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::format::append_line;
-    use crate::journal::format::tests::{newlines, record};
+    use crate::format::append_line;
+    use crate::format::tests::{newlines, record};
 
     fn journal(records: u64) -> Vec<u8> {
         let mut bytes = Vec::new();

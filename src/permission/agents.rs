@@ -5,11 +5,11 @@
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
+use posse_base::failure::Failure;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::permission::rules::{self, Rule, RuleDecision};
-use crate::permission::{JudgedAction, RulePolicy, deny, is_read};
+use crate::rules::{self, Rule, RuleDecision};
+use crate::{JudgedAction, RulePolicy, deny, is_read};
 
 /// Policy of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]

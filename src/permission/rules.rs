@@ -5,13 +5,13 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 use posse_actors::ports::{Action, Operation};
+use posse_base::failure::{Exit, Failure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::failure::{Exit, Failure};
-use crate::permission::commands::begins;
-use crate::permission::shell::{self, Judged};
-use crate::permission::{MERGE, WRITE_TOOLS};
+use crate::commands::begins;
+use crate::shell::{self, Judged};
+use crate::{MERGE, WRITE_TOOLS};
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;

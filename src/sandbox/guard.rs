@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::protect::{
-    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites,
-};
-use crate::sandbox::scratch::Scratch;
-use crate::sandbox::{RunError, Sandbox, Surroundings};
+use crate::plan::{Plan, Tier};
+use crate::protect::{Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites};
+use crate::scratch::Scratch;
+use crate::{RunError, Sandbox, Surroundings};
 
 /// Maximum time until killed processes are gone.
 const DYING_MAX: Duration = Duration::from_millis(2500);

@@ -11,9 +11,9 @@ use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::edit_file::engine::{EditedFile, TextEdit};
-use crate::tools::edit_file::{self, matching};
-use crate::tools::{ToolEnvironment, parsed, spec};
+use crate::edit_file::engine::{EditedFile, TextEdit};
+use crate::edit_file::{self, matching};
+use crate::{ToolEnvironment, parsed, spec};
 
 const NAME: &str = "multi_edit";
 

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use posse_base::failure::{Exit, Failure};
 use serde_json::Value;
 
 use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
-use crate::config::Notice;
-use crate::failure::{Exit, Failure};
+use crate::Notice;
 
 /// The first must not be more than the second.
 const AT_MOST: [(&str, &str); 12] = [

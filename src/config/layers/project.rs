@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::file::{ConfigFile, ReadPolicy};
-use crate::config::layers::walk::ConfigLeaf;
-use crate::config::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
-use crate::config::schema::{self, ConfigKey, Project};
-use crate::config::{Notice, Sources};
+use crate::file::{ConfigFile, ReadPolicy};
+use crate::layers::walk::ConfigLeaf;
+use crate::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
+use crate::schema::{self, ConfigKey, Project};
+use crate::{Notice, Sources};
 
 /// The key of the rules.
 const RULES: &str = "permissions";

@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::config::tests::ConfigFolders;
-use crate::config::{
+use crate::tests::ConfigFolders;
+use crate::{
     Dirs, Environment, Outside, SettingOrigin, Settings, Sources, load_with, preferences, show,
 };
 

@@ -1,11 +1,11 @@
 //! Every key there is, as data, in the order of its path.
 
-use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
-use crate::config::schema::ValueKind::{
+use crate::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
+use crate::schema::ValueKind::{
     Address, Any, Bool, Choice, Object, ObjectList, Ratio, Secret, Text, TextList, TextMap,
     Variable, Whole, WholeOrAuto,
 };
-use crate::config::schema::{BuiltIn as D, ConfigKey, Project, ValueKind};
+use crate::schema::{BuiltIn as D, ConfigKey, Project, ValueKind};
 
 const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =

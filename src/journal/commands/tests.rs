@@ -10,8 +10,8 @@ use posse_actors::record::RecordId;
 use tempfile::TempDir;
 
 use super::*;
-use crate::journal::format::HashChain;
-use crate::journal::format::append_line;
+use crate::format::HashChain;
+use crate::format::append_line;
 
 const ID: &str = "20261121-215652-3f9a2c";
 const START_MS: u64 = 1_795_298_212_000;

@@ -1,16 +1,12 @@
 //! Commands that may run without permission: lists and pipes of simple commands with literal words,
 //! each granted, with known options.
 
-use crate::permission::paths::is_below;
-use crate::permission::shell::danger::CommandLocation;
-use crate::permission::shell::options::{Check, spec_for};
-use crate::permission::shell::outline::{
-    Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand,
-};
-use crate::permission::shell::sensitive::{is_sensitive, may_be_sensitive};
-use crate::permission::shell::word::{
-    Form, Word, braces, has_active, homed, is_glob, resolve, shown,
-};
+use crate::paths::is_below;
+use crate::shell::danger::CommandLocation;
+use crate::shell::options::{Check, spec_for};
+use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
+use crate::shell::sensitive::{is_sensitive, may_be_sensitive};
+use crate::shell::word::{Form, Word, braces, has_active, homed, is_glob, resolve, shown};
 
 /// Variables that change nothing but words, colours and amounts of output.
 const INERT: [&str; 7] =

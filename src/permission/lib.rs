@@ -18,23 +18,22 @@ use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
     Action, AnswerSource, Confinement, Operation, PermissionQuestion, Policy, Situation, Verdict,
 };
+use posse_base::failure::{Failure, printable};
+use posse_base::secrets::is_secret;
 use serde_json::{Value, json};
-
-use crate::failure::{Failure, printable};
-use crate::secrets::is_secret;
 
 use agents::AgentRules;
 use commands::{is_command, secret_word};
 use rules::{Rule, RuleDecision};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
-pub use crate::protected::is_protected;
 pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
+pub use posse_base::protected::is_protected;
 pub use relocated::Relocated;
 
 /// Errors in the user's rules.
-pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
+pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()
 }
 
