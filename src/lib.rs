@@ -24,9 +24,10 @@ pub use posse_provider as provider;
 pub use posse_sandbox as sandbox;
 pub mod signed_store;
 pub use posse_tools as tools;
+mod stored_output;
 pub mod trust;
 
-pub mod demo;
+pub mod commands;
 pub mod doctor;
 pub mod front;
 pub use posse_frontend as frontend;

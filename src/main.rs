@@ -8,5 +8,5 @@ fn main() -> ExitCode {
         return code;
     }
     posse::sandbox::survive_file_limits();
-    posse::wiring::catch_panics(|| posse::wiring::main(std::env::args_os()))
+    posse::commands::catch_panics(|| posse::commands::main(std::env::args_os()))
 }

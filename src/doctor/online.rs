@@ -6,7 +6,7 @@ use crate::doctor::{Check, Examined, Status};
 use crate::failure::{Exit, Failure};
 use crate::provider::connectivity::{Reached, reach};
 use crate::provider::profile::ProviderProfile;
-use crate::wiring;
+use crate::wiring::provider;
 
 const AREA: &str = "online";
 /// Time limit for one server.
@@ -18,7 +18,7 @@ const SERVERS_MAX: usize = 32;
 pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     let Ok(loaded) = &examined.loaded else { return Ok(Vec::new()) };
     let settings = &loaded.settings;
-    let main = wiring::provider_name(settings, examined.environment);
+    let main = provider::name(settings, examined.environment);
     let mut names: Vec<&str> = settings
         .providers
         .values()
@@ -40,7 +40,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
         Failure::new("INT003", Exit::Internal, format!("cannot start the async runtime: {error}"))
     })?;
     let checks = names.into_iter().map(|name| {
-        let profile = wiring::provider_profile(name, settings, examined.environment);
+        let profile = provider::profile(name, settings, examined.environment);
         async move {
             match profile {
                 Ok(profile) => ask(name, &profile, main == Some(name)).await,

@@ -5,7 +5,7 @@ use crate::doctor::{Check, Examined, Status};
 use crate::provider::codex::Login;
 use crate::provider::presets::{self, Preset};
 use crate::provider::profile::Protocol;
-use crate::wiring;
+use crate::wiring::provider;
 
 const AREA: &str = "providers";
 
@@ -29,7 +29,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Vec<Check> {
 /// Provider that a run would use, or the failure to choose one.
 fn run_provider(loaded: &Loaded, examined: &Examined<'_>) -> Check {
     let name = "for a run";
-    match wiring::choose_provider(&loaded.settings, examined.environment, examined.cwd) {
+    match provider::choose(&loaded.settings, examined.environment, examined.cwd) {
         Ok(provider) => {
             let info = provider.info();
             let detail = format!("{} via {} at {}", info.model, info.profile, info.endpoint);

@@ -1,6 +1,5 @@
-//! Stored decisions of the user: grants and trust, and their commands.
+//! Stored decisions of the user, connected to a session: trust and grants.
 
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +7,12 @@ use std::time::Duration;
 use posse_actors::event::{Event, Scope};
 use posse_actors::ports::GrantStore;
 
-use crate::cli::{GrantsAction, GrantsArgs, PlaceArgs};
-use crate::config::{self, Dirs, Environment, Loaded, Notice, Settings};
-use crate::failure::{Exit, Failure};
-use crate::grants::commands::GrantCommands;
+use crate::config::{self, Dirs, Loaded, Notice, Settings};
 use crate::grants::{GrantSettings, Grants};
 use crate::project::{self, Identity};
 use crate::provider::presets;
 use crate::signed_store::SignedStore;
 use crate::trust::{TrustStore, Trusted};
-use crate::wiring::clock::now_ms;
-use crate::wiring::{WorkspaceContext, place};
 
 /// Trusted content of the project at `root`, and errors of the trust store.
 pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Notice>) {
@@ -63,11 +57,11 @@ pub(crate) fn grants(
 }
 
 /// Project whose grants apply in `cwd`: worktrees share those of their repository.
-fn project_of(cwd: &Path) -> Option<Identity> {
+pub(crate) fn project_of(cwd: &Path) -> Option<Identity> {
     project::shared_identity(&project::root_of(cwd)).ok()
 }
 
-fn grant_settings(settings: &Settings, tier: &str) -> GrantSettings {
+pub(crate) fn grant_settings(settings: &Settings, tier: &str) -> GrantSettings {
     let kept = &settings.persistent_grants;
     let widest = match (kept.enabled, kept.scope.as_str()) {
         (true, "global") => Scope::Global,
@@ -75,44 +69,4 @@ fn grant_settings(settings: &Settings, tier: &str) -> GrantSettings {
         _ => Scope::Session,
     };
     GrantSettings { widest, ttl: Duration::from_millis(kept.ttl_ms), tier: tier.to_owned() }
-}
-
-pub(crate) fn run_grants(
-    args: &GrantsArgs,
-    environment: &Environment,
-) -> Result<Exit, Vec<Failure>> {
-    let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
-    let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
-    let commands = GrantCommands {
-        vault: SignedStore::new(&dirs.state),
-        project: project_of(&cwd),
-        // A list does not detect the sandbox tier.
-        settings: grant_settings(&loaded.settings, "full"),
-        now_ms: now_ms(),
-        json: args.json,
-    };
-    let mut out = BufWriter::new(io::stdout().lock());
-    let ended = match &args.action {
-        GrantsAction::List { all } => commands.list(*all, &mut out),
-        GrantsAction::Revoke { ids } => commands.revoke(ids, &mut out),
-        GrantsAction::Clear => commands.clear(&mut out),
-    };
-    ended.map_err(|failure| vec![failure])
-}
-
-/// Stored grants of this project, for display.
-pub(crate) fn grants_in(
-    cwd: &Path,
-    dirs: &Dirs,
-    settings: &Settings,
-    out: &mut dyn Write,
-) -> Result<Exit, Failure> {
-    let commands = GrantCommands {
-        vault: SignedStore::new(&dirs.state),
-        project: project_of(cwd),
-        settings: grant_settings(settings, "full"),
-        now_ms: now_ms(),
-        json: false,
-    };
-    commands.list(false, out)
 }

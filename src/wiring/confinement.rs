@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use crate::config::{Layers, SandboxSettings, SettingOrigin};
 use crate::failure::{Exit, Failure};
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
-use crate::wiring::run::Setup;
+use crate::wiring::session::Setup;
 
 /// Selects the sandbox backend, to test weaker ones.
 const BACKEND: &str = "POSSE_SANDBOX_BACKEND";

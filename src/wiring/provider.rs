@@ -18,7 +18,7 @@ use crate::provider::{live, presets, replay};
 const REPLY_TOKENS: u64 = 32_000;
 
 /// Creates the provider of `settings`. `workspace` replaces the placeholder of cassettes.
-pub(crate) fn choose(
+pub fn choose(
     settings: &Settings,
     environment: &Environment,
     workspace: &Path,

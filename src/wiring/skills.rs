@@ -1,6 +1,5 @@
 //! Skills of a folder, trust for those of a project, and skills activated by a prompt.
 
-use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,15 +7,12 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::ports::Tool;
 
 use crate::agents::{self, Rights, Roster, SkillPlaces, Skills};
-use crate::cli::ListArgs;
 use crate::config::{Dirs, Environment, Settings};
 use crate::failure::{Exit, Failure};
-use crate::lists;
 use crate::project::{self, Identity};
 use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
 use crate::wiring::subagents::{remark, untrusted};
-use crate::wiring::{WorkspaceContext, notices, place};
 
 /// Loads all skills that apply to `cwd`.
 pub(crate) fn load(
@@ -85,27 +81,6 @@ pub(crate) fn remarks(skills: &Skills) -> String {
     let refused = skills.refused().iter().map(|failure| remark(failure, "; left out"));
     let odd = skills.remarks().iter().map(|failure| remark(failure, ""));
     refused.chain(odd).collect::<String>() + &untrusted("skills", skills.inert())
-}
-
-/// `posse skills`, and `posse skills show NAME`.
-pub(crate) fn list(
-    args: &ListArgs,
-    name: Option<&str>,
-    environment: &Environment,
-) -> Result<Exit, Vec<Failure>> {
-    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
-    notices(&loaded);
-    let skills = load(&cwd, &dirs, &loaded.settings, environment);
-    io::stderr().write_all(remarks(&skills).as_bytes()).ok();
-    let mut out = BufWriter::new(io::stdout().lock());
-    let ended = match name {
-        None => lists::skills(&skills, args.json, &mut out),
-        Some(name) => {
-            let skill = skills.find(name).map_err(|failure| vec![failure])?;
-            lists::skill(skill, args.json, &mut out)
-        }
-    };
-    ended.map_err(|failure| vec![failure])
 }
 
 /// Message of the user, preceded by the skills it activates; or the names of missing ones.

@@ -24,7 +24,7 @@ use crate::tools;
 use crate::trust::TrustStore;
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
-use crate::wiring::run::Prompts;
+use crate::wiring::session::Prompts;
 
 /// Loads all agents for `cwd`; `tools` are the tool names that they may see.
 pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[String]) -> Roster {

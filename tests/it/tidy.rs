@@ -34,8 +34,17 @@ const MAY_USE: [(&str, &[&str]); 10] = [
 ];
 
 /// Modules that know all others.
-const KNOW_ALL: [&str; 8] =
-    ["demo", "doctor", "lib", "lists", "main", "packaging", "replaying", "wiring"];
+const KNOW_ALL: [&str; 9] = [
+    "commands",
+    "doctor",
+    "lib",
+    "lists",
+    "main",
+    "packaging",
+    "replaying",
+    "stored_output",
+    "wiring",
+];
 
 /// Permitted dependencies of the kernel.
 const KERNEL_DEPENDENCIES: [&str; 8] =
@@ -206,6 +215,27 @@ fn crates_depend_on_the_listed_crates_alone() {
         &offences,
         "Crates below src/ depend on the kernel and on the crates of the table.",
     );
+}
+
+#[test]
+fn wiring_connects_in_few_lines_and_prints_nothing() {
+    let files = rust_files("src/wiring").into_iter().map(|path| path.display().to_string());
+    let mut lines = 0;
+    let mut offences = Vec::new();
+    for path in files.chain(["src/wiring.rs".to_owned()]) {
+        let text = read(&path);
+        lines += text.lines().count();
+        for (at, line) in code(&text) {
+            if ["stdout(", "stderr(", "println!", "print!("]
+                .iter()
+                .any(|print| line.contains(print))
+            {
+                offences.push(format!("{path}:{at}: {}", line.trim()));
+            }
+        }
+    }
+    assert_none(&offences, "`wiring` returns values; commands and front ends print.");
+    assert!(lines <= 2500, "wiring has {lines} lines, more than 2,500: move a feature out of it");
 }
 
 #[test]

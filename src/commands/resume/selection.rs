@@ -6,6 +6,7 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 
 use crate::cli::{Resume, Which};
+use crate::commands::run::runtime;
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::picker::{self, Picked, SessionRow};
@@ -15,7 +16,6 @@ use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SessionState, SessionSummary, StateDir};
 use crate::project;
 use crate::wiring::clock::now_ms;
-use crate::wiring::run::runtime;
 
 /// Maximum characters of a prompt in the list.
 const PROMPT_MAX: usize = 60;

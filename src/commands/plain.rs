@@ -11,6 +11,10 @@ use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
 
 use crate::cli::{PromptArg, Resume, RunArgs, Which};
+use crate::commands::reports::ReportSource;
+use crate::commands::resume::{Resuming, of_project, row};
+use crate::commands::run::{runtime, start_log};
+use crate::commands::{colors, descriptors, notices, print_notices, undo};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin};
 use crate::failure::{Exit, Failure, printable};
@@ -26,12 +30,9 @@ use crate::journal::{SessionSummary, StateDir};
 use crate::provider::presets;
 use crate::tools;
 use crate::wiring::confinement::unenforced;
-use crate::wiring::reports::ReportSource;
-use crate::wiring::resume::{Resuming, of_project, row};
-use crate::wiring::run::{JournalSettings, Setup, assemble_in, runtime, start_log, tape};
+use crate::wiring::session::{JournalSettings, Setup, assemble_in, tape};
 use crate::wiring::{
-    WorkspaceContext, authority, colors, descriptors, model_price, notices, place, provider,
-    skills, subagents, toolbox, undo,
+    WorkspaceContext, authority, model_price, place, provider, skills, subagents, toolbox,
 };
 
 /// Runs line mode until the user leaves.
@@ -145,12 +146,17 @@ impl frontend::Sessions for PlainSessions<'_> {
                 (Some(kept), ports, session)
             }
             (None, Some(kept)) if resumes => {
-                let (ports, session) = assemble_in(kept, &setup, Arc::clone(&model))?;
+                let mut notices = Vec::new();
+                let made = assemble_in(kept, &setup, Arc::clone(&model), &mut notices);
+                print_notices(&notices);
+                let (ports, session) = made?;
                 (None, ports, session)
             }
             (None, _) => {
                 let kept = JournalSettings::new(&setup).map_err(one)?;
-                let made = assemble_in(&kept, &setup, Arc::clone(&model));
+                let mut notices = Vec::new();
+                let made = assemble_in(&kept, &setup, Arc::clone(&model), &mut notices);
+                print_notices(&notices);
                 let (ports, session) = kept.or_remove(made)?;
                 (Some(kept), ports, session)
             }

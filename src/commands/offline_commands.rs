@@ -11,6 +11,7 @@ use crate::agents::{Agent, Instructions, Roster};
 use crate::cli::{
     self, CompletionsArgs, DoctorArgs, ExportFormat, ListArgs, ManArgs, OutputFormat, ReplayArgs,
 };
+use crate::commands::{colors, notices};
 use crate::config::{Dirs, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Exit, Failure, lines, printable};
@@ -19,7 +20,7 @@ use crate::project;
 use crate::sandbox::Sandbox;
 use crate::tools::workspace::Workspace;
 use crate::tools::{self, ToolEnvironment};
-use crate::wiring::{WorkspaceContext, colors, notices, place, roles, subagents};
+use crate::wiring::{WorkspaceContext, place, roles, subagents};
 use crate::{lists, packaging, replaying};
 
 type CommandResult = Result<Exit, Vec<Failure>>;

@@ -12,6 +12,7 @@ use posse_actors::conversation::Prompt;
 use posse_actors::ports::AnswerSource;
 
 use crate::cli::{DemoArgs, OutputFormat};
+use crate::commands;
 use crate::config::{self, Dirs, Environment, Sources};
 use crate::failure::{Exit, Failure};
 use crate::front::headless::{OnHangup, RunFormat, RunOptions};
@@ -60,7 +61,10 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         tape: None,
         keep: true,
     };
-    let assembled = wiring::assemble(&setup, model)?;
+    let mut notices = Vec::new();
+    let assembled = wiring::assemble(&setup, model, &mut notices);
+    commands::print_notices(&notices);
+    let assembled = assembled?;
     let id = assembled.settings.session_id.clone();
     let session_dir =
         crate::journal::StateDir::new(dirs.state.clone()).session_dir(&workspace, &id);
@@ -72,7 +76,7 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
             OutputFormat::StreamJson => RunFormat::StreamJson,
         },
         interactive: false,
-        color: wiring::colors(io::stderr().is_terminal(), &environment),
+        color: commands::colors(io::stderr().is_terminal(), &environment),
         quiet: false,
         yes: false,
         dry_run: false,
@@ -80,8 +84,8 @@ pub fn run(args: &DemoArgs, environment: &Environment) -> Result<Exit, Vec<Failu
         hang_up: OnHangup::Ends,
         worktrees: Vec::new(),
     };
-    let exit =
-        wiring::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner).map_err(one)?;
+    let exit = commands::run::perform(assembled, Task::Prompt(Prompt::text(PROMPT)), manner)
+        .map_err(one)?;
     conclude(&session_dir, id.as_str());
     Ok(exit)
 }

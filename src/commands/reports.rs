@@ -10,6 +10,7 @@ use posse_actors::ports::AnswerSource;
 use serde_json::Value;
 
 use crate::agents::Cost;
+use crate::commands::{grants, offline_commands};
 use crate::config::{self, Environment};
 use crate::doctor::{self, Examined, Streams};
 use crate::failure::{Failure, printable};
@@ -18,7 +19,7 @@ use crate::frontend::table::table;
 use crate::journal::StateDir;
 use crate::journal::export::{self, ExportFormat};
 use crate::lists;
-use crate::wiring::{WorkspaceContext, authority, offline_commands, roles, skills};
+use crate::wiring::{WorkspaceContext, roles, skills};
 
 /// Most characters of a rule's value.
 const RULE_CHARS_MAX: usize = 120;
@@ -142,7 +143,7 @@ impl ReportSource {
         }
         text.push_str("\npersistent grants\n");
         let mut out: Vec<u8> = Vec::new();
-        authority::grants_in(cwd, dirs, settings, &mut out)?;
+        grants::list(cwd, dirs, settings, &mut out)?;
         let kept = String::from_utf8_lossy(&out).into_owned();
         for line in kept.lines() {
             let _ = writeln!(text, "  {line}");

@@ -1,33 +1,29 @@
-//! `posse run`: assembles a session from arguments and settings, runs it, and returns the exit
-//! code.
+//! Assembly of a session: workspace, model, tools, policy and settings.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
-use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::delegation::Subagent;
+use posse_actors::conversation::SessionId;
+use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
+    Toolbox,
 };
-use posse_actors::root_session::{SessionHandle, SessionSettings};
+use posse_actors::root_session::SessionSettings;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
 
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills};
-use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
-use crate::config::{Dirs, Environment, Loaded, Settings};
-use crate::failure::{Exit, Failure, lines, printable};
-use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
-use crate::front::prompt::{self, Images, PromptSource};
-use crate::frontend::Task;
+use crate::attach;
+use crate::cli::RunArgs;
+use crate::config::{Dirs, Environment, Settings};
+use crate::failure::{Exit, Failure};
 use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
@@ -35,16 +31,18 @@ use crate::journal::{self, FileJournal, MemoryJournal, StateDir};
 use crate::permission::{NetworkMode, PolicySettings, RulePolicy, SandboxMode};
 use crate::project;
 use crate::provider::replay::Tape;
+use crate::sandbox::Sandbox;
+use crate::stored_output;
 use crate::tools;
+use crate::tools::ToolEnvironment;
 use crate::tools::workspace::Workspace;
+use crate::tools::worktree::Worktrees;
 use crate::wiring::clock::{RealClock, RealIds, random, today};
-use crate::wiring::confinement::{self, unenforced};
+use crate::wiring::confinement::{self};
 use crate::wiring::hooks::hook_settings;
 use crate::wiring::model_price;
-use crate::wiring::resume::{self, Resuming};
 use crate::wiring::{
-    WorkspaceContext, attach, authority, colors, contexts, descriptors, fallback,
-    isolated_workspaces, notices, place, provider, roles, session_id, skills, stored_output,
+    authority, contexts, fallback, isolated_workspaces, provider, roles, session_id, skills,
     subagents, toolbox,
 };
 
@@ -95,135 +93,6 @@ pub struct Assembled {
     pub session_server: SessionServer,
 }
 
-/// Output file of a run that lost its terminal, in the session's folder.
-const LOG: &str = "run.log";
-
-pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
-    let one = |error: Failure| vec![error];
-    start_log(args.verbose);
-    descriptors::check_free().map_err(one)?;
-    let resuming = Resuming::of(args, environment).map_err(one)?;
-    let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
-    let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
-    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
-    notices(&loaded);
-    dirs.check_workspace(&cwd).map_err(one)?;
-    let settings = &loaded.settings;
-    // Created first: its certificates load on a separate thread.
-    let model = provider::choose(settings, environment, &cwd).map_err(one)?;
-    let tape = tape(args, &model.info(), &cwd, settings, environment).map_err(one)?;
-    let driven = is_driven(args).map_err(one)?;
-    if !args.images.is_empty()
-        && let Some(failure) = provider::vision_error(settings, &model.info())
-    {
-        return Err(one(failure));
-    }
-    let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
-    let load = || skills::load(&cwd, &dirs, settings, environment);
-    let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
-    let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
-    let is_there = driven || (headless::can_ask() && !args.unattended);
-    let asking = match (args.yes, is_there) {
-        (true, _) => AnswerSource::Yes,
-        (false, true) => AnswerSource::Human,
-        (false, false) => AnswerSource::Nobody,
-    };
-    let setup = Setup {
-        cwd: &cwd,
-        add_dirs: &args.add_dirs,
-        dirs: &dirs,
-        settings,
-        environment,
-        asking,
-        dry_run: args.dry_run,
-        tape: tape.as_ref(),
-        keep: !args.no_transcript,
-    };
-    let mut assembled = match resuming {
-        Some(resuming) => resuming.assemble(&setup, model)?,
-        None => assemble(&setup, model)?,
-    };
-    assembled.settings.noted = authority::ignored(&loaded);
-    assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
-    print_header(&assembled, args, &loaded);
-    let manner = manner(args, &assembled, &loaded, environment);
-    let ended = match task {
-        task if driven => {
-            hold(assembled, async |session| headless::drive(session, task, manner).await)
-        }
-        Some(task) => perform(assembled, task, manner),
-        // A run without a driver has a task, or failed before.
-        None => Ok(Exit::Usage),
-    };
-    ended.map_err(one)
-}
-
-/// True if another program drives the session.
-fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
-    let driven = args.input_format == InputFormat::StreamJson;
-    if driven && args.output_format != OutputFormat::StreamJson {
-        let what = "--input-format stream-json needs --output-format stream-json";
-        let why = "questions and errors are events, and their answers need their ids";
-        return Err(Failure::new("CLI004", Exit::Usage, what)
-            .because(why)
-            .fix("pass both, or neither"));
-    }
-    Ok(driven)
-}
-
-/// First task. Only a driven session may start without one.
-fn task(
-    prompt: Option<Prompt>,
-    resuming: Option<&Resuming>,
-    driven: bool,
-) -> Result<Option<Task>, Failure> {
-    match (prompt, resuming) {
-        (Some(prompt), _) => Ok(Some(Task::Prompt(prompt))),
-        (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::Continue)),
-        (None, Some(resuming)) if !driven => Err(resuming.nothing_to_do()),
-        (None, _) => Ok(None),
-    }
-}
-
-/// Runs an assembled session to its end.
-pub(crate) fn perform(
-    assembled: Assembled,
-    task: Task,
-    manner: RunOptions,
-) -> Result<Exit, Failure> {
-    hold(assembled, async |session| headless::run(session, task, manner).await)
-}
-
-/// Runtime for sessions and front ends.
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| {
-        Failure::new("INT003", Exit::Internal, "no runtime").because(error.to_string())
-    })
-}
-
-/// Starts an assembled session and passes it to a front end until that returns.
-fn hold(
-    assembled: Assembled,
-    front: impl AsyncFnOnce(SessionHandle) -> Exit,
-) -> Result<Exit, Failure> {
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
-    let runtime = runtime()?;
-    let Assembled { ports, settings, scratch, session_server, .. } = assembled;
-    let exit = runtime.block_on(async {
-        let session = SessionHandle::start(ports, settings).await;
-        let session = session.map_err(|error| internal(error.to_string()))?;
-        let mut attach_socket = session_server.start(&session);
-        let exit = front(session).await;
-        attach_socket.close().await;
-        Ok(exit)
-    });
-    // A thread blocked in a system call must not keep the process alive.
-    runtime.shutdown_background();
-    drop(scratch);
-    exit
-}
-
 /// Journal of a session and its lock.
 pub(crate) struct JournalSettings {
     id: SessionId,
@@ -234,100 +103,50 @@ pub(crate) struct JournalSettings {
     is_new: bool,
 }
 
-/// Assembles a session with `model`.
-pub fn assemble(setup: &Setup<'_>, model: Arc<dyn Provider>) -> Result<Assembled, Vec<Failure>> {
+/// Assembles a session with `model`. `notices` receives one line for each ignored or invalid part
+/// of the configuration, also if the assembly fails.
+pub fn assemble(
+    setup: &Setup<'_>,
+    model: Arc<dyn Provider>,
+    notices: &mut Vec<String>,
+) -> Result<Assembled, Vec<Failure>> {
     let kept = JournalSettings::new(setup).map_err(|error| vec![error])?;
-    let (ports, settings) = kept.or_remove(assemble_in(&kept, setup, model))?;
+    let (ports, settings) = kept.or_remove(assemble_in(&kept, setup, model, notices))?;
     let session_server = kept.session_server(setup.dirs);
     Ok(Assembled { ports, settings, dir: kept.dir, scratch: kept.scratch, session_server })
 }
 
-/// Assembles a session that is recorded in `kept`.
-#[expect(
-    clippy::too_many_lines,
-    reason = "all that a session is made of, one part after the other"
-)]
+/// Assembles a session that is recorded in `kept`: workspace, models, tools, policy, session.
 pub(crate) fn assemble_in(
     kept: &JournalSettings,
     setup: &Setup<'_>,
     model: Arc<dyn Provider>,
+    notices: &mut Vec<String>,
 ) -> Result<(Ports, SessionSettings), Vec<Failure>> {
     let one = |error: Failure| vec![error];
     let settings = setup.settings;
-    let workspace = Workspace::open(setup.cwd, setup.add_dirs).map_err(one)?;
-    for added in workspace.roots().skip(1) {
-        setup.dirs.check_added(added).map_err(one)?;
-    }
-    let roots: Vec<String> = workspace.roots().map(|root| root.to_string_lossy().into()).collect();
-    let folders = workspace.roots().map(Path::to_owned).collect();
-    let secrets = secrets(settings, setup.environment);
-    let masking = Masking::new(&secrets);
-    let sandbox = confinement::sandbox(setup, folders, secrets).map_err(one)?;
-    let tier = sandbox.tier().to_owned();
-    let session_dir = kept.dir.clone();
-    let mut env = toolbox::environment(settings, workspace, session_dir, setup.dry_run);
-    env.written = sandbox.written();
-    env.recall = stored_output::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
-    let budgets = Arc::clone(&env.budgets);
-    let taped = |model| match setup.tape {
-        Some(tape) => tape.recording(masking.model(model)),
-        None => model,
-    };
-    let ready = |model| {
-        let model = toolbox::counted(taped(model), &settings.tools, Arc::clone(&budgets));
-        masking.model(model)
-    };
-    let fallbacks = fallback::all(settings, setup.environment, setup.cwd, ready).map_err(one)?;
-    let model = ready(model);
-    let sandbox = Arc::new(sandbox);
-    let env = Arc::new(env);
-    let mut toolbox = tools::builtin(Arc::clone(&env), Arc::clone(&sandbox));
-    let mut names: Vec<String> = toolbox.iter().map(|tool| tool.spec().name.clone()).collect();
-    let roster = known_agents(setup, &names);
+    let space = ConfinedWorkspace::open(kept, setup).map_err(one)?;
+    let models = ModelStack { setup, space: &space };
+    let wrap = |model| models.wrap(model);
+    let fallbacks = fallback::all(settings, setup.environment, setup.cwd, wrap).map_err(one)?;
+    let model = models.wrap(model);
+    let builtin = tools::builtin(Arc::clone(&space.env), Arc::clone(&space.sandbox));
+    let mut names: Vec<String> = builtin.iter().map(|tool| tool.spec().name.clone()).collect();
+    let roster = known_agents(setup, &names, notices);
     let agent = roster.choose(&settings.default_agent).map_err(one)?;
-    let prompts = Prompts::read(setup, &roots, &tier);
-    if let Some(tool) = skills::tool(&prompts.skills, &roster) {
-        let taken = toolbox.register(tool).is_err();
-        debug_assert!(!taken, "built-in tools have names of their own");
-    }
-    let worktrees = settings.multi_agent.then(|| {
-        let worktrees = isolated_workspaces::worktrees(&kept.dir, setup.cwd, &sandbox)?;
-        isolated_workspaces::tools(&mut toolbox, &env, &worktrees);
-        Some(worktrees)
-    });
-    let root = project::root_of(setup.cwd);
-    let toolbox = masking.tools(agents::noticing(&toolbox, &root, setup.cwd));
+    let prompts = Prompts::read(setup, &space, notices);
+    let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
     names.retain(|name| agent.tools.sees(name));
     names.extend(prompts.sees_skills(agent).then(|| SKILL_TOOL.to_owned()));
-    let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
-    let digest = prompts.digest(agent, &roster, settings.multi_agent);
-    let way = |name: &str| provider_of(setup, name).map(&ready);
-    let served = |role: &str| {
-        let served = roles::served(role, settings, setup.environment, setup.cwd)?;
-        Ok(served.map(&ready))
-    };
-    let mut delegation =
-        subagents::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
-    let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
-    // If the folder cannot be scanned, secrets are assumed.
-    let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));
-    let secrets_in_reach = exposed.map_or(true, |exposed| !exposed.is_empty());
+    let policy_settings = policy_settings(kept, setup, &space, &roster);
+    let delegation = delegation(&models, agent, &roster, &prompts, worktrees, &policy_settings);
+    let delegation = delegation.map_err(one)?;
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
-    let context = contexts::settings(settings, setup.environment, setup.cwd, told, ready);
+    let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap);
     let context = context.map_err(one)?;
-    let policy_settings = policy_settings(setup, roots, secrets_in_reach, &roster);
-    if let (Some(delegation), Some(worktrees)) = (&mut delegation, worktrees.flatten()) {
-        let shared = isolated_workspaces::WorkspaceServices {
-            env,
-            sandbox: Arc::clone(&sandbox),
-            masking: masking.clone(),
-            policy: policy_settings.clone(),
-            prompts: prompts.elsewhere(&roster, &delegation.subagents),
-        };
-        delegation.workplaces = Some(isolated_workspaces::workplaces(worktrees, shared));
-    }
     let policy = rule_policy(setup, policy_settings)?;
-    let hooks = hooks::hooks(hook_settings, sandbox, Arc::clone(&policy))?;
+    let hook_settings = hook_settings(setup, &kept.dir, &space.roots, &space.tier);
+    let hooks = hooks::hooks(hook_settings, Arc::clone(&space.sandbox), Arc::clone(&policy))?;
     let (price, budget) = model_price::affordable(settings, &model.info(), &fallbacks)?;
     let ports = Ports {
         provider: model,
@@ -335,17 +154,17 @@ pub(crate) fn assemble_in(
         tools: Arc::new(toolbox),
         hooks,
         policy,
-        grants: authority::grants(setup.cwd, setup.dirs, settings, &tier),
+        grants: authority::grants(setup.cwd, setup.dirs, settings, &space.tier),
         journal: Arc::clone(&kept.journal),
         clock: Arc::new(RealClock::new()),
         ids: Arc::new(RealIds::new(process())),
     };
-    let settings = SessionSettings {
+    let session = SessionSettings {
         session_id: kept.id.clone(),
         posse: env!("CARGO_PKG_VERSION").to_owned(),
         cwd: setup.cwd.display().to_string(),
         agent: agent.name.clone(),
-        system_prompt,
+        system_prompt: prompts.of(agent, &roster, settings.multi_agent),
         tools: names,
         options: RequestOptions {
             stream: settings.streaming,
@@ -353,11 +172,11 @@ pub(crate) fn assemble_in(
             ..RequestOptions::default()
         },
         asking: setup.asking,
-        tier,
+        tier: space.tier,
         limits: limits(settings),
         history: Vec::new(),
         resumption: None,
-        instructions: digest,
+        instructions: prompts.digest(agent, &roster, settings.multi_agent),
         price: Some(price),
         budget,
         own_budget: Budget::default(),
@@ -367,7 +186,127 @@ pub(crate) fn assemble_in(
         context,
         fail: posse_actors::root_session::FailPoints::none(),
     };
-    Ok((ports, settings))
+    Ok((ports, session))
+}
+
+/// Workspace of a session, and the sandbox and environment of its tools.
+struct ConfinedWorkspace {
+    roots: Vec<String>,
+    /// Sandbox tier.
+    tier: String,
+    masking: Masking,
+    sandbox: Arc<Sandbox>,
+    env: Arc<ToolEnvironment>,
+}
+
+impl ConfinedWorkspace {
+    fn open(kept: &JournalSettings, setup: &Setup<'_>) -> Result<ConfinedWorkspace, Failure> {
+        let workspace = Workspace::open(setup.cwd, setup.add_dirs)?;
+        for added in workspace.roots().skip(1) {
+            setup.dirs.check_added(added)?;
+        }
+        let roots = workspace.roots().map(|root| root.to_string_lossy().into()).collect();
+        let folders = workspace.roots().map(Path::to_owned).collect();
+        let secrets = secrets(setup.settings, setup.environment);
+        let masking = Masking::new(&secrets);
+        let sandbox = confinement::sandbox(setup, folders, secrets)?;
+        let tier = sandbox.tier().to_owned();
+        let session_dir = kept.dir.clone();
+        let mut env = toolbox::environment(setup.settings, workspace, session_dir, setup.dry_run);
+        env.written = sandbox.written();
+        env.recall = stored_output::recall(&kept.journal, StateDir::new(setup.dirs.state.clone()));
+        let (sandbox, env) = (Arc::new(sandbox), Arc::new(env));
+        Ok(ConfinedWorkspace { roots, tier, masking, sandbox, env })
+    }
+
+    /// True if commands may read secrets. If the folder cannot be scanned, secrets are assumed.
+    fn exposes_secrets(&self, session_dir: &Path) -> bool {
+        let exposed = self.sandbox.exposed_secrets(&session_dir.join("tmp"));
+        exposed.map_or(true, |exposed| !exposed.is_empty())
+    }
+}
+
+/// Creates providers with the wrappers that each model of a session has.
+struct ModelStack<'a> {
+    setup: &'a Setup<'a>,
+    space: &'a ConfinedWorkspace,
+}
+
+impl ModelStack<'_> {
+    /// Redaction outside, then budgets of tools, then the recorder, which stores redacted text.
+    fn wrap(&self, model: Arc<dyn Provider>) -> Arc<dyn Provider> {
+        let masking = &self.space.masking;
+        let model = match self.setup.tape {
+            Some(tape) => tape.recording(masking.model(model)),
+            None => model,
+        };
+        let budgets = Arc::clone(&self.space.env.budgets);
+        masking.model(toolbox::counted(model, &self.setup.settings.tools, budgets))
+    }
+
+    /// The provider of a profile, with its own model.
+    fn of_profile(&self, name: &str) -> Result<Arc<dyn Provider>, Failure> {
+        provider_of(self.setup, name).map(|model| self.wrap(model))
+    }
+
+    /// The provider of a role, if one is configured.
+    fn of_role(&self, role: &str) -> Result<Option<Arc<dyn Provider>>, Failure> {
+        let Setup { settings, environment, cwd, .. } = self.setup;
+        let served = roles::served(role, settings, environment, cwd)?;
+        Ok(served.map(|model| self.wrap(model)))
+    }
+}
+
+/// The tools of a session: `builtin`, skills and worktrees, with their wrappers.
+fn session_tools(
+    kept: &JournalSettings,
+    setup: &Setup<'_>,
+    space: &ConfinedWorkspace,
+    mut builtin: Toolbox,
+    prompts: &Prompts,
+    roster: &Roster,
+) -> (Toolbox, Option<Arc<Worktrees>>) {
+    if let Some(tool) = skills::tool(&prompts.skills, roster) {
+        let taken = builtin.register(tool).is_err();
+        debug_assert!(!taken, "built-in tools have names of their own");
+    }
+    let multi_agent = setup.settings.multi_agent;
+    let worktrees =
+        multi_agent.then(|| isolated_workspaces::worktrees(&kept.dir, setup.cwd, &space.sandbox));
+    let worktrees = worktrees.flatten();
+    if let Some(worktrees) = &worktrees {
+        isolated_workspaces::tools(&mut builtin, &space.env, worktrees);
+    }
+    let root = project::root_of(setup.cwd);
+    (space.masking.tools(agents::noticing(&builtin, &root, setup.cwd)), worktrees)
+}
+
+/// The subagents of a session, if it has any.
+fn delegation(
+    models: &ModelStack<'_>,
+    agent: &Agent,
+    roster: &Roster,
+    prompts: &Prompts,
+    worktrees: Option<Arc<Worktrees>>,
+    policy: &PolicySettings,
+) -> Result<Option<Delegation>, Failure> {
+    let ModelStack { setup, space } = models;
+    let of_profile = |name: &str| models.of_profile(name);
+    let of_role = |role: &str| models.of_role(role);
+    let settings = setup.settings;
+    let made = subagents::delegation(roster, agent, settings, prompts, of_profile, of_role)?;
+    let Some(mut delegation) = made else { return Ok(None) };
+    if let Some(worktrees) = worktrees {
+        let shared = isolated_workspaces::WorkspaceServices {
+            env: Arc::clone(&space.env),
+            sandbox: Arc::clone(&space.sandbox),
+            masking: space.masking.clone(),
+            policy: policy.clone(),
+            prompts: prompts.elsewhere(roster, &delegation.subagents),
+        };
+        delegation.workplaces = Some(isolated_workspaces::workplaces(worktrees, shared));
+    }
+    Ok(Some(delegation))
 }
 
 /// Reasoning effort of the main agent: a setting for this run takes precedence over the agent's.
@@ -389,15 +328,15 @@ fn provider_of(setup: &Setup<'_>, name: &str) -> Result<Arc<dyn Provider>, Failu
 }
 
 /// All agents; without delegation and with a built-in agent no files are searched.
-fn known_agents(setup: &Setup<'_>, tools: &[String]) -> Roster {
+fn known_agents(setup: &Setup<'_>, tools: &[String], notices: &mut Vec<String>) -> Roster {
     let settings = setup.settings;
     let built_in = Roster::built_in();
     if !settings.multi_agent && built_in.find(&settings.default_agent).is_some() {
         return built_in;
     }
     let roster = subagents::roster(setup.cwd, setup.dirs, settings, tools);
-    io::stderr().write_all(subagents::remarks(&roster).as_bytes()).ok();
-    io::stderr().write_all(lines(&roles::remarks(settings, &roster)).as_bytes()).ok();
+    notices.extend(subagents::remarks(&roster).lines().map(str::to_owned));
+    notices.extend(roles::remarks(settings, &roster));
     roster
 }
 
@@ -451,23 +390,23 @@ impl Prompts {
         hex(&digest[..DIGEST_BYTES])
     }
 
-    fn read(setup: &Setup<'_>, roots: &[String], tier: &str) -> Prompts {
+    fn read(setup: &Setup<'_>, space: &ConfinedWorkspace, notices: &mut Vec<String>) -> Prompts {
         let repository = agents::repository_root(setup.cwd);
         let root = repository.as_deref().unwrap_or(setup.cwd);
         let user = setup.dirs.config.join("AGENTS.md");
         let instructions = Instructions::read(&user, root, setup.cwd);
-        io::stderr().write_all(lines(&instructions.notices).as_bytes()).ok();
+        notices.extend(instructions.notices.iter().map(ToString::to_string));
         let environment = EnvironmentBlock {
             cwd: setup.cwd.display().to_string(),
-            other_roots: roots.iter().skip(1).cloned().collect(),
+            other_roots: space.roots.iter().skip(1).cloned().collect(),
             os: std::env::consts::OS.to_owned(),
             date: today(setup.environment),
             shell: "bash".to_owned(),
             git_branch: repository.as_deref().and_then(agents::git_branch),
-            sandbox: confinement::briefing(tier, &setup.settings.sandbox, setup.asking),
+            sandbox: confinement::briefing(&space.tier, &setup.settings.sandbox, setup.asking),
         };
         let skills = skills::load(setup.cwd, setup.dirs, setup.settings, setup.environment);
-        io::stderr().write_all(skills::remarks(&skills).as_bytes()).ok();
+        notices.extend(skills::remarks(&skills).lines().map(str::to_owned));
         Prompts { environment, instructions, skills: Arc::new(skills) }
     }
 }
@@ -496,7 +435,7 @@ impl JournalSettings {
     /// Accepts attach clients, if the session is stored in the state directory.
     pub(crate) fn session_server(&self, dirs: &Dirs) -> SessionServer {
         match self.scratch {
-            None => attach::session_server(&self.dir, dirs),
+            None => session_server(&self.dir, dirs),
             Some(_) => SessionServer::disabled(),
         }
     }
@@ -583,14 +522,14 @@ fn rule_policy(setup: &Setup<'_>, policy: PolicySettings) -> Result<Arc<dyn Poli
 }
 
 fn policy_settings(
+    kept: &JournalSettings,
     setup: &Setup<'_>,
-    roots: Vec<String>,
-    secrets_in_reach: bool,
+    space: &ConfinedWorkspace,
     roster: &Roster,
 ) -> PolicySettings {
     let Settings { sandbox, permissions, .. } = setup.settings;
     PolicySettings {
-        roots,
+        roots: space.roots.clone(),
         sandbox: SandboxMode::named(&sandbox.mode).unwrap_or_default(),
         network: NetworkMode::named(&sandbox.network).unwrap_or_default(),
         rules: permissions.clone(),
@@ -608,7 +547,7 @@ fn policy_settings(
         home: setup.environment.get("HOME").map(str::to_owned),
         // From a flag or the user's own file: a project cannot set it.
         sandbox_off_given: sandbox.mode == "off",
-        secrets_in_reach,
+        secrets_in_reach: space.exposes_secrets(&kept.dir),
         relocated: None,
     }
 }
@@ -631,109 +570,8 @@ fn limits(settings: &Settings) -> Limits {
     }
 }
 
-/// Reads the prompt. `driven`: standard input is not part of it, and it is optional.
-fn read_prompt(
-    args: &RunArgs,
-    settings: &Settings,
-    cwd: &Path,
-    driven: bool,
-) -> Result<Option<Prompt>, Failure> {
-    let wanted = match &args.prompt {
-        Some(PromptArg::Text(text)) => PromptSource::Text(text.clone()),
-        Some(PromptArg::Stdin) => PromptSource::Stdin,
-        None => PromptSource::Nothing,
-    };
-    let images = Images {
-        named: &args.images,
-        cwd,
-        limits: toolbox::image_limits(settings),
-        detail: &settings.image_detail,
-    };
-    match wanted {
-        // Without a prompt the session continues; an accidental pipe does not matter.
-        PromptSource::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
-        PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
-        PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
-        PromptSource::Nothing | PromptSource::Stdin if driven => {
-            Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
-                .fix("put the image into a message on standard input"))
-        }
-        wanted => prompt::read(wanted, &images).map(Some),
-    }
-}
-
-/// Prints the session and its sandbox to standard error.
-fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
-    let settings = &assembled.settings;
-    let info = assembled.ports.provider.info();
-    let kept = if args.no_transcript { " (not stored, cannot be resumed)" } else { "" };
-    let mut text = format!(
-        "session {}{kept} · {} · {} via {}\n",
-        settings.session_id, settings.agent, info.model, info.profile
-    );
-    let sandbox = &loaded.settings.sandbox;
-    text.push_str(&confinement::line(&settings.tier, sandbox, settings.asking));
-    text.push_str(&unenforced(&loaded.layers, &settings.tier));
-    if args.dry_run {
-        text.push_str("dry run: nothing is written or run\n");
-    }
-    if let OnHangup::GoesOn(Some(log)) = hang_up(args, assembled) {
-        let log = printable(&log.display().to_string());
-        let parts = ["unattended: continues without its terminal and then writes to ", &log, "\n"];
-        text.extend(parts);
-    }
-    io::stderr().write_all(text.as_bytes()).ok();
-}
-
-/// Output options of the run.
-fn manner(
-    args: &RunArgs,
-    assembled: &Assembled,
-    loaded: &Loaded,
-    environment: &Environment,
-) -> RunOptions {
-    RunOptions {
-        format: match args.output_format {
-            OutputFormat::Text => RunFormat::Text,
-            OutputFormat::Json => RunFormat::Json,
-            OutputFormat::StreamJson => RunFormat::StreamJson,
-        },
-        interactive: assembled.settings.asking == AnswerSource::Human
-            && args.input_format != InputFormat::StreamJson,
-        color: colors(io::stderr().is_terminal(), environment),
-        quiet: false,
-        yes: args.yes,
-        dry_run: args.dry_run,
-        again: (!args.no_transcript).then(|| resume::again(assembled, args, loaded, environment)),
-        hang_up: hang_up(args, assembled),
-        worktrees: left_worktrees(assembled),
-    }
-}
-
-/// Worktrees of subagents that were running when the session was interrupted.
-fn left_worktrees(assembled: &Assembled) -> Vec<String> {
-    let resumption = assembled.settings.resumption.as_ref();
-    let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);
-    let at_work = delegated.filter(|one| one.ended.is_none());
-    at_work.filter_map(|one| one.workplace.clone()).collect()
-}
-
-/// Reaction to a hangup.
-fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
-    if !args.unattended {
-        return OnHangup::Ends;
-    }
-    OnHangup::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
-}
-
-/// Starts a log on standard error, if `-v` requests one.
-pub(crate) fn start_log(verbose: u8) {
-    let level = match verbose {
-        0 => return,
-        1 => tracing::Level::INFO,
-        2 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-    log.with_target(true).try_init().ok();
+/// Accepts clients for the session in `dir`.
+fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
+    let place = attach::SocketAddress::new(dirs.state.clone(), dir.join(journal::SOCKET));
+    SessionServer::new(move |session| Box::new(attach::Host::begin(session.clone(), place)))
 }

@@ -8,20 +8,19 @@ use std::time::{Duration, Instant};
 use posse_actors::event::{AnnouncedEvent, Announcement, Event};
 use tokio::sync::mpsc;
 
-use crate::attach::{self, AttachOptions, Host, SocketAddress};
+use crate::attach::{self, AttachOptions, SocketAddress};
 use crate::cli::{self, AttachArgs};
+use crate::commands::colors;
+use crate::commands::resume::{is_there, pick};
+use crate::commands::run::runtime;
 use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure};
 use crate::front::attached::{self, AttachDisplay, AttachOutcome};
-use crate::frontend::remote_session::{
-    AttachAccepted, AttachRole, RemoteMessage, RemoteSession, SessionServer,
-};
+use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage, RemoteSession};
 use crate::journal::state::{StoredSession, Within};
 use crate::journal::{self, SOCKET, SessionSummary, StateDir};
 use crate::project;
-use crate::wiring::resume::{is_there, pick};
-use crate::wiring::run::runtime;
-use crate::wiring::{clock, colors};
+use crate::wiring::clock;
 
 /// Number of history records shown to a person.
 const LAST: u64 = 200;
@@ -37,12 +36,6 @@ const LOOKS: u32 = 3;
 
 /// Pause between two attempts to attach.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// Accepts clients for the session in `dir`.
-pub(crate) fn session_server(dir: &Path, dirs: &Dirs) -> SessionServer {
-    let place = SocketAddress::new(dirs.state.clone(), dir.join(SOCKET));
-    SessionServer::new(move |session| Box::new(Host::begin(session.clone(), place)))
-}
 
 /// Attaches to the session that `args` name, until either side ends.
 pub(crate) fn run(args: &AttachArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {

@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cli::PermissionsArgs;
+use crate::commands::notices;
 use crate::config::Environment;
 use crate::failure::{Exit, Failure};
 use crate::permission::{
     Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
 };
-use crate::wiring::{WorkspaceContext, notices, place};
+use crate::wiring::{WorkspaceContext, place};
 
 /// Most bytes of one line or one command.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;

@@ -10,7 +10,7 @@ use crate::failure::printable;
 use crate::provider::codex::Login;
 use crate::provider::presets::{self, Preset};
 use crate::tui::SetupFacts;
-use crate::wiring::run::Setup;
+use crate::wiring::session::Setup;
 use crate::wiring::{WorkspaceContext, confinement};
 
 /// All facts, helpful ones first.

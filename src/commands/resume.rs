@@ -21,12 +21,13 @@ use posse_actors::root_session::{Resumption, SessionSettings};
 use serde_json::{Value, json};
 
 use crate::cli::{self, RunArgs, Which};
+use crate::commands::print_notices;
 use crate::config::{Dirs, Environment};
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::state::StoredSession;
 use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
-use crate::wiring::run::{Assembled, JournalSettings, Setup, assemble_in};
+use crate::wiring::session::{Assembled, JournalSettings, Setup, assemble_in};
 use crate::wiring::{isolated_workspaces, model_price};
 
 pub(crate) use schedule::again;
@@ -163,7 +164,10 @@ impl Resuming {
             kept.or_remove(copied.map_err(|error| one(uncopied(&found, &error))))?;
             (kept, Some(Branch { session: id, record: replayed.last_record }))
         };
-        let (ports, mut settings) = kept.or_remove(assemble_in(&kept, setup, model))?;
+        let mut notices = Vec::new();
+        let made = assemble_in(&kept, setup, model, &mut notices);
+        print_notices(&notices);
+        let (ports, mut settings) = kept.or_remove(made)?;
         let info = ports.provider.info();
         let changed = changed(&started, &replayed, &settings, (&info.profile, &info.model));
         notes.extend(changed.iter().cloned());

@@ -8,6 +8,9 @@ use posse_actors::conversation::Prompt;
 use posse_actors::root_session::UserCall;
 
 use crate::cli::RunArgs;
+use crate::commands::plain::{self, PlainSessions};
+use crate::commands::run::runtime;
+use crate::commands::{setup_facts, text_editor};
 use crate::config::Environment;
 use crate::failure::{Exit, Failure, printable};
 use crate::front::prompt::Images;
@@ -15,9 +18,7 @@ use crate::frontend::{
     self, BackgroundJob, LoadedSession, OpenedSession, Report, Selectable, SessionSelection,
 };
 use crate::tui::{self, Editor, ImageReader, Options, SetupFacts, Theme};
-use crate::wiring::plain::{self, PlainSessions};
-use crate::wiring::run::runtime;
-use crate::wiring::{config_edit, provider, setup_facts, toolbox};
+use crate::wiring::{provider, toolbox};
 
 /// Opens the terminal UI, or line mode if there is no terminal to draw on.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
@@ -153,7 +154,7 @@ impl tui::TuiEnvironment for TuiServices<'_> {
         let named = ["VISUAL", "EDITOR"].iter().filter_map(|name| environment.get(name));
         let editor = named.map(str::trim).find(|line| !line.is_empty()).unwrap_or("vi").to_owned();
         let dir = found.dirs.state.clone();
-        Box::new(move |text| config_edit::edited(&editor, &dir, &text))
+        Box::new(move |text| text_editor::edited(&editor, &dir, &text))
     }
 
     fn images(&self) -> Result<ImageReader, Failure> {

@@ -10,7 +10,7 @@ use crate::config::{Environment, Layers, Loaded, SettingOrigin, Settings};
 use crate::front::resume_hint::Again;
 use crate::provider::presets;
 use crate::sandbox::environment::NETWORK;
-use crate::wiring::run::Assembled;
+use crate::wiring::session::Assembled;
 
 /// The longest `--timeout`, in milliseconds.
 const TIMEOUT_MS_MAX: u128 = 30 * 24 * 3_600_000;

@@ -1,0 +1,142 @@
+//! Commands of the program: each takes arguments and the environment, prints, and returns an exit
+//! code. Sessions come from `wiring`.
+
+mod attach;
+mod config;
+pub mod demo;
+mod descriptors;
+mod grants;
+mod offline_commands;
+mod permission_check;
+mod plain;
+mod reports;
+mod resume;
+mod run;
+mod sessions;
+mod setup_facts;
+mod skills;
+mod text_editor;
+mod trust;
+mod tui;
+mod undo;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use crate::cli::{self, CliExit, Invocation, ListArgs};
+use crate::config::{Environment, Loaded};
+use crate::failure::{Exit, Failure, lines};
+use crate::models;
+use crate::wiring::place;
+
+/// Default line width in characters.
+const COLUMNS: usize = 100;
+
+/// Runs `work` and turns a panic into an internal error. Resources such as the terminal have been
+/// restored by then.
+pub fn catch_panics(work: impl FnOnce() -> ExitCode) -> ExitCode {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or(ExitCode::from(Exit::Internal as u8))
+}
+
+/// Runs the program with these arguments, program name first.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    // If the panic message was visible, it is not repeated.
+    let seen = io::stdout().is_terminal() || io::stderr().is_terminal();
+    let invocation = match cli::parse(args, io::stdin().is_terminal() && seen) {
+        Ok(invocation) => invocation,
+        Err(exit) => return leave(&exit),
+    };
+    let environment = Environment::read();
+    let ended: Result<Exit, Vec<Failure>> = match invocation {
+        Invocation::Resume(args) if resume::is_conversation(&args) => tui::run(&args, &environment),
+        Invocation::Run(args) | Invocation::Resume(args) => run::run(&args, &environment),
+        Invocation::Attach(args) => attach::run(&args, &environment),
+        Invocation::Demo(args) => demo::run(&args, &environment),
+        Invocation::Sessions(args) => {
+            sessions::run(&args, &environment).map_err(|error| vec![error])
+        }
+        Invocation::Config(args) => config::run(args, &environment),
+        Invocation::Plain(args) => plain::run(&args, &environment),
+        Invocation::Tui(args) => tui::run(&args, &environment),
+        Invocation::Replay(args) => offline_commands::replay(&args, &environment),
+        Invocation::Agents(args) => offline_commands::agents(&args, &environment),
+        Invocation::Tools(args) => offline_commands::tools(&args, &environment),
+        Invocation::Skills(args, name) => skills::list(&args, name.as_deref(), &environment),
+        Invocation::Models(args) => list_models(&args, &environment),
+        Invocation::Grants(args) => grants::run(&args, &environment),
+        Invocation::Trust(args) => trust::run(&args, &environment),
+        Invocation::Permissions(args) => permission_check::check(&args, &environment),
+        Invocation::Doctor(args) => offline_commands::doctor(&args, &environment),
+        Invocation::Completions(args) => offline_commands::completions(args),
+        Invocation::Man(args) => offline_commands::man(&args),
+    };
+    match ended {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(failures) => print_failures(&failures),
+    }
+}
+
+fn leave(exit: &CliExit) -> ExitCode {
+    let written = if exit.stderr {
+        io::stderr().write_all(exit.text.as_bytes())
+    } else {
+        io::stdout().write_all(exit.text.as_bytes())
+    };
+    // Without a reader nothing can be reported.
+    written.map_or(ExitCode::FAILURE, |()| ExitCode::from(exit.code))
+}
+
+/// Prints all failures and returns the first one's exit code. Interrupts are not printed.
+fn print_failures(failures: &[Failure]) -> ExitCode {
+    let wanted = |failure: &Failure| matches!(failure.exit, Exit::Done | Exit::Interrupt);
+    if !failures.first().is_some_and(wanted) {
+        io::stderr().write_all(lines(failures).as_bytes()).ok();
+    }
+    ExitCode::from(failures.first().map_or(Exit::Internal, |failure| failure.exit) as u8)
+}
+
+fn list_models(args: &ListArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let place = place(&args.place, Vec::new(), environment)?;
+    notices(&place.loaded);
+    let catalog = models::Catalog::new(&place.loaded.settings.models);
+    let text = models::list(&catalog.all(), args.json);
+    let written = io::stdout().write_all(text.as_bytes());
+    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+}
+
+/// Prints configuration notices.
+pub(crate) fn notices(loaded: &Loaded) {
+    io::stderr().write_all(lines(&loaded.notices).as_bytes()).ok();
+}
+
+/// Prints the notices of an assembled session, one line each.
+fn print_notices(notices: &[String]) {
+    io::stderr().write_all(lines(notices).as_bytes()).ok();
+}
+
+/// True if colours may be used on a stream.
+pub(crate) fn colors(terminal: bool, environment: &Environment) -> bool {
+    if environment.get("NO_COLOR").is_some() || environment.get("TERM") == Some("dumb") {
+        return false;
+    }
+    terminal || environment.get("CLICOLOR_FORCE").is_some_and(|force| force != "0")
+}
+
+fn columns(environment: &Environment) -> usize {
+    environment.get("COLUMNS").and_then(|columns| columns.parse().ok()).unwrap_or(COLUMNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_exits_with_an_internal_error() {
+        let code = |code: ExitCode| format!("{code:?}");
+        assert_eq!(code(catch_panics(|| panic!("a bug"))), code(ExitCode::from(70)));
+        assert_eq!(code(catch_panics(|| ExitCode::from(3))), code(ExitCode::from(3)));
+    }
+}

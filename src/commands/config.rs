@@ -1,0 +1,97 @@
+//! `posse config`: shows and edits the configuration.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::cli::{self, ConfigArgs, ConfigEdit};
+use crate::commands::{notices, offline_commands};
+use crate::config::{self, Dirs, Environment, Loaded, SettingChange, SettingOrigin};
+use crate::failure::{Exit, Failure, lines, printable};
+use crate::permission;
+use crate::project;
+use crate::wiring::{WorkspaceContext, place};
+
+pub(super) fn run(args: ConfigArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let mut remarks = String::new();
+    let text = match args {
+        ConfigArgs::Show { origin, json, place: args } => {
+            let place = place(&args, Vec::new(), environment)?;
+            notices(&place.loaded);
+            config::show(&place.loaded.layers, place.loaded.project.as_ref(), origin, json)
+        }
+        ConfigArgs::Instructions(args) => {
+            let place = place(&args.place, Vec::new(), environment)?;
+            notices(&place.loaded);
+            return offline_commands::instructions(&place, args.json);
+        }
+        ConfigArgs::Path { place: args } => {
+            let cwd = cli::working_directory(args.cwd.as_deref()).map_err(|error| vec![error])?;
+            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            config::paths(&dirs, Some(&project::root_of(&cwd)), args.config.as_deref())
+        }
+        ConfigArgs::Schema => config::json_schema(),
+        ConfigArgs::Reference => config::reference(),
+        ConfigArgs::Forget => {
+            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            config::preferences::forget(&dirs).map_err(|error| vec![error])?
+        }
+        ConfigArgs::Edit { edit, place: args } => {
+            let dirs = Dirs::from_environment(environment).map_err(|error| vec![error])?;
+            let file = args.config.clone().unwrap_or_else(|| config::user_file(&dirs));
+            match &edit {
+                ConfigEdit::Explain => config::explain(&file),
+                ConfigEdit::Set { key, value } => {
+                    fitting_rules(key, value)?;
+                    let said = config::edit(&file, SettingChange::Set { key, value })?;
+                    remarks = match place(&args, Vec::new(), environment) {
+                        Ok(place) => overriding_source(&place, key, &file).unwrap_or_default(),
+                        // The change was saved, but is incomplete or conflicts with another
+                        // setting.
+                        Err(failures) => lines(&failures),
+                    };
+                    said
+                }
+                ConfigEdit::Unset { key } => config::edit(&file, SettingChange::Unset { key })?,
+            }
+        }
+    };
+    let written = io::stdout().write_all(text.as_bytes());
+    io::stderr().write_all(remarks.as_bytes()).ok();
+    Ok(written.map_or(Exit::Failed, |()| Exit::Done))
+}
+
+/// Refuses permission rules with which no run would start.
+fn fitting_rules(key: &str, value: &str) -> Result<(), Vec<Failure>> {
+    let rules: Vec<serde_json::Value> = match key {
+        "permissions" => serde_json::from_str(value).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let wrong = permission::check_rules(&rules);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// Prints a notice if another source overrides the user's file for `key`.
+fn overriding_source(place: &WorkspaceContext, key: &str, file: &Path) -> Option<String> {
+    let Loaded { settings, layers, .. } = &place.loaded;
+    let own = printable(&file.display().to_string());
+    let provider = settings.default_provider.as_deref().unwrap_or_default();
+    // A selected model takes precedence over the provider's.
+    let chosen = (key == format!("providers.{provider}.model")).then_some("model");
+    let (name, leaf) = std::iter::once(key)
+        .chain(chosen)
+        .filter_map(|key| Some((key, layers.get(key)?)))
+        .find(|(name, leaf)| match &leaf.origin {
+            SettingOrigin::BuiltIn => false,
+            SettingOrigin::File { name: at, .. } => *name != key || **at != own,
+            SettingOrigin::Project { .. }
+            | SettingOrigin::Preferences
+            | SettingOrigin::Variable(_)
+            | SettingOrigin::Flag(_) => true,
+        })?;
+    let value = printable(&leaf.value.to_string());
+    let saved = match leaf.origin {
+        SettingOrigin::Preferences => "; `posse config forget` forgets it",
+        _ => "",
+    };
+    Some(format!("note: {name} = {value} counts before it ({}){saved}\n", leaf.origin))
+}

@@ -1,0 +1,50 @@
+//! `posse grants`: lists and revokes stored grants.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use crate::cli::{GrantsAction, GrantsArgs, PlaceArgs};
+use crate::config::{Dirs, Environment, Settings};
+use crate::failure::{Exit, Failure};
+use crate::grants::commands::GrantCommands;
+use crate::signed_store::SignedStore;
+use crate::wiring::authority;
+use crate::wiring::clock::now_ms;
+use crate::wiring::{WorkspaceContext, place};
+
+pub(super) fn run(args: &GrantsArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let place_args = PlaceArgs { cwd: args.cwd.clone(), ..PlaceArgs::default() };
+    let WorkspaceContext { cwd, dirs, loaded } = place(&place_args, Vec::new(), environment)?;
+    let commands = GrantCommands {
+        vault: SignedStore::new(&dirs.state),
+        project: authority::project_of(&cwd),
+        // A list does not detect the sandbox tier.
+        settings: authority::grant_settings(&loaded.settings, "full"),
+        now_ms: now_ms(),
+        json: args.json,
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let ended = match &args.action {
+        GrantsAction::List { all } => commands.list(*all, &mut out),
+        GrantsAction::Revoke { ids } => commands.revoke(ids, &mut out),
+        GrantsAction::Clear => commands.clear(&mut out),
+    };
+    ended.map_err(|failure| vec![failure])
+}
+
+/// Stored grants of this project, for display.
+pub(super) fn list(
+    cwd: &Path,
+    dirs: &Dirs,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Result<Exit, Failure> {
+    let commands = GrantCommands {
+        vault: SignedStore::new(&dirs.state),
+        project: authority::project_of(cwd),
+        settings: authority::grant_settings(settings, "full"),
+        now_ms: now_ms(),
+        json: false,
+    };
+    commands.list(false, out)
+}

@@ -1,0 +1,265 @@
+//! `posse run`: runs one session from arguments and settings, and returns the exit code.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use posse_actors::conversation::Prompt;
+use posse_actors::ports::AnswerSource;
+use posse_actors::root_session::SessionHandle;
+use tokio::runtime::Runtime;
+
+use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
+use crate::commands::resume::{self, Resuming};
+use crate::commands::{colors, descriptors, notices, print_notices};
+use crate::config::{Environment, Loaded, Settings};
+use crate::failure::{Exit, Failure, printable};
+use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
+use crate::front::prompt::{self, Images, PromptSource};
+use crate::frontend::Task;
+use crate::wiring::confinement::{self, unenforced};
+use crate::wiring::model_price;
+use crate::wiring::session::tape;
+use crate::wiring::{
+    Assembled, Setup, WorkspaceContext, assemble, authority, place, provider, skills, toolbox,
+};
+
+/// Output file of a run that lost its terminal, in the session's folder.
+const LOG: &str = "run.log";
+
+pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec<Failure>> {
+    let one = |error: Failure| vec![error];
+    start_log(args.verbose);
+    descriptors::check_free().map_err(one)?;
+    let resuming = Resuming::of(args, environment).map_err(one)?;
+    let args = &resuming.as_ref().map_or_else(|| args.clone(), |resuming| resuming.args.clone());
+    let flags = resuming.as_ref().map_or_else(|| args.overrides(), Resuming::overrides);
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, flags, environment)?;
+    notices(&loaded);
+    dirs.check_workspace(&cwd).map_err(one)?;
+    let settings = &loaded.settings;
+    // Created first: its certificates load on a separate thread.
+    let model = provider::choose(settings, environment, &cwd).map_err(one)?;
+    let tape = tape(args, &model.info(), &cwd, settings, environment).map_err(one)?;
+    let driven = is_driven(args).map_err(one)?;
+    if !args.images.is_empty()
+        && let Some(failure) = provider::vision_error(settings, &model.info())
+    {
+        return Err(one(failure));
+    }
+    let prompt = read_prompt(args, settings, &cwd, driven).map_err(one)?;
+    let load = || skills::load(&cwd, &dirs, settings, environment);
+    let prompt = skills::with_requested_skills(prompt, &args.skills, load)?;
+    let task = task(prompt, resuming.as_ref(), driven).map_err(one)?;
+    let is_there = driven || (headless::can_ask() && !args.unattended);
+    let asking = match (args.yes, is_there) {
+        (true, _) => AnswerSource::Yes,
+        (false, true) => AnswerSource::Human,
+        (false, false) => AnswerSource::Nobody,
+    };
+    let setup = Setup {
+        cwd: &cwd,
+        add_dirs: &args.add_dirs,
+        dirs: &dirs,
+        settings,
+        environment,
+        asking,
+        dry_run: args.dry_run,
+        tape: tape.as_ref(),
+        keep: !args.no_transcript,
+    };
+    let mut assembled = match resuming {
+        Some(resuming) => resuming.assemble(&setup, model)?,
+        None => {
+            let mut notices = Vec::new();
+            let assembled = assemble(&setup, model, &mut notices);
+            print_notices(&notices);
+            assembled?
+        }
+    };
+    assembled.settings.noted = authority::ignored(&loaded);
+    assembled.settings.own_budget = model_price::own_budget(&loaded.layers);
+    print_header(&assembled, args, &loaded);
+    let manner = manner(args, &assembled, &loaded, environment);
+    let ended = match task {
+        task if driven => {
+            hold(assembled, async |session| headless::drive(session, task, manner).await)
+        }
+        Some(task) => perform(assembled, task, manner),
+        // A run without a driver has a task, or failed before.
+        None => Ok(Exit::Usage),
+    };
+    ended.map_err(one)
+}
+
+/// True if another program drives the session.
+fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
+    let driven = args.input_format == InputFormat::StreamJson;
+    if driven && args.output_format != OutputFormat::StreamJson {
+        let what = "--input-format stream-json needs --output-format stream-json";
+        let why = "questions and errors are events, and their answers need their ids";
+        return Err(Failure::new("CLI004", Exit::Usage, what)
+            .because(why)
+            .fix("pass both, or neither"));
+    }
+    Ok(driven)
+}
+
+/// First task. Only a driven session may start without one.
+fn task(
+    prompt: Option<Prompt>,
+    resuming: Option<&Resuming>,
+    driven: bool,
+) -> Result<Option<Task>, Failure> {
+    match (prompt, resuming) {
+        (Some(prompt), _) => Ok(Some(Task::Prompt(prompt))),
+        (None, Some(resuming)) if resuming.is_unfinished() => Ok(Some(Task::Continue)),
+        (None, Some(resuming)) if !driven => Err(resuming.nothing_to_do()),
+        (None, _) => Ok(None),
+    }
+}
+
+/// Runs an assembled session to its end.
+pub(crate) fn perform(
+    assembled: Assembled,
+    task: Task,
+    manner: RunOptions,
+) -> Result<Exit, Failure> {
+    hold(assembled, async |session| headless::run(session, task, manner).await)
+}
+
+/// Runtime for sessions and front ends.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| {
+        Failure::new("INT003", Exit::Internal, "no runtime").because(error.to_string())
+    })
+}
+
+/// Starts an assembled session and passes it to a front end until that returns.
+fn hold(
+    assembled: Assembled,
+    front: impl AsyncFnOnce(SessionHandle) -> Exit,
+) -> Result<Exit, Failure> {
+    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let runtime = runtime()?;
+    let Assembled { ports, settings, scratch, session_server, .. } = assembled;
+    let exit = runtime.block_on(async {
+        let session = SessionHandle::start(ports, settings).await;
+        let session = session.map_err(|error| internal(error.to_string()))?;
+        let mut attach_socket = session_server.start(&session);
+        let exit = front(session).await;
+        attach_socket.close().await;
+        Ok(exit)
+    });
+    // A thread blocked in a system call must not keep the process alive.
+    runtime.shutdown_background();
+    drop(scratch);
+    exit
+}
+
+/// Reads the prompt. `driven`: standard input is not part of it, and it is optional.
+fn read_prompt(
+    args: &RunArgs,
+    settings: &Settings,
+    cwd: &Path,
+    driven: bool,
+) -> Result<Option<Prompt>, Failure> {
+    let wanted = match &args.prompt {
+        Some(PromptArg::Text(text)) => PromptSource::Text(text.clone()),
+        Some(PromptArg::Stdin) => PromptSource::Stdin,
+        None => PromptSource::Nothing,
+    };
+    let images = Images {
+        named: &args.images,
+        cwd,
+        limits: toolbox::image_limits(settings),
+        detail: &settings.image_detail,
+    };
+    match wanted {
+        // Without a prompt the session continues; an accidental pipe does not matter.
+        PromptSource::Nothing if args.resume.is_some() && args.images.is_empty() => Ok(None),
+        PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
+        PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
+        PromptSource::Nothing | PromptSource::Stdin if driven => {
+            Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
+                .fix("put the image into a message on standard input"))
+        }
+        wanted => prompt::read(wanted, &images).map(Some),
+    }
+}
+
+/// Prints the session and its sandbox to standard error.
+fn print_header(assembled: &Assembled, args: &RunArgs, loaded: &Loaded) {
+    let settings = &assembled.settings;
+    let info = assembled.ports.provider.info();
+    let kept = if args.no_transcript { " (not stored, cannot be resumed)" } else { "" };
+    let mut text = format!(
+        "session {}{kept} · {} · {} via {}\n",
+        settings.session_id, settings.agent, info.model, info.profile
+    );
+    let sandbox = &loaded.settings.sandbox;
+    text.push_str(&confinement::line(&settings.tier, sandbox, settings.asking));
+    text.push_str(&unenforced(&loaded.layers, &settings.tier));
+    if args.dry_run {
+        text.push_str("dry run: nothing is written or run\n");
+    }
+    if let OnHangup::GoesOn(Some(log)) = hang_up(args, assembled) {
+        let log = printable(&log.display().to_string());
+        let parts = ["unattended: continues without its terminal and then writes to ", &log, "\n"];
+        text.extend(parts);
+    }
+    io::stderr().write_all(text.as_bytes()).ok();
+}
+
+/// Output options of the run.
+fn manner(
+    args: &RunArgs,
+    assembled: &Assembled,
+    loaded: &Loaded,
+    environment: &Environment,
+) -> RunOptions {
+    RunOptions {
+        format: match args.output_format {
+            OutputFormat::Text => RunFormat::Text,
+            OutputFormat::Json => RunFormat::Json,
+            OutputFormat::StreamJson => RunFormat::StreamJson,
+        },
+        interactive: assembled.settings.asking == AnswerSource::Human
+            && args.input_format != InputFormat::StreamJson,
+        color: colors(io::stderr().is_terminal(), environment),
+        quiet: false,
+        yes: args.yes,
+        dry_run: args.dry_run,
+        again: (!args.no_transcript).then(|| resume::again(assembled, args, loaded, environment)),
+        hang_up: hang_up(args, assembled),
+        worktrees: left_worktrees(assembled),
+    }
+}
+
+/// Worktrees of subagents that were running when the session was interrupted.
+fn left_worktrees(assembled: &Assembled) -> Vec<String> {
+    let resumption = assembled.settings.resumption.as_ref();
+    let delegated = resumption.into_iter().flat_map(|resumption| &resumption.replayed.delegated);
+    let at_work = delegated.filter(|one| one.ended.is_none());
+    at_work.filter_map(|one| one.workplace.clone()).collect()
+}
+
+/// Reaction to a hangup.
+fn hang_up(args: &RunArgs, assembled: &Assembled) -> OnHangup {
+    if !args.unattended {
+        return OnHangup::Ends;
+    }
+    OnHangup::GoesOn((!args.no_transcript).then(|| assembled.dir.join(LOG)))
+}
+
+/// Starts a log on standard error, if `-v` requests one.
+pub(crate) fn start_log(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    log.with_target(true).try_init().ok();
+}

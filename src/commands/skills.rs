@@ -1,0 +1,32 @@
+//! `posse skills`: lists skills, or shows one.
+
+use std::io::{self, BufWriter, Write as _};
+
+use crate::cli::ListArgs;
+use crate::commands::notices;
+use crate::config::Environment;
+use crate::failure::{Exit, Failure};
+use crate::lists;
+use crate::wiring::skills;
+use crate::wiring::{WorkspaceContext, place};
+
+/// `posse skills`, and `posse skills show NAME`.
+pub(super) fn list(
+    args: &ListArgs,
+    name: Option<&str>,
+    environment: &Environment,
+) -> Result<Exit, Vec<Failure>> {
+    let WorkspaceContext { cwd, dirs, loaded } = place(&args.place, Vec::new(), environment)?;
+    notices(&loaded);
+    let skills = skills::load(&cwd, &dirs, &loaded.settings, environment);
+    io::stderr().write_all(skills::remarks(&skills).as_bytes()).ok();
+    let mut out = BufWriter::new(io::stdout().lock());
+    let ended = match name {
+        None => lists::skills(&skills, args.json, &mut out),
+        Some(name) => {
+            let skill = skills.find(name).map_err(|failure| vec![failure])?;
+            lists::skill(skill, args.json, &mut out)
+        }
+    };
+    ended.map_err(|failure| vec![failure])
+}
