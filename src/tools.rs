@@ -36,8 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use posse_actors::ports::{SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
-use posse_actors::tool_call::PermittedCall;
+use posse_actors::ports::{PermittedCall, SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -2,17 +2,17 @@
 
 use std::io::{self, Write};
 
+use posse_actors::cost::{UsageSource, dollars};
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, RecoveredUsage, UsageSource, aligned, dollars};
+use posse_actors::ledger::{Accounts, RecoveredUsage, aligned};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, printable};
 use crate::journal::commands::{OutputStyle, damaged, ended, unreadable};
-use crate::journal::read;
-use crate::journal::recovery;
 use crate::journal::scan::parse;
 use crate::journal::state::{StateDir, Within};
 use crate::journal::walk::ReadError;
+use crate::journal::{read, recovery};
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use posse_actors::event::StoredRecord;
-use posse_actors::record::{Replay, Replayed};
+use posse_actors::replay::{Replay, Replayed};
 
 use crate::failure::Failure;
 use crate::journal::commands::{damaged, unreadable};

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use posse_actors::ports::{Action, Operation, Prepared, ToolError, ToolOutput};
-use posse_actors::tool_call::PermittedCall;
+use posse_actors::ports::{Action, Operation, PermittedCall, Prepared, ToolError, ToolOutput};
 
 use crate::failure::{nearest, printable};
 use crate::secrets::is_secret;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use posse_actors::conversation::{ToolCall, text_of};
 use posse_actors::ports::{
     CallContext, Confinement, PostCallSink, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
+    permit_for_test,
 };
-use posse_actors::tool_call::{arguments, permit_for_test};
+use posse_actors::tool_call::arguments;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::mpsc;

@@ -1,6 +1,6 @@
 //! Slash commands. Those that the UI state can answer are answered here; the others become effects.
 
-use posse_actors::context::ContextUse;
+use posse_actors::event::ContextUse;
 
 use crate::failure::Exit;
 use crate::frontend::clipboard;
