@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::provider::attempt::{Body, attempt, bytes_of, refusal};
+use crate::provider::classify::{self, Cause};
 use crate::provider::decode::Assembly;
 use crate::provider::http::Endpoint;
 use crate::provider::opaque::Owner;
-use crate::provider::openai_compatible::classify::{self, Cause};
 use crate::provider::profile::ProviderProfile;
 
 /// Bytes of an answer that is one number.

@@ -10,9 +10,9 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
+use crate::provider::classify;
 use crate::provider::decode::{self, Assembly, ChunkSource};
 use crate::provider::http::Endpoint;
-use crate::provider::openai_compatible::classify;
 use crate::provider::silence_timeout::Brought;
 
 /// Bytes of an error that are read.

@@ -14,9 +14,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::failure::Failure;
+use crate::provider::classify;
 use crate::provider::http::Endpoint;
 use crate::provider::live;
-use crate::provider::openai_compatible::classify;
 use crate::provider::profile::{Protocol, ProviderProfile};
 
 /// Bytes of the list that are read.

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
 use crate::failure::printable;
-use crate::provider::http::MessageOrigin;
-use crate::provider::openai_compatible::classify::{self, Cause, bounded};
+use crate::provider::classify::{self, Cause, bounded};
+use crate::provider::message_origin::MessageOrigin;
 use crate::provider::silence_timeout::{Brought, Quiet, Watch, soon};
 use crate::provider::sse::{SseEvent, SseParser};
 

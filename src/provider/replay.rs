@@ -49,9 +49,9 @@ use posse_actors::ports::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
+use crate::provider::classify;
 use crate::provider::decode::{self, ChunkSource, Patience};
-use crate::provider::http::MessageOrigin;
-use crate::provider::openai_compatible::classify;
+use crate::provider::message_origin::MessageOrigin;
 use crate::provider::openai_compatible::reply::ChatReply;
 use crate::provider::replay::key::CassetteKey;
 use crate::provider::replay::recorder::{Recorder, Recording};

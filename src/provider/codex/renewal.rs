@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::provider::attempt::bytes_of;
+use crate::provider::classify::{self, Cause};
 use crate::provider::codex::LOG_IN;
 use crate::provider::http::Endpoint;
-use crate::provider::openai_compatible::classify::{self, Cause};
 use crate::provider::profile::{Auth, ProviderProfile};
 
 /// The public identity of the Codex program, whose login it is.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::provider::anthropic;
 use crate::provider::decode::{self, Assembly, ChunkSource, Patience};
-use crate::provider::http::MessageOrigin;
+use crate::provider::message_origin::MessageOrigin;
 use crate::provider::opaque::Owner;
 use crate::provider::openai_compatible;
 use crate::provider::openai_responses;

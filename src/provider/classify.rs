@@ -16,7 +16,7 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
 use crate::failure::printable;
-use crate::provider::http::MessageOrigin;
+use crate::provider::message_origin::MessageOrigin;
 
 /// Bytes of a server's message that are passed on.
 const MESSAGE_BYTES_MAX: usize = 2048;
