@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::Usage;
 
 pub use pricing::{ModelPricing, PriceLookup, TokenRates, dollars, usd};
-pub(crate) use pricing::{nano, part};
+pub(crate) use pricing::{PICO_IN_NANO, nano, part};
 
 /// Limits of a session. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

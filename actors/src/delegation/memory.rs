@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::conversation::{Message, ToolCall};
-use crate::delegation::handoff::one_line;
+use crate::delegation::handoff::{one_line, shortened};
 use crate::outcome::{Memories, Memory, SubagentOutcome, SubagentReport};
 
 /// Number of reports whose text is kept in part.
@@ -98,12 +98,15 @@ impl Memory {
         }
         keep_last(&mut self.relevant_files, FILES_MAX);
         let (task, outcome) = (task.to_owned(), outcome.to_string());
-        let preview = chars(said, PREVIEW_CHARS_MAX);
+        let preview = shortened(said, PREVIEW_CHARS_MAX);
         self.last_results.push(SubagentReport { task, outcome, preview });
         while self.last_results.len() > RESULTS_MAX {
             let SubagentReport { task, preview, .. } = self.last_results.remove(0);
-            let line =
-                format!("{}: {}", chars(&task, BRIEF_CHARS_MAX), chars(&preview, BRIEF_CHARS_MAX));
+            let line = format!(
+                "{}: {}",
+                shortened(&task, BRIEF_CHARS_MAX),
+                shortened(&preview, BRIEF_CHARS_MAX)
+            );
             self.summary.push(line);
         }
         keep_last(&mut self.summary, EARLIER_MAX);
@@ -142,15 +145,6 @@ fn keep_last(lines: &mut Vec<String>, max: usize) {
     lines.drain(..over);
 }
 
-/// Beginning of `text` in one line.
-fn chars(text: &str, max: usize) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
-}
-
 #[derive(Default)]
 struct Points {
     findings: Vec<String>,
@@ -177,7 +171,7 @@ fn points(said: &str) -> Points {
             continue;
         }
         let bullet = bullet(line);
-        let text = chars(bullet.unwrap_or(line), POINT_CHARS_MAX);
+        let text = shortened(bullet.unwrap_or(line), POINT_CHARS_MAX);
         let list = match section {
             Section::Findings => &mut points.findings,
             Section::Decisions => &mut points.decisions,

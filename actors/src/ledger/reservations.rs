@@ -7,10 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::{Budget, BudgetRefusal, nano, part};
-
-/// Pico-USD of a nano-USD.
-const PICO_IN_NANO: u128 = 1000;
+use crate::cost::{Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
 
 /// Money and tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

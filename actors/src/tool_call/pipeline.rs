@@ -101,7 +101,7 @@ impl Pipeline {
         };
         let took = clock.monotonic().saturating_sub(began);
         let input = serde_json::from_str(&self.call.arguments).unwrap_or_default();
-        cap(&mut output, limits.result_bytes_max);
+        cap_parts(&mut output.content, limits.result_bytes_max);
         CallEnd::Ran { output, took, input: Box::new(input) }
     }
 
@@ -361,7 +361,8 @@ impl Pipeline {
         if let Ok(piece) = output_rx.try_recv() {
             self.watch(piece, &mut output_rx);
         }
-        cap(&mut output, self.services.limits.result_bytes_max);
+        // For tools that do not cut their own output.
+        cap_parts(&mut output.content, self.services.limits.result_bytes_max);
         (output, self.services.clock.monotonic().saturating_sub(start))
     }
 
@@ -406,9 +407,4 @@ fn denied(reason: &str, rule: Option<&str>) -> Refusal {
 
 fn blocked_by(why: &str) -> Refusal {
     CallEnd::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
-}
-
-/// The backstop for tools that do not cut their own output.
-fn cap(output: &mut ToolOutput, bytes_max: usize) {
-    cap_parts(&mut output.content, bytes_max);
 }
