@@ -144,7 +144,7 @@ impl GrantsState {
         let tampered = |what: &str| {
             let path = self.vault.path(FILE);
             let path = path.display();
-            format!("CFG010: refusing to trust {path}: {what}; `posse grants clear` begins anew")
+            format!("CFG010: refusing to trust {path}: {what}; `posse grants clear` starts over")
         };
         let Some(text) = opened.text else {
             // Posse empties the file and never removes it.

@@ -3,35 +3,35 @@
 //! The kernel (`posse-actors`) decides; the modules here are its adapters. Siblings do not use one
 //! another, except that tools may use `sandbox`; [`wiring`] connects them.
 
-pub mod failure;
-mod hex;
-pub mod images;
+pub use posse_base::failure;
+pub use posse_base::hex;
+pub use posse_images as images;
 
 pub mod cli;
-pub mod config;
+pub use posse_config as config;
 
 pub mod agents;
 pub mod attach;
 pub mod grants;
 pub mod hooks;
-pub mod journal;
+pub use posse_journal as journal;
 pub mod models;
-pub mod permission;
+pub use posse_permission as permission;
 pub mod project;
-pub mod protected;
-pub mod provider;
-pub mod sandbox;
-pub mod secrets;
+pub use posse_base::protected;
+pub use posse_base::secrets;
+pub use posse_provider as provider;
+pub use posse_sandbox as sandbox;
 pub mod signed_store;
-pub mod tools;
+pub use posse_tools as tools;
 pub mod trust;
 
 pub mod demo;
 pub mod doctor;
 pub mod front;
-pub mod frontend;
+pub use posse_frontend as frontend;
 pub mod lists;
 pub mod packaging;
 pub mod replaying;
-pub mod tui;
+pub use posse_tui as tui;
 pub mod wiring;

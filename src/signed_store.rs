@@ -198,7 +198,7 @@ impl SignedStore {
         let path = self.path(name);
         let command = if name == "trust" { "trust" } else { "grants" };
         let fix = format!(
-            "look at what changed it, then `posse {command} clear` moves it aside and begins anew"
+            "look at what changed it, then `posse {command} clear` moves it aside and starts over"
         );
         TamperError { path, what: what.to_owned(), fix }
     }

@@ -70,7 +70,7 @@ impl TrustStore {
             _ => Err(TamperError {
                 path: self.vault.path(FILE),
                 what: "it was written by another version of posse, or is damaged".to_owned(),
-                fix: "`posse trust clear` moves it aside and begins anew".to_owned(),
+                fix: "`posse trust clear` moves it aside and starts over".to_owned(),
             }),
         }
     }
@@ -90,8 +90,8 @@ impl TrustStore {
         self.change(|projects| {
             projects.retain(|known| known.project.path != trusted.project.path);
             if projects.len() >= PROJECTS_MAX {
-                let what = format!("{PROJECTS_MAX} projects are trusted already");
-                let fix = "`posse trust list` shows them, `posse trust revoke PATH` ends one";
+                let what = format!("the maximum of {PROJECTS_MAX} trusted projects is reached");
+                let fix = "`posse trust list` shows them, `posse trust revoke PATH` removes one";
                 return Err(Failure::new("TRU003", Exit::Session, what).fix(fix));
             }
             projects.push(trusted);
@@ -133,7 +133,7 @@ impl TrustStore {
                 Some(text) => serde_json::from_str(text).map_err(|error| {
                     Failure::new("TRU003", Exit::Session, "the stored trust is damaged")
                         .because(error.to_string())
-                        .fix("`posse trust clear` begins anew")
+                        .fix("`posse trust clear` starts over")
                 })?,
             };
             book.v = VERSION;

@@ -166,7 +166,7 @@ impl<'a> DefinitionReader<'a> {
 
     /// Definitions of a repository may only narrow the user's authority.
     fn no_wider_than_the_user(&mut self, agent: &Agent) {
-        const FIX: &str = "leave it out: a repository can only deny, or ask";
+        const FIX: &str = "leave it out: a repository can only add rules that deny or ask";
         if !matches!(agent.source, AgentSource::Project(_)) {
             return;
         }

@@ -295,7 +295,7 @@ impl Roster {
         if self.inert.iter().any(|inert| inert == name) {
             return Err(failure
                 .because("the project has one, and you do not trust it")
-                .fix("`posse trust add` shows what that means"));
+                .fix("`posse trust add` shows the effect"));
         }
         let names = || self.primaries().map(|agent| agent.name.as_str());
         Err(failure.fix(match nearest(name, names()) {

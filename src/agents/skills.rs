@@ -281,7 +281,7 @@ impl Skills {
         if is_name(name) && self.inert.iter().any(|inert| inert.ends_with(&end)) {
             return Err(failure
                 .because("the project has one, and you do not trust it")
-                .fix("`posse trust add` shows what that means"));
+                .fix("`posse trust add` shows the effect"));
         }
         let names = || self.known.keys().map(String::as_str);
         Err(failure.fix(match nearest(name, names()) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::schema::{ConfigKey, KEYS, Project, ValueKind};
+use crate::schema::{ConfigKey, KEYS, Project, ValueKind};
 
 /// The JSON Schema (2020-12) of a configuration file, as text.
 pub fn json_schema() -> String {
@@ -30,9 +30,12 @@ pub fn reference() -> String {
         // Writing to a string cannot fail.
         let _: std::fmt::Result = writeln!(text, "### {title}\n");
         if !active {
-            text.push_str("Accepted with one warning, so that a file can be ready for them.\n\n");
+            text.push_str("Accepted with one warning, so that files can contain them already.\n\n");
         }
-        text.push_str("| key | type | default | a repository may set it | variable | what |\n");
+        text.push_str(
+            "| key | type | default | a repository may set it | variable | description \
+                       |\n",
+        );
         text.push_str("|---|---|---|---|---|---|\n");
         for key in KEYS.iter().filter(|key| key.active == active) {
             let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));

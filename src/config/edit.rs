@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use jsonc_parser::cst::{CstContainerNode, CstInputValue, CstObject, CstRootNode};
+use posse_base::failure::{Exit, Failure, nearest, printable};
 use serde_json::Value;
 
-use crate::config::file::{ConfigFile, ReadPolicy, options};
-use crate::config::layers::{self, Walk};
-use crate::config::schema::{self, ConfigKey, ValueKind};
-use crate::config::{looks_like_key, masked, write};
-use crate::failure::{Exit, Failure, nearest, printable};
+use crate::file::{ConfigFile, ReadPolicy, options};
+use crate::layers::{self, Walk};
+use crate::schema::{self, ConfigKey, ValueKind};
+use crate::{looks_like_key, masked, write};
 
 const HEADER: &str = "\
 // The configuration of posse. Comments and trailing commas are allowed.
@@ -78,11 +78,10 @@ pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failur
 pub fn explain(path: &Path) -> String {
     let missing = if path.exists() { "" } else { "  (none yet)" };
     format!(
-        "{}{missing}\n\n\
-         posse config edit KEY VALUE      sets one, keeping comments: sandbox.network deny\n\
-         posse config edit --unset KEY    removes one\n\
-         posse config show --origin       shows what counts, and who set it\n\
-         posse config schema              describes every key, for an editor\n",
+        "{}{missing}\n\nposse config edit KEY VALUE      set a key, keeping comments: \
+         sandbox.network deny\nposse config edit --unset KEY    remove a key\nposse config show \
+         --origin       show effective settings and their origin\nposse config schema           \
+            print the JSON Schema of all keys, for editors\n",
         printable(&path.display().to_string())
     )
 }

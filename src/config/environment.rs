@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Exit, Failure};
+use posse_base::failure::{Exit, Failure};
 
 /// The variables of the process. Nothing else reads them, so tests pass their own.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl Environment {
     }
 
     /// Oddity of a variable's value that [`get`](Environment::get) normalised.
-    pub(crate) fn oddity(&self, name: &str) -> Option<&'static str> {
+    pub fn oddity(&self, name: &str) -> Option<&'static str> {
         let Some(raw) = self.variables.get(name)?.to_str() else {
             return Some("is not UTF-8 and was ignored");
         };
@@ -61,7 +61,7 @@ impl Environment {
     }
 
     /// The names that begin with `beginning`.
-    pub(crate) fn names<'a>(&'a self, beginning: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn names<'a>(&'a self, beginning: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.variables.range(beginning.to_owned()..);
         names.map(|(name, _)| name.as_str()).take_while(move |name| name.starts_with(beginning))
     }
@@ -128,7 +128,7 @@ impl Dirs {
             base.map(|base| base.join("posse")).ok_or_else(|| {
                 let unset = environment.path("HOME").is_none();
                 let why = if unset { "HOME is not set" } else { "HOME is not an absolute path" };
-                let what = "there is no place for configuration and state";
+                let what = "cannot determine the folders for configuration and state";
                 Failure::new("ENV001", Exit::Configuration, what)
                     .at("environment variable HOME")
                     .because(why)
@@ -180,7 +180,7 @@ impl Dirs {
         } else if contains(&self.config) {
             "it contains the configuration of posse, which no tool may write"
         } else if self.own().iter().any(|own| workspace.starts_with(own)) {
-            "it lies in a folder of posse's own, which no tool may write"
+            "it is inside a folder of posse, which no tool may write"
         } else {
             return Ok(());
         };

@@ -9,10 +9,9 @@ use std::path::Path;
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+use posse_base::failure::{Exit, Failure, printable};
+use posse_base::hex::hex;
 use sha2::{Digest, Sha256};
-
-use crate::failure::{Exit, Failure, printable};
-use crate::hex::hex;
 
 const BYTES_MAX: u64 = 2 << 20;
 const EXCERPT_CHARS_MAX: usize = 80;
@@ -125,7 +124,7 @@ impl ConfigFile {
                 let what = format!("{file} is not valid JSON: {}", error.kind());
                 Err(invalid("CFG001", what)
                     .at(self.place(error.range().start))
-                    .fix("mend it there; comments and trailing commas are allowed"))
+                    .fix("fix the syntax there; comments and trailing commas are allowed"))
             }
         }
     }
@@ -194,7 +193,7 @@ fn may_show(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     let words = ["key", "token", "secret", "passw", "auth", "cookie"];
     !words.iter().any(|word| lower.contains(word))
-        && !line.split(['"', ' ', ',', '\t']).any(crate::config::looks_like_key)
+        && !line.split(['"', ' ', ',', '\t']).any(crate::looks_like_key)
 }
 
 fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (&'static str, String)> {

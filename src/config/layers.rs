@@ -13,14 +13,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use posse_base::failure::{Exit, Failure, nearest};
 use serde_json::Value;
 
-use crate::config::environment::Environment;
-use crate::config::file::{ConfigFile, ReadPolicy};
-use crate::config::preferences::Preferences;
-use crate::config::schema::{self, ConfigKey, ValueKind};
-use crate::config::{Notice, looks_like_key};
-use crate::failure::{Exit, Failure, nearest};
+use crate::environment::Environment;
+use crate::file::{ConfigFile, ReadPolicy};
+use crate::preferences::Preferences;
+use crate::schema::{self, ConfigKey, ValueKind};
+use crate::{Notice, looks_like_key};
 pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass};
 pub(crate) use walk::Walk;
 
@@ -231,7 +231,7 @@ impl LayerReader {
                     let meant = nearest(name, known());
                     let hint = meant.map(|meant| format!("; did you mean {meant}?"));
                     let hint = hint.unwrap_or_default();
-                    let text = format!("environment variable {name} means nothing{hint}");
+                    let text = format!("environment variable {name} is unknown{hint}");
                     self.notices.push(Notice { code: "CFG002", text });
                 }
                 continue;
@@ -357,7 +357,7 @@ impl LayerReader {
 fn from_future(walk: &Walk<'_>) -> Notice {
     let skipped = match walk.failures.len() {
         0 => String::new(),
-        count => format!("; {count} of its keys are not understood and were skipped"),
+        count => format!("; {count} of its keys are unknown and were skipped"),
     };
     let name = &walk.source.name;
     let text = format!(

@@ -5,12 +5,12 @@
 
 use std::path::PathBuf;
 
+use posse_base::failure::{Exit, Failure, printable};
 use serde_json::{Value, json};
 
-use crate::config::file::{ConfigFile, ReadPolicy};
-use crate::config::layers::{is_model, is_name};
-use crate::config::{Dirs, Notice, write};
-use crate::failure::{Exit, Failure, printable};
+use crate::file::{ConfigFile, ReadPolicy};
+use crate::layers::{is_model, is_name};
+use crate::{Dirs, Notice, write};
 
 const VERSION: u64 = 1;
 
@@ -44,14 +44,18 @@ pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     let path = path(dirs);
     let refused = |code, what: &str| Failure::new(code, Exit::Configuration, what);
     if let Err(("CFG012", why)) = read(dirs) {
-        return Err(refused("CFG012", "the saved preferences are left as they are")
+        return Err(refused("CFG012", "the saved preferences were not changed")
             .at(path.display().to_string())
             .because(why));
     }
     let fits = preferences.provider.as_deref().is_none_or(is_name)
         && preferences.model.as_deref().is_none_or(is_model);
     if !fits {
-        return Err(refused("CFG003", "such a provider or model cannot be saved"));
+        return Err(refused(
+            "CFG003",
+            "the provider or model has an invalid name and cannot be \
+                                      saved",
+        ));
     }
     let mut object = json!({ "version": VERSION });
     for (key, value) in [("provider", &preferences.provider), ("model", &preferences.model)] {
@@ -79,10 +83,10 @@ pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
             let named: Vec<String> = named.collect();
             let what =
                 if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) };
-            Ok(format!("forgot what was chosen last{what}  ({shown})\n"))
+            Ok(format!("removed the saved choice{what}  ({shown})\n"))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Ok(format!("nothing was chosen  ({shown})\n"))
+            Ok(format!("no choice is saved  ({shown})\n"))
         }
         Err(error) => {
             Err(Failure::new("CFG007", Exit::Configuration, "the choice cannot be removed")
@@ -115,7 +119,7 @@ fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
     let text = |key: &str, fits: fn(&str) -> bool| match value.get(key) {
         None => Ok(None),
         Some(Value::String(text)) if fits(text) => Ok(Some(text.clone())),
-        Some(_) => Err(("CFG003", format!("\"{key}\" in {} makes no sense", path.display()))),
+        Some(_) => Err(("CFG003", format!("\"{key}\" in {} is not valid", path.display()))),
     };
     Ok(Preferences { provider: text("provider", is_name)?, model: text("model", is_model)? })
 }
@@ -128,7 +132,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::config::Environment;
+    use crate::Environment;
 
     fn dirs() -> (TempDir, Dirs) {
         let dir = tempfile::tempdir().unwrap();
@@ -157,13 +161,13 @@ mod tests {
     #[test]
     fn forgets_a_choice_even_one_that_cannot_be_read() {
         let (_dir, dirs) = dirs();
-        assert!(forget(&dirs).unwrap().starts_with("nothing was chosen"));
+        assert!(forget(&dirs).unwrap().starts_with("no choice is saved"));
         save(&dirs, &chosen("openai", Some("gpt-5.1"))).unwrap();
         let said = forget(&dirs).unwrap();
-        assert!(said.starts_with("forgot what was chosen last: provider openai, model gpt-5.1"));
+        assert!(said.starts_with("removed the saved choice: provider openai, model gpt-5.1"));
         assert!(!path(&dirs).exists());
         fs::write(path(&dirs), "{").unwrap();
-        assert!(forget(&dirs).unwrap().starts_with("forgot what was chosen last  ("));
+        assert!(forget(&dirs).unwrap().starts_with("removed the saved choice  ("));
         assert!(!path(&dirs).exists());
     }
 

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use posse_actors::ports::Thinking;
+use posse_base::failure::{Exit, Failure};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use crate::config::environment::Environment;
-use crate::config::layers::{Layers, SettingOrigin, duration};
-use crate::failure::{Exit, Failure};
+use crate::environment::Environment;
+use crate::layers::{Layers, SettingOrigin, duration};
 
 pub use agents::{ConfiguredAgent, DelegationSettings};
 pub use contexts::{ContextSize, ContextSizes};

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use posse_base::failure::printable;
 use serde_json::{Map, Value, json};
 
-use crate::config::{
+use crate::{
     Dirs, Fate, Layers, Leaf, ProjectFile, ProjectSetting, looks_like_key, masked, preferences,
     project_file, user_file,
 };
-use crate::failure::printable;
 
 /// Effective settings, one per line or as a JSON object; with `origin`, their sources, and ignored
 /// settings of the project.
@@ -50,7 +50,7 @@ fn ignored(
 }
 
 /// A value as it may be shown: without secrets.
-pub(crate) fn shown_value(key: &str, value: &Value) -> Value {
+pub fn shown_value(key: &str, value: &Value) -> Value {
     shown(key, value)
 }
 

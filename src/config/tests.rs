@@ -5,12 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use posse_base::failure::Exit;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::failure::Exit;
 
 /// A home and a project in a temporary folder.
 pub(super) struct ConfigFolders {
@@ -209,7 +209,7 @@ fn shows_where_the_syntax_breaks() {
       where: /home/config/config.json:2:16
         2 |   "maxTurns": 3
           |                ^
-      fix: mend it there; comments and trailing commas are allowed
+      fix: fix the syntax there; comments and trailing commas are allowed
     "#);
     let table =
         ["[]", "{", "{\"a\" 1}", "\"x\"", "{'model': 'x'}", "{model: 1}", "{} {}", "{\"a\": NaN}"];
@@ -307,7 +307,7 @@ fn keeps_a_repository_from_setting_what_is_not_harmless() {
     let place = ConfigFolders::new().user(ours).project(text);
     let loaded = place.load().unwrap();
     assert_eq!(loaded.settings.hooks.len(), 1);
-    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "permissions", "sandbox.mode" cannot be set by a repository; "hooks", "model", "providers.x.baseURL" not used: until you trust this project, `posse trust add` shows what that means; ignored (/project/.posse/config.json)"#);
+    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: "permissions", "sandbox.mode" cannot be set by a repository; "hooks", "model", "providers.x.baseURL" not used: until you trust this project, `posse trust add` shows the effect; ignored (/project/.posse/config.json)"#);
     assert_eq!(loaded.settings.default_agent, "plan");
     assert_eq!((loaded.settings.model, loaded.settings.providers.len()), (None, 0));
 
@@ -343,8 +343,8 @@ fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
         ConfigFolders::new().project(format!(r#"{{ "permissions": [{allow}, {deny}, {allow}] }}"#));
     let loaded = place.load().unwrap();
     assert_eq!(fates(&loaded), (vec!["permissions"], vec!["permissions"]));
-    assert!(loaded.settings.permissions.is_empty(), "nobody trusts it yet");
-    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so none of its rules that deny or ask is in force: until you trust this project, `posse trust add` shows what that means; ignored (/project/.posse/config.json)"#);
+    assert!(loaded.settings.permissions.is_empty(), "not trusted yet");
+    insta::assert_snapshot!(place.notices(&loaded), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so its rules that deny or ask are not in force either: until you trust this project, `posse trust add` shows the effect; ignored (/project/.posse/config.json)"#);
 
     let digest = loaded.project.unwrap().digest;
     let load = || place.load_with(|sources| sources.trusted = Some(&digest)).unwrap();
@@ -360,7 +360,7 @@ fn a_rule_that_allows_takes_no_rule_that_denies_with_it() {
     let changed = load();
     assert!(changed.settings.permissions.is_empty());
     assert_eq!(changed.settings.project_rules, 0);
-    insta::assert_snapshot!(place.notices(&changed), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so none of its rules that deny or ask is in force: changed since you trusted this project, `posse trust show` shows how; ignored (/project/.posse/config.json)"#);
+    insta::assert_snapshot!(place.notices(&changed), @r#"warning[CFG005]: rules of "permissions" that do not deny or ask cannot be set by a repository; "permissions" not used, so its rules that deny or ask are not in force either: changed since you trusted this project, `posse trust show` shows the changes; ignored (/project/.posse/config.json)"#);
 
     let theirs = format!(r#"{{ "permissions": [{allow}] }}"#);
     let place = ConfigFolders::new().user(&theirs).project(&theirs);
@@ -578,7 +578,7 @@ fn names_what_is_odd_about_variables() {
     insta::assert_snapshot!(place.notices(&loaded), @r"
     warning[CFG018]: environment variable POSSE_AGENT is empty and was ignored
     warning[CFG018]: environment variable POSSE_MODEL is quoted; the quotes were ignored
-    warning[CFG002]: environment variable POSSE_MODLE means nothing; did you mean POSSE_MODEL?
+    warning[CFG002]: environment variable POSSE_MODLE is unknown; did you mean POSSE_MODEL?
     ");
     assert_eq!(loaded.settings.model.as_deref(), Some("quoted"));
     let broken = place.variable("A_KEY", "a\nb").load().unwrap_err();
@@ -644,7 +644,7 @@ fn knows_the_shape_of_the_documented_example() {
 
 #[test]
 fn has_no_key_or_variable_twice_and_defaults_that_fit() {
-    assert!(schema::KEYS.is_sorted_by_key(|key| key.path), "a group is found by its place");
+    assert!(schema::KEYS.is_sorted_by_key(|key| key.path), "a group is found by its position");
     let mut seen = std::collections::BTreeSet::new();
     for key in schema::KEYS {
         assert!(seen.insert(key.path), "{}", key.path);

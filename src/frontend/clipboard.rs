@@ -5,16 +5,16 @@ use base64::Engine as _;
 
 /// Maximum bytes that can be copied: many terminals take 100,000 characters in one sequence, and
 /// base64 makes a text one third longer.
-pub(crate) const BYTES_MAX: usize = 74_000;
+pub const BYTES_MAX: usize = 74_000;
 
 /// Escape sequence that copies `text` to the clipboard (OSC 52).
-pub(crate) fn sequence(text: &str) -> Vec<u8> {
+pub fn sequence(text: &str) -> Vec<u8> {
     let text = base64::engine::general_purpose::STANDARD.encode(text);
     format!("\x1b]52;c;{text}\x07").into_bytes()
 }
 
 /// Message for an answer that is too long to be copied.
-pub(crate) fn too_long(bytes: usize) -> String {
+pub fn too_long(bytes: usize) -> String {
     format!(
         "not copied: the answer has {bytes} bytes, more than terminals accept; /export writes it to \
          a file"

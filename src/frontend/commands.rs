@@ -1,11 +1,13 @@
 //! Slash commands: one table for every front end, for `/help` and for the guide.
 
-use crate::failure::nearest;
-use crate::frontend::Selectable;
+use posse_base::failure::nearest;
+
+use crate::Selectable;
 
 /// A parsed slash command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Command {
+#[expect(missing_docs, reason = "a variant is the command of its name, described in the table")]
+pub enum Command {
     Help,
     Keys,
     Status,
@@ -45,7 +47,7 @@ pub(crate) enum Command {
 
 /// State of the session in which a command is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Availability {
+pub enum Availability {
     /// At any time.
     Always,
     /// Only while no task runs.
@@ -54,12 +56,15 @@ pub(crate) enum Availability {
 
 /// Specification of a slash command, one row of the table.
 #[derive(Debug)]
-pub(crate) struct CommandSpec {
-    pub(crate) name: &'static str,
+pub struct CommandSpec {
+    /// Name without the slash.
+    pub name: &'static str,
     /// Alternative names.
-    pub(crate) aliases: &'static [&'static str],
-    pub(crate) argument: &'static str,
-    pub(crate) what: &'static str,
+    pub aliases: &'static [&'static str],
+    /// Placeholder of the argument, or empty.
+    pub argument: &'static str,
+    /// Description of `/help`.
+    pub what: &'static str,
     pub(crate) when: Availability,
 }
 
@@ -82,7 +87,7 @@ const fn always(
 }
 
 /// All slash commands, in the order of `/help`.
-pub(crate) const COMMANDS: &[CommandSpec] = &[
+pub const COMMANDS: &[CommandSpec] = &[
     always("help", &["?"], "", "show commands and keys"),
     always("keys", &["hotkeys"], "", "show keys"),
     idle("new", &["clear"], "", "start a new session"),
@@ -148,7 +153,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
 
 /// A submitted line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ParsedLine {
+pub enum ParsedLine {
     /// Only white space.
     Blank,
     /// A text for the model.
@@ -162,7 +167,7 @@ pub(crate) enum ParsedLine {
 }
 
 /// Parses a submitted line.
-pub(crate) fn parse(text: &str) -> ParsedLine {
+pub fn parse(text: &str) -> ParsedLine {
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return ParsedLine::Blank;
@@ -183,8 +188,8 @@ pub(crate) fn parse(text: &str) -> ParsedLine {
 }
 
 /// Message for an unknown command.
-pub(crate) fn unknown(name: &str, meant: Option<&str>) -> String {
-    let name = crate::failure::printable(name);
+pub fn unknown(name: &str, meant: Option<&str>) -> String {
+    let name = posse_base::failure::printable(name);
     match meant {
         Some(meant) => format!("There is no /{name}. Did you mean /{meant}?"),
         None => format!("There is no /{name}. /help lists what there is."),

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use posse_actors::compaction::CompactedHistory;
 use posse_actors::event::{ContextUse, Event};
 
-use crate::frontend::pluralize;
+use crate::pluralize;
 
 /// Table of the parts of a request, in tokens and percent.
-pub(crate) fn table(used: &ContextUse) -> String {
+pub fn table(used: &ContextUse) -> String {
     let ContextUse { system, instructions, tools, messages, tool_results, total, .. } = *used;
     let mut text = String::new();
     let mut rows = vec![
@@ -79,7 +79,7 @@ fn removed(turns: usize, outputs: usize, prompts: usize) -> String {
 }
 
 /// Description of a compaction event, in one line.
-pub(crate) fn compacted(event: &Event) -> Option<String> {
+pub fn compacted(event: &Event) -> Option<String> {
     let Event::ContextCompacted {
         bytes_before,
         bytes_after,

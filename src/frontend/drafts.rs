@@ -27,7 +27,7 @@ const PREFIX: &str = "draft-";
 
 /// The draft of this process.
 #[derive(Debug, Default)]
-pub(crate) struct Drafts {
+pub struct Drafts {
     /// `None`: drafts are not saved.
     own: Option<PathBuf>,
     kept: String,
@@ -36,7 +36,7 @@ pub(crate) struct Drafts {
 
 impl Drafts {
     /// Saves drafts in the folder `dir`; `None` disables saving.
-    pub(crate) fn of(dir: Option<PathBuf>) -> Drafts {
+    pub fn of(dir: Option<PathBuf>) -> Drafts {
         let pid = std::process::id();
         let own =
             dir.map(|dir| dir.join(format!("{PREFIX}{pid}-{}", start_time(pid).unwrap_or(0))));
@@ -44,7 +44,7 @@ impl Drafts {
     }
 
     /// Takes over the newest draft of a process that died. It becomes the draft of this process.
-    pub(crate) fn left(&mut self) -> Option<String> {
+    pub fn left(&mut self) -> Option<String> {
         let dir = self.own.as_ref()?.parent()?.to_owned();
         let mut left: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(dir)
             .ok()?
@@ -66,7 +66,7 @@ impl Drafts {
     }
 
     /// Saves `text` on another thread; removes the file if the text is empty.
-    pub(crate) fn keep(&mut self, text: &str) {
+    pub fn keep(&mut self, text: &str) {
         if text == self.kept || text.len() > BYTES_MAX {
             return;
         }
@@ -87,7 +87,7 @@ impl Drafts {
 
     /// Ends the thread. When this returns, the last text is on disk, or the file is removed if the
     /// text was empty.
-    pub(crate) fn close(mut self, text: &str) {
+    pub fn close(mut self, text: &str) {
         self.keep(text);
         if let Some((texts, thread)) = self.writer.take() {
             drop(texts);

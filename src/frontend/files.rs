@@ -29,7 +29,7 @@ const ANSWERS_MAX: usize = 50;
 
 /// Finds file names below a folder. The thread ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Finder {
+pub struct Finder {
     queries: Sender<String>,
     stopped: Arc<AtomicBool>,
 }
@@ -38,7 +38,7 @@ impl Finder {
     /// Starts the thread for names below `root`. `answer` is called on that thread with the query
     /// and the names, best match first. A query that is followed by another one may stay
     /// unanswered.
-    pub(crate) fn start(
+    pub fn start(
         root: PathBuf,
         answer: impl Fn(String, Vec<String>) + Send + 'static,
     ) -> std::io::Result<Finder> {
@@ -51,7 +51,7 @@ impl Finder {
     }
 
     /// Sends a query.
-    pub(crate) fn find(&self, query: &str) {
+    pub fn find(&self, query: &str) {
         // Fails only if the thread has ended; then there is no answer.
         self.queries.send(query.to_owned()).ok();
     }

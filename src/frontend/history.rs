@@ -22,7 +22,7 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// Submitted lines, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub struct History {
     lines: Vec<String>,
     /// `None`: the history ends with the process.
     file: Option<PathBuf>,
@@ -30,18 +30,18 @@ pub(crate) struct History {
 
 impl History {
     /// Reads the history. An unreadable file counts as empty.
-    pub(crate) fn open(file: Option<PathBuf>) -> History {
+    pub fn open(file: Option<PathBuf>) -> History {
         let lines = file.as_deref().and_then(|file| read(file).ok()).unwrap_or_default();
         History { lines, file }
     }
 
     /// All lines, oldest first.
-    pub(crate) fn lines(&self) -> &[String] {
+    pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
     /// Adds a line, unless it equals the previous one. Returns `true` if it was added.
-    pub(crate) fn add(&mut self, line: &str) -> bool {
+    pub fn add(&mut self, line: &str) -> bool {
         let kept = line.trim_end();
         let again = self.lines.last().is_some_and(|last| last == kept);
         if kept.is_empty() || kept.starts_with(' ') || kept.len() > LINE_BYTES_MAX || again {

@@ -7,14 +7,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Maximum bytes of a line, images included.
-pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
+pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum characters of an error message; it may quote the line.
 const ERROR_CHARS_MAX: usize = 300;
 
 /// An instruction to a session.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Instruction {
+pub enum Instruction {
     /// Start a turn with this prompt.
     Message(Vec<ContentPart>),
     /// Send this to the model at the next safe point.
@@ -22,7 +22,10 @@ pub(crate) enum Instruction {
     /// Send this to the model after the answer.
     FollowUp(Vec<ContentPart>),
     /// Stop the turn, or every agent with `all`. The session continues.
-    Interrupt { all: bool },
+    Interrupt {
+        /// True if subagents stop as well.
+        all: bool,
+    },
     /// Compact the history. The text names what to keep.
     Compact(Option<String>),
     /// Report the parts of the context.
@@ -74,7 +77,7 @@ enum AnswerDecision {
 }
 
 /// Parses a line. `Err`: a description of what is wrong with it.
-pub(crate) fn parse(line: &[u8]) -> Result<Instruction, String> {
+pub fn parse(line: &[u8]) -> Result<Instruction, String> {
     let wire: InstructionLine = serde_json::from_slice(line).map_err(|error| unfit(&error))?;
     Ok(match wire {
         InstructionLine::Message { content } => Instruction::Message(parts(content)?),
@@ -153,7 +156,7 @@ fn short(error: &str) -> String {
 }
 
 /// Encodes an instruction as a line, with its newline.
-pub(crate) fn line_of(instruction: &Instruction) -> Vec<u8> {
+pub fn line_of(instruction: &Instruction) -> Vec<u8> {
     let value = match instruction {
         Instruction::Message(content) => json!({"type": "message", "content": content}),
         Instruction::Steer(content) => json!({"type": "steer", "content": content}),

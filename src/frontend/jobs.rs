@@ -5,16 +5,15 @@ use std::fmt::Write as _;
 use posse_actors::conversation::CallId;
 use posse_actors::event::Event;
 use posse_actors::root_session::SessionHandle;
-
-use crate::failure::printable;
+use posse_base::failure::printable;
 
 /// Running jobs: the call id and the summary of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Jobs(Vec<(CallId, String)>);
+pub struct Jobs(Vec<(CallId, String)>);
 
 impl Jobs {
     /// Updates the list from an event.
-    pub(crate) fn follow(&mut self, event: &Event) {
+    pub fn follow(&mut self, event: &Event) {
         match event {
             Event::JobStarted { call_id, summary } if !self.has(call_id.as_str()) => {
                 self.0.push((call_id.clone(), summary.clone()));
@@ -26,7 +25,7 @@ impl Jobs {
     }
 
     /// Number of running jobs.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
@@ -35,7 +34,7 @@ impl Jobs {
     }
 
     /// Lists the jobs, or stops one. Control characters are escaped.
-    pub(crate) fn asked(&self, which: Option<&str>, session: &SessionHandle) -> String {
+    pub fn asked(&self, which: Option<&str>, session: &SessionHandle) -> String {
         match which {
             None => self.table(),
             Some(id) if self.has(id) => {

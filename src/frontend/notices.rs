@@ -2,13 +2,13 @@
 //! escaped.
 
 use posse_actors::event::{Event, HookDecision, HookEvent, StartedCall};
+use posse_base::failure::printable;
 
-use crate::failure::printable;
-use crate::frontend::outcome::clock_time;
+use crate::outcome::clock_time;
 
 /// Notice about a hook, if it is worth one. A refused call or an ended run is reported with that
 /// call or run.
-pub(crate) fn hook_notice(event: &Event) -> Option<String> {
+pub fn hook_notice(event: &Event) -> Option<String> {
     let text = match event {
         Event::HookFired { hook, event, tool, decision, message, output, .. } => {
             let tool = tool.as_deref().unwrap_or_default();
@@ -39,7 +39,7 @@ pub(crate) fn hook_notice(event: &Event) -> Option<String> {
 }
 
 /// Notice about a provider failover, with its cause.
-pub(crate) fn failover_notice(event: &Event) -> String {
+pub fn failover_notice(event: &Event) -> String {
     let Event::ProviderFailover { from, from_model, to, to_model, class, cause, skipped } = event
     else {
         return String::new();
@@ -55,7 +55,7 @@ pub(crate) fn failover_notice(event: &Event) -> String {
 }
 
 /// Description of a call whose outcome is unknown: tool, summary and start time.
-pub(crate) fn unknown(tool: &str, begun: Option<&StartedCall>) -> String {
+pub fn unknown(tool: &str, begun: Option<&StartedCall>) -> String {
     match begun {
         Some(StartedCall { summary, started_ms }) => {
             let since = clock_time(*started_ms);

@@ -5,32 +5,33 @@ use jiff::tz::TimeZone;
 use posse_actors::cost::{BudgetRefusal, dollars};
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::TurnOutcome;
-
-use crate::failure::{Exit, Failure};
+use posse_base::failure::{Exit, Failure};
 
 /// Result of a headless run: what is printed and returned at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub(crate) exit: Exit,
+pub struct Verdict {
+    /// Exit code of the process.
+    pub exit: Exit,
     /// `reason` of the last event.
-    pub(crate) reason: &'static str,
-    pub(crate) result: Option<String>,
+    pub reason: &'static str,
+    /// The final answer, if there is one.
+    pub result: Option<String>,
     /// The error, if the run failed.
-    pub(crate) failure: Option<Failure>,
+    pub failure: Option<Failure>,
 }
 
 /// Permission options that the user has already used or seen; they determine the advice in the
 /// error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PermissionHints {
+pub struct PermissionHints {
     /// `--yes` was given.
-    pub(crate) yes: bool,
+    pub yes: bool,
     /// An allow rule for the call was shown.
-    pub(crate) rule: bool,
+    pub rule: bool,
 }
 
 /// One-word label for the end of a task.
-pub(crate) fn label(ending: &Ending) -> &'static str {
+pub fn label(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(_) => "done",
         Ending::Limited { .. } | Ending::OverBudget(_) => "stopped at a limit",
@@ -43,7 +44,7 @@ pub(crate) fn label(ending: &Ending) -> &'static str {
 
 /// Maps an outcome to its verdict. `signal` is the exit code of the signal that stopped the run, if
 /// there was one.
-pub(crate) fn judge(
+pub fn judge(
     outcome: Option<&TurnOutcome>,
     signal: Option<Exit>,
     advised: PermissionHints,
@@ -89,7 +90,7 @@ fn remedy(cause: &str, usual: String) -> String {
 }
 
 /// Error for an answer that could not be written to standard output.
-pub(crate) fn unwritten(cause: String) -> Failure {
+pub fn unwritten(cause: String) -> Failure {
     Failure::new("OUT001", Exit::Failed, "the answer could not be written").because(cause)
 }
 
@@ -188,7 +189,7 @@ fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
 }
 
 /// Formats a time in milliseconds since 1970 in the local time zone.
-pub(crate) fn clock_time(ms: u64) -> String {
+pub fn clock_time(ms: u64) -> String {
     let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     let Some(at) = at else { return "an unknown time".to_owned() };
     at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()

@@ -2,8 +2,7 @@
 
 use posse_actors::conversation::{MessageId, text_of};
 use posse_actors::event::{Event, MessageKind};
-
-use crate::failure::printable;
+use posse_base::failure::printable;
 
 /// Maximum characters of a message that are shown.
 const TEXT_CHARS_MAX: usize = 200;
@@ -18,11 +17,11 @@ struct QueueEntry {
 
 /// Queued messages in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Queue(Vec<QueueEntry>);
+pub struct Queue(Vec<QueueEntry>);
 
 impl Queue {
     /// Updates the queue from an event.
-    pub(crate) fn follow(&mut self, event: &Event) {
+    pub fn follow(&mut self, event: &Event) {
         match event {
             // A call of the user's own is sent with their next task and was shown when it ran.
             Event::MessageQueued { kind: MessageKind::Aside, .. } => (),
@@ -42,7 +41,7 @@ impl Queue {
     }
 
     /// Id of the user's message with that number, counted from 1.
-    pub(crate) fn own(&self, number: &str) -> Option<&MessageId> {
+    pub fn own(&self, number: &str) -> Option<&MessageId> {
         let nth = number.parse::<usize>().ok()?.checked_sub(1)?;
         let own = self.0.iter().filter(|waiting| waiting.kind != MessageKind::Notice);
         own.map(|waiting| &waiting.id).nth(nth)
@@ -50,7 +49,7 @@ impl Queue {
 
     /// Table of the messages; those of the user have the number for `/queue drop`. `busy`: a task
     /// runs.
-    pub(crate) fn table(&self, busy: bool) -> String {
+    pub fn table(&self, busy: bool) -> String {
         let (mut text, mut nth) = (String::new(), 0);
         for QueueEntry { kind, text: said, .. } in &self.0 {
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -74,7 +73,7 @@ impl Queue {
 }
 
 /// Text for the time at which a message is sent, or for its sender. `busy`: a task runs.
-pub(crate) fn when(kind: MessageKind, busy: bool) -> &'static str {
+pub fn when(kind: MessageKind, busy: bool) -> &'static str {
     match kind {
         MessageKind::Steer | MessageKind::FollowUp if !busy => "with your next message",
         MessageKind::Steer | MessageKind::Aside => "at the next step",

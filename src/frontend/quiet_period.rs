@@ -9,19 +9,19 @@ pub(crate) const QUIET_PERIOD: Duration = Duration::from_millis(400);
 
 /// The quiet period of one permission request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct QuietPeriod {
+pub struct QuietPeriod {
     /// Time of the request's appearance, or of the latest key press since then.
     since: Duration,
 }
 
 impl QuietPeriod {
     /// Starts when the request appears.
-    pub(crate) fn begin(now: Duration) -> QuietPeriod {
+    pub fn begin(now: Duration) -> QuietPeriod {
         QuietPeriod { since: now }
     }
 
     /// Registers a key press. Returns `true` if the key counts; otherwise the period starts again.
-    pub(crate) fn key(&mut self, now: Duration) -> bool {
+    pub fn key(&mut self, now: Duration) -> bool {
         let counts = self.left(now).is_none();
         if !counts {
             self.since = now;
@@ -30,7 +30,7 @@ impl QuietPeriod {
     }
 
     /// Time until keys count if none is pressed; `None` if they count now.
-    pub(crate) fn left(&self, now: Duration) -> Option<Duration> {
+    pub fn left(&self, now: Duration) -> Option<Duration> {
         let left = (self.since + QUIET_PERIOD).saturating_sub(now);
         (!left.is_zero()).then_some(left)
     }

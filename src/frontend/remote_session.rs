@@ -38,7 +38,7 @@ impl SessionServer {
     }
 
     /// Opens the socket, if attaching is enabled. Needs a tokio runtime.
-    pub(crate) fn start(self, session: &SessionHandle) -> AttachSocket {
+    pub fn start(self, session: &SessionHandle) -> AttachSocket {
         AttachSocket(self.0.map(|opens| opens(session)))
     }
 }
@@ -51,11 +51,12 @@ impl std::fmt::Debug for SessionServer {
 
 /// The attach socket of a session, if one is open.
 #[derive(Default)]
-pub(crate) struct AttachSocket(Option<Box<dyn SocketGuard>>);
+#[expect(missing_debug_implementations, reason = "the guard is opaque")]
+pub struct AttachSocket(Option<Box<dyn SocketGuard>>);
 
 impl AttachSocket {
     /// Closes the socket after the session has ended; attached clients receive the last event.
-    pub(crate) async fn close(&mut self) {
+    pub async fn close(&mut self) {
         if let Some(door) = self.0.take() {
             door.close().await;
         }
@@ -117,7 +118,7 @@ pub struct RemoteSession {
 
 /// Parses a line of `stream-json`; `None` if it is no event. The record is as it was announced,
 /// except for its id, which lines do not contain.
-pub(crate) fn announcement(line: &[u8]) -> Option<Announcement> {
+pub fn announcement(line: &[u8]) -> Option<Announcement> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct EventLine {

@@ -9,11 +9,11 @@ use std::time::Duration;
 use posse_actors::event::{Announcement, Event, Grant, Scope};
 use posse_actors::outcome::Memories;
 use posse_actors::root_session::{SessionHandle, UserCall};
+use posse_base::failure::{printable, printable_lines};
 use serde_json::json;
 
-use crate::failure::{printable, printable_lines};
-use crate::frontend::context;
-use crate::frontend::subagents::SubagentTable;
+use crate::context;
+use crate::subagents::SubagentTable;
 
 /// Maximum time for reading the records of a session.
 const READ_MAX: Duration = Duration::from_secs(20);
@@ -22,7 +22,7 @@ const READ_MAX: Duration = Duration::from_secs(20);
 const DIFF_BYTES_MAX: usize = 4 << 20;
 
 /// Token usage and cost so far, by model and by agent.
-pub(crate) async fn cost(session: &SessionHandle) -> String {
+pub async fn cost(session: &SessionHandle) -> String {
     match session.accounts().await {
         Some(accounts) if accounts.total.requests > 0 => accounts.table(printable),
         _ => "No model was used yet.\n".to_owned(),
@@ -30,7 +30,7 @@ pub(crate) async fn cost(session: &SessionHandle) -> String {
 }
 
 /// Token usage of the context, by part of a request.
-pub(crate) async fn context(session: &SessionHandle, json: bool) -> String {
+pub async fn context(session: &SessionHandle, json: bool) -> String {
     match session.context().await {
         Some(used) if json => serde_json::to_string(&used).unwrap_or_default() + "\n",
         Some(used) => format!("{}/compact shortens the history\n", context::table(&used)),
@@ -39,10 +39,7 @@ pub(crate) async fn context(session: &SessionHandle, json: bool) -> String {
 }
 
 /// Compacts the history and returns a summary. `Err`: the reason why nothing was removed.
-pub(crate) async fn compact(
-    session: &SessionHandle,
-    keep: Option<String>,
-) -> Result<String, String> {
+pub async fn compact(session: &SessionHandle, keep: Option<String>) -> Result<String, String> {
     match session.compact_keeping(keep).await {
         Ok(Some(compacted)) => Ok(context::compact_summary(&compacted)),
         Ok(None) => Err("There is nothing to remove yet.\n".to_owned()),
@@ -51,13 +48,13 @@ pub(crate) async fn compact(
 }
 
 /// Memories that agents have reported.
-pub(crate) async fn memory(session: &SessionHandle) -> String {
+pub async fn memory(session: &SessionHandle) -> String {
     memories(&session.memories().await)
 }
 
 /// Deletes the memories of one agent or of all, and returns a summary of what was deleted and what
 /// is left.
-pub(crate) async fn forget(session: &SessionHandle, agent: Option<String>) -> String {
+pub async fn forget(session: &SessionHandle, agent: Option<String>) -> String {
     let before = session.memories().await;
     let left = session.forget(agent.clone()).await;
     let mut gone: Vec<&str> = Vec::new();
@@ -105,7 +102,7 @@ fn memories(memories: &Memories) -> String {
 }
 
 /// Subagents of this conversation.
-pub(crate) async fn subagents(session: &SessionHandle) -> String {
+pub async fn subagents(session: &SessionHandle) -> String {
     let mut workers = SubagentTable::default();
     let whole = records(session, |announced| {
         workers.follow(announced.event(), announced.origin());
@@ -115,7 +112,7 @@ pub(crate) async fn subagents(session: &SessionHandle) -> String {
 }
 
 /// Grants that last until the session ends, and how to revoke them.
-pub(crate) async fn session_grants(session: &SessionHandle) -> String {
+pub async fn session_grants(session: &SessionHandle) -> String {
     let mut grants: Vec<Grant> = Vec::new();
     let whole = records(session, |announced| {
         if let Event::PermissionGranted { grant: Some(grant), .. } = announced.event()
@@ -142,16 +139,16 @@ pub(crate) async fn session_grants(session: &SessionHandle) -> String {
 
 /// File changes as diffs, with control characters escaped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub struct Changes {
     /// The latest diffs, oldest first.
-    pub(crate) diffs: Vec<String>,
+    pub diffs: Vec<String>,
     /// A note about diffs that are missing; empty if there is none.
-    pub(crate) remark: String,
+    pub remark: String,
 }
 
 impl Changes {
     /// The note and all diffs as one text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         if self.diffs.is_empty() {
             return format!("No file was changed in this conversation.\n{}", self.remark);
         }
@@ -160,7 +157,7 @@ impl Changes {
 }
 
 /// Every file change of this conversation.
-pub(crate) async fn changes(session: &SessionHandle) -> Changes {
+pub async fn changes(session: &SessionHandle) -> Changes {
     let mut diffs: Vec<String> = Vec::new();
     let (mut bytes, mut gone) = (0, 0);
     let whole = records(session, |announced| {
@@ -206,7 +203,7 @@ async fn records(session: &SessionHandle, mut follow: impl FnMut(&Announcement))
 }
 
 /// Builds the `bash` call for a command that the user typed.
-pub(crate) fn own_call(command: &str) -> UserCall {
+pub fn own_call(command: &str) -> UserCall {
     UserCall {
         tool: "bash".to_owned(),
         arguments: json!({ "command": command }).to_string(),

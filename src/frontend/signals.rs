@@ -4,13 +4,12 @@
 //! background jobs use that to protect a process from hangup and Ctrl+C.
 
 use nix::libc;
+use posse_base::failure::Exit;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::failure::Exit;
 
 /// Receiver of SIGHUP, SIGINT and SIGTERM.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub struct Signals {
     hang_up: Option<Signal>,
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
@@ -19,7 +18,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Installs the handlers. A signal whose handler cannot be installed keeps its default action;
     /// an ignored one stays ignored.
-    pub(crate) fn listen() -> Signals {
+    pub fn listen() -> Signals {
         let listen = |kind: SignalKind| {
             if is_ignored(kind.as_raw_value()) { None } else { signal(kind).ok() }
         };
@@ -31,12 +30,12 @@ impl Signals {
     }
 
     /// Receives no signal.
-    pub(crate) fn ignore_all() -> Signals {
+    pub fn ignore_all() -> Signals {
         Signals { hang_up: None, interrupt: None, terminate: None }
     }
 
     /// Waits for the next signal and returns its exit code. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Exit {
+    pub async fn next(&mut self) -> Exit {
         tokio::select! {
             () = received(&mut self.hang_up) => Exit::HangUp,
             () = received(&mut self.interrupt) => Exit::Interrupt,

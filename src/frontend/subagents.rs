@@ -3,9 +3,9 @@
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
 use posse_actors::cost::dollars;
 use posse_actors::event::{Event, Origin};
+use posse_base::failure::printable;
 
-use crate::failure::printable;
-use crate::frontend::table::table;
+use crate::table::table;
 
 /// Maximum number of subagents in the table; the latest are shown.
 const SHOWN_MAX: usize = 40;
@@ -149,12 +149,12 @@ fn cut(text: &str) -> String {
 }
 
 /// Name with the counter of the invocation id, to distinguish agents of the same name.
-pub(crate) fn label_with_id(name: &str, id: &InvocationId) -> String {
+pub fn label_with_id(name: &str, id: &InvocationId) -> String {
     format!("{name} #{}", short(id))
 }
 
 /// The counter at the end of an invocation id.
-pub(crate) fn short(id: &InvocationId) -> &str {
+pub fn short(id: &InvocationId) -> &str {
     id.as_str().rsplit_once('-').map_or(id.as_str(), |(_, nth)| nth)
 }
 

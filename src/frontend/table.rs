@@ -2,7 +2,7 @@
 
 /// Formats rows with aligned columns; the last column is not padded. Cells contain only characters
 /// of width 1.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();

@@ -65,7 +65,7 @@ impl GrantCommands {
                 shown.iter().map(|kept| row(kept, ends(kept), counts(kept))).collect();
             text = format!("{:#}\n", json!(rows));
         } else if shown.is_empty() {
-            text.push_str(if all { "nothing is kept\n" } else { "nothing is kept for here\n" });
+            text.push_str(if all { "no grants\n" } else { "no grants for this project\n" });
         } else {
             for kept in shown {
                 line(&mut text, kept, time.as_ref().ok().map(|time| ends(kept) - time), all);
@@ -130,16 +130,16 @@ impl GrantCommands {
         }
         if let Some(aside) = aside {
             let path = printable(&aside.display().to_string());
-            let _: std::fmt::Result = writeln!(text, "what could not be believed is now {path}");
+            let _: std::fmt::Result = writeln!(text, "moved the untrusted file to {path}");
         } else if ended.is_empty() {
-            text.push_str("nothing was kept\n");
+            text.push_str("no grants to revoke\n");
         }
         write(&text, out)
     }
 }
 
 fn unknown(id: &str, book: &Book) -> Failure {
-    let what = format!("no permission with the id `{id}` is kept");
+    let what = format!("no grant has the id `{id}`");
     let meant = nearest(id, book.grants.iter().map(|kept| kept.id.as_str()));
     let fix = meant.map(|meant| format!("did you mean `{meant}`?"));
     let fix = fix.unwrap_or_else(|| "`posse grants list --all` shows them".to_owned());

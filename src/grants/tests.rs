@@ -202,7 +202,7 @@ fn a_change_by_anything_but_posse_is_ignored_and_said_once() {
         assert!(standing.grants.is_empty(), "{name}");
         let alarm = standing.alarm.expect(name);
         assert!(alarm.starts_with("CFG010: refusing to trust /"), "{name}: {alarm}");
-        assert_eq!(a.active_grants(at(T0, 2)), ActiveGrants::default(), "{name}: said once");
+        assert_eq!(a.active_grants(at(T0, 2)), ActiveGrants::default(), "{name}: reported once");
         assert!(keep(&a, grant("y", Scope::Project), at(T0, 3)).is_err(), "{name}");
         assert_eq!(fs::read(place.file()).ok(), kept, "{name}: it is left as it is");
     }
@@ -292,7 +292,7 @@ fn the_commands_show_and_end_them() {
         (ended, String::from_utf8(out).unwrap())
     };
     let list = |all| move |desk: &GrantCommands, out: &mut Vec<u8>| desk.list(all, out);
-    assert_eq!(run(&list(false), false).1, "nothing is kept for here\n");
+    assert_eq!(run(&list(false), false).1, "no grants for this project\n");
     keep(&place.process("a"), grant("git status", Scope::Project), at(T0, 0)).unwrap();
     keep(&place.process("a"), grant("cargo \u{1b}[2J", Scope::Global), at(T0, 0)).unwrap();
     keep(&place.process("b"), grant("make", Scope::Project), at(T0, 0)).unwrap();
@@ -312,11 +312,11 @@ fn the_commands_show_and_end_them() {
     let (_, text) = run(&|desk, out| desk.revoke(std::slice::from_ref(&id), out), false);
     assert_eq!(text, format!("revoked {id} execute git status\n"));
     assert_eq!(run(&|desk, out| desk.clear(out), false).1.lines().count(), 2);
-    assert_eq!(run(&list(true), false).1, "nothing is kept\n");
+    assert_eq!(run(&list(true), false).1, "no grants\n");
     fs::write(place.file(), "rubbish").unwrap();
     let (ended, _) = run(&list(true), false);
     assert_eq!(ended.unwrap_err().code, "CFG010");
     let (_, text) = run(&|desk, out| desk.clear(out), false);
     assert!(text.contains("/authority/grants.bad-"), "{text}");
-    assert_eq!(run(&list(true), false).1, "nothing is kept\n");
+    assert_eq!(run(&list(true), false).1, "no grants\n");
 }

@@ -1,11 +1,13 @@
 //! Test images.
 
+#![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "test support")]
+
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 
 /// A picture with some detail, in that format.
-pub(crate) fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
+pub fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     let pixel = |x: u32, y: u32| {
         let value = x.wrapping_mul(7).wrapping_add(y.wrapping_mul(13)) ^ (x.wrapping_mul(y) >> 4);
         Rgb([value, x, y].map(|part| part.to_le_bytes()[0]))
@@ -17,7 +19,7 @@ pub(crate) fn picture(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
 }
 
 /// A PNG with a huge declared size and few bytes.
-pub(crate) fn png_bomb(width: u32, height: u32) -> Vec<u8> {
+pub fn png_bomb(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = picture(1, 1, ImageFormat::Png);
     bytes[16..20].copy_from_slice(&width.to_be_bytes());
     bytes[20..24].copy_from_slice(&height.to_be_bytes());
@@ -27,7 +29,7 @@ pub(crate) fn png_bomb(width: u32, height: u32) -> Vec<u8> {
 }
 
 /// A JPEG with camera metadata, including the location.
-pub(crate) fn jpeg_with_position(width: u32, height: u32, orientation: u8) -> Vec<u8> {
+pub fn jpeg_with_position(width: u32, height: u32, orientation: u8) -> Vec<u8> {
     let bytes = picture(width, height, ImageFormat::Jpeg);
     let mut notes = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
     notes.extend([orientation, 0, 0, 0, 0, 0, 0]);

@@ -15,10 +15,10 @@ use posse_actors::ledger::Accounts;
 use posse_actors::replay::Replay;
 use serde::{Deserialize, Serialize};
 
-use crate::journal::format::{self, HashChain};
-use crate::journal::scan::open_to_read;
-use crate::journal::segments::{Mark, chain_before};
-use crate::journal::walk::{beginning, open_segment};
+use crate::format::{self, HashChain};
+use crate::scan::open_to_read;
+use crate::segments::{Mark, chain_before};
+use crate::walk::{beginning, open_segment};
 
 const NAME: &str = "checkpoint.json";
 const FRESH: &str = "checkpoint.json.new";

@@ -8,19 +8,19 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use posse_actors::cost::dollars;
 use posse_actors::replay::Replay;
+use posse_base::failure::{Exit, Failure, printable};
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure, printable};
-use crate::journal::damaged_tail::{DamagedTail, recommended_fix};
-use crate::journal::read;
-use crate::journal::scan::parse;
-use crate::journal::segments::ACTIVE;
-use crate::journal::session_state::{SessionState, session_state};
-use crate::journal::state::{StateDir, StoredSession, Within};
-use crate::journal::summary::SessionSummary;
-use crate::journal::transcript::{Transcript, counted, local};
-use crate::journal::verify::{Verified, verify_session, verify_with_progress};
-use crate::journal::walk::ReadError;
+use crate::damaged_tail::{DamagedTail, recommended_fix};
+use crate::read;
+use crate::scan::parse;
+use crate::segments::ACTIVE;
+use crate::session_state::{SessionState, session_state};
+use crate::state::{StateDir, StoredSession, Within};
+use crate::summary::SessionSummary;
+use crate::transcript::{Transcript, counted, local};
+use crate::verify::{Verified, verify_session, verify_with_progress};
+use crate::walk::ReadError;
 
 use progress::ReadProgress;
 
@@ -376,7 +376,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// `now`, `5 min ago`, `3 days ago`.
-pub(crate) fn relative(then_ms: u64, now_ms: u64) -> String {
+pub fn relative(then_ms: u64, now_ms: u64) -> String {
     let Some(seconds) = now_ms.checked_sub(then_ms).map(|ms| ms / 1000) else {
         return "in the future".to_owned();
     };

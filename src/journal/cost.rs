@@ -5,14 +5,15 @@ use std::io::{self, Write};
 use posse_actors::cost::{UsageSource, dollars};
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::ledger::{Accounts, RecoveredUsage, aligned};
+use posse_base::failure::{Exit, Failure, printable};
 use serde_json::{Value, json};
 
-use crate::failure::{Exit, Failure, printable};
-use crate::journal::commands::{OutputStyle, damaged, ended, unreadable};
-use crate::journal::scan::parse;
-use crate::journal::state::{StateDir, Within};
-use crate::journal::walk::ReadError;
-use crate::journal::{read, recovery};
+use crate::commands::{OutputStyle, damaged, ended, unreadable};
+use crate::read;
+use crate::recovery;
+use crate::scan::parse;
+use crate::state::{StateDir, Within};
+use crate::walk::ReadError;
 
 const HEAD: [&str; 8] = ["MODEL", "REQUEST", "TURN", "READ", "CACHED", "WRITTEN", "HOW", "COST"];
 

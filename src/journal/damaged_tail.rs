@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::journal::scan::{open_to_read, record_of};
-use crate::journal::state::StoredSession;
-use crate::journal::transcript::counted;
-use crate::journal::verify::Problem;
+use crate::scan::{open_to_read, record_of};
+use crate::state::StoredSession;
+use crate::transcript::counted;
+use crate::verify::Problem;
 
 /// Maximum bytes examined: enough for a useful count.
 const LOOK_BYTES_MAX: u64 = 64 << 20;

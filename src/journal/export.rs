@@ -15,14 +15,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
+use posse_base::failure::{Exit, Failure};
 
-use crate::failure::{Exit, Failure};
-use crate::journal::commands::{damaged, ended, unreadable};
-use crate::journal::export::story::Story;
-use crate::journal::read;
-use crate::journal::scan::parse;
-use crate::journal::state::{StateDir, Within};
-use crate::journal::walk::ReadError;
+use crate::commands::{damaged, ended, unreadable};
+use crate::export::story::Story;
+use crate::read;
+use crate::scan::parse;
+use crate::state::{StateDir, Within};
+use crate::walk::ReadError;
 
 /// Document format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

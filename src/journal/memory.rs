@@ -7,7 +7,7 @@ use posse_actors::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
 };
 
-use crate::journal::writer::lock;
+use crate::writer::lock;
 
 /// Maximum bytes of records, as JSON.
 const BYTES_MAX: usize = 256 << 20;
@@ -126,7 +126,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::journal::format::tests::record;
+    use crate::format::tests::record;
 
     async fn submit(journal: &dyn Journal, number: u64) -> Result<Committed, JournalError> {
         let (sender, receiver) = oneshot::channel();

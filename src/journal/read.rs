@@ -4,15 +4,15 @@ use std::io;
 
 use posse_actors::event::StoredRecord;
 use posse_actors::replay::{Replay, Replayed};
+use posse_base::failure::Failure;
 
-use crate::failure::Failure;
-use crate::journal::commands::{damaged, unreadable};
-use crate::journal::format::Head;
-use crate::journal::lock::is_held;
-use crate::journal::scan::parse;
-use crate::journal::state::{StateDir, StoredSession, Within};
-use crate::journal::verify::emptied;
-use crate::journal::walk::{ReadError, Stop, beginning, walk};
+use crate::commands::{damaged, unreadable};
+use crate::format::Head;
+use crate::lock::is_held;
+use crate::scan::parse;
+use crate::state::{StateDir, StoredSession, Within};
+use crate::verify::emptied;
+use crate::walk::{ReadError, Stop, beginning, walk};
 
 /// Maximum bytes of journal read into memory at once.
 const BYTES_MAX: usize = 512 << 20;

@@ -8,12 +8,12 @@ use std::path::Path;
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::ledger::{Accounts, RecoveredUsage, UnverifiedRecord, UnverifiedRecords};
 
-use crate::journal::checkpoint::Checkpoint;
-use crate::journal::format::{self, HashChain, LINE_BYTES_MAX};
-use crate::journal::scan::{Damage, open_to_read, record_of};
-use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
-use crate::journal::state::StoredSession;
-use crate::journal::walk::{Stop, Walked, beginning, walk};
+use crate::checkpoint::Checkpoint;
+use crate::format::{self, HashChain, LINE_BYTES_MAX};
+use crate::scan::{Damage, open_to_read, record_of};
+use crate::segments::{ACTIVE, closed_name, closed_segments};
+use crate::state::StoredSession;
+use crate::walk::{Stop, Walked, beginning, walk};
 
 /// Part of the name of a quarantined file.
 const QUARANTINE_MARK: &str = ".jsonl.damaged-";

@@ -4,12 +4,12 @@
 use std::io::{self, Write};
 
 use posse_actors::outcome::Memories;
+use posse_base::failure::{Exit, Failure, printable, printable_lines};
 use serde_json::json;
 
-use crate::failure::{Exit, Failure, printable, printable_lines};
-use crate::journal::commands::{damaged, ended};
-use crate::journal::read;
-use crate::journal::state::{StateDir, Within};
+use crate::commands::{damaged, ended};
+use crate::read;
+use crate::state::{StateDir, Within};
 
 /// Prints the agent memories of session `id`.
 pub fn show(state: &StateDir, id: &str, json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {

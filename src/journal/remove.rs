@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use posse_actors::ports::JournalError;
+use posse_base::failure::{Exit, Failure, printable};
 
-use crate::failure::{Exit, Failure, printable};
-use crate::journal::lock::SessionLock;
-use crate::journal::state::{StateDir, StoredSession, Within};
-use crate::journal::summary::SessionSummary;
+use crate::lock::SessionLock;
+use crate::state::{StateDir, StoredSession, Within};
+use crate::summary::SessionSummary;
 
 /// Deletes session `id` after `agreed` confirms its summary. Refuses a session that a process
 /// owns.

@@ -11,7 +11,7 @@ use posse_actors::conversation::SessionId;
 use posse_actors::event::{Event, FORMAT_VERSION, Origin, RecordId, StoredRecord};
 use serde::Deserialize;
 
-use crate::journal::format::{self, HashChain, Head, LINE_BYTES_MAX};
+use crate::format::{self, HashChain, Head, LINE_BYTES_MAX};
 
 /// Bytes of the read buffer.
 const BUFFER: usize = 1 << 20;
@@ -267,8 +267,8 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::format::append_line;
-    use crate::journal::format::tests::{newlines, record};
+    use crate::format::append_line;
+    use crate::format::tests::{newlines, record};
 
     fn journal(records: u64) -> Vec<u8> {
         let mut bytes = Vec::new();

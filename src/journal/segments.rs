@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::journal::format::{self, HEAD_BYTES_MAX, HashChain, Head, SUFFIX_LEN};
+use crate::format::{self, HEAD_BYTES_MAX, HashChain, Head, SUFFIX_LEN};
 
 /// Name of the active segment, which records are appended to.
 pub(crate) const ACTIVE: &str = "session.jsonl";

@@ -10,10 +10,10 @@ use posse_actors::event::{Event, StartedCall};
 use posse_actors::replay::Replayed;
 use serde::Serialize;
 
-use crate::journal::lock;
-use crate::journal::segments::{ACTIVE, closed_name};
-use crate::journal::transcript::{counted, local};
-use crate::journal::verify::Problem;
+use crate::lock;
+use crate::segments::{ACTIVE, closed_name};
+use crate::transcript::{counted, local};
+use crate::verify::Problem;
 
 /// Time of the last write to the journal in `dir`, from the file system.
 pub fn last_change(dir: &Path) -> Option<SystemTime> {
@@ -116,7 +116,7 @@ impl SessionState {
     }
 
     /// Short text for a column of a list.
-    pub(crate) fn short(&self, zone: &TimeZone) -> String {
+    pub fn short(&self, zone: &TimeZone) -> String {
         match self {
             SessionState::Running { .. } => "running".to_owned(),
             SessionState::Waiting { .. } => "waiting for an answer".to_owned(),

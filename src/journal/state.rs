@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use posse_actors::conversation::SessionId;
+use posse_base::failure::{Exit, Failure};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Exit, Failure};
-use crate::journal::session_state::last_change;
-use crate::journal::summary::{SessionSummary, WHOLE_BYTES_TOTAL_MAX};
+use crate::session_state::last_change;
+use crate::summary::{SessionSummary, WHOLE_BYTES_TOTAL_MAX};
 
 /// Maximum characters of the readable part of a project's slug.
 const NAME_MAX: usize = 40;

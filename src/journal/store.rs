@@ -19,12 +19,12 @@ use posse_actors::ports::{
 };
 use tokio::sync::oneshot;
 
-use crate::journal::lock::SessionLock;
-use crate::journal::scan::{ScanStep, Scanner, parse};
-use crate::journal::segments::{ACTIVE, SEGMENT_BYTES, Segments, closed_name};
-use crate::journal::steps::Steps;
-use crate::journal::walk::open_segment;
-use crate::journal::writer::{self, BatchQueue, Tail, WriterTurn, lock};
+use crate::lock::SessionLock;
+use crate::scan::{ScanStep, Scanner, parse};
+use crate::segments::{ACTIVE, SEGMENT_BYTES, Segments, closed_name};
+use crate::steps::Steps;
+use crate::walk::open_segment;
+use crate::writer::{self, BatchQueue, Tail, WriterTurn, lock};
 
 pub use fold::Folded;
 

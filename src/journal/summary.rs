@@ -15,12 +15,12 @@ use posse_actors::event::{Event, StoredRecord};
 use posse_actors::skills;
 use serde::Serialize;
 
-use crate::journal::SOCKET;
-use crate::journal::lock::held_by;
-use crate::journal::scan::{open_to_read, record_of};
-use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
-use crate::journal::session_state::{Backwards, SessionState};
-use crate::journal::state::StoredSession;
+use crate::SOCKET;
+use crate::lock::held_by;
+use crate::scan::{open_to_read, record_of};
+use crate::segments::{ACTIVE, closed_name, closed_segments};
+use crate::session_state::{Backwards, SessionState};
+use crate::state::StoredSession;
 
 /// Bytes read at the beginning and the end: first attempt, and retry for longer lines.
 const WINDOWS: [u64; 2] = [32 << 10, 2 << 20];
@@ -106,12 +106,12 @@ fn size_of(dir: &Path, depth: usize) -> u64 {
 
 impl SessionSummary {
     /// Title of the session, or else its first prompt.
-    pub(crate) fn about(&self) -> Option<&str> {
+    pub fn about(&self) -> Option<&str> {
         self.title.as_deref().or(self.prompt.as_deref())
     }
 
     /// Reads the summary of `found`.
-    pub(crate) fn of(found: StoredSession) -> SessionSummary {
+    pub fn of(found: StoredSession) -> SessionSummary {
         SessionSummary::within(found, &mut { WHOLE_BYTES_TOTAL_MAX })
     }
 

@@ -11,8 +11,7 @@ use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
 use posse_actors::cost::dollars;
 use posse_actors::event::{Event, StoredRecord};
-
-use crate::failure::{printable, printable_lines};
+use posse_base::failure::{printable, printable_lines};
 
 /// Width of the column with the kind of a line.
 const WORD_WIDTH: usize = 9;

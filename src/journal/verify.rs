@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::journal::lock::is_held;
-use crate::journal::scan::Damage;
-use crate::journal::segments::ACTIVE;
-use crate::journal::walk::{ReadError, Stop, Walked, beginning, walk};
+use crate::lock::is_held;
+use crate::scan::Damage;
+use crate::segments::ACTIVE;
+use crate::walk::{ReadError, Stop, Walked, beginning, walk};
 
 /// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 32 << 20;

@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::journal::format::{HashChain, Head};
-use crate::journal::scan::{Damage, ScanStep, Scanner, open_to_read};
-use crate::journal::segments::{ACTIVE, Mark, closed_name, closed_segments};
+use crate::format::{HashChain, Head};
+use crate::scan::{Damage, ScanStep, Scanner, open_to_read};
+use crate::segments::{ACTIVE, Mark, closed_name, closed_segments};
 
 /// Error of a walk.
 #[derive(Debug)]

@@ -20,10 +20,10 @@ use nix::sys::signal::{SigSet, Signal};
 use posse_actors::event::Durability;
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
 
-use crate::journal::format::{self, HashChain};
-use crate::journal::segments::{Mark, Segments};
-use crate::journal::steps::Steps;
-use crate::journal::writer::disk::{Disk, NextDisk};
+use crate::format::{self, HashChain};
+use crate::segments::{Mark, Segments};
+use crate::steps::Steps;
+use crate::writer::disk::{Disk, NextDisk};
 
 pub(crate) use rotation::NEXT;
 

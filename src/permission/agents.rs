@@ -5,11 +5,11 @@
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Operation, PermissionQuestion, Verdict};
+use posse_base::failure::Failure;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::permission::rules::{self, Rule, RuleDecision};
-use crate::permission::{JudgedAction, RulePolicy, deny, is_read};
+use crate::rules::{self, Rule, RuleDecision};
+use crate::{JudgedAction, RulePolicy, deny, is_read};
 
 /// Policy of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -69,8 +69,8 @@ impl RulePolicy {
             }
             Some("ask") => Some(Verdict::Ask(PermissionQuestion {
                 reason: format!(
-                    "{agent} would start, and {provider} would receive what is shown; what it does \
-                     then is asked about as usual"
+                    "{agent} would start, and {provider} would receive the text shown; its calls \
+                     are then asked about as usual"
                 ),
                 scopes: vec![Scope::Once, Scope::Session, Scope::Project, Scope::Global],
                 grant: Some(Grant { operation: INVOKE.to_owned(), target, scope: Scope::Session }),
@@ -79,7 +79,7 @@ impl RulePolicy {
                 confinement,
             })),
             Some(_) | None => {
-                Some(deny("delegation: invocationDecision", "this agent is not to be started"))
+                Some(deny("delegation: invocationDecision", "this agent must not be started"))
             }
         }
     }
@@ -131,14 +131,16 @@ impl RulePolicy {
         let name = case.situation.agent.rsplit('/').next().unwrap_or_default();
         let default = self.agent_named(name)?.default?;
         match default {
-            RuleDecision::Deny => {
-                Some(deny(&format!("agent {name}: defaultDecision"), "this agent may not do that"))
-            }
+            RuleDecision::Deny => Some(deny(
+                &format!("agent {name}: defaultDecision"),
+                "this agent denies calls \
+                                                                      without a matching rule",
+            )),
             RuleDecision::Allow if self.may_allow(case) => {
                 Some(Verdict::Allow(self.confinement(case.situation)))
             }
             RuleDecision::Ask if is_read(case.action) => {
-                Some(self.ask(case, format!("{name} asks before everything")))
+                Some(self.ask(case, format!("{name} asks before every call")))
             }
             RuleDecision::Allow | RuleDecision::Ask => None,
         }

@@ -6,10 +6,10 @@ use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation, Verdict};
 use serde::Serialize;
 
-use crate::permission::RulePolicy;
-use crate::permission::commands::EXECUTE;
-use crate::permission::shell::allow::PlainCommand;
-use crate::permission::shell::{quoted, simple};
+use crate::RulePolicy;
+use crate::commands::EXECUTE;
+use crate::shell::allow::PlainCommand;
+use crate::shell::{quoted, simple};
 
 /// Decision about one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -3,17 +3,17 @@
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{AnswerSource, Operation, PermissionQuestion, Situation};
+use posse_base::failure::printable;
+use posse_base::secrets::is_secret;
 
-use crate::failure::printable;
-use crate::permission::rules::{Rule, RuleDecision};
-use crate::permission::shell::allow::{Ground, PlainCommand};
-use crate::permission::shell::danger::CommandLocation;
-use crate::permission::shell::sensitive::may_be_sensitive;
-use crate::permission::shell::word::active;
-use crate::permission::shell::wrappers::wrapper_named;
-use crate::permission::shell::{Judged, judge, quoted, split};
-use crate::permission::{JudgedAction, Relocated, RulePolicy, SandboxMode};
-use crate::secrets::is_secret;
+use crate::rules::{Rule, RuleDecision};
+use crate::shell::allow::{Ground, PlainCommand};
+use crate::shell::danger::CommandLocation;
+use crate::shell::sensitive::may_be_sensitive;
+use crate::shell::word::active;
+use crate::shell::wrappers::wrapper_named;
+use crate::shell::{Judged, judge, quoted, split};
+use crate::{JudgedAction, Relocated, RulePolicy, SandboxMode};
 
 /// Grant operation for a command.
 pub(crate) const EXECUTE: &str = "execute";
@@ -143,7 +143,7 @@ impl RulePolicy {
     pub(crate) fn allows_commands(&self, situation: &Situation<'_>) -> Result<(), String> {
         let chosen = self.sandbox == SandboxMode::Off && self.sandbox_off_given;
         match situation.tier {
-            "none" if !chosen => Err("nothing confines commands here".to_owned()),
+            "none" if !chosen => Err("commands are not sandboxed here".to_owned()),
             "reduced" if self.secrets_in_reach => {
                 Err("commands could read the project's secret files, which cannot be hidden here"
                     .to_owned())
@@ -346,9 +346,9 @@ fn said(missing: &[Uncovered<'_>]) -> String {
 /// Scope text for a wider answer.
 fn offered(target: &str, project: bool) -> String {
     let target = printable(target);
-    let mut text = format!("; a grant would cover `{target}` with options that are known");
+    let mut text = format!("; a grant would cover `{target}` with known options");
     if project {
-        text.push_str(", which is whatever the project's files make it run");
+        text.push_str(", which runs code of the project's files");
     }
     text
 }
@@ -394,8 +394,7 @@ pub(crate) fn begins<'a>(
             let words = run.words.get(at..)?;
             let (program, rest) = words.split_first()?;
             let (named, arguments) = prefix.split_first()?;
-            let same =
-                program == named || crate::permission::shell::walk::base(program) == named.as_str();
+            let same = program == named || crate::shell::walk::base(program) == named.as_str();
             (same && rest.starts_with(arguments)).then_some(words)
         })
     })

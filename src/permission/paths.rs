@@ -1,4 +1,4 @@
-//! Path predicates of the policy. Protected names are in `src/protected.rs`.
+//! Path predicates of the policy. Protected names are in `src/base/protected.rs`.
 
 pub(crate) fn is_vendored(relative: &str) -> bool {
     relative.split('/').any(|part| part.eq_ignore_ascii_case("node_modules"))
@@ -16,8 +16,9 @@ pub(crate) fn is_below(path: &str, folder: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use posse_base::protected::is_protected;
+
     use super::*;
-    use crate::protected::is_protected;
 
     #[test]
     fn protects_what_runs_or_steers_later() {

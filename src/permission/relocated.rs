@@ -7,7 +7,7 @@
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{Action, Confinement, Operation, PermissionQuestion, Situation, Verdict};
 
-use crate::permission::{RulePolicy, deny, paths};
+use crate::{RulePolicy, deny, paths};
 
 /// Grant operation for changing files.
 const WRITE: &str = "write";

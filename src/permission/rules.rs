@@ -5,13 +5,13 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 use posse_actors::ports::{Action, Operation};
+use posse_base::failure::{Exit, Failure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::failure::{Exit, Failure};
-use crate::permission::commands::begins;
-use crate::permission::shell::{self, Judged};
-use crate::permission::{MERGE, WRITE_TOOLS};
+use crate::commands::begins;
+use crate::shell::{self, Judged};
+use crate::{MERGE, WRITE_TOOLS};
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
@@ -146,7 +146,7 @@ impl Rule {
         if let Some(inside) = inside {
             let place = if commands { &mut prefix } else { &mut glob };
             if place.is_some() {
-                return Err("it says twice what it is about".into());
+                return Err("the pattern is given twice, in `tool` and in `match`".into());
             }
             let begins = inside.strip_suffix(":*").or_else(|| inside.strip_suffix(" *"));
             exact = commands && begins.is_none();

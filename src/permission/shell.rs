@@ -117,7 +117,7 @@ fn outside(text: &str, outline: &Outline) -> Option<String> {
         return Some(format!("the command is longer than {COMMAND_CHARS_MAX} characters"));
     }
     if let Some(c) = text.chars().find(|c| is_unseen(*c)) {
-        return Some(format!("it holds {}, which cannot be seen", c.escape_unicode()));
+        return Some(format!("it contains {}, which is invisible", c.escape_unicode()));
     }
     allow::outside(outline).map(str::to_owned)
 }

@@ -353,7 +353,10 @@ fn says_what_an_answer_for_the_session_allows() {
     ];
     for (call, allows) in table {
         let asked = reason(call, AnswerSource::Human);
-        assert!(asked.ends_with(&format!("; for this session would allow {allows}")), "{asked}");
+        assert!(
+            asked.ends_with(&format!("; an answer for this session would allow {allows}")),
+            "{asked}"
+        );
         for asking in [AnswerSource::Yes, AnswerSource::Nobody] {
             assert!(!reason(call, asking).contains("session"), "{call}");
         }

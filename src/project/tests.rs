@@ -57,7 +57,7 @@ fn a_worktree_that_its_repository_lists_shares_the_project() {
 fn trust_identity_what_only_says_that_it_is_a_worktree() {
     type Trick = fn(&ProjectFolders);
     let table: [(&str, Trick); 9] = [
-        ("points at a real worktree of somebody else", |place| {
+        ("points at a real worktree of another user", |place| {
             place.write("evil/.git", &fs::read_to_string(place.path("tree/.git")).unwrap());
         }),
         ("a link to the pointer", |place| {

@@ -8,15 +8,15 @@ use std::time::Duration;
 use posse_actors::ports::{
     Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request, TokenCount,
 };
+use posse_base::failure::Failure;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::provider::attempt::{Body, attempt, bytes_of, refusal};
-use crate::provider::classify::{self, Cause};
-use crate::provider::decode::Assembly;
-use crate::provider::http::Endpoint;
-use crate::provider::opaque::Owner;
-use crate::provider::profile::ProviderProfile;
+use crate::attempt::{Body, attempt, bytes_of, refusal};
+use crate::classify::{self, Cause};
+use crate::decode::Assembly;
+use crate::http::Endpoint;
+use crate::opaque::Owner;
+use crate::profile::ProviderProfile;
 
 /// Bytes of an answer that is one number.
 const COUNT_BYTES_MAX: usize = 64 * 1024;

@@ -9,12 +9,12 @@ mod wire;
 
 use posse_actors::ports::Request;
 
-use crate::provider::adapter::Dialect;
-use crate::provider::attempt::Body;
-use crate::provider::opaque::Owner;
-use crate::provider::profile::ProviderProfile;
+use crate::adapter::Dialect;
+use crate::attempt::Body;
+use crate::opaque::Owner;
+use crate::profile::ProviderProfile;
 
-pub(crate) use crate::provider::anthropic::encode::AnthropicEncoder;
+pub(crate) use crate::anthropic::encode::AnthropicEncoder;
 
 /// Name of the protocol in opaque parts of a reply.
 pub(crate) const PROTOCOL: &str = "anthropic";

@@ -10,10 +10,10 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
-use crate::provider::classify;
-use crate::provider::decode::{self, Assembly, ChunkSource};
-use crate::provider::http::Endpoint;
-use crate::provider::silence_timeout::Brought;
+use crate::classify;
+use crate::decode::{self, Assembly, ChunkSource};
+use crate::http::Endpoint;
+use crate::silence_timeout::Brought;
 
 /// Bytes of an error that are read.
 const ERROR_BYTES_MAX: usize = 64 * 1024;

@@ -12,11 +12,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use posse_actors::ports::{BoxError, ProviderError};
+use posse_base::failure::printable;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
-use crate::failure::printable;
-use crate::provider::message_origin::MessageOrigin;
+use crate::message_origin::MessageOrigin;
 
 /// Bytes of a server's message that are passed on.
 const MESSAGE_BYTES_MAX: usize = 2048;

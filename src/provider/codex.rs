@@ -16,15 +16,15 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use jiff::Timestamp;
 use posse_actors::ports::{PortFuture, ProviderError};
+use posse_base::failure::{Exit, Failure};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
 
-use crate::failure::{Exit, Failure};
-use crate::provider::classify::Cause;
-use crate::provider::codex::renewal::{Issuer, Renewal, RenewalRefusal};
-use crate::provider::codex::store::{Store, StoredLogin};
-use crate::provider::message_origin::{MessageOrigin, Redact, without};
+use crate::classify::Cause;
+use crate::codex::renewal::{Issuer, Renewal, RenewalRefusal};
+use crate::codex::store::{Store, StoredLogin};
+use crate::message_origin::{MessageOrigin, Redact, without};
 
 /// Endpoint of its models. Fixed: the login is sent nowhere else.
 pub const BASE_URL: &str = "https://chatgpt.com/backend-api/codex";

@@ -10,14 +10,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use posse_actors::conversation::{ContentPart, Message};
 use posse_actors::ports::{ProviderError, Request, ToolSpec};
+use posse_base::failure::Failure;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::failure::Failure;
-use crate::provider::classify;
-use crate::provider::http::Endpoint;
-use crate::provider::live;
-use crate::provider::profile::{Protocol, ProviderProfile};
+use crate::classify;
+use crate::http::Endpoint;
+use crate::live;
+use crate::profile::{Protocol, ProviderProfile};
 
 /// Bytes of the list that are read.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -125,7 +125,7 @@ fn lists(body: &[u8], model: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::testing::{Server, answer};
+    use crate::testing::{Server, answer};
 
     #[tokio::test]
     async fn asks_each_protocol_where_it_answers() {

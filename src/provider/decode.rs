@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use posse_actors::ports::{Completion, Delta, DeltaSender, ProviderError};
+use posse_base::failure::printable;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use crate::failure::printable;
-use crate::provider::classify::{self, Cause, bounded};
-use crate::provider::message_origin::MessageOrigin;
-use crate::provider::silence_timeout::{Brought, Quiet, Watch, soon};
-use crate::provider::sse::{SseEvent, SseParser};
+use crate::classify::{self, Cause, bounded};
+use crate::message_origin::MessageOrigin;
+use crate::silence_timeout::{Brought, Quiet, Watch, soon};
+use crate::sse::{SseEvent, SseParser};
 
 /// Bytes of a reply that is one JSON object.
 const JSON_BYTES_MAX: usize = 16 * 1024 * 1024;

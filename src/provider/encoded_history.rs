@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::Message;
 
-use crate::provider::images::{self, ImageSelection};
+use crate::images::{self, ImageSelection};
 
 /// Histories that are kept serialised: those of agents that take turns.
 pub(crate) const HISTORIES_MAX: usize = 4;

@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posse_actors::ports::ProviderError;
+use posse_base::failure::{Exit, Failure};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Exit, Failure};
-use crate::provider::classify;
-use crate::provider::codex::{Access, Login, Trouble};
-use crate::provider::decode::Patience;
-use crate::provider::message_origin::{MessageOrigin, Redact};
-use crate::provider::profile::{Auth, Protocol, ProviderProfile, Timeouts};
-use crate::provider::silence_timeout::within;
-use crate::provider::tls;
+use crate::classify;
+use crate::codex::{Access, Login, Trouble};
+use crate::decode::Patience;
+use crate::message_origin::{MessageOrigin, Redact};
+use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
+use crate::silence_timeout::within;
+use crate::tls;
 
 /// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
 const SECRET_BYTES_MIN: usize = 8;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Message};
 
-use crate::provider::profile::{Quirks, VisionSupport};
-use crate::provider::sanitize::NO_VISION;
+use crate::profile::{Quirks, VisionSupport};
+use crate::sanitize::NO_VISION;
 
 /// Images that a request may have where nothing else is known of the server.
 const IMAGES_MAX: usize = 50;

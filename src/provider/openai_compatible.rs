@@ -10,12 +10,12 @@ mod wire;
 
 use posse_actors::ports::Request;
 
-use crate::provider::adapter::Dialect;
-use crate::provider::attempt::Body;
-use crate::provider::opaque::Owner;
-use crate::provider::profile::ProviderProfile;
+use crate::adapter::Dialect;
+use crate::attempt::Body;
+use crate::opaque::Owner;
+use crate::profile::ProviderProfile;
 
-pub(crate) use crate::provider::openai_compatible::encode::ChatEncoder;
+pub(crate) use crate::openai_compatible::encode::ChatEncoder;
 
 /// Name of the protocol in opaque parts of a reply.
 pub(crate) const PROTOCOL: &str = "openai-compatible";

@@ -1,7 +1,7 @@
 //! `OpenAI` Responses dialect, streamed and whole, without server-side storage.
 //!
 //! Encrypted thinking is kept and sent back unchanged. With the login of the Codex program the body
-//! contains some further fields ([`crate::provider::codex`]).
+//! contains some further fields ([`crate::codex`]).
 
 pub(crate) mod encode;
 pub(crate) mod reply;
@@ -9,12 +9,12 @@ mod wire;
 
 use posse_actors::ports::Request;
 
-use crate::provider::adapter::Dialect;
-use crate::provider::attempt::Body;
-use crate::provider::opaque::Owner;
-use crate::provider::profile::ProviderProfile;
+use crate::adapter::Dialect;
+use crate::attempt::Body;
+use crate::opaque::Owner;
+use crate::profile::ProviderProfile;
 
-pub(crate) use crate::provider::openai_responses::encode::ResponsesEncoder;
+pub(crate) use crate::openai_responses::encode::ResponsesEncoder;
 
 /// Name of the protocol in opaque parts of a reply.
 pub(crate) const PROTOCOL: &str = "openai-responses";

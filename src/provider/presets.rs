@@ -3,8 +3,8 @@
 //! Default models are dated; a server that does not know one returns an error, and no model is
 //! rejected here.
 
-use crate::provider::codex;
-use crate::provider::profile::{Protocol, Quirks};
+use crate::codex;
+use crate::profile::{Protocol, Quirks};
 
 /// Date of the default models.
 pub const MODELS_DATED: &str = "2026-11";
@@ -232,8 +232,8 @@ mod tests {
     use secrecy::ExposeSecret;
 
     use super::*;
-    use crate::provider::live;
-    use crate::provider::profile::{Auth, ProviderProfile, Settings};
+    use crate::live;
+    use crate::profile::{Auth, ProviderProfile, Settings};
 
     fn settings(json: &str) -> Settings {
         serde_json::from_str(json).unwrap()

@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use posse_base::failure::{Exit, Failure};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::failure::{Exit, Failure};
-use crate::provider::codex::{self, Login};
-use crate::provider::presets;
-use crate::provider::thinking::Insight;
+use crate::codex::{self, Login};
+use crate::presets;
+use crate::thinking::Insight;
 
 /// Protocol of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

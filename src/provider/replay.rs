@@ -46,16 +46,16 @@ use posse_actors::conversation::{Reasoning, Usage};
 use posse_actors::ports::{
     Completion, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
+use posse_base::failure::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Exit, Failure};
-use crate::provider::classify;
-use crate::provider::decode::{self, ChunkSource, Patience};
-use crate::provider::message_origin::MessageOrigin;
-use crate::provider::openai_compatible::reply::ChatReply;
-use crate::provider::replay::key::CassetteKey;
-use crate::provider::replay::recorder::{Recorder, Recording};
-use crate::provider::silence_timeout::Brought;
+use crate::classify;
+use crate::decode::{self, ChunkSource, Patience};
+use crate::message_origin::MessageOrigin;
+use crate::openai_compatible::reply::ChatReply;
+use crate::replay::key::CassetteKey;
+use crate::replay::recorder::{Recorder, Recording};
+use crate::silence_timeout::Brought;
 
 /// Placeholder for the path of the workspace.
 pub const WORKSPACE: &str = "${WORKSPACE}";

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::provider::lenient_json::mended;
+use crate::lenient_json::mended;
 
 /// Longest name of a tool that every server accepts.
 const NAME_BYTES_MAX: usize = 64;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::provider::decode::ChunkSource;
+use crate::decode::ChunkSource;
 
 /// Item of a source: a chunk, the end, or an error.
 pub(crate) type Brought = Result<Option<Bytes>, String>;

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::provider::profile::ProviderProfile;
+use crate::profile::ProviderProfile;
 
 /// Behaviour of the server for one request.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use posse_actors::ports::Thinking;
 
-use crate::provider::profile::{ProviderProfile, Quirks};
+use crate::profile::{ProviderProfile, Quirks};
 
 /// Reasoning support of a model, looked up when needed.
 #[derive(Clone)]

@@ -11,10 +11,10 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::Sandbox;
-use crate::sandbox::helper::HelperShape;
-use crate::sandbox::plan::Plan;
-use crate::sandbox::spare_helper::ReadyHelper;
+use crate::Sandbox;
+use crate::helper::HelperShape;
+use crate::plan::Plan;
+use crate::spare_helper::ReadyHelper;
 
 /// Paths of the program. `PATH` is not used, because a project's tools may have added folders to
 /// it.

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// Network settings: proxies and TLS roots.
-pub(crate) const NETWORK: [&str; 11] = [
+pub const NETWORK: [&str; 11] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "NIX_SSL_CERT_FILE",

@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::protect::{
-    Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites,
-};
-use crate::sandbox::scratch::Scratch;
-use crate::sandbox::{RunError, Sandbox, Surroundings};
+use crate::plan::{Plan, Tier};
+use crate::protect::{Finding, Protection, ProtectionMethod, ScanBounds, Survey, ToolWrites};
+use crate::scratch::Scratch;
+use crate::{RunError, Sandbox, Surroundings};
 
 /// Maximum time until killed processes are gone.
 const DYING_MAX: Duration = Duration::from_millis(2500);
@@ -41,8 +39,8 @@ pub struct Exemptions {
 }
 
 /// Error when a scan is incomplete and the user has not permitted the run.
-const TOO_MUCH: &str = "the workspace has more folders than are looked at, so what is protected or \
-     secret in the rest is not held; run it again, and the user is asked about it";
+const TOO_MUCH: &str = "the workspace has more folders than are scanned, so protected and secret files \
+     in the rest are not protected from the command; run it again, and the user is asked about it";
 
 /// Scan made for a run, kept until the run is over.
 pub(crate) struct Guard {

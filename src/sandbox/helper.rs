@@ -24,13 +24,13 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout, getppid, setsid};
 use serde_json::json;
 
-use crate::sandbox::kernel::{self, Fork};
-use crate::sandbox::landlock::Made;
-use crate::sandbox::namespaces::{self, Mounted};
-use crate::sandbox::plan::{Backend, Plan, Tier};
-use crate::sandbox::seccomp::Filters;
-use crate::sandbox::wire::{self, HelperMessage, HelperRequest};
-use crate::sandbox::{helper_output, init, landlock, watchdog};
+use crate::kernel::{self, Fork};
+use crate::landlock::Made;
+use crate::namespaces::{self, Mounted};
+use crate::plan::{Backend, Plan, Tier};
+use crate::seccomp::Filters;
+use crate::wire::{self, HelperMessage, HelperRequest};
+use crate::{helper_output, init, landlock, watchdog};
 
 /// First argument that selects the helper.
 pub(crate) const MARK: &str = "__posse_helper";

@@ -12,7 +12,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, mkfifo};
 use secrecy::SecretString;
 use tokio::net::unix::pipe::Receiver;
 
-use crate::sandbox::mask::Mask;
+use crate::mask::Mask;
 
 /// Tells the helper the file for standard input. Cannot be set otherwise: the environment of
 /// commands is an allow-list.

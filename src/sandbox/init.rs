@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::sandbox::wire::{self, CommandExit};
+use crate::wire::{self, CommandExit};
 
 /// Default time that descendants of an ended command may continue to print.
 const GRACE: Duration = Duration::from_secs(2);

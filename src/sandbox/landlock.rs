@@ -24,7 +24,7 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::getppid;
 
-use crate::sandbox::plan::{Plan, Tier};
+use crate::plan::{Plan, Tier};
 
 use rule_sources::{FolderEntry, RuleSources};
 

@@ -15,8 +15,8 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
-use crate::sandbox::kernel;
-use crate::sandbox::plan::Plan;
+use crate::kernel;
+use crate::plan::Plan;
 
 /// Mount options of a folder in memory, with its size limit.
 const MEMORY: &str = "size=1g,mode=1777";

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::sandbox::wire::is_plain;
+use crate::wire::is_plain;
 
 /// Sandbox tier: strength of confinement on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::wire::is_plain;
-use crate::sandbox::{RunError, Sandbox, Spawn};
+use crate::plan::{Plan, Tier};
+use crate::wire::is_plain;
+use crate::{RunError, Sandbox, Spawn};
 
 /// Profiles by name, one file each.
 const PROFILES: [&str; 3] = [

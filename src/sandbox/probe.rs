@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 
-use crate::sandbox::bubblewrap;
-use crate::sandbox::helper::{self, HelperShape};
-use crate::sandbox::plan::{Backend, Plan};
-use crate::sandbox::wire::{self, HelperLine, HelperRequest};
+use crate::bubblewrap;
+use crate::helper::{self, HelperShape};
+use crate::plan::{Backend, Plan};
+use crate::wire::{self, HelperLine, HelperRequest};
 
 /// Time limit of one trial.
 const TRIAL_MAX: Duration = Duration::from_secs(5);

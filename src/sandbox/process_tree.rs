@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::sandbox::watchdog;
+use crate::watchdog;
 
 /// Variable that marks every process of a call.
 const MARK: &str = "POSSE_CALL";

@@ -244,7 +244,7 @@ pub enum ProtectAction {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = crate::failure::printable(&self.path.display().to_string());
+        let path = posse_base::failure::printable(&self.path.display().to_string());
         match &self.what {
             ProtectedChange::Created => write!(f, "{path} is protected and was created")?,
             ProtectedChange::Changed => write!(f, "{path} is protected and was changed")?,
@@ -260,7 +260,7 @@ impl fmt::Display for Finding {
             ProtectedChange::Settings(names) => write!(
                 f,
                 "{path} got settings that may run programs ({})",
-                crate::failure::printable(&names.join(", "))
+                posse_base::failure::printable(&names.join(", "))
             )?,
             ProtectedChange::LeadsOutside => {
                 write!(f, "{path} leads git to a place outside the workspace")?;
@@ -269,8 +269,8 @@ impl fmt::Display for Finding {
             ProtectedChange::TooMuch => {
                 return write!(
                     f,
-                    "{path} has more folders than are looked at: what a command \
-                                  creates in the rest is not found"
+                    "{path} has more folders than are scanned: files that a command \
+                                  creates in the rest are not found"
                 );
             }
         }
@@ -283,7 +283,7 @@ impl fmt::Display for Finding {
             }
             Whose::Earlier => f.write_str(" while an earlier command ran")?,
         }
-        let shown = |path: &Path| crate::failure::printable(&path.display().to_string());
+        let shown = |path: &Path| posse_base::failure::printable(&path.display().to_string());
         match &self.action {
             ProtectAction::MovedAside(to) => write!(f, "; it was moved to {}", shown(to)),
             ProtectAction::Restored(Some(to)) => {
@@ -641,7 +641,7 @@ impl GuardState {
                 // The workspace root itself cannot be protected as a whole.
                 let is_root = relative.as_os_str().is_empty();
                 if !is_root && !items.iter().chain(&pointed).any(is_known) {
-                    let sort = Sort::Name(crate::protected::Class::Git);
+                    let sort = Sort::Name(posse_base::protected::Class::Git);
                     pointed.push((*at, ProtectedItem { path: relative.into(), sort }));
                 }
             }

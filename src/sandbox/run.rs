@@ -17,19 +17,19 @@ use tokio::process::Child;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use crate::sandbox::capture::Capture;
-use crate::sandbox::guard::Exemptions;
-use crate::sandbox::helper::HelperShape;
-use crate::sandbox::helper_output::MaskedPrefix;
-use crate::sandbox::init;
-use crate::sandbox::mask::Mask;
-use crate::sandbox::output_chunks::OutputChunker;
-use crate::sandbox::plan::Plan;
-use crate::sandbox::process_tree::ProcessTree;
-use crate::sandbox::scratch::Scratch;
-use crate::sandbox::spare_helper::ReadyHelper;
-use crate::sandbox::wire::{self, CommandExit, HelperLine, HelperRequest};
-use crate::sandbox::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
+use crate::capture::Capture;
+use crate::guard::Exemptions;
+use crate::helper::HelperShape;
+use crate::helper_output::MaskedPrefix;
+use crate::init;
+use crate::mask::Mask;
+use crate::output_chunks::OutputChunker;
+use crate::plan::Plan;
+use crate::process_tree::ProcessTree;
+use crate::scratch::Scratch;
+use crate::spare_helper::ReadyHelper;
+use crate::wire::{self, CommandExit, HelperLine, HelperRequest};
+use crate::{Directory, Exit, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 
 /// Time limit until a command starts.
 const PREPARATION_MAX: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::protected;
+use posse_base::protected;
 
 /// System path of the program. It is absolute, so it cannot be replaced through `PATH`.
 pub(crate) const PROGRAM: &str = "/usr/bin/sandbox-exec";

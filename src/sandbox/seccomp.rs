@@ -9,8 +9,8 @@ use seccompiler::{
 };
 use serde::Deserialize;
 
-use crate::sandbox::plan::{Plan, Tier};
-use crate::sandbox::syscalls;
+use crate::plan::{Plan, Tier};
+use crate::syscalls;
 
 /// The list, with one reason per entry.
 const LIST: &str = include_str!("../../sandbox-profiles/seccomp.toml");

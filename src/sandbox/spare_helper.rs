@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio::process::Child;
 use tokio::runtime::{Handle, Id};
 
-use crate::sandbox::Sandbox;
-use crate::sandbox::helper::{self, HelperShape};
-use crate::sandbox::plan::Plan;
-use crate::sandbox::process_tree::{Family, Mark, ProcessTree};
+use crate::Sandbox;
+use crate::helper::{self, HelperShape};
+use crate::plan::Plan;
+use crate::process_tree::{Family, Mark, ProcessTree};
 
 /// Time limit for a helper to read its request.
 const SEND_MAX: Duration = Duration::from_secs(5);

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
-use crate::sandbox::helper;
-use crate::sandbox::process_tree::{self, Family};
+use crate::helper;
+use crate::process_tree::{self, Family};
 
 /// First argument that selects the watchdog.
 pub(crate) const MARK: &str = "__posse_watch";

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 
-use crate::sandbox::plan::{Backend, Plan, Tier};
+use crate::plan::{Backend, Plan, Tier};
 
 /// Header of a request: different versions of the program reject each other.
 const MAGIC: &[u8] = concat!("posse-helper-1 ", env!("CARGO_PKG_VERSION"), "\n").as_bytes();

@@ -121,7 +121,8 @@ pub(super) fn stamp(found: &Metadata) -> (u64, u64, u64, i64, i64, i64, i64) {
 fn judge_folder(path: &Path, found: &Metadata, others: u32, fix: &str) -> Result<(), TamperError> {
     owned(path, found)?;
     if found.mode() & others != 0 {
-        let what = format!("others can get at what is in it (mode {:04o})", found.mode() & 0o7777);
+        let what =
+            format!("other users can access its content (mode {:04o})", found.mode() & 0o7777);
         return Err(distrust(path, &what, &format!("{fix} {}", path.display())));
     }
     Ok(())
@@ -138,7 +139,7 @@ fn judge_file(path: &Path, found: &Metadata, bytes_max: u64) -> Result<(), Tampe
         return Err(distrust(path, &what, &format!("chmod 600 {}", path.display())));
     }
     if found.nlink() != 1 {
-        let what = format!("it has {} names; one of them may lie anywhere", found.nlink());
+        let what = format!("it has {} hard links", found.nlink());
         return Err(distrust(path, &what, "remove the other hard links"));
     }
     if found.size() > bytes_max {
@@ -161,5 +162,10 @@ fn distrust(path: &Path, what: &str, fix: &str) -> TamperError {
 }
 
 fn unusable(path: &Path, why: &str) -> TamperError {
-    distrust(path, &format!("it cannot be used ({why})"), "make it a file or folder of your own")
+    distrust(
+        path,
+        &format!("it cannot be used ({why})"),
+        "replace it with a file or folder that \
+                                                           you own",
+    )
 }

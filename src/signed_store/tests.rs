@@ -78,7 +78,7 @@ fn believes_nothing_that_somebody_else_can_have_written() {
         ("writable", "mode 0666", |vault| chmod(&vault.path("grants"), 0o666)),
         ("an open folder", "mode 0755", |vault| chmod(&vault.folder(), 0o755)),
         ("an open state", "mode 0777", |vault| chmod(&vault.state, 0o777)),
-        ("two names", "2 names", |vault| {
+        ("two names", "2 hard links", |vault| {
             fs::hard_link(vault.path("grants"), vault.state.join("other")).unwrap();
         }),
         ("a link", "a link", |vault| {

@@ -8,17 +8,17 @@ use posse_actors::ports::{
     Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, SideEffect,
     Tool, ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::printable;
+use posse_base::secrets::is_secret;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::printable;
-use crate::secrets::is_secret;
-use crate::tools::text::count;
-use crate::tools::workspace::Workspace;
-use crate::tools::worktree::{
+use crate::text::count;
+use crate::workspace::Workspace;
+use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees,
 };
-use crate::tools::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
+use crate::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
 
 /// Name of the tool.
 pub const NAME: &str = "agent_diff";

@@ -14,18 +14,18 @@ use posse_actors::ports::{
     Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
     ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::printable;
+use posse_base::secrets::is_secret;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::printable;
-use crate::secrets::is_secret;
-use crate::tools::agent_diff::{found, of_left_out, opened, read, unavailable};
-use crate::tools::change::{ChangeTarget, FileChange};
-use crate::tools::text::{count, is_binary, sha256};
-use crate::tools::worktree::{
+use crate::agent_diff::{found, of_left_out, opened, read, unavailable};
+use crate::change::{ChangeTarget, FileChange};
+use crate::text::{count, is_binary, sha256};
+use crate::worktree::{
     Changed, LeftOut, OpenWorktree, Side, Unavailable, WorktreeChanges, Worktrees, three_way,
 };
-use crate::tools::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
+use crate::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
 
 /// Name of the tool.
 pub const NAME: &str = "agent_merge";

@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, unlinkat};
 
-use crate::tools::workspace::FileStatus;
+use crate::workspace::FileStatus;
 
 /// Maximum number of temporary names tried.
 const NAMES_MAX: u32 = 16;

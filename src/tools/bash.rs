@@ -16,15 +16,15 @@ use posse_actors::ports::{
     Action, BackgroundScope, CallContext, Operation, OutputDelta, PermittedCall, PortFuture,
     Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::printable;
+use posse_base::protected::is_protected;
+use posse_sandbox::{Directory, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::printable;
-use crate::protected::is_protected;
-use crate::sandbox::{Directory, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
-use crate::tools::bash::background::JobStart;
-use crate::tools::workspace::Located;
-use crate::tools::{ToolEnvironment, digest, parsed, payload, spec, spill};
+use crate::bash::background::JobStart;
+use crate::workspace::Located;
+use crate::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
 const NAME: &str = "bash";
 

@@ -114,7 +114,7 @@ impl Budgets {
 }
 
 /// Wraps `tool` with `budgets`; returns `tool` itself if nothing is limited.
-pub(crate) fn within(budgets: &Arc<Budgets>, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
+pub fn within(budgets: &Arc<Budgets>, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
     if budgets.is_unlimited() {
         return tool;
     }
@@ -186,7 +186,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::testing::ToolFixture;
+    use crate::testing::ToolFixture;
 
     fn desk(turn_bytes_max: Option<usize>, on_exceed: OnExceed) -> (ToolFixture, Arc<Budgets>) {
         let calls = [("list_dir".to_owned(), CallBudget { calls_max: 2, on_exceed })];

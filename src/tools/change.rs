@@ -9,15 +9,15 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use posse_actors::ports::{Action, CallContext, Operation, ToolError, ToolOutput};
+use posse_base::hex::hex;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::hex::hex;
-use crate::tools::ToolEnvironment;
-use crate::tools::atomic_write;
-use crate::tools::diff::{self, Diff};
-use crate::tools::text::{self, count};
-use crate::tools::workspace::{FileKind, FileStatus, Located, refused};
+use crate::ToolEnvironment;
+use crate::atomic_write;
+use crate::diff::{self, Diff};
+use crate::text::{self, count};
+use crate::workspace::{FileKind, FileStatus, Located, refused};
 
 /// Larger files are neither stored as before-images nor edited.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
-use crate::tools::text::{is_binary, lines, lines_ended};
+use crate::text::{is_binary, lines, lines_ended};
 
 /// Maximum size of a diff in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;

@@ -1,8 +1,7 @@
 //! Digest of the exact effect of a call.
 
+use posse_base::hex::hex;
 use sha2::{Digest, Sha256};
-
-use crate::hex::hex;
 
 /// SHA-256 of `parts`, as 64 hex digits. Each part is hashed with its length, so that moving bytes
 /// from one part to the next changes the digest.

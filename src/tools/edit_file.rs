@@ -14,9 +14,9 @@ use posse_actors::ports::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::change::{ChangeTarget, FileChange};
-use crate::tools::edit_file::engine::{EditedFile, TextEdit};
-use crate::tools::{ToolEnvironment, blocking, parsed, refusal, sized, spec, timed};
+use crate::change::{ChangeTarget, FileChange};
+use crate::edit_file::engine::{EditedFile, TextEdit};
+use crate::{ToolEnvironment, blocking, parsed, refusal, sized, spec, timed};
 
 const NAME: &str = "edit_file";
 

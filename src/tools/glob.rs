@@ -14,13 +14,13 @@ use posse_actors::ports::{
     Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
     ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::printable;
-use crate::tools::listing::{self, Stop};
-use crate::tools::workspace::{Located, open_beneath};
-use crate::tools::{ToolEnvironment, blocking, digest, grep, output, parsed, refusal, spec};
+use crate::listing::{self, Stop};
+use crate::workspace::{Located, open_beneath};
+use crate::{ToolEnvironment, blocking, digest, grep, output, parsed, refusal, spec};
 
 const NAME: &str = "glob";
 

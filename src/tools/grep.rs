@@ -16,14 +16,14 @@ use posse_actors::ports::{
     Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
     ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::printable;
-use crate::tools::grep::search::{Hits, Query, SearchResult};
-use crate::tools::listing::Stop;
-use crate::tools::workspace::{FileKind, Located};
-use crate::tools::{ToolEnvironment, blocking, digest, output, parsed, refusal, spec};
+use crate::grep::search::{Hits, Query, SearchResult};
+use crate::listing::Stop;
+use crate::workspace::{FileKind, Located};
+use crate::{ToolEnvironment, blocking, digest, output, parsed, refusal, spec};
 
 const NAME: &str = "grep";
 

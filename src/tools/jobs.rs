@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 use posse_actors::conversation::{CallId, ContentPart};
 use posse_actors::event::{Event, JobEnd, Origin};
 use posse_actors::ports::{BackgroundScope, CallContext, PostCallMessage, PostCallSink};
+use posse_base::failure::printable;
+use posse_sandbox::{Exit, ProcessOutcome};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
-
-use crate::failure::printable;
-use crate::sandbox::{Exit, ProcessOutcome};
 
 pub(crate) use output_tool::{begun, tools};
 

@@ -16,9 +16,9 @@ use posse_actors::ports::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::text::{count, sha256};
-use crate::tools::workspace::{FileKind, FileStatus, names, refused};
-use crate::tools::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
+use crate::text::{count, sha256};
+use crate::workspace::{FileKind, FileStatus, names, refused};
+use crate::{ToolEnvironment, blocking, parsed, refusal, spec, timed};
 
 /// Maximum number of listed entries.
 const SHOWN_MAX: usize = 500;

@@ -10,9 +10,9 @@ use posse_actors::ports::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::edit_file::engine::{EditedFile, TextEdit};
-use crate::tools::edit_file::{self, matching};
-use crate::tools::{ToolEnvironment, parsed, spec};
+use crate::edit_file::engine::{EditedFile, TextEdit};
+use crate::edit_file::{self, matching};
+use crate::{ToolEnvironment, parsed, spec};
 
 const NAME: &str = "multi_edit";
 

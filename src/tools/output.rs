@@ -1,6 +1,6 @@
 //! Converts program output to text for a model: no control sequences, valid UTF-8, bounded length.
 
-use crate::failure::printable_lines;
+use posse_base::failure::printable_lines;
 
 /// `bytes` as text: terminal sequences are removed, line ends become `\n`, invalid UTF-8 is
 /// replaced, and other control characters are escaped.

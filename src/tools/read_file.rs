@@ -18,19 +18,19 @@ use posse_actors::ports::{
     Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
     ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::printable;
+use posse_base::hex::hex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::failure::printable;
-use crate::hex::hex;
-use crate::tools::change::failed;
-use crate::tools::read_file::page::{FilePage, LINES_DEFAULT, LINES_MAX, Slice};
-use crate::tools::reads::FilePart;
-use crate::tools::refusal;
-use crate::tools::text::sha256;
-use crate::tools::workspace::{FileKind, FileStatus, refused};
-use crate::tools::{ToolEnvironment, blocking, parsed, sized, spec, timed};
+use crate::change::failed;
+use crate::read_file::page::{FilePage, LINES_DEFAULT, LINES_MAX, Slice};
+use crate::reads::FilePart;
+use crate::refusal;
+use crate::text::sha256;
+use crate::workspace::{FileKind, FileStatus, refused};
+use crate::{ToolEnvironment, blocking, parsed, sized, spec, timed};
 
 const NAME: &str = "read_file";
 

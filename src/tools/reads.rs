@@ -13,7 +13,7 @@ use posse_actors::conversation::CallId;
 use posse_actors::ports::{CallContext, ToolError};
 use sha2::{Digest, Sha256};
 
-use crate::tools::workspace::Located;
+use crate::workspace::Located;
 
 /// Maximum number of files. Older entries are dropped, and these files have to be read again.
 const FILES_MAX: usize = 20_000;

@@ -7,11 +7,11 @@ use std::path::Path;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use posse_actors::ports::{Action, Operation, PermittedCall, Prepared, ToolError, ToolOutput};
+use posse_base::failure::{nearest, printable};
+use posse_base::secrets::is_secret;
 
-use crate::failure::{nearest, printable};
-use crate::secrets::is_secret;
-use crate::tools::digest;
-use crate::tools::workspace::{Located, refused};
+use crate::digest;
+use crate::workspace::{Located, refused};
 
 /// Maximum number of folder entries that are compared with a missing name.
 const NAMES_MAX: usize = 5000;

@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{ToolCall, text_of};
+use posse_actors::ports::permit_for_test;
 use posse_actors::ports::{
     CallContext, Confinement, PostCallSink, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
-    permit_for_test,
 };
 use posse_actors::tool_call::arguments;
+use posse_sandbox::Sandbox;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use crate::sandbox::Sandbox;
-use crate::tools::workspace::Workspace;
-use crate::tools::{ToolEnvironment, builtin};
+use crate::workspace::Workspace;
+use crate::{ToolEnvironment, builtin};
 
 /// A workspace `work`, a folder `outside`, and the session's folder `session`.
 pub(crate) struct ToolFixture {

@@ -1,8 +1,7 @@
 //! Text properties of file content: binary check and line ends.
 
+use posse_base::hex::hex;
 use sha2::{Digest, Sha256};
-
-use crate::hex::hex;
 
 /// Number of bytes examined for the binary check.
 const PROBE_BYTES: usize = 8 << 10;

@@ -19,10 +19,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, mkdirat};
 use posse_actors::ports::{Operation, ToolError};
+use posse_base::failure::{Exit, Failure, printable};
+use posse_base::secrets::is_secret;
 
-use crate::failure::{Exit, Failure, printable};
-use crate::secrets::is_secret;
-use crate::tools::workspace::links::{Linked, SecretLinks};
+use crate::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{FileKind, FileStatus};
 

@@ -20,12 +20,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use posse_base::failure::printable;
+use posse_sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::printable;
-use crate::sandbox::Sandbox;
-use crate::tools::listing::Stop;
-use crate::tools::{blocking, diff};
+use crate::listing::Stop;
+use crate::{blocking, diff};
 
 pub use changes::LeftOut;
 pub(crate) use changes::{Changed, OpenWorktree, Side, WorktreeChanges};

@@ -9,9 +9,9 @@ use posse_actors::ports::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::tools::change::{ChangeTarget, FileChange};
-use crate::tools::text::{BOM, Endings, endings, is_binary, with_crlf};
-use crate::tools::{ToolEnvironment, blocking, parsed, payload, sized, spec, timed};
+use crate::change::{ChangeTarget, FileChange};
+use crate::text::{BOM, Endings, endings, is_binary, with_crlf};
+use crate::{ToolEnvironment, blocking, parsed, payload, sized, spec, timed};
 
 /// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {

@@ -14,22 +14,22 @@ use std::time::Duration;
 use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
+use posse_base::failure::Exit;
+use posse_frontend::commands::Command;
+use posse_frontend::jobs::Jobs;
+use posse_frontend::{Selectable, SelectionSources};
 
-use crate::failure::Exit;
-use crate::frontend::commands::Command;
-use crate::frontend::jobs::Jobs;
-use crate::frontend::{Selectable, SelectionSources};
-use crate::tui::completion::Completion;
-use crate::tui::composer::{Composer, Outcome, may_be_image};
-use crate::tui::input::{InputEvent, KeyCode, KeyPress};
-use crate::tui::keymap::{EditAction, KeyAction, Keymap, SHORTCUTS};
-use crate::tui::permission_prompt::{KeyOutcome, PermissionPrompts};
-use crate::tui::scrollback::Scrollback;
-use crate::tui::selector::Selector;
-use crate::tui::status::Status;
-use crate::tui::theme::{Role, Theme};
-use crate::tui::view::View;
-use crate::tui::viewer::Viewer;
+use crate::completion::Completion;
+use crate::composer::{Composer, Outcome, may_be_image};
+use crate::input::{InputEvent, KeyCode, KeyPress};
+use crate::keymap::{EditAction, KeyAction, Keymap, SHORTCUTS};
+use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
+use crate::scrollback::Scrollback;
+use crate::selector::Selector;
+use crate::status::Status;
+use crate::theme::{Role, Theme};
+use crate::view::View;
+use crate::viewer::Viewer;
 
 /// Delay after which a shortcut letter on an empty prompt acts, if no other key follows.
 const SHORTCUT_DELAY: Duration = Duration::from_millis(150);

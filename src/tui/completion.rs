@@ -1,10 +1,11 @@
 //! Completion of commands after a slash and of file names after an `@`. Pure: the file names are a
 //! parameter.
 
-use crate::failure::printable;
-use crate::frontend::commands::COMMANDS;
-use crate::tui::text::{TextRow, clipped, row, sanitize, span, width};
-use crate::tui::theme::{Role, Theme};
+use posse_base::failure::printable;
+use posse_frontend::commands::COMMANDS;
+
+use crate::text::{TextRow, clipped, row, sanitize, span, width};
+use crate::theme::{Role, Theme};
 
 use ratatui_core::text::Line;
 
@@ -104,7 +105,7 @@ impl Completion {
         if known.is_empty() || known.iter().any(|entry| entry.name == prefix) {
             return None;
         }
-        let item = |entry: &&crate::frontend::commands::CommandSpec| CompletionItem {
+        let item = |entry: &&posse_frontend::commands::CommandSpec| CompletionItem {
             with: format!("/{}{}", entry.name, if entry.argument.is_empty() { "" } else { " " }),
             label: format!("/{} {}", entry.name, entry.argument).trim_end().to_owned(),
             what: entry.what,

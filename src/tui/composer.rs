@@ -5,10 +5,10 @@
 
 mod edit;
 
-use crate::tui::input::{KeyCode, KeyPress};
-use crate::tui::keymap::EditAction;
-use crate::tui::text::{TextRow, break_rows, clipped, row, row_width, sanitize, span};
-use crate::tui::theme::{Role, Theme};
+use crate::input::{KeyCode, KeyPress};
+use crate::keymap::EditAction;
+use crate::text::{TextRow, break_rows, clipped, row, row_width, sanitize, span};
+use crate::theme::{Role, Theme};
 
 use posse_actors::conversation::ContentPart;
 use ratatui_core::text::{Line, Span};

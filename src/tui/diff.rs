@@ -3,8 +3,8 @@
 
 use ratatui_core::text::Span;
 
-use crate::tui::text::{TextRow, sanitize, span, wrap};
-use crate::tui::theme::{Role, Theme};
+use crate::text::{TextRow, sanitize, span, wrap};
+use crate::theme::{Role, Theme};
 
 /// Rows of the first `lines_max` lines. A row names the number of lines left out.
 pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -> Vec<TextRow> {
@@ -19,7 +19,7 @@ pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -
         if let Some((from, to)) = hunk(line) {
             (old, new) = (from, to);
             if !first {
-                rows.push(crate::tui::text::row(theme, Role::Dim, format!("{:>digits$} ⋮", "")));
+                rows.push(crate::text::row(theme, Role::Dim, format!("{:>digits$} ⋮", "")));
             }
             first = false;
             continue;
@@ -28,7 +28,7 @@ pub(super) fn rows(diff: &str, columns: usize, lines_max: usize, theme: Theme) -
             let left =
                 lines.len() - lines.iter().position(|at| std::ptr::eq(at, line)).unwrap_or(0);
             let text = format!("{:>digits$} … {left} more lines (Ctrl+O shows them)", "");
-            rows.push(crate::tui::text::row(theme, Role::Dim, text));
+            rows.push(crate::text::row(theme, Role::Dim, text));
             break;
         }
         shown += 1;

@@ -1,7 +1,8 @@
 //! Test that the guide lists the keys and commands of the program.
 
-use crate::frontend::commands::COMMANDS;
-use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
+use posse_frontend::commands::COMMANDS;
+
+use crate::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
 
 /// The generated tables by the marks before them in the guide.
 fn tables() -> [(&'static str, String); 4] {
@@ -51,7 +52,7 @@ fn written(guide: &str) -> String {
 
 #[test]
 fn the_guide_lists_every_key_and_command() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/tui.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/tui.md");
     let guide = std::fs::read_to_string(path).unwrap();
     let expected = written(&guide);
     if std::env::var_os("POSSE_WRITE_GUIDE").is_some() {

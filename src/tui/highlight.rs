@@ -3,7 +3,7 @@
 
 mod languages;
 
-use crate::tui::theme::Role;
+use crate::theme::Role;
 
 use languages::{LANGUAGES, Language};
 /// Highlights the lines of one block of code.

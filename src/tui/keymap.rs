@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::failure::nearest;
-use crate::tui::input::{KeyCode, KeyPress};
+use posse_base::failure::nearest;
+
+use crate::input::{KeyCode, KeyPress};
 
 /// An action of a key in the prompt editor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, T
 use ratatui_core::style::Style;
 use ratatui_core::text::{Line, Span};
 
-use crate::tui::highlight::Highlighter;
-use crate::tui::text::{TextRow, clipped, row, sanitize, span, width, wrap};
-use crate::tui::theme::{Role, Theme};
+use crate::highlight::Highlighter;
+use crate::text::{TextRow, clipped, row, sanitize, span, width, wrap};
+use crate::theme::{Role, Theme};
 
 pub(super) use stream::{Piece, Stream};
 

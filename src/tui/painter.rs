@@ -12,7 +12,7 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::tui::text::{TextRow, width};
+use crate::text::{TextRow, width};
 
 /// Erases everything from the cursor on; the cursor is in the first column. Some terminals copy
 /// erased rows to their scrollback if the erasure starts at the very first cell.

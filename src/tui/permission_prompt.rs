@@ -7,16 +7,14 @@ use std::time::Duration;
 use posse_actors::conversation::QuestionId;
 use posse_actors::event::{Event, Origin, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
+use posse_frontend::quiet_period::QuietPeriod;
+use posse_frontend::subagents::label_with_id;
 use ratatui_core::text::{Line, Span};
 
-use crate::frontend::quiet_period::QuietPeriod;
-use crate::frontend::subagents::label_with_id;
-use crate::tui::diff;
-use crate::tui::input::{KeyCode, KeyPress};
-use crate::tui::text::{
-    TextRow, break_rows, clipped, clipped_front, escape_invisible, row, span, wrap,
-};
-use crate::tui::theme::{Role, Theme};
+use crate::diff;
+use crate::input::{KeyCode, KeyPress};
+use crate::text::{TextRow, break_rows, clipped, clipped_front, escape_invisible, row, span, wrap};
+use crate::theme::{Role, Theme};
 
 /// An open permission request.
 #[derive(Debug, Clone)]

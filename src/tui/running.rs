@@ -17,22 +17,22 @@ use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::AnnouncedEvent;
+use posse_base::failure::{Exit, Failure};
+use posse_frontend::SessionSelection;
+use posse_frontend::drafts::Drafts;
+use posse_frontend::files::Finder;
+use posse_frontend::history::History;
+use posse_frontend::signals::Signals;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure};
-use crate::frontend::SessionSelection;
-use crate::frontend::drafts::Drafts;
-use crate::frontend::files::Finder;
-use crate::frontend::history::History;
-use crate::frontend::signals::Signals;
-use crate::tui::app::App;
-use crate::tui::composer::Composer;
-use crate::tui::painter::Painter;
-use crate::tui::scrollback::Scrollback;
-use crate::tui::terminal::{self, Reader, Terminal};
-use crate::tui::theme::Role;
-use crate::tui::{Options, ReflowMode, TuiEnvironment};
+use crate::app::App;
+use crate::composer::Composer;
+use crate::painter::Painter;
+use crate::scrollback::Scrollback;
+use crate::terminal::{self, Reader, Terminal};
+use crate::theme::Role;
+use crate::{Options, ReflowMode, TuiEnvironment};
 
 use session::{CurrentSession, RequestResult, SessionUpdate};
 use window_size::WindowSize;
@@ -207,7 +207,7 @@ impl Tui<'_> {
         }
     }
 
-    async fn run_loop(&mut self, mut inputs: mpsc::Receiver<Vec<crate::tui::input::InputEvent>>) {
+    async fn run_loop(&mut self, mut inputs: mpsc::Receiver<Vec<crate::input::InputEvent>>) {
         let mut signals = Signals::listen();
         let mut resized = signal(SignalKind::window_change()).ok();
         // The default action would leave the terminal in raw mode.

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::tui::text::TextRow;
+use crate::text::TextRow;
 
 /// Maximum number of rows.
 const ROWS_MAX: usize = 10_000;
@@ -51,7 +51,7 @@ impl Scrollback {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::testing::text_of_row;
+    use crate::testing::text_of_row;
 
     fn rows(numbers: std::ops::Range<usize>) -> Vec<TextRow> {
         numbers.map(|nth| TextRow::from(nth.to_string())).collect()

@@ -1,9 +1,10 @@
 //! A list with a filter, navigated with the arrow keys.
 
-use crate::frontend::Selectable;
-use crate::tui::input::{KeyCode, KeyPress};
-use crate::tui::text::{TextRow, clipped, row, sanitize, span};
-use crate::tui::theme::{Role, Theme};
+use posse_frontend::Selectable;
+
+use crate::input::{KeyCode, KeyPress};
+use crate::text::{TextRow, clipped, row, sanitize, span};
+use crate::theme::{Role, Theme};
 
 use ratatui_core::text::Line;
 

@@ -1,7 +1,7 @@
 //! The status bar: model, agent, sandbox, context, cost and folder.
 
-use crate::tui::text::{TextRow, clipped, clipped_front, span, width};
-use crate::tui::theme::{Role, Theme};
+use crate::text::{TextRow, clipped, clipped_front, span, width};
+use crate::theme::{Role, Theme};
 
 use ratatui_core::text::{Line, Span};
 

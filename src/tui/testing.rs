@@ -6,13 +6,13 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, QuestionId, StopReason, Usage,
 };
 use posse_actors::event::{Event, Origin, Scope};
+use posse_frontend::SelectionSources;
 use serde_json::{Value, json};
 
-use crate::frontend::SelectionSources;
-use crate::tui::app::{App, Effect};
-use crate::tui::input::{InputEvent, KeyPress};
-use crate::tui::text::TextRow;
-use crate::tui::theme::Theme;
+use crate::app::{App, Effect};
+use crate::input::{InputEvent, KeyPress};
+use crate::text::TextRow;
+use crate::theme::Theme;
 
 /// The UI of one session with a manual clock.
 pub(crate) struct TestScreen {
@@ -157,7 +157,7 @@ impl TestScreen {
     }
 
     pub(crate) fn types(&mut self, text: &str) -> Vec<Effect> {
-        use crate::tui::input::KeyCode;
+        use crate::input::KeyCode;
         text.chars()
             .flat_map(|c| {
                 let code = if c == '\n' { KeyCode::Enter } else { KeyCode::Char(c) };
@@ -191,7 +191,7 @@ impl TestScreen {
                     }
                     let symbol = live[(x, y)].symbol();
                     drawn.push_str(symbol);
-                    x += u16::try_from(crate::tui::text::width(symbol).max(1)).unwrap();
+                    x += u16::try_from(crate::text::width(symbol).max(1)).unwrap();
                 }
                 lines.push(drawn.trim_end().to_owned());
             }

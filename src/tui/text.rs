@@ -1,12 +1,12 @@
 //! Text for the screen: control sequences removed, measured in columns, wrapped into rows.
 
+use posse_base::failure::printable;
 use ratatui_core::style::Style;
 use ratatui_core::text::{Line, Span};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::failure::printable;
-use crate::tui::theme::{Role, Theme};
+use crate::theme::{Role, Theme};
 
 /// A row of styled text.
 pub(super) type TextRow = Line<'static>;

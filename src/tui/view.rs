@@ -17,12 +17,12 @@ use posse_actors::conversation::{
 };
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::skills;
+use posse_base::failure::{Failure, printable};
+use posse_frontend::{clipboard, queue};
 
-use crate::failure::{Failure, printable};
-use crate::frontend::{clipboard, queue};
-use crate::tui::markdown::Stream;
-use crate::tui::text::{TextRow, sanitize};
-use crate::tui::theme::Role;
+use crate::markdown::Stream;
+use crate::text::{TextRow, sanitize};
+use crate::theme::Role;
 
 use block::BlockKind;
 pub(super) use block::{Block, spinner};

@@ -1,10 +1,10 @@
 //! The viewer: full outputs and diffs on the alternate screen.
 
-use crate::tui::diff;
-use crate::tui::input::{KeyCode, KeyPress};
-use crate::tui::text::{TextRow, clipped, hanging_indent, row, sanitize, span, wrap};
-use crate::tui::theme::{Role, Theme};
-use crate::tui::view::Outputs;
+use crate::diff;
+use crate::input::{KeyCode, KeyPress};
+use crate::text::{TextRow, clipped, hanging_indent, row, sanitize, span, wrap};
+use crate::theme::{Role, Theme};
+use crate::view::Outputs;
 
 use ratatui_core::text::{Line, Span};
 

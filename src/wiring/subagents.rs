@@ -107,8 +107,8 @@ pub(crate) fn untrusted(what: &str, names: &[String]) -> String {
     }
     let names: Vec<String> = names.iter().take(8).map(|name| printable(name)).collect();
     format!(
-        "TRU001: the project's {what} are not used ({}) until you trust this project, `posse trust \
-         add` shows what that means\n",
+        "TRU001: the project's {what} are not used ({}) until you trust this project, `posse \
+         trust add` shows the effect\n",
         names.join(", ")
     )
 }

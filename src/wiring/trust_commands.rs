@@ -392,8 +392,7 @@ fn clear(trust: &TrustStore, as_json: bool) -> TrustResult {
     if as_json {
         return Ok(print(&format!("{:#}\n", json!({ "cleared": true, "movedAside": aside }))));
     }
-    let aside =
-        aside.map(|path| format!("; what could not be believed is now {}", printable(&path)));
+    let aside = aside.map(|path| format!("; moved the untrusted file to {}", printable(&path)));
     Ok(print(&format!("no project is trusted any more{}\n", aside.unwrap_or_default())))
 }
 

@@ -229,8 +229,8 @@ fn a_projects_rules_that_deny_count_beside_one_that_allows() {
         (judged, ended.stderr)
     };
     let (before, notices) = judged("ls");
-    assert_ne!(before["decision"], "deny", "nobody trusts it yet");
-    assert!(notices.contains("none of its rules that deny or ask is in force"), "{notices}");
+    assert_ne!(before["decision"], "deny", "not trusted yet");
+    assert!(notices.contains("its rules that deny or ask are not in force either"), "{notices}");
 
     let shown: Value =
         serde_json::from_str(&machine.posse(&["trust", "show", "--json"]).stdout).unwrap();

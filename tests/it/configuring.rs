@@ -108,11 +108,11 @@ fn a_change_says_what_keeps_it_from_counting() {
     );
     let ended = desk.posse(&["config", "forget"]);
     let said =
-        "forgot what was chosen last: provider mine, model two  (/home/state/preferences.json)\n";
+        "removed the saved choice: provider mine, model two  (/home/state/preferences.json)\n";
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), said));
     assert!(!state.join("preferences.json").exists());
     let ended = desk.posse(&["config", "forget"]);
-    assert_eq!(ended.out, "nothing was chosen  (/home/state/preferences.json)\n");
+    assert_eq!(ended.out, "no choice is saved  (/home/state/preferences.json)\n");
     // A setting that conflicts with others is written, and the conflict is reported at once.
     let ended = desk.posse(&["config", "edit", "providers.mine.apiKey", "not-a-real-key"]);
     assert_eq!(ended.code, Some(0));

@@ -189,8 +189,8 @@ fn changes_nothing_that_runs_or_steers_later_without_a_person() {
     assert_eq!(machine.read("src/a.rs"), "x");
     let results = server.tool_results();
     insta::assert_snapshot!(results[..2].join("\n"), @r"
-    Denied: AGENTS.md decides what runs or steers later; it is asked about each time; nobody can be asked
-    Denied: .github/workflows/ci.yml decides what runs or steers later; it is asked about each time; nobody can be asked
+    Denied: AGENTS.md is protected: it configures or triggers later code execution; it is asked about each time; nobody can be asked
+    Denied: .github/workflows/ci.yml is protected: it configures or triggers later code execution; it is asked about each time; nobody can be asked
     ");
     assert!(!ended.stderr.contains("rule:"), "{}", ended.stderr);
 }
@@ -321,7 +321,7 @@ fn asks_a_person_at_a_terminal() {
     person.sees("[N] no: ");
     person.types("n\n");
     person.sees("src/a.rs");
-    person.sees("for this session would allow every change below src/");
+    person.sees("an answer for this session would allow every change below src/");
     person.sees("[s] for this session  [p] in this project  [N] no: ");
     person.types("s\n");
     // The second file of that folder is not asked about.
@@ -378,7 +378,7 @@ fn a_person_agrees_to_a_project_and_to_a_folder_for_longer() {
         let mut person = Person::facing(machine.command(&["trust", "add"]));
         person.sees("takes effect once trusted:\r\n  model = \"theirs\"\r\n");
         person.sees("never takes effect:\r\n  permissions = ");
-        person.sees("a repository can only deny, or ask");
+        person.sees("a repository can only add rules that deny or ask");
         person.sees("trust these settings? [y/N] ");
         person.types(answer);
         assert_eq!(person.running.end().code, Some(code), "{}", person.seen);
@@ -485,10 +485,14 @@ fn asks_about_each_command_where_not_everything_can_be_looked_after() {
         ended.assert_code(4);
         assert!(!machine.work("seen").exists());
         let results = server.tool_results();
-        assert!(results[0].contains("more folders than are looked at"), "{}", results[0]);
+        assert!(results[0].contains("more folders than are scanned"), "{}", results[0]);
         assert!(results[0].contains("run it again"), "{}", results[0]);
         assert!(results[1].contains("Denied: "), "{}", results[1]);
-        assert!(results[1].contains("Starting in a folder below narrows it"), "{}", results[1]);
+        assert!(
+            results[1].contains("Start it in a subfolder to narrow the scan"),
+            "{}",
+            results[1]
+        );
     }
     // A person may let it run, and has to each time.
     let server = ModelServer::start(vec![runs("true"), runs("ls > seen"), says("done")]);
@@ -501,7 +505,7 @@ fn asks_about_each_command_where_not_everything_can_be_looked_after() {
     command.env("POSSE_SANDBOX_SURVEY", "20");
     let mut person = Person::facing(command);
     person.sees("ls > seen");
-    person.sees("more folders than are looked at");
+    person.sees("more folders than are scanned");
     person.sees("allow? [y] once  [N] no: ");
     person.types("y\n");
     person.running.end().assert_code(0);

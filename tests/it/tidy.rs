@@ -6,31 +6,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules of `src/` that a module may use. Modules that connect others are not listed.
-const MAY_USE: [(&str, &[&str]); 23] = [
+/// Crates below `src/`, and the crates of posse that each may depend on beside the kernel.
+const CRATES: [(&str, &[&str]); 10] = [
+    ("base", &[]),
+    ("config", &["base"]),
+    ("frontend", &["base"]),
+    ("images", &["base"]),
+    ("journal", &["base"]),
+    ("permission", &["base"]),
+    ("provider", &["base"]),
+    ("sandbox", &["base"]),
+    ("tools", &["base", "images", "sandbox"]),
+    ("tui", &["base", "frontend"]),
+];
+
+/// Modules of the root package, and the modules and crates that each may use. Modules that connect
+/// others are not listed.
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("agents", &["failure", "secrets"]),
     ("attach", &["failure", "frontend", "hex"]),
     ("cli", &["failure"]),
-    ("config", &["failure", "hex"]),
-    ("failure", &[]),
     ("front", &["failure", "frontend", "images"]),
-    ("frontend", &["failure"]),
     ("grants", &["failure", "hex", "project", "signed_store"]),
-    ("hex", &[]),
     ("hooks", &["failure", "sandbox", "secrets"]),
-    ("images", &["failure"]),
-    ("journal", &["failure"]),
     ("models", &["failure", "hex"]),
-    ("permission", &["failure", "protected", "secrets"]),
     ("project", &[]),
-    ("protected", &[]),
-    ("provider", &["failure", "hex"]),
-    ("sandbox", &["failure", "protected", "secrets"]),
     ("signed_store", &["failure", "hex"]),
-    ("secrets", &[]),
-    ("tools", &["failure", "hex", "images", "protected", "sandbox", "secrets"]),
     ("trust", &["failure", "project", "signed_store"]),
-    ("tui", &["failure", "frontend", "images"]),
 ];
 
 /// Modules that know all others.
@@ -189,12 +191,15 @@ fn used(line: &str) -> Vec<&str> {
 
 #[test]
 fn siblings_do_not_use_one_another() {
-    let siblings: BTreeSet<&str> = MAY_USE.iter().map(|(name, _)| *name).collect();
+    let modules = MAY_USE.iter().map(|(name, _)| *name);
+    let crates = CRATES.iter().map(|(name, _)| *name);
+    let siblings: BTreeSet<&str> = modules.chain(crates).collect();
     let mut offences = Vec::new();
     for path in rust_files("src") {
         let path = path.display().to_string();
         let module = path["src/".len()..].split(['/', '.']).next().unwrap().to_owned();
-        if KNOW_ALL.contains(&module.as_str()) {
+        let is_crate = CRATES.iter().any(|(name, _)| *name == module);
+        if is_crate || KNOW_ALL.contains(&module.as_str()) {
             continue;
         }
         let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
@@ -215,6 +220,30 @@ fn siblings_do_not_use_one_another() {
         &offences,
         "Modules of src/ stand side by side and know only the kernel, `failure`, and what the \
          table in docs/ARCHITECTURE.md allows; what needs two of them belongs into `wiring`.",
+    );
+}
+
+#[test]
+fn crates_depend_on_the_listed_crates_alone() {
+    let mut offences = Vec::new();
+    for (name, allowed) in CRATES {
+        let path = format!("src/{name}/Cargo.toml");
+        let manifest = read(&path);
+        for line in section(&manifest, "dependencies") {
+            let dependency = line.split(['.', ' ', '=']).next().unwrap();
+            let other = dependency.strip_prefix("posse-").filter(|other| *other != "actors");
+            if other.is_some_and(|other| !allowed.contains(&other)) {
+                offences.push(format!("{path}: {dependency}"));
+            }
+        }
+    }
+    let manifests = fs::read_dir(root().join("src")).unwrap();
+    let manifests =
+        manifests.filter(|entry| entry.as_ref().unwrap().path().join("Cargo.toml").exists());
+    assert_eq!(manifests.count(), CRATES.len(), "every crate below src/ is in the table");
+    assert_none(
+        &offences,
+        "Crates below src/ depend on the kernel and on the crates of the table.",
     );
 }
 

@@ -415,7 +415,7 @@ fn a_protected_file_is_not_taken_over_by_yes() {
     ended.assert_code(4);
     let said = said(&server);
     assert!(said[0].contains("AGENTS.md (+1 -0)"), "{said:?}");
-    assert!(said[1].starts_with("Denied: AGENTS.md decides what runs"), "{said:?}");
+    assert!(said[1].starts_with("Denied: AGENTS.md is protected"), "{said:?}");
     assert!(said[1].contains("with \"files\" takes over those that you name"), "{said:?}");
     let farewell = format!("worktree kept: {}/", worktrees(&machine).display());
     assert_eq!(ended.stderr.matches(&farewell).count(), 1, "{}", ended.stderr);

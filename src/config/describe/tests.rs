@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::*;
-use crate::config::tests::ConfigFolders;
+use crate::tests::ConfigFolders;
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/configuration.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/configuration.md");
 
 /// Checks a value against the schema keywords in use; patterns are not checked.
 fn fits(schema: &Value, value: &Value) -> bool {

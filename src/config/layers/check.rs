@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::config::schema::{ConfigKey, ValueKind};
-use crate::config::{looks_like_key, masked};
+use crate::schema::{ConfigKey, ValueKind};
+use crate::{looks_like_key, masked};
 
 /// Value for a number that is derived from other settings.
 const AUTO: &str = "auto";

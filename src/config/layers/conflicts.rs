@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use posse_base::failure::{Exit, Failure};
 use serde_json::Value;
 
 use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
-use crate::config::Notice;
-use crate::failure::{Exit, Failure};
+use crate::Notice;
 
 /// The first must not be more than the second.
 const AT_MOST: [(&str, &str); 12] = [
@@ -56,7 +56,7 @@ impl LayerReader {
             return;
         }
         let what = format!(
-            "{less} = {} conflicts with {more} = {}: it cannot be more",
+            "{less} = {} conflicts with {more} = {}: the first must not exceed the second",
             small.value, large.value
         );
         self.refuse(&[less, more], what, "lower the first or raise the second");
@@ -89,8 +89,8 @@ impl LayerReader {
                 .is_some_and(|leaf| leaf.value == value && leaf.origin != SettingOrigin::BuiltIn)
         };
         if asked("sandbox.mode", "off") && asked("sandbox.network", "deny") {
-            let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": nothing \
-                        keeps commands from the network";
+            let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": \
+                        without a sandbox, commands can use the network";
             self.notices.push(Notice { code: "CFG011", text: text.to_owned() });
         }
     }

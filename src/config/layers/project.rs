@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::config::file::{ConfigFile, ReadPolicy};
-use crate::config::layers::walk::ConfigLeaf;
-use crate::config::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
-use crate::config::schema::{self, ConfigKey, Project};
-use crate::config::{Notice, Sources};
+use crate::file::{ConfigFile, ReadPolicy};
+use crate::layers::walk::ConfigLeaf;
+use crate::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
+use crate::schema::{self, ConfigKey, Project};
+use crate::{Notice, Sources};
 
 /// The key of the rules.
 const RULES: &str = "permissions";
@@ -180,7 +180,7 @@ impl LayerReader {
         let name = found.path.split('.').nth(1).unwrap_or_default();
         let preset = sources.presets.iter().any(|(preset, _)| *preset == name);
         if preset || self.layers.below(&format!("providers.{name}.")).next().is_some() {
-            return Some("a repository cannot direct a provider that is not its own");
+            return Some("a repository cannot configure a provider that it did not add");
         }
         let variable = found.value.as_str().filter(|_| found.path.ends_with(".apiKeyEnv"))?;
         let of_preset = sources.presets.iter().any(|(_, key)| *key == Some(variable));
@@ -196,7 +196,7 @@ impl LayerReader {
         let order: &[&str] = match found.key.path {
             RULES => {
                 let all = found.value.as_array().is_some_and(|rules| rules.iter().all(narrows));
-                return (!all).then_some("a repository can only deny, or ask");
+                return (!all).then_some("a repository can only add rules that deny or ask");
             }
             "sandbox.mode" => &["off", "workspace-write", "read-only"],
             "sandbox.network" => &["inherit", "auto", "deny"],
@@ -236,12 +236,12 @@ impl LayerReader {
         if !waiting.is_empty() {
             let names = names(waiting.iter().copied());
             let what = if changed {
-                "changed since you trusted this project, `posse trust show` shows how"
+                "changed since you trusted this project, `posse trust show` shows the changes"
             } else {
-                "until you trust this project, `posse trust add` shows what that means"
+                "until you trust this project, `posse trust add` shows the effect"
             };
             let rules = if waiting.contains(RULES) {
-                ", so none of its rules that deny or ask is in force"
+                ", so its rules that deny or ask are not in force either"
             } else {
                 ""
             };

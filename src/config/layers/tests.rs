@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::config::tests::ConfigFolders;
-use crate::config::{
+use crate::tests::ConfigFolders;
+use crate::{
     Dirs, Environment, Outside, SettingOrigin, Settings, Sources, load_with, preferences, show,
 };
 
@@ -249,7 +249,7 @@ fn has_a_variable_for_every_documented_figure() {
     // One line about all of them, and one about the white space.
     assert_eq!(loaded.notices.len(), 2, "{:?}", loaded.notices);
     let loaded = ConfigFolders::new().variable("POSSE_CONFIG", "/x").load().unwrap();
-    assert!(loaded.notices[0].text.contains("means nothing"));
+    assert!(loaded.notices[0].text.contains("is unknown"));
 }
 
 #[test]

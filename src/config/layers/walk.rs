@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
+use posse_base::failure::{Failure, nearest};
 use serde_json::{Map, Number, Value};
 
 use super::{check, mismatch, shortened};
-use crate::config::file::{ConfigFile, invalid, newlines};
-use crate::config::layers::fitting;
-use crate::config::schema::{self, ConfigKey, ValueKind};
-use crate::failure::{Failure, nearest};
+use crate::file::{ConfigFile, invalid, newlines};
+use crate::layers::fitting;
+use crate::schema::{self, ConfigKey, ValueKind};
 
 /// Mistakes of one file that are listed; the rest is counted.
 const FAILURES_MAX: usize = 20;
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
             && let Some(bomb) = check::bomb(&value)
         {
             let bomb: String = bomb.chars().take(40).collect();
-            let what = format!("{path}: the pattern \"{bomb}…\" stands for too many paths");
+            let what = format!("{path}: the pattern \"{bomb}…\" expands to too many paths");
             let fix = "use ** or fewer alternatives in braces".to_owned();
             return self.fail("CFG013", &what, property, Some(fix));
         }

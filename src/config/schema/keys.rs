@@ -1,11 +1,11 @@
 //! Every key there is, as data, in the order of its path.
 
-use crate::config::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
-use crate::config::schema::ValueKind::{
+use crate::schema::Project::{Harmless, Never, OwnProvider, Tighten, Trusted};
+use crate::schema::ValueKind::{
     Address, Any, Bool, Choice, Object, ObjectList, Ratio, Secret, Text, TextList, TextMap,
     Variable, Whole, WholeOrAuto,
 };
-use crate::config::schema::{BuiltIn as D, ConfigKey, Project, ValueKind};
+use crate::schema::{BuiltIn as D, ConfigKey, Project, ValueKind};
 
 const MODES: &[&str] = &["single-agent", "multi-agent", "single", "multi"];
 const PROVIDER_TYPES: &[&str] =
@@ -44,7 +44,7 @@ const fn later(
 #[rustfmt::skip]
 pub(crate) static KEYS: &[ConfigKey] = &[
     key("agentMode", Choice(MODES), D::Text("single-agent"), Harmless,
-        "One agent, or agents that may delegate.")
+        "With multi-agent, agents can start subagents.")
         .variable("POSSE_MODE"),
     key("agents", Object, D::None, Trusted,
         "Additional agents, by name."),
@@ -109,7 +109,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
         "Maximum size of a subagent's result, in tokens.")
         .variable("POSSE_SUB_MAX_RESULT_TOKENS_TO_MAIN"),
     key("context.subAgent.memoryScope", Choice(&["root-session", "none"]), D::Text("root-session"), Harmless,
-        "Whether a delegated agent is given what those of its name have reported in the session."),
+        "With root-session, a subagent gets earlier reports of subagents of its name in this session."),
     key("context.subAgent.minRecentTurns", FEW, D::None, Harmless,
         "Minimum number of latest turns that are always kept in full. Default: 1."),
     key("context.subAgent.recentTurns", FEW, D::None, Harmless,
@@ -121,14 +121,14 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     later("daemon", Any, Never,
         "Settings of background operation."),
     key("defaultAgent", Text, D::Text("build"), Harmless,
-        "The agent that does the task.")
+        "Name of the main agent.")
         .variable("POSSE_AGENT"),
     key("defaultProvider", Text, D::None, Trusted,
         "The provider profile or preset. Without it: the first preset whose key is in the \
          environment.")
         .variable("POSSE_PROVIDER"),
     key("delegation.defaultInvocationDecision", Choice(&["allow", "ask", "deny"]), D::Text("ask"), Never,
-        "Whether starting an agent is asked for."),
+        "Permission decision for starting a subagent."),
     key("delegation.maxConcurrent", Whole(1, 100), D::Whole(3), Trusted,
         "Maximum number of concurrent subagents."),
     key("delegation.maxCostMicroUsd", Whole(1, 1_000_000_000_000), D::None, Never,
@@ -179,7 +179,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("multiAgent.enabled", Bool, D::None, Harmless,
         "Alias of agentMode, which has precedence: true is multi-agent."),
     key("multimodal.detail", Choice(&["auto", "low", "high"]), D::Text("auto"), Harmless,
-        "How closely the model looks at images."),
+        "Detail level of images."),
     key("multimodal.maxImageBytes", Whole(1024, 104_857_600), D::Whole(8_388_608), Trusted,
         "Maximum size of an image that is sent, in bytes.")
         .variable("POSSE_MAX_IMAGE_BYTES"),
@@ -191,8 +191,8 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("persistentGrants.enabled", Bool, D::Bool(true), Never,
         "Enables grants that outlive a session."),
     key("persistentGrants.scope", Choice(&["session", "project", "global"]), D::Text("global"), Never,
-        "The widest scope that a question offers; what was remembered for a wider one does \
-         not count."),
+        "Widest scope that a permission request offers; stored grants of a wider scope are \
+         ignored."),
     key("persistentGrants.ttlMs", Whole(0, 31_536_000_000), D::Whole(604_800_000), Never,
         "Lifetime of a grant in milliseconds. 0: grants are not stored."),
     later("providers.*.abortPolicy", Text, Trusted,
@@ -282,11 +282,10 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     key("roles.*.thinking", Choice(THINKING), D::None, Trusted,
         "Thinking effort of the model of a role."),
     key("sandbox.mode", Choice(CONFINED), D::Text("workspace-write"), Tighten,
-        "What commands are confined to.")
+        "Sandbox of commands.")
         .variable("POSSE_SANDBOX"),
     key("sandbox.network", Choice(&["auto", "deny", "inherit"]), D::Text("auto"), Tighten,
-        "Whether commands reach the network. auto: only while somebody is there to be \
-         asked.")
+        "Network access of commands. auto: only if a user can be asked.")
         .variable("POSSE_NETWORK"),
     key("sandbox.readSecrets", TextList, D::None, Never,
         "Secret files that tools may read: absolute paths, ~/ allowed."),
@@ -300,7 +299,7 @@ pub(crate) static KEYS: &[ConfigKey] = &[
     later("session.retentionDays", Whole(1, 36_500), Never,
         "Days after which a session may be removed."),
     later("session.rootLifetime", Choice(&["process", "detached"]), Never,
-        "detached: a session outlives its front end."),
+        "With detached, a session outlives its front end."),
     key("skills.disabled", TextList, D::None, Trusted,
         "Names of disabled skills."),
     key("skills.enabled", Bool, D::Bool(true), Never,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::config::layers::{Layers, SettingOrigin};
+use crate::layers::{Layers, SettingOrigin};
 
 /// An entry of `agents`, unchecked.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +47,7 @@ pub struct DelegationSettings {
 }
 
 pub(super) fn configured(layers: &Layers) -> Vec<ConfiguredAgent> {
-    let agent = |(name, leaf): (&str, &crate::config::layers::Leaf)| ConfiguredAgent {
+    let agent = |(name, leaf): (&str, &crate::layers::Leaf)| ConfiguredAgent {
         name: name.to_owned(),
         definition: leaf.value.clone(),
         place: match &leaf.origin {

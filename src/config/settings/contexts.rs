@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::config::layers::Layers;
+use crate::layers::Layers;
 
 /// Of main agents, and of others.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use posse_actors::ports::Thinking;
 
-use crate::config::layers::{Layers, SettingOrigin};
+use crate::layers::{Layers, SettingOrigin};
 
 /// An entry of `roles`. `None` if not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -34,7 +34,7 @@ impl LineMode<'_> {
             (Err(PromptError::Busy), Some(said)) => return self.steer(said).await,
             (Err(error), _) => {
                 self.last = Exit::Failed;
-                return self.say(&format!("{error}\n/clear begins anew.\n")).await;
+                return self.say(&format!("{error}\n/clear starts over.\n")).await;
             }
         };
         self.accompany(running).await;

@@ -3,8 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use crate::failure::printable;
-use crate::journal::commands::size;
+use posse_base::failure::printable;
+
+use crate::commands::size;
 
 /// Delay before progress is shown.
 const QUIET: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use posse_actors::event::{Event, FORMAT_VERSION, RecordId, StoredRecord};
 use tempfile::TempDir;
 
 use super::*;
-use crate::journal::format::{HashChain, append_line};
+use crate::format::{HashChain, append_line};
 
 const ID: &str = "20261121-215652-3f9a2c";
 const START_MS: u64 = 1_795_298_212_000;

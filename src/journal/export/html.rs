@@ -5,12 +5,12 @@ use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::journal::export::markdown::moment;
-use crate::journal::export::safe::{html, html_line, rendered};
-use crate::journal::export::story::{
+use crate::export::markdown::moment;
+use crate::export::safe::{html, html_line, rendered};
+use crate::export::story::{
     CallOutcome, Story, StoryCall, StoryEntry, StoryQuestion, duration, tokens,
 };
-use crate::journal::transcript::{counted, local};
+use crate::transcript::{counted, local};
 
 const STYLE: &str = include_str!("html/style.css");
 /// Maximum characters of the prompt in the page title.

@@ -8,9 +8,9 @@ use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::journal::export::safe::{clean, code, fenced, markdown, plain};
-use crate::journal::export::story::{CallOutcome, Story, StoryCall, StoryEntry, duration, tokens};
-use crate::journal::transcript::{counted, local};
+use crate::export::safe::{clean, code, fenced, markdown, plain};
+use crate::export::story::{CallOutcome, Story, StoryCall, StoryEntry, duration, tokens};
+use crate::transcript::{counted, local};
 
 /// Writes the whole document.
 pub(super) fn write(story: &Story, zone: &TimeZone, out: &mut dyn Write) -> io::Result<()> {

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
+use posse_base::failure::{printable, printable_lines};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
-
-use crate::failure::{printable, printable_lines};
 
 /// Maximum passes over Markdown: a removal can create a new match.
 const PASSES_MAX: usize = 8;

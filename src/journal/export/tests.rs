@@ -12,7 +12,7 @@ use pulldown_cmark::{Event as Piece, Options, Parser, Tag};
 use serde_json::json;
 
 use super::*;
-use crate::journal::export::safe;
+use crate::export::safe;
 
 /// Text that a hostile model, repository or server could write.
 const HOSTILE: &str = "<script>alert(1)</script> <img src=x onerror=alert(1)> \

@@ -6,7 +6,7 @@ use posse_actors::replay::replay;
 use proptest::prelude::*;
 
 use super::*;
-use crate::journal::SessionState as State;
+use crate::SessionState as State;
 
 fn ended(reason: &str) -> Event {
     Event::SessionEnded {

@@ -9,14 +9,14 @@ use posse_actors::ledger::RecoveredUsage;
 use posse_actors::ports::JournalError;
 use posse_actors::replay::Replay;
 
-use crate::journal::checkpoint::Checkpoint;
-use crate::journal::format::Head;
-use crate::journal::recovery::recover;
-use crate::journal::scan::parse;
-use crate::journal::store::open::{RECENT_IDS, Scanned};
-use crate::journal::store::{FileJournal, StoreState};
-use crate::journal::walk::{Stop, beginning, walk};
-use crate::journal::writer::lock;
+use crate::checkpoint::Checkpoint;
+use crate::format::Head;
+use crate::recovery::recover;
+use crate::scan::parse;
+use crate::store::open::{RECENT_IDS, Scanned};
+use crate::store::{FileJournal, StoreState};
+use crate::walk::{Stop, beginning, walk};
+use crate::writer::lock;
 
 /// Bytes that must have been read for a checkpoint to be worthwhile.
 pub(super) const WORTH_BYTES: u64 = 4 << 20;

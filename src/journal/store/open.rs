@@ -14,16 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use posse_actors::event::RecordId;
 use posse_actors::ports::{JournalError, OpenedJournal};
 
-use crate::journal::format::{HashChain, Head};
-use crate::journal::scan::open_to_read;
-use crate::journal::segments::{
-    ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain,
-};
-use crate::journal::store::fold::advance;
-use crate::journal::store::{FileAppender, StoreState, WriterThread, disk_error};
-use crate::journal::walk::{Each, ReadError, Stop, Walked, beginning, walk};
-use crate::journal::writer::disk::{ActiveFile, NextDisk};
-use crate::journal::writer::{BatchQueue, NEXT, Tail, WriterTurn, lock};
+use crate::format::{HashChain, Head};
+use crate::scan::open_to_read;
+use crate::segments::{ACTIVE, Mark, closed_name, closed_segments, first_head, last_chain};
+use crate::store::fold::advance;
+use crate::store::{FileAppender, StoreState, WriterThread, disk_error};
+use crate::walk::{Each, ReadError, Stop, Walked, beginning, walk};
+use crate::writer::disk::{ActiveFile, NextDisk};
+use crate::writer::{BatchQueue, NEXT, Tail, WriterTurn, lock};
 
 /// Number of recent record ids kept to detect duplicates.
 pub(super) const RECENT_IDS: usize = 1024;

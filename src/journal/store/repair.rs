@@ -10,11 +10,11 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-use crate::journal::scan::open_to_read;
-use crate::journal::segments::{ACTIVE, closed_name, closed_segments};
-use crate::journal::steps::Steps;
-use crate::journal::store::StoreState;
-use crate::journal::walk::{Stop, Walked};
+use crate::scan::open_to_read;
+use crate::segments::{ACTIVE, closed_name, closed_segments};
+use crate::steps::Steps;
+use crate::store::StoreState;
+use crate::walk::{Stop, Walked};
 
 /// Maximum number of quarantined files per journal.
 const QUARANTINED_FILES_MAX: u32 = 10_000;

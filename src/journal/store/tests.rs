@@ -14,8 +14,8 @@ use posse_actors::ports::Committed;
 use tempfile::TempDir;
 
 use super::*;
-use crate::journal::format::tests::{newlines, record};
-use crate::journal::verify::{Verified, verify_session};
+use crate::format::tests::{newlines, record};
+use crate::verify::{Verified, verify_session};
 
 struct JournalFolder(TempDir);
 
@@ -235,10 +235,10 @@ async fn a_fold_changes_nothing_if_no_record_is_valid() {
 async fn does_not_touch_what_a_later_version_wrote() {
     let room = JournalFolder::written(1).await;
     let mut bytes = fs::read(room.path(ACTIVE)).unwrap();
-    let (_, chain) = crate::journal::format::split(&bytes).unwrap();
+    let (_, chain) = crate::format::split(&bytes).unwrap();
     let mut later = record(2, "text");
     later.v = 2;
-    crate::journal::format::append_line(&mut bytes, &chain, &later).unwrap();
+    crate::format::append_line(&mut bytes, &chain, &later).unwrap();
     fs::write(room.path(ACTIVE), &bytes).unwrap();
     let error = room.store().open().await.unwrap_err();
     assert_eq!(

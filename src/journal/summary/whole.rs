@@ -5,12 +5,12 @@ use std::path::Path;
 use memchr::memmem;
 use posse_actors::ledger::{Accounts, RecoveredUsage};
 
-use crate::journal::recovery;
-use crate::journal::scan::parse;
-use crate::journal::session_state::SessionState;
-use crate::journal::summary::SessionSummary;
-use crate::journal::verify::{Problem, emptied};
-use crate::journal::walk::{beginning, walk};
+use crate::recovery;
+use crate::scan::parse;
+use crate::session_state::SessionState;
+use crate::summary::SessionSummary;
+use crate::verify::{Problem, emptied};
+use crate::walk::{beginning, walk};
 
 /// Bytes before the type of a record.
 const TYPE: &[u8] = b"\"type\":\"";

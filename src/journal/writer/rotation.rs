@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
-use crate::journal::segments::{ACTIVE, closed_name};
-use crate::journal::writer::disk::Unusable;
-use crate::journal::writer::{Tail, WriterTurn, lock};
+use crate::segments::{ACTIVE, closed_name};
+use crate::writer::disk::Unusable;
+use crate::writer::{Tail, WriterTurn, lock};
 
 /// Name of the next active file before it is put in place.
 pub(crate) const NEXT: &str = "session.jsonl.next";

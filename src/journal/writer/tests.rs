@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::mpsc;
 
 use super::*;
-use crate::journal::format::tests::{newlines, record};
+use crate::format::tests::{newlines, record};
 
 /// Scripted results and contents of the fake disk.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation, Ve
 use serde_json::{Value, json};
 
 use super::*;
-use crate::permission::PolicySettings;
-use crate::permission::tests::{action, situation};
+use crate::PolicySettings;
+use crate::tests::{action, situation};
 
 fn policy(multi_agent: bool, agents: &[(&str, Value, Option<&str>)]) -> RulePolicy {
     let agents = agents.iter().map(|(name, rules, default)| AgentPolicy {

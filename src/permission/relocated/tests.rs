@@ -6,7 +6,7 @@ use posse_actors::ports::{AnswerSource, Policy};
 use proptest::prelude::*;
 
 use super::*;
-use crate::permission::PolicySettings;
+use crate::PolicySettings;
 
 const COPY: &str = "/state/sessions/s/worktrees/i1/tree";
 

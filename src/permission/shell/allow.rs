@@ -1,16 +1,12 @@
 //! Commands that may run without permission: lists and pipes of simple commands with literal words,
 //! each granted, with known options.
 
-use crate::permission::paths::is_below;
-use crate::permission::shell::danger::CommandLocation;
-use crate::permission::shell::options::{Check, spec_for};
-use crate::permission::shell::outline::{
-    Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand,
-};
-use crate::permission::shell::sensitive::{is_sensitive, may_be_sensitive};
-use crate::permission::shell::word::{
-    Form, Word, braces, has_active, homed, is_glob, resolve, shown,
-};
+use crate::paths::is_below;
+use crate::shell::danger::CommandLocation;
+use crate::shell::options::{Check, spec_for};
+use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
+use crate::shell::sensitive::{is_sensitive, may_be_sensitive};
+use crate::shell::word::{Form, Word, braces, has_active, homed, is_glob, resolve, shown};
 
 /// Variables that change nothing but words, colours and amounts of output.
 const INERT: [&str; 7] =
@@ -82,7 +78,7 @@ pub(crate) fn outside(outline: &Outline) -> Option<&'static str> {
             _ => {}
         }
         if before == Some(&ShellEvent::Timed) && !matches!(event, ShellEvent::Run(_)) {
-            return Some("it times nothing that could be granted");
+            return Some("it times no program that could be granted");
         }
         before = Some(event);
     }
@@ -279,7 +275,7 @@ fn path(word: &Word, lists: bool, ground: Ground<'_>) -> Result<(), String> {
             continue;
         }
         let resolved = resolve(&text, ground.place.cwd)
-            .ok_or_else(|| format!("where {said} leads is known only when it runs"))?;
+            .ok_or_else(|| format!("the path {said} is known only when it runs"))?;
         if is_sensitive(&shown(&resolved)) || is_sensitive(&said) {
             return Err(format!("{said} may hold secrets"));
         }

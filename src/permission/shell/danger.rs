@@ -2,7 +2,7 @@
 //!
 //! This is protection against accidents and crude attacks. The sandbox is the boundary.
 
-use crate::permission::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
+use crate::shell::word::{UNKNOWN, has_active, is_glob, matches, resolve, shown};
 
 /// Why a command is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

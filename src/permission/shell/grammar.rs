@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use tree_sitter::{Node, Parser};
 
-use crate::permission::shell::outline::Outline;
+use crate::shell::outline::Outline;
 
 thread_local! {
     static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };

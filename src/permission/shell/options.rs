@@ -4,7 +4,7 @@
 //! that can run a program, write a file or change the target are omitted on purpose; comments name
 //! them.
 
-use crate::permission::shell::word::Word;
+use crate::shell::word::Word;
 
 /// Options and operands of a program.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Outline of a shell text: its simple commands in order, and the constructs around them.
 
-use crate::permission::shell::word::Word;
+use crate::shell::word::Word;
 
 /// Shell text, taken apart.
 #[derive(Debug, Default)]

@@ -12,10 +12,8 @@ mod heredocs;
 mod reserved;
 mod terminators;
 
-use crate::permission::shell::outline::{
-    Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand,
-};
-use crate::permission::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
+use crate::shell::outline::{Flaw, Outline, Redirect, Scope, ShellEvent, SimpleCommand};
+use crate::shell::word::{Form, UNKNOWN, Word, active, is_reserved};
 
 use heredocs::Heredoc;
 use reserved::{CaseState, Header};

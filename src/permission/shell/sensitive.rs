@@ -1,7 +1,8 @@
 //! Names that may hold secrets, for text that is not looked up: wider than what file tools deny.
 
-use crate::permission::shell::word::matches;
-use crate::secrets::is_secret;
+use posse_base::secrets::is_secret;
+
+use crate::shell::word::matches;
 
 /// Names of files that often hold credentials.
 const NAMES: [&str; 15] = [
@@ -101,7 +102,7 @@ fn looks_like_file(lower: &str) -> bool {
 /// True if a path with globs may match a secret.
 pub(crate) fn may_be_sensitive(path: &str, lists: bool) -> bool {
     path.split('/').filter(|part| !part.is_empty()).any(|part| {
-        if !crate::permission::shell::word::is_glob(part) {
+        if !crate::shell::word::is_glob(part) {
             return false;
         }
         SAMPLES.iter().any(|sample| {

@@ -10,15 +10,13 @@ mod hidden;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::permission::shell::danger::{
+use crate::shell::danger::{
     CommandLocation, DOWNLOADED, Danger, FORK_BOMB, danger, globbed_program, written,
 };
-use crate::permission::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
-use crate::permission::shell::reader;
-use crate::permission::shell::word::{
-    Form, HOME, PWD, UNKNOWN, Word, braces, homed, resolve, shown,
-};
-use crate::permission::shell::wrappers::{DOWNLOADERS, wrapper_named};
+use crate::shell::outline::{Outline, Scope, ShellEvent, SimpleCommand};
+use crate::shell::reader;
+use crate::shell::word::{Form, HOME, PWD, UNKNOWN, Word, braces, homed, resolve, shown};
+use crate::shell::wrappers::{DOWNLOADERS, wrapper_named};
 
 /// Maximum nesting of scripts in words; deeper ones get the coarse check.
 const DEPTH_MAX: usize = 48;
@@ -494,7 +492,7 @@ impl Walker {
             run.programs.push(at);
             let text =
                 globbed_program(&first.text).map_or_else(|| shown(&first.text), str::to_owned);
-            if crate::permission::shell::word::is_glob(&first.text) {
+            if crate::shell::word::is_glob(&first.text) {
                 self.findings.unsure = true;
             }
             let name = base(&text).to_owned();
@@ -579,7 +577,7 @@ impl Walker {
         *cwd = match target {
             None => Some(self.home.clone()),
             Some("-") => None,
-            Some(word) if crate::permission::shell::word::is_glob(word) => None,
+            Some(word) if crate::shell::word::is_glob(word) => None,
             Some(word) => resolve(word, cwd.as_deref()),
         };
     }
@@ -617,7 +615,7 @@ fn said(text: &str) -> String {
             c => out.push(c),
         }
     }
-    if out.chars().any(crate::permission::shell::word::is_reserved) { shown(&out) } else { out }
+    if out.chars().any(crate::shell::word::is_reserved) { shown(&out) } else { out }
 }
 
 /// Assignments after which a name may mean another program.

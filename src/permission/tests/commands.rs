@@ -100,7 +100,7 @@ fn asks_about_every_command_where_nothing_confines_them() {
         };
         assert!(!question.yes_covers && question.grant.is_none());
         assert_eq!(question.scopes, [Scope::Once]);
-        assert!(question.reason.contains("nothing confines"), "{}", question.reason);
+        assert!(question.reason.contains("not sandboxed"), "{}", question.reason);
     }
     let off = with(PolicySettings {
         sandbox: SandboxMode::Off,
@@ -177,7 +177,7 @@ fn is_honest_about_what_a_grant_means() {
     let policy = policy(&[]);
     for command in ["cargo build", "make all", "pytest -q", "go test ./..."] {
         let reason = question(&policy, "full", command).reason;
-        assert!(reason.contains("whatever the project's files make it run"), "{reason}");
+        assert!(reason.contains("which runs code of the project's files"), "{reason}");
     }
     let reason = question(&policy, "full", "git status && git diff | wc -l").reason;
     assert!(reason.contains("`git diff`") && reason.contains("`wc -l`"), "{reason}");

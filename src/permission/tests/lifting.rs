@@ -14,13 +14,15 @@ fn a_yes_to_a_command_that_plants_says_what_it_is_worth() {
     for tier in ["full", "reduced"] {
         assert_eq!(
             why("echo x > AGENTS.md", tier),
-            "AGENTS.md decides what runs or steers later, and what a command makes of it is undone \
-             at its end unless the call names it in unprotect; it is asked about each time"
+            "AGENTS.md is protected: it configures or triggers later code execution, and a \
+             command's change to it is undone when the command ends unless the call names it in \
+             unprotect; it is asked about each time"
         );
     }
     assert_eq!(
         why("echo x > AGENTS.md", "none"),
-        "AGENTS.md decides what runs or steers later; it is asked about each time"
+        "AGENTS.md is protected: it configures or triggers later code execution; it is asked \
+         about each time"
     );
 }
 
@@ -109,10 +111,10 @@ fn says_which_paths_and_why() {
         ]
         .join("\n"),
         @r"
-    the command would be free to change .git/config, which decides what runs or steers later; it is asked about each time
-    the command would be free to change AGENTS.md, a\u{1b}[2J/.envrc, which decide what runs or steers later; it is asked about each time
-    /w has more folders than are looked at: what is protected or secret in the rest is not held against the command. Starting in a folder below narrows it
-    the command would be free to change .mcp.json, which decides what runs or steers later; it is asked about each time. /w has more folders than are looked at: what is protected or secret in the rest is not held against the command. Starting in a folder below narrows it
+    the command would be free to change .git/config, which configures or triggers later code execution; it is asked about each time
+    the command would be free to change AGENTS.md, a\u{1b}[2J/.envrc, which configure or trigger later code execution; it is asked about each time
+    /w has more folders than are scanned: protected and secret files in the rest are not protected from the command. Start it in a subfolder to narrow the scan
+    the command would be free to change .mcp.json, which configures or triggers later code execution; it is asked about each time. /w has more folders than are scanned: protected and secret files in the rest are not protected from the command. Start it in a subfolder to narrow the scan
     "
     );
 }

@@ -12,16 +12,14 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
-use crate::provider::anthropic::encode::message::{Turns, begins_with_thinking};
-use crate::provider::attempt::Body;
-use crate::provider::encoded_history::{EncodedHistory, HISTORIES_MAX, Histories};
-use crate::provider::images::ImageSelection;
-use crate::provider::opaque::Owner;
-use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
-use crate::provider::sanitize::{CACHE_MARK, write_json, write_marked};
-use crate::provider::thinking::{
-    ThinkingConfig, ThinkingDialect, ThinkingParam, budget, effort, joined,
-};
+use crate::anthropic::encode::message::{Turns, begins_with_thinking};
+use crate::attempt::Body;
+use crate::encoded_history::{EncodedHistory, HISTORIES_MAX, Histories};
+use crate::images::ImageSelection;
+use crate::opaque::Owner;
+use crate::profile::{ProviderProfile, Quirks, VisionSupport};
+use crate::sanitize::{CACHE_MARK, write_json, write_marked};
+use crate::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, budget, effort, joined};
 
 /// Default reply limit; the protocol requires one.
 const REPLY_TOKENS: u64 = 32_000;

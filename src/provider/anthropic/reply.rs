@@ -10,9 +10,9 @@ use posse_actors::ports::{Completion, Delta};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::provider::anthropic::wire::{AnthropicEvent, AnthropicUsage, Block, BlockDelta, Whole};
-use crate::provider::decode::{Assembly, DecodeStep, Fault};
-use crate::provider::lenient_json::{Number, parse};
+use crate::anthropic::wire::{AnthropicEvent, AnthropicUsage, Block, BlockDelta, Whole};
+use crate::decode::{Assembly, DecodeStep, Fault};
+use crate::lenient_json::{Number, parse};
 
 /// Bytes of text, thinking, signatures and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -10,12 +10,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::live;
-use crate::provider::profile::{Protocol, Settings};
-use crate::provider::testing::replies::{
+use crate::live;
+use crate::profile::{Protocol, Settings};
+use crate::testing::replies::{
     self, AttemptResult, class_and_cause, edited, edits, joined, put_together, recorded, shown,
 };
-use crate::provider::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
+use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
 macro_rules! fixture {
     ($name:literal) => {

@@ -3,7 +3,7 @@
 use reqwest::header::{HeaderName, HeaderValue};
 
 use super::*;
-use crate::provider::testing::{Server, answer};
+use crate::testing::{Server, answer};
 
 fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
@@ -287,7 +287,7 @@ async fn resolved(
     answer: Result<Vec<std::net::SocketAddr>, &'static str>,
 ) -> Result<String, ProviderError> {
     let client = reqwest::Client::builder()
-        .tls_backend_preconfigured(crate::provider::tls::client_config().unwrap())
+        .tls_backend_preconfigured(crate::tls::client_config().unwrap())
         .dns_resolver(std::sync::Arc::new(Resolver(answer)))
         .connect_timeout(Duration::from_secs(5))
         .no_proxy()

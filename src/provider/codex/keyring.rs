@@ -45,9 +45,8 @@ mod system {
     use std::time::Duration;
 
     use keyring_core::{CredentialStore, Entry, Error};
+    use posse_base::hex::hex;
     use sha2::{Digest, Sha256};
-
-    use crate::hex::hex;
 
     /// The name of the Codex program's entries.
     const SERVICE: &str = "Codex Auth";

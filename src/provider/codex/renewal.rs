@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use posse_actors::ports::ProviderError;
+use posse_base::failure::Failure;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::provider::attempt::bytes_of;
-use crate::provider::classify::{self, Cause};
-use crate::provider::codex::LOG_IN;
-use crate::provider::http::Endpoint;
-use crate::provider::profile::{Auth, ProviderProfile};
+use crate::attempt::bytes_of;
+use crate::classify::{self, Cause};
+use crate::codex::LOG_IN;
+use crate::http::Endpoint;
+use crate::profile::{Auth, ProviderProfile};
 
 /// The public identity of the Codex program, whose login it is.
 const CLIENT_ID: &str = "app_EMoamEEZ73f0CkXaXp7hrann";

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use nix::libc;
 use nix::unistd::geteuid;
+use posse_base::hex::hex;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::hex::hex;
-use crate::provider::codex::claims::claims;
-use crate::provider::codex::keyring;
-use crate::provider::codex::renewal::Tokens;
-use crate::provider::codex::{Access, LOG_IN};
+use crate::codex::claims::claims;
+use crate::codex::keyring;
+use crate::codex::renewal::Tokens;
+use crate::codex::{Access, LOG_IN};
 
 /// Bytes of the file.
 const BYTES_MAX: u64 = 1 << 20;

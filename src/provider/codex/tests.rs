@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::provider::live;
-use crate::provider::profile::{ProviderProfile, Settings};
-use crate::provider::testing::histories::any_history;
-use crate::provider::testing::replies::{joined, shown};
-use crate::provider::testing::strict::{self, assert_valid};
-use crate::provider::testing::{ReceivedRequest, Server, ServerStep, answer, ask, request, stream};
+use crate::live;
+use crate::profile::{ProviderProfile, Settings};
+use crate::testing::histories::any_history;
+use crate::testing::replies::{joined, shown};
+use crate::testing::strict::{self, assert_valid};
+use crate::testing::{ReceivedRequest, Server, ServerStep, answer, ask, request, stream};
 
 const REPLY: &str = include_str!("../openai_responses/fixtures/text.sse");
 const HOUR: i64 = 3600;
@@ -488,13 +488,13 @@ fn no_configuration_leads_a_login_elsewhere() {
 proptest! {
     #[test]
     fn every_history_is_one_that_its_server_takes(
-        history in any_history([crate::provider::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex"]),
+        history in any_history([crate::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex"]),
     ) {
         let home = |name: &str| (name == "HOME").then(|| "/nowhere".to_owned());
         let profile = ProviderProfile::resolve("codex", Settings::default(), home).unwrap();
-        let owner = crate::provider::opaque::Owner::new(
-            crate::provider::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex");
-        let encoder = crate::provider::openai_responses::ResponsesEncoder::new(&profile, owner);
+        let owner = crate::opaque::Owner::new(
+            crate::openai_responses::PROTOCOL, "codex", "gpt-5.1-codex");
+        let encoder = crate::openai_responses::ResponsesEncoder::new(&profile, owner);
         let wanted = posse_actors::ports::Request {
             messages: history, stream: true, ..request("")
         };

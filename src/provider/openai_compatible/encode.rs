@@ -12,14 +12,14 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
-use crate::provider::attempt::Body;
-use crate::provider::encoded_history::{EncodedHistory, Grouping, Histories, PrecedingGroups};
-use crate::provider::images::{GroupOptions, ImageSelection};
-use crate::provider::opaque::Owner;
-use crate::provider::openai_compatible::encode::message::write_group;
-use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
-use crate::provider::sanitize::{write_json, write_marked};
-use crate::provider::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
+use crate::attempt::Body;
+use crate::encoded_history::{EncodedHistory, Grouping, Histories, PrecedingGroups};
+use crate::images::{GroupOptions, ImageSelection};
+use crate::opaque::Owner;
+use crate::openai_compatible::encode::message::write_group;
+use crate::profile::{ProviderProfile, Quirks, VisionSupport};
+use crate::sanitize::{write_json, write_marked};
+use crate::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
 
 /// Writes the requests of one profile.
 #[derive(Debug)]

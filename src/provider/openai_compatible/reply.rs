@@ -9,10 +9,10 @@ use posse_actors::conversation::{
 use posse_actors::ports::{Completion, Delta};
 use serde_json::Value;
 
-use crate::provider::decode::{Assembly, DecodeStep, Fault};
-use crate::provider::lenient_json::{mended, parse, within};
-use crate::provider::openai_compatible::frame::TextFrame;
-use crate::provider::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
+use crate::decode::{Assembly, DecodeStep, Fault};
+use crate::lenient_json::{mended, parse, within};
+use crate::openai_compatible::frame::TextFrame;
+use crate::openai_compatible::wire::{CallPiece, ChatDelta, ChatUsage, Chunk};
 
 /// Bytes of text, thinking and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -13,11 +13,11 @@ use posse_actors::ports::{Completion, Delta, ProviderError};
 use proptest::prelude::*;
 
 use super::*;
-use crate::provider::decode::Assembly;
-use crate::provider::live;
-use crate::provider::profile::{Protocol, Settings};
-use crate::provider::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
-use crate::provider::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
+use crate::decode::Assembly;
+use crate::live;
+use crate::profile::{Protocol, Settings};
+use crate::testing::replies::{self, AttemptResult, class_and_cause, edited, edits};
+use crate::testing::{Server, ServerStep, answer, ask, request, stream, stream_head};
 
 fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
     ToolCall {

@@ -4,7 +4,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::provider::lenient_json::{LenientList, Number, Object, Text};
+use crate::lenient_json::{LenientList, Number, Object, Text};
 
 /// A whole reply, or one piece of a stream.
 #[derive(Debug, Default, serde::Deserialize)]

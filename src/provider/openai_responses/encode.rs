@@ -12,14 +12,14 @@ use posse_actors::conversation::Message;
 use posse_actors::ports::{Request, ToolSpec};
 use serde::Serialize;
 
-use crate::provider::attempt::Body;
-use crate::provider::encoded_history::Histories;
-use crate::provider::images::ImageSelection;
-use crate::provider::opaque::Owner;
-use crate::provider::openai_responses::encode::item::Items;
-use crate::provider::profile::{ProviderProfile, Quirks, VisionSupport};
-use crate::provider::sanitize::{fingerprint, write_json};
-use crate::provider::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
+use crate::attempt::Body;
+use crate::encoded_history::Histories;
+use crate::images::ImageSelection;
+use crate::opaque::Owner;
+use crate::openai_responses::encode::item::Items;
+use crate::profile::{ProviderProfile, Quirks, VisionSupport};
+use crate::sanitize::{fingerprint, write_json};
+use crate::thinking::{ThinkingConfig, ThinkingDialect, ThinkingParam, effort, joined};
 
 /// The least that servers take as the bound of a reply.
 const REPLY_TOKENS_MIN: u64 = 16;

@@ -11,11 +11,9 @@ use posse_actors::ports::{Completion, Delta};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::provider::decode::{Assembly, DecodeStep, Fault};
-use crate::provider::lenient_json::{parse, within};
-use crate::provider::openai_responses::wire::{
-    ResponseItem, ResponsesEvent, ResponsesUsage, Whole,
-};
+use crate::decode::{Assembly, DecodeStep, Fault};
+use crate::lenient_json::{parse, within};
+use crate::openai_responses::wire::{ResponseItem, ResponsesEvent, ResponsesUsage, Whole};
 
 /// Bytes of text, thinking and arguments that one reply may have.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;

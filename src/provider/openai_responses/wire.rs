@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::provider::lenient_json::{LenientList, Number, Object, Text};
+use crate::lenient_json::{LenientList, Number, Object, Text};
 
 /// An event of any type.
 #[derive(Debug, Default, serde::Deserialize)]

@@ -2,11 +2,11 @@
 
 use posse_actors::conversation::{ContentPart, Message, ToolCall};
 use posse_actors::ports::Request;
+use posse_base::failure::printable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::printable;
-use crate::provider::replay::WORKSPACE;
+use crate::replay::WORKSPACE;
 
 /// Bytes of each side that a difference shows.
 const SHOWN_BYTES_MAX: usize = 240;

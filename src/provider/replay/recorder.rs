@@ -11,12 +11,12 @@ use posse_actors::conversation::{StopReason, Usage};
 use posse_actors::ports::{
     Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
+use posse_base::failure::{Exit, Failure};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure};
-use crate::provider::replay::key::{CassetteKey, neutral};
-use crate::provider::replay::{
+use crate::replay::key::{CassetteKey, neutral};
+use crate::replay::{
     Conceal, Exchange, Header, OpaqueReply, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
 };
 

@@ -6,7 +6,7 @@ use posse_actors::conversation::{
 use posse_actors::ports::Delta;
 
 use super::*;
-use crate::provider::testing::{Server, ask, request, stream};
+use crate::testing::{Server, ask, request, stream};
 
 const CASSETTE: &str = r#"{"cassette":1,"model":"recorded-1"}
 {"request":{"tools":[],"messages":[{"user":"fix ${WORKSPACE}/a.rs"}]},"reply":{"sse":["data: {\"choices\":[{\"delta\":{\"content\":\"I will \"}}]}\n\n","data: {\"choices\":[{\"delta\":{\"content\":\"look.\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"read_file\",\"arguments\":\"{\\\"path\\\":\\\"${WORKSPACE}/a.rs\\\"}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n"]}}
@@ -115,7 +115,7 @@ async fn each_of_several_says_what_it_said() {
             "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":\"stop\"}}]}}\n\ndata: [DONE]\n\n"
         ))
     };
-    let busy = crate::provider::testing::answer("429 Too Many", "retry-after: 60\r\n", "{}");
+    let busy = crate::testing::answer("429 Too Many", "retry-after: 60\r\n", "{}");
     let first = Server::start([busy, says("of the first")]).await;
     let second = Server::start([says("of the second")]).await;
     let folder = tempfile::tempdir().unwrap();
@@ -123,8 +123,8 @@ async fn each_of_several_says_what_it_said() {
     let made = tape(&file, true).unwrap();
     let named = |server: &Server, name: &str| {
         let (name, model) = (name.to_owned(), format!("{name}-1"));
-        let profile = crate::provider::profile::ProviderProfile { name, model, ..server.profile() };
-        made.recording(crate::provider::live(profile).unwrap())
+        let profile = crate::profile::ProviderProfile { name, model, ..server.profile() };
+        made.recording(crate::live(profile).unwrap())
     };
     let (one, two) = (named(&first, "one"), named(&second, "two"));
     let refused = ask(&*one, request("go")).await.0.unwrap_err();
@@ -165,7 +165,7 @@ async fn plays_back_what_it_recorded() {
     .map(|event| ["data: ", event, "\n\n"].concat())
     .concat();
     let server = Server::start([stream(&events), stream(&events)]).await;
-    let live = crate::provider::live(server.profile()).unwrap();
+    let live = crate::live(server.profile()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("c.jsonl");
     let recorder = tape(&file, false).unwrap().recording(live);
@@ -193,8 +193,8 @@ async fn plays_back_what_it_recorded() {
 /// Opaque data is replayed unchanged, and so are all usage figures.
 #[tokio::test]
 async fn plays_back_every_dialect_with_what_only_its_server_understands() {
-    use crate::provider::profile::Protocol;
-    use crate::provider::testing::replies::profile;
+    use crate::profile::Protocol;
+    use crate::testing::replies::profile;
     let dialects = [
         (
             Protocol::Messages,
@@ -214,7 +214,7 @@ async fn plays_back_every_dialect_with_what_only_its_server_understands() {
     ];
     for (protocol, events, secret) in dialects {
         let server = Server::start([stream(events)]).await;
-        let live = crate::provider::live(profile(&server, protocol)).unwrap();
+        let live = crate::live(profile(&server, protocol)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.jsonl");
         let tape = tape(&file, false).unwrap().recording(live);

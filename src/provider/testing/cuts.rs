@@ -15,15 +15,15 @@ use posse_actors::ports::{Completion, Delta, ProviderError, Request};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::provider::anthropic;
-use crate::provider::decode::{self, Assembly, ChunkSource, Patience};
-use crate::provider::message_origin::MessageOrigin;
-use crate::provider::opaque::Owner;
-use crate::provider::openai_compatible;
-use crate::provider::openai_responses;
-use crate::provider::profile::ProviderProfile;
-use crate::provider::silence_timeout::Brought;
-use crate::provider::testing::strict::{self, assert_valid};
+use crate::anthropic;
+use crate::decode::{self, Assembly, ChunkSource, Patience};
+use crate::message_origin::MessageOrigin;
+use crate::opaque::Owner;
+use crate::openai_compatible;
+use crate::openai_responses;
+use crate::profile::ProviderProfile;
+use crate::silence_timeout::Brought;
+use crate::testing::strict::{self, assert_valid};
 
 const TEXT: &str = "I will look at “both”.";
 const THOUGHT: &str = "Two files; I read both.";

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use posse_actors::ports::{Completion, Delta, ProviderError};
 use proptest::prelude::*;
 
-use crate::provider::decode::Assembly;
-use crate::provider::live;
-use crate::provider::profile::{Protocol, ProviderProfile};
-use crate::provider::testing::{Server, ServerStep, ask, request, stream};
+use crate::decode::Assembly;
+use crate::live;
+use crate::profile::{Protocol, ProviderProfile};
+use crate::testing::{Server, ServerStep, ask, request, stream};
 
 /// Result of one attempt.
 pub(crate) type AttemptResult = (Result<Completion, ProviderError>, Vec<Delta>);

@@ -8,9 +8,9 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::*;
-use crate::provider::live;
-use crate::provider::profile::ProviderProfile;
-use crate::provider::testing::{ask, request};
+use crate::live;
+use crate::profile::ProviderProfile;
+use crate::testing::{ask, request};
 
 /// For 127.0.0.1, signed by itself.
 const CERTIFICATE: &[u8] = include_bytes!("loopback.crt");

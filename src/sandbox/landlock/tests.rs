@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::*;
-use crate::sandbox::plan::Backend;
+use crate::plan::Backend;
 
 /// A home folder with a hidden file, and a workspace.
 struct Home {

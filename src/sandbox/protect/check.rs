@@ -7,15 +7,15 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
+use posse_base::protected;
 
-use crate::protected;
-use crate::sandbox::protect::exemptions::Lifted;
-use crate::sandbox::protect::gitconfig;
-use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
-use crate::sandbox::protect::scan::{ProtectedItem, ScanBounds, Sort};
-use crate::sandbox::protect::state::{self, State};
-use crate::sandbox::protect::tool_writes::Log;
-use crate::sandbox::protect::{
+use crate::protect::exemptions::Lifted;
+use crate::protect::gitconfig;
+use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
+use crate::protect::scan::{ProtectedItem, ScanBounds, Sort};
+use crate::protect::state::{self, State};
+use crate::protect::tool_writes::Log;
+use crate::protect::{
     Baseline, BaselineItem, Born, Finding, GuardState, ProtectAction, ProtectedChange,
     ProtectedPath, ProtectionMethod,
 };

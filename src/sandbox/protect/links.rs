@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::protect::Watched;
-use crate::sandbox::protect::place::{self, Identity, PlaceKind, Stat};
+use crate::protect::Watched;
+use crate::protect::place::{self, Identity, PlaceKind, Stat};
 
 /// Maximum number of compared entries of one folder.
 const ENTRIES_MAX: usize = 1_000_000;

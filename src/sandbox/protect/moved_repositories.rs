@@ -14,11 +14,11 @@ use std::time::SystemTime;
 use nix::errno::Errno;
 use nix::fcntl::{openat, renameat};
 use nix::sys::stat::Mode;
+use posse_base::protected;
 
-use crate::protected;
-use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
-use crate::sandbox::protect::scan::Sort;
-use crate::sandbox::protect::{
+use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Root, Stat};
+use crate::protect::scan::Sort;
+use crate::protect::{
     Baseline, BaselineItem, Finding, GuardState, ProtectAction, ProtectedChange, ProtectedPath,
 };
 

@@ -10,7 +10,7 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::sandbox::protect::place::{self, FOLDER, PlaceKind, Stat};
+use crate::protect::place::{self, FOLDER, PlaceKind, Stat};
 
 /// Maximum size of a copy if the quarantine is on another file system.
 const COPY_BYTES_MAX: u64 = 64 << 20;

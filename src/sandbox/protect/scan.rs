@@ -12,9 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::protected::{self, Class};
-use crate::sandbox::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
-use crate::secrets;
+use posse_base::protected::{self, Class};
+use posse_base::secrets;
+
+use crate::protect::place::{self, Identity, Listed, PlaceKind, Root, Stat};
 
 /// Minimum age of a folder's last change for its time stamp to be reliable: file system clocks are
 /// coarse.

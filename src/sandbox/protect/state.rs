@@ -11,8 +11,8 @@ use nix::errno::Errno;
 use nix::fcntl::openat;
 use nix::sys::stat::Mode;
 
-use crate::sandbox::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
-use crate::sandbox::protect::scan::settled;
+use crate::protect::place::{self, FOLDER, Identity, PlaceKind, Stat};
+use crate::protect::scan::settled;
 
 /// Maximum size of a stored file in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;

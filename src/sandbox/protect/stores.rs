@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::sandbox::protect::place::{self, Identity, PlaceKind, Root, Stat};
-use crate::sandbox::protect::{GuardState, Protection};
-use crate::secrets;
+use posse_base::secrets;
+
+use crate::protect::place::{self, Identity, PlaceKind, Root, Stat};
+use crate::protect::{GuardState, Protection};
 
 /// Maximum number of bytes that are searched for a private key.
 const KEY_FILE_BYTES_MAX: u64 = 256 << 10;

@@ -12,11 +12,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::protected::{self, Class};
-use crate::sandbox::protect::place::{Identity, PlaceKind, Stat};
-use crate::sandbox::protect::scan::Sort;
-use crate::sandbox::protect::state::{self, State};
-use crate::sandbox::protect::{Baseline, BaselineItem, GuardState, ProtectedPath};
+use posse_base::protected::{self, Class};
+
+use crate::protect::place::{Identity, PlaceKind, Stat};
+use crate::protect::scan::Sort;
+use crate::protect::state::{self, State};
+use crate::protect::{Baseline, BaselineItem, GuardState, ProtectedPath};
 
 /// Maximum bytes of names and contents kept in total.
 const BYTES_MAX: usize = 8 << 20;

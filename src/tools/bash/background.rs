@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use posse_actors::event::{Event, JobEnd};
 use posse_actors::ports::{PostCallMessage, PostCallSink, RunContext, ToolOutput};
+use posse_base::failure::printable;
+use posse_sandbox::{Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
 use tokio::sync::oneshot;
 
-use crate::failure::printable;
-use crate::sandbox::{Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};
-use crate::tools::bash::{refused, report};
-use crate::tools::jobs::{Job, JobExit, begun};
-use crate::tools::{ToolEnvironment, spill};
+use crate::bash::{refused, report};
+use crate::jobs::{Job, JobExit, begun};
+use crate::{ToolEnvironment, spill};
 
 /// Parameters of a job.
 pub(super) struct JobStart {

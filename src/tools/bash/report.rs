@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{RunContext, ToolOutput};
+use posse_base::failure::printable;
+use posse_sandbox::{Captured, Exit, Finding, ProcessOutcome};
 use serde_json::json;
 
-use crate::failure::printable;
-use crate::sandbox::{Captured, Exit, Finding, ProcessOutcome};
-use crate::tools::{output, spill};
+use crate::{output, spill};
 
 /// A command without output for this long at its timeout may have waited for input.
 const QUIET: Duration = Duration::from_secs(10);
@@ -172,8 +172,9 @@ pub(super) fn count(number: usize, one: &str, many: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use posse_sandbox::{ProtectAction, ProtectedChange};
+
     use super::*;
-    use crate::sandbox::{ProtectAction, ProtectedChange};
 
     #[test]
     fn names_the_first_of_those_that_are_not_told_one_by_one() {

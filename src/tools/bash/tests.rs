@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::tools::testing::ToolFixture;
+use crate::testing::ToolFixture;
 
 /// A workspace with these files.
 fn desk(files: &[(&str, &str)]) -> ToolFixture {

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::matching::{Edited, replace, splice};
 use super::{fuzzy, nearest};
-use crate::tools::change::FILE_BYTES_MAX;
-use crate::tools::text::{count, is_binary, lines_ended};
+use crate::change::FILE_BYTES_MAX;
+use crate::text::{count, is_binary, lines_ended};
 
 /// Maximum number of line numbers listed when a text occurs more than once.
 const LINES_NAMED_MAX: usize = 20;

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::tools::text::{lines_ended, with_crlf};
+use crate::text::{lines_ended, with_crlf};
 
 /// A file after an edit.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::failure::printable;
+use posse_base::failure::printable;
 
 /// Larger files are not searched.
 const FILE_BYTES_MAX: usize = 4 << 20;

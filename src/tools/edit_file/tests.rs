@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::matching::{Edited, TooLarge};
 use super::*;
-use crate::tools::testing::ToolFixture;
+use crate::testing::ToolFixture;
 
 fn edit(desk: &ToolFixture, old: &str, new: &str) -> String {
     desk.ask("edit_file", &json!({ "path": "f", "oldString": old, "newString": new }))

@@ -18,12 +18,12 @@ use grep_searcher::{
     BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch,
 };
 use nix::fcntl::OFlag;
+use posse_base::failure::printable;
+use posse_base::secrets::is_secret;
 
-use crate::failure::printable;
-use crate::secrets::is_secret;
-use crate::tools::listing::{self, Stop};
-use crate::tools::workspace::links::{Linked, SecretLinks};
-use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
+use crate::listing::{self, Stop};
+use crate::workspace::links::{Linked, SecretLinks};
+use crate::workspace::{FileKind, FileStatus, open_beneath};
 
 /// Number of files that one thread takes at a time.
 const BATCH: usize = 32;
@@ -477,8 +477,8 @@ fn shown(bytes: &[u8], matcher: Option<&RegexMatcher>) -> String {
     // As many bytes as the characters can need at most.
     let from = if at > LINE_CHARS_MAX - BEFORE_MATCH { at - BEFORE_MATCH } else { 0 };
     let window = &bytes[from..bytes.len().min(from + LINE_CHARS_MAX * 4)];
-    let window = if from > 0 { crate::tools::output::whole_start(window) } else { window };
-    let window = crate::tools::output::whole_end(window);
+    let window = if from > 0 { crate::output::whole_start(window) } else { window };
+    let window = crate::output::whole_end(window);
     let text = String::from_utf8_lossy(window);
     let end = text.char_indices().nth(LINE_CHARS_MAX).map_or(text.len(), |(end, _)| end);
     let before = if from > 0 { "…" } else { "" };

@@ -11,13 +11,13 @@ use posse_actors::ports::{
     Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
     ToolError, ToolOutput, ToolSpec,
 };
+use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::printable;
-use crate::tools::jobs::page::{self, NoPage, OutputPage};
-use crate::tools::jobs::{Job, Jobs};
-use crate::tools::{ToolEnvironment, digest, output, parsed, payload, spec, spill};
+use crate::jobs::page::{self, NoPage, OutputPage};
+use crate::jobs::{Job, Jobs};
+use crate::{ToolEnvironment, digest, output, parsed, payload, spec, spill};
 
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
@@ -28,7 +28,7 @@ const WAIT_SECONDS_MAX: f64 = 600.0;
 /// Bytes reserved for the text around the output.
 const FRAME_BYTES: usize = 2048;
 
-/// The tools for jobs that [`bash`](crate::tools::bash) starts.
+/// The tools for jobs that [`bash`](crate::bash) starts.
 pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
     let output = spec(
         OUTPUT,

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::tools::output;
+use crate::output;
 
 /// One page of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::tools::testing::ToolFixture;
+use crate::testing::ToolFixture;
 
 #[test]
 fn shows_what_things_are() {

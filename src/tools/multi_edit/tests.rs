@@ -1,7 +1,7 @@
 //! A call applies all edits or none.
 
 use super::*;
-use crate::tools::testing::ToolFixture;
+use crate::testing::ToolFixture;
 
 fn ask(desk: &ToolFixture, edits: &[(&str, &str)]) -> String {
     let edits: Vec<Value> =

@@ -6,15 +6,15 @@ use std::os::unix::fs::FileExt;
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{CallContext, ToolOutput};
+use posse_base::failure::Failure;
+use posse_images::{self as images, ImageFormat};
 use serde_json::json;
 
 use super::{OpenFile, unchanged};
-use crate::failure::Failure;
-use crate::images::{self, ImageFormat};
-use crate::tools::ToolEnvironment;
-use crate::tools::change::failed;
-use crate::tools::reads::FilePart;
-use crate::tools::text;
+use crate::ToolEnvironment;
+use crate::change::failed;
+use crate::reads::FilePart;
+use crate::text;
 
 /// True if the file begins like a supported image.
 pub(super) fn is_image(file: &File) -> bool {

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, Read};
 use posse_actors::ports::ToolOutput;
 use serde_json::json;
 
-use crate::tools::SMALL_BYTES;
-use crate::tools::text::{BOM, is_binary, lines_ended};
+use crate::SMALL_BYTES;
+use crate::text::{BOM, is_binary, lines_ended};
 
 /// Default number of lines per call.
 pub(super) const LINES_DEFAULT: u64 = 2000;

@@ -4,13 +4,13 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 
 use posse_actors::conversation::text_of;
+use posse_images::ImageLimits;
+use posse_images::testing::{jpeg_with_position, picture, png_bomb};
 use proptest::prelude::*;
 
 use super::page::{FilePage, Slice, read};
 use super::*;
-use crate::images::ImageLimits;
-use crate::images::testing::{jpeg_with_position, picture, png_bomb};
-use crate::tools::testing::ToolFixture;
+use crate::testing::ToolFixture;
 
 fn ask(desk: &ToolFixture, arguments: &Value) -> String {
     desk.ask("read_file", arguments)
@@ -159,7 +159,7 @@ fn reads_outputs_of_this_session_only() {
 #[test]
 fn reads_what_the_session_remembers_where_nothing_was_spilled() {
     let desk = ToolFixture::set(|env| {
-        env.recall = crate::tools::stored_output::Recall::new(|_, name| {
+        env.recall = crate::stored_output::Recall::new(|_, name| {
             Box::pin(async move {
                 match name.as_str() {
                     "call-9" => Ok(Some("one\ntwo\n".to_owned())),

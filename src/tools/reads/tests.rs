@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::tools::testing::ToolFixture;
+use crate::testing::ToolFixture;
 
 fn read(desk: &ToolFixture, agent: &str, id: &str) -> String {
     desk.ask_as(agent, id, "read_file", &json!({ "path": "f" }))

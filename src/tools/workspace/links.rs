@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::secrets::is_secret;
-use crate::tools::workspace::FileStatus;
+use posse_base::secrets::is_secret;
+
+use crate::workspace::FileStatus;
 
 /// Lifetime of a cached result.
 const FRESH: Duration = Duration::from_secs(5);

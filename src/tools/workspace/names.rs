@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::failure::printable;
+use posse_base::failure::printable;
 
 /// `path` as it is shown to a model and accepted from it.
 pub(crate) fn shown(path: &Path) -> String {

@@ -1,8 +1,7 @@
 //! Validity of path texts.
 
 use posse_actors::ports::ToolError;
-
-use crate::failure::printable;
+use posse_base::failure::printable;
 
 /// Longer paths cannot be opened anyway.
 pub(super) const PATH_BYTES_MAX: usize = 4096;

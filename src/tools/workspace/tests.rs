@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 #[cfg(target_os = "linux")]
-use crate::tools::testing::{SetOnDrop, exchange};
+use crate::testing::{SetOnDrop, exchange};
 
 struct Fixture {
     folder: TempDir,

@@ -16,13 +16,13 @@ use ignore::WalkBuilder;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, readlinkat};
 use nix::sys::stat::Mode;
+use posse_base::failure::printable;
 
-use crate::failure::printable;
-use crate::tools::change::FILE_BYTES_MAX;
-use crate::tools::listing::Stop;
-use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
-use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
-use crate::tools::worktree::{TREE, Unavailable, failed};
+use crate::change::FILE_BYTES_MAX;
+use crate::listing::Stop;
+use crate::workspace::{FileKind, FileStatus, open_beneath};
+use crate::worktree::snapshot::{BASE, BASE_LIST, Based, seen};
+use crate::worktree::{TREE, Unavailable, failed};
 
 /// Maximum number of new files that are examined.
 const NEW_MAX: usize = 20_000;

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use posse_actors::ports::Confinement;
+use posse_base::failure::printable;
+use posse_sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn};
 
-use crate::failure::printable;
-use crate::sandbox::{Dialogue, Directory, Exit, ProcessOutcome, Sandbox, Spawn};
-use crate::tools::worktree::Unavailable;
+use crate::worktree::Unavailable;
 
 /// Time limit of one query.
 const GIT_MAX: Duration = Duration::from_secs(30);

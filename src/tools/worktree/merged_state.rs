@@ -8,13 +8,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use posse_base::failure::printable;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::printable;
-use crate::tools::text::sha256;
-use crate::tools::worktree::changes::OpenWorktree;
-use crate::tools::worktree::snapshot::{BASE, BASE_LIST, Based};
-use crate::tools::worktree::{Unavailable, failed, make_folder, store};
+use crate::text::sha256;
+use crate::worktree::changes::OpenWorktree;
+use crate::worktree::snapshot::{BASE, BASE_LIST, Based};
+use crate::worktree::{Unavailable, failed, make_folder, store};
 
 /// File with that state, next to the worktree.
 const TAKEN: &str = "taken.json";

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, readlinkat};
 use nix::sys::stat::Mode;
+use posse_base::secrets::is_secret;
 use serde::{Deserialize, Serialize};
 
-use crate::secrets::is_secret;
-use crate::tools::listing::Stop;
-use crate::tools::workspace::links::{Linked, SecretLinks};
-use crate::tools::workspace::{FileKind, FileStatus, open_beneath};
-use crate::tools::worktree::git::{Files, Repository};
-use crate::tools::worktree::{TREE, Unavailable, failed, make_folder, store};
+use crate::listing::Stop;
+use crate::workspace::links::{Linked, SecretLinks};
+use crate::workspace::{FileKind, FileStatus, open_beneath};
+use crate::worktree::git::{Files, Repository};
+use crate::worktree::{TREE, Unavailable, failed, make_folder, store};
 
 /// Maximum number of files copied.
 const FILES_MAX: usize = 200_000;
@@ -111,7 +111,7 @@ impl Copying<'_> {
             return Ok(None);
         };
         let Some(copied) = self.source(path)? else { return Ok(None) };
-        let wrong = |error: io::Error| failed(&crate::failure::printable(name), &error);
+        let wrong = |error: io::Error| failed(&posse_base::failure::printable(name), &error);
         let to = self.tree.join(path);
         self.folder_of(self.tree, &to).map_err(wrong)?;
         let kept = self.base.join(path);
@@ -154,7 +154,7 @@ impl Copying<'_> {
     /// File at `path` in the user's working tree, without following links.
     fn source(&self, path: &Path) -> Result<Option<CopySource>, Unavailable> {
         let wrong = |errno: Errno| {
-            failed(&crate::failure::printable(&path.to_string_lossy()), &errno.into())
+            failed(&posse_base::failure::printable(&path.to_string_lossy()), &errno.into())
         };
         // Deleted, or replaced by another type since git listed it.
         let gone = |errno: &Errno| {

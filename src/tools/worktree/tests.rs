@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::tools::worktree::git::{Files, Repository};
-use crate::tools::worktree::snapshot;
+use crate::worktree::git::{Files, Repository};
+use crate::worktree::snapshot;
 
 /// A repository with a commit, and a session's folder.
 struct WorktreeFixture {
@@ -246,7 +246,7 @@ fn new_files_are_those_that_git_sees_and_the_others_keep_the_worktree() {
 
 #[test]
 fn what_was_taken_over_is_what_the_next_change_is_compared_with() {
-    let hash = |text: &str| Some(crate::tools::text::sha256(text.as_bytes()));
+    let hash = |text: &str| Some(crate::text::sha256(text.as_bytes()));
     for broke_off in [false, true] {
         let world = WorktreeFixture::new();
         let worktrees = world.make("i1", "").unwrap();

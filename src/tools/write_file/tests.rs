@@ -12,10 +12,10 @@ use posse_actors::conversation::text_of;
 use posse_actors::ports::{Action, Operation};
 
 use super::*;
-use crate::tools::testing::ToolFixture;
+use crate::testing::ToolFixture;
 #[cfg(target_os = "linux")]
-use crate::tools::testing::{SetOnDrop, exchange};
-use crate::tools::text::sha256;
+use crate::testing::{SetOnDrop, exchange};
+use crate::text::sha256;
 
 fn write(desk: &ToolFixture, path: &str, content: &str) -> String {
     desk.ask("write_file", &arguments(path, content))

@@ -1,15 +1,15 @@
 //! Slash commands. Those that the UI state can answer are answered here; the others become effects.
 
 use posse_actors::event::ContextUse;
+use posse_base::failure::Exit;
+use posse_frontend::clipboard;
+use posse_frontend::commands::Command;
+use posse_frontend::jobs::Jobs;
+use posse_frontend::session_queries::Changes;
 
-use crate::failure::Exit;
-use crate::frontend::clipboard;
-use crate::frontend::commands::Command;
-use crate::frontend::jobs::Jobs;
-use crate::frontend::session_queries::Changes;
-use crate::tui::app::{App, Effect, help};
-use crate::tui::theme::Role;
-use crate::tui::viewer::Viewer;
+use crate::app::{App, Effect, help};
+use crate::theme::Role;
+use crate::viewer::Viewer;
 
 /// Maximum lines of an answer in the transcript; longer ones open in the viewer.
 const LINES_MAX: usize = 40;
@@ -69,7 +69,7 @@ impl App {
     }
 
     /// Resets the state for another conversation.
-    pub(in crate::tui) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.view.begin();
         self.jobs = Jobs::default();
         self.status.jobs = 0;
@@ -77,7 +77,7 @@ impl App {
     }
 
     /// Records a measurement of the context.
-    pub(in crate::tui) fn set_context_usage(&mut self, used: &ContextUse) {
+    pub(crate) fn set_context_usage(&mut self, used: &ContextUse) {
         self.view.context = Some(used.total);
         (self.status.context, self.status.limit) = (Some(used.total), Some(used.tokens_max));
     }
@@ -97,7 +97,7 @@ impl App {
     }
 
     /// Shows file changes in the viewer.
-    pub(in crate::tui) fn show_changes(&mut self, changes: Changes) {
+    pub(crate) fn show_changes(&mut self, changes: Changes) {
         if changes.diffs.is_empty() {
             self.view.push_user_input("/diff".to_owned());
             self.view.note(Role::Dim, format!("({})", changes.text().trim_end()));
@@ -110,7 +110,7 @@ impl App {
     }
 
     /// Shows the answer to a command, in the transcript or in the viewer.
-    pub(in crate::tui) fn answer(&mut self, title: &str, text: String) {
+    pub(crate) fn answer(&mut self, title: &str, text: String) {
         // Lists that users search are always shown in the viewer.
         let is_list = ["settings", "doctor", "tools", "skills"].contains(&title);
         if is_list || text.lines().count() > LINES_MAX {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::failure::Exit;
-use crate::tui::app::{App, CONFIRM_EXIT_WITHIN, Effect};
-use crate::tui::theme::Role;
+use posse_base::failure::Exit;
+
+use crate::app::{App, CONFIRM_EXIT_WITHIN, Effect};
+use crate::theme::Role;
 
 /// Warnings that were shown on an attempt to exit.
 #[derive(Debug, Default)]

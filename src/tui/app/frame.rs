@@ -6,13 +6,13 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::text::Line;
 
-use crate::tui::app::App;
-use crate::tui::painter::ScreenFrame;
-use crate::tui::scrollback::Scrollback;
-use crate::tui::terminal::ROWS_PER_FRAME_MIN;
-use crate::tui::text::{TextRow, clipped, row, sanitize, span};
-use crate::tui::theme::Role;
-use crate::tui::view::QueuedMessage;
+use crate::app::App;
+use crate::painter::ScreenFrame;
+use crate::scrollback::Scrollback;
+use crate::terminal::ROWS_PER_FRAME_MIN;
+use crate::text::{TextRow, clipped, row, sanitize, span};
+use crate::theme::Role;
+use crate::view::QueuedMessage;
 
 /// Maximum number of queued messages that are shown.
 const QUEUE_SHOWN_MAX: usize = 3;
@@ -26,17 +26,17 @@ pub(super) struct FrozenRows {
 
 /// A composed frame and its target.
 #[derive(Debug, Clone)]
-pub(in crate::tui) struct AppFrame {
-    pub(in crate::tui) frame: ScreenFrame,
+pub(crate) struct AppFrame {
+    pub(crate) frame: ScreenFrame,
     /// The frame belongs to the alternate screen.
-    pub(in crate::tui) alternate_screen: bool,
+    pub(crate) alternate_screen: bool,
     /// More rows are finished than one frame takes.
-    pub(in crate::tui) more: bool,
+    pub(crate) more: bool,
 }
 
 impl App {
     /// Composes the next frame for a terminal of that size.
-    pub(in crate::tui) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> AppFrame {
+    pub(crate) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> AppFrame {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (wide, high) = (usize::from(columns), usize::from(rows));
         if self.prompts.is_open() {

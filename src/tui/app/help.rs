@@ -1,10 +1,11 @@
 //! Texts of commands that need only the UI state.
 
-use crate::frontend::commands::COMMANDS;
-use crate::tui::app::App;
-use crate::tui::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
-use crate::tui::status::Status;
-use crate::tui::theme::Role;
+use posse_frontend::commands::COMMANDS;
+
+use crate::app::App;
+use crate::keymap::{ANSWERS, BINDINGS, SHORTCUTS, shown};
+use crate::status::Status;
+use crate::theme::Role;
 
 type StyledLines = Vec<(Role, String)>;
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use posse_actors::event::MessageKind;
+use posse_frontend::commands::{Availability, Command, ParsedLine, parse, unknown};
 
-use crate::frontend::commands::{Availability, Command, ParsedLine, parse, unknown};
-use crate::tui::app::{App, Effect};
-use crate::tui::completion::{Completion, CompletionQuery};
-use crate::tui::composer::may_be_image;
-use crate::tui::input::{KeyCode, KeyPress};
-use crate::tui::keymap::{EditAction, KeyAction};
-use crate::tui::theme::Role;
+use crate::app::{App, Effect};
+use crate::completion::{Completion, CompletionQuery};
+use crate::composer::may_be_image;
+use crate::input::{KeyCode, KeyPress};
+use crate::keymap::{EditAction, KeyAction};
+use crate::theme::Role;
 
 impl App {
     /// Updates the completion for the text before the cursor.
@@ -37,7 +37,7 @@ impl App {
     }
 
     /// Shows file names that were found, if the query is still current.
-    pub(in crate::tui) fn show_found_files(&mut self, looked_for: &str, names: &[String]) {
+    pub(crate) fn show_found_files(&mut self, looked_for: &str, names: &[String]) {
         let wanted = CompletionQuery::of(self.composer.before());
         let Some(CompletionQuery::File { query, suffix }) = wanted else { return };
         if query == looked_for && !self.dismissed && !self.composer.is_recalled() {

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::tui::app::App;
-use crate::tui::text::{TextRow, clipped, row};
-use crate::tui::theme::Role;
+use crate::app::App;
+use crate::text::{TextRow, clipped, row};
+use crate::theme::Role;
 
 /// Delay before a lookup is shown.
 const SHOWN_AFTER: Duration = Duration::from_millis(150);
@@ -30,7 +30,7 @@ pub(super) struct PendingLookup {
 impl App {
     /// Registers a lookup. With `blocks_input` submitted text has to wait for it. Returns `false`
     /// if too many lookups are running.
-    pub(in crate::tui) fn start_lookup(
+    pub(crate) fn start_lookup(
         &mut self,
         nth: u64,
         what: &'static str,
@@ -47,7 +47,7 @@ impl App {
     }
 
     /// Removes a finished lookup. Returns `false` if it was cancelled.
-    pub(in crate::tui) fn finish_lookup(&mut self, nth: u64) -> bool {
+    pub(crate) fn finish_lookup(&mut self, nth: u64) -> bool {
         let at = self.lookups.iter().position(|lookups| lookups.nth == nth);
         at.map(|at| self.lookups.remove(at)).is_some()
     }
@@ -104,9 +104,9 @@ impl App {
 
 #[cfg(test)]
 mod tests {
-    use crate::tui::app::Effect;
-    use crate::tui::input::{KeyCode, KeyPress};
-    use crate::tui::testing::TestScreen;
+    use crate::app::Effect;
+    use crate::input::{KeyCode, KeyPress};
+    use crate::testing::TestScreen;
 
     #[test]
     fn keys_work_and_submitted_text_is_kept_during_a_lookup() {
@@ -120,7 +120,7 @@ mod tests {
         assert!(stage.screen(60, 24).contains("❯ a task"), "it stays in the prompt");
         assert!(stage.screen(60, 24).contains("(wait for the lookup"));
         stage.presses(KeyPress::ctrl('u'));
-        assert_eq!(stage.types("/exit\n"), [Effect::Leave(crate::failure::Exit::Done)]);
+        assert_eq!(stage.types("/exit\n"), [Effect::Leave(posse_base::failure::Exit::Done)]);
         stage.presses(KeyPress::plain(KeyCode::Esc));
         assert!(stage.screen(60, 24).contains("cancelled"));
         assert!(!stage.app.finish_lookup(1), "its result comes too late");

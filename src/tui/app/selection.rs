@@ -1,14 +1,14 @@
 //! Selectors and the effects of a choice.
 
 use posse_actors::conversation::MessageId;
+use posse_frontend::Selectable;
+use posse_frontend::commands::Command;
 
-use crate::frontend::Selectable;
-use crate::frontend::commands::Command;
-use crate::tui::app::{App, Effect};
-use crate::tui::input::KeyPress;
-use crate::tui::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
-use crate::tui::theme::{Role, Theme};
-use crate::tui::view::QueuedMessage;
+use crate::app::{App, Effect};
+use crate::input::KeyPress;
+use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
+use crate::theme::{Role, Theme};
+use crate::view::QueuedMessage;
 
 impl App {
     pub(super) fn handle_selector_key(&mut self, key: KeyPress) -> Vec<Effect> {
@@ -110,7 +110,7 @@ impl App {
     }
 
     /// Opens the list of stored sessions, given as pairs of id and description.
-    pub(in crate::tui) fn choose_session(&mut self, stored: Vec<(String, String)>) {
+    pub(crate) fn choose_session(&mut self, stored: Vec<(String, String)>) {
         let others = stored.into_iter().filter(|(id, _)| *id != self.session);
         let entries: Vec<SelectorEntry> = others
             .map(|(value, label)| SelectorEntry { value, label: in_one_line(&label) })
@@ -152,12 +152,7 @@ impl App {
     }
 
     /// Opens the selector of a setting.
-    pub(in crate::tui) fn choose(
-        &mut self,
-        what: Selectable,
-        names: Vec<String>,
-        opened_by: Option<char>,
-    ) {
+    pub(crate) fn choose(&mut self, what: Selectable, names: Vec<String>, opened_by: Option<char>) {
         let (current, source) = match what {
             Selectable::Model => (&self.status.model, &self.sources.model),
             Selectable::Provider => (&self.status.provider, &self.sources.provider),

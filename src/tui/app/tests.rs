@@ -3,15 +3,15 @@
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
+use posse_base::failure::{Exit, Failure};
+use posse_frontend::Selectable;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::failure::{Exit, Failure};
-use crate::frontend::Selectable;
-use crate::tui::app::Effect;
-use crate::tui::input::{InputEvent, KeyCode, KeyPress};
-use crate::tui::testing::{TestScreen, command_ended, origin, question};
-use crate::tui::theme::Role;
+use crate::app::Effect;
+use crate::input::{InputEvent, KeyCode, KeyPress};
+use crate::testing::{TestScreen, command_ended, origin, question};
+use crate::theme::Role;
 
 const ANSWER: &str = "## The cause\n\nThe parts are **rounded** one by one, in `price.rs`:\n\n\
     ```rust\nlet total: f64 = parts.iter().map(|part| part.round()).sum();\n```\n\n\

@@ -2,8 +2,8 @@
 
 use unicode_segmentation::{GraphemeCursor, UnicodeSegmentation};
 
-use crate::tui::keymap::EditAction;
-use crate::tui::text::width;
+use crate::keymap::EditAction;
+use crate::text::width;
 
 /// Maximum number of undo steps.
 const UNDO_MAX: usize = 200;

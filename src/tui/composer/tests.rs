@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::tui::testing::text_of_row;
+use crate::testing::text_of_row;
 
 const EDITS: [EditAction; 17] = [
     EditAction::Newline,

@@ -1,13 +1,13 @@
 //! Streamed Markdown: finished pieces are returned once, and the unfinished tail stays small.
 
-use crate::tui::highlight::Highlighter;
+use crate::highlight::Highlighter;
 
 /// Maximum bytes that are held back because they may still change.
 const TAIL_BYTES_MAX: usize = 4 << 10;
 
 /// A finished part of a text, or its unfinished tail as it is now.
 #[derive(Debug, Clone)]
-pub(in crate::tui) enum Piece {
+pub(crate) enum Piece {
     /// Whole blocks of Markdown.
     Text(String),
     /// Lines of a block of code.
@@ -35,16 +35,16 @@ struct Fence {
 
 /// Splits a streamed text into pieces.
 #[derive(Debug, Clone, Default)]
-pub(in crate::tui) struct Stream {
+pub(crate) struct Stream {
     tail: String,
     fence: Option<Fence>,
     /// Bytes received so far.
-    pub(in crate::tui) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Stream {
     /// Adds text. Returns the pieces that are finished now.
-    pub(in crate::tui) fn push(&mut self, text: &str) -> Vec<Piece> {
+    pub(crate) fn push(&mut self, text: &str) -> Vec<Piece> {
         self.tail.push_str(text);
         self.bytes += text.len();
         let mut pieces = Vec::new();
@@ -60,7 +60,7 @@ impl Stream {
     }
 
     /// Ends the text. Returns the remaining pieces.
-    pub(in crate::tui) fn finish(&mut self) -> Vec<Piece> {
+    pub(crate) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = if self.tail.ends_with('\n') { Vec::new() } else { self.push("\n") };
         pieces.extend(self.rest());
         *self = Stream::default();
@@ -68,7 +68,7 @@ impl Stream {
     }
 
     /// The unfinished tail.
-    pub(in crate::tui) fn rest(&self) -> Option<Piece> {
+    pub(crate) fn rest(&self) -> Option<Piece> {
         if self.tail.trim().is_empty() {
             return None;
         }

@@ -3,8 +3,8 @@
 use pulldown_cmark::Alignment;
 use ratatui_core::text::{Line, Span};
 
-use crate::tui::text::{TextRow, span, width, wrap};
-use crate::tui::theme::{Role, Theme};
+use crate::text::{TextRow, span, width, wrap};
+use crate::theme::{Role, Theme};
 
 type Cell = Vec<Span<'static>>;
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::tui::text::row_width;
+use crate::text::row_width;
 
 fn shown(text: &str, columns: usize) -> String {
     let rows = rows(text, columns, Theme::Plain);

@@ -211,7 +211,7 @@ fn trimmed(lines: &[String]) -> Vec<String> {
 fn text(columns: usize) -> impl Strategy<Value = String> {
     // A row of the live region is never wider than the screen.
     prop::collection::vec(prop::sample::select(vec!["a", "b", " ", "é", "日"]), 0..12)
-        .prop_map(move |pieces| crate::tui::text::clipped(&pieces.concat(), columns))
+        .prop_map(move |pieces| crate::text::clipped(&pieces.concat(), columns))
 }
 
 type PaintStep = (Vec<String>, Vec<String>);
@@ -259,7 +259,7 @@ fn storms() -> impl Strategy<Value = Vec<(usize, Vec<String>, Vec<usize>)>> {
 }
 
 fn fitting(rows: &[String], columns: usize) -> Vec<String> {
-    rows.iter().map(|row| crate::tui::text::clipped(row, columns)).collect()
+    rows.iter().map(|row| crate::text::clipped(row, columns)).collect()
 }
 
 proptest! {

@@ -1,18 +1,18 @@
 //! Slash commands that need the session or the environment.
 
 use posse_actors::root_session::SessionHandle;
-
-use crate::failure::{Exit, Failure};
-use crate::frontend::commands::Command;
-use crate::frontend::{
+use posse_base::failure::{Exit, Failure};
+use posse_frontend::commands::Command;
+use posse_frontend::{
     BackgroundJob, LoadedSession, Report, Selectable, SessionSelection, Task, is_default,
     session_queries as queries,
 };
-use crate::tui::TuiEnvironment;
-use crate::tui::running::effects::NO_SESSION;
-use crate::tui::running::session::{CurrentSession, LookupResult, RequestResult};
-use crate::tui::running::{SHUTDOWN_MAX, Tui, messages};
-use crate::tui::theme::Role;
+
+use crate::TuiEnvironment;
+use crate::running::effects::NO_SESSION;
+use crate::running::session::{CurrentSession, LookupResult, RequestResult};
+use crate::running::{SHUTDOWN_MAX, Tui, messages};
+use crate::theme::Role;
 
 /// Descriptions of lookups.
 const READING_SESSIONS: &str = "reading sessions";

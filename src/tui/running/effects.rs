@@ -3,15 +3,15 @@
 use posse_actors::conversation::{ContentPart, Prompt, text_of};
 use posse_actors::event::MessageKind;
 use posse_actors::root_session::UserCall;
+use posse_base::failure::Failure;
+use posse_frontend::Task;
+use posse_frontend::files::Finder;
+use posse_frontend::{clipboard, session_queries};
 
-use crate::failure::Failure;
-use crate::frontend::Task;
-use crate::frontend::files::Finder;
-use crate::frontend::{clipboard, session_queries};
-use crate::tui::app::Effect;
-use crate::tui::running::Tui;
-use crate::tui::running::session::RequestResult;
-use crate::tui::theme::Role;
+use crate::app::Effect;
+use crate::running::Tui;
+use crate::running::session::RequestResult;
+use crate::theme::Role;
 
 /// Message without a session.
 pub(super) const NO_SESSION: &str =

@@ -3,14 +3,14 @@
 use std::io::Write as _;
 
 use posse_actors::outcome::Ending;
+use posse_base::failure::{Failure, printable};
+use posse_frontend::outcome::{PermissionHints, judge, label};
 
-use crate::failure::{Failure, printable};
-use crate::frontend::outcome::{PermissionHints, judge, label};
-use crate::tui::app::App;
-use crate::tui::running::session::TaskSummary;
-use crate::tui::theme::Role;
-use crate::tui::view::tool::format_duration;
-use crate::tui::{Options, SetupFacts};
+use crate::app::App;
+use crate::running::session::TaskSummary;
+use crate::theme::Role;
+use crate::view::tool::format_duration;
+use crate::{Options, SetupFacts};
 
 type StyledLines = Vec<(Role, String)>;
 
@@ -122,8 +122,9 @@ pub(super) fn print_resume_hint(session: &str) {
 
 #[cfg(test)]
 mod tests {
-    use crate::failure::Exit;
-    use crate::tui::testing::TestScreen;
+    use posse_base::failure::Exit;
+
+    use crate::testing::TestScreen;
 
     use super::*;
 

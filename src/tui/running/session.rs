@@ -14,14 +14,14 @@ use posse_actors::root_session::{
     DeliverError, PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
 use posse_actors::subscription::Subscription;
+use posse_base::failure::{Exit, Failure};
+use posse_frontend::remote_session::AttachSocket;
+use posse_frontend::session_queries::Changes;
+use posse_frontend::{self as frontend, LoadedSession, OpenedSession, SelectionSources};
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure};
-use crate::frontend::remote_session::AttachSocket;
-use crate::frontend::session_queries::Changes;
-use crate::frontend::{self, LoadedSession, OpenedSession, SelectionSources};
-use crate::tui::SetupFacts;
-use crate::tui::app::App;
+use crate::SetupFacts;
+use crate::app::App;
 
 type Outcome = Pin<Box<dyn Future<Output = Option<TurnOutcome>> + Send>>;
 

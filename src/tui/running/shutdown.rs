@@ -1,10 +1,11 @@
 //! Restoring the terminal: temporarily, or at exit.
 
-use crate::failure::Exit;
-use crate::frontend::signals::Signals;
-use crate::tui::running::{INTERRUPTED_SHUTDOWN_MAX, SHUTDOWN_MAX, Tui, messages};
-use crate::tui::terminal;
-use crate::tui::theme::Role;
+use posse_base::failure::Exit;
+use posse_frontend::signals::Signals;
+
+use crate::running::{INTERRUPTED_SHUTDOWN_MAX, SHUTDOWN_MAX, Tui, messages};
+use crate::terminal;
+use crate::theme::Role;
 
 impl Tui<'_> {
     pub(super) async fn suspend(&mut self) {

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc;
 
-use crate::tui::input::{InputEvent, Parser};
+use crate::input::{InputEvent, Parser};
 
 /// Maximum wait for the rest of a key sequence.
 const REST: Duration = Duration::from_millis(30);
@@ -25,7 +25,7 @@ const PAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Handle of the reading thread.
 #[derive(Debug)]
-pub(in crate::tui) struct Reader {
+pub(crate) struct Reader {
     shared: Arc<ReaderShared>,
     wake: io::PipeWriter,
 }
@@ -63,7 +63,7 @@ impl ReaderShared {
 
 impl Reader {
     /// Stops reading until [`Reader::resume`].
-    pub(in crate::tui) fn pause(&self) {
+    pub(crate) fn pause(&self) {
         let mut state = self.shared.state();
         state.pause_requested = true;
         io::Write::write_all(&mut &self.wake, &[0]).ok();
@@ -78,14 +78,14 @@ impl Reader {
     }
 
     /// Continues reading.
-    pub(in crate::tui) fn resume(&self) {
+    pub(crate) fn resume(&self) {
         self.shared.state().pause_requested = false;
         self.shared.changed.notify_all();
     }
 }
 
 /// Starts the thread. It ends when the receiver is dropped or the terminal is gone.
-pub(in crate::tui) fn read() -> io::Result<(mpsc::Receiver<Vec<InputEvent>>, Reader)> {
+pub(crate) fn read() -> io::Result<(mpsc::Receiver<Vec<InputEvent>>, Reader)> {
     let (sender, inputs) = mpsc::channel(INPUTS_WAITING);
     let (woken, wake) = io::pipe()?;
     let woken = OwnedFd::from(woken);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ratatui_core::text::Span;
 
-use crate::tui::markdown::{self, Piece};
-use crate::tui::text::{TextRow, hanging_indent, sanitize, span, wrap};
-use crate::tui::theme::{Role, Theme};
-use crate::tui::view::tool::ToolCallView;
+use crate::markdown::{self, Piece};
+use crate::text::{TextRow, hanging_indent, sanitize, span, wrap};
+use crate::theme::{Role, Theme};
+use crate::view::tool::ToolCallView;
 
 /// Frames of the spinner.
 const SPINNER_FRAMES: [&str; 8] = ["⠋", "⠙", "⠹", "⠸", "⠴", "⠦", "⠇", "⠏"];
@@ -17,7 +17,7 @@ pub(super) const SPINNER_INTERVAL: Duration = Duration::from_millis(125);
 
 /// A block of the transcript.
 #[derive(Debug, Clone)]
-pub(in crate::tui) enum Block {
+pub(crate) enum Block {
     /// An input of the user.
     User(String),
     /// A piece of a reply.
@@ -55,7 +55,7 @@ impl Block {
         matches!(self, Block::Tool(tool) if tool.is_open())
     }
 
-    pub(in crate::tui) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
+    pub(crate) fn rows(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
         let mark = [span(theme, Role::User, "❯ ")];
         let under = [Span::raw("  ")];
         match self {
@@ -110,7 +110,7 @@ pub(super) fn needs_blank_row(before: BlockKind, after: BlockKind) -> bool {
 }
 
 /// The spinner frame at that time.
-pub(in crate::tui) fn spinner(now: Duration) -> &'static str {
+pub(crate) fn spinner(now: Duration) -> &'static str {
     let nth = (now.as_millis() / SPINNER_INTERVAL.as_millis()) % SPINNER_FRAMES.len() as u128;
     SPINNER_FRAMES[usize::try_from(nth).unwrap_or_default()]
 }

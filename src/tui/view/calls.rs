@@ -5,8 +5,8 @@ use std::time::Duration;
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::event::Event;
 
-use crate::tui::view::tool::{State, ToolCallView, WaitReason};
-use crate::tui::view::{Block, View};
+use crate::view::tool::{State, ToolCallView, WaitReason};
+use crate::view::{Block, View};
 
 impl View {
     pub(super) fn follow_call(&mut self, event: &Event, now: Duration) {

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use ratatui_core::text::Line;
 
-use crate::tui::text::{TextRow, clipped, row, sanitize, span};
-use crate::tui::theme::{Role, Theme};
-use crate::tui::view::block::{Block, BlockKind, SPINNER_INTERVAL, needs_blank_row, spinner};
-use crate::tui::view::tool::age;
-use crate::tui::view::{Banner, Parked, View};
+use crate::text::{TextRow, clipped, row, sanitize, span};
+use crate::theme::{Role, Theme};
+use crate::view::block::{Block, BlockKind, SPINNER_INTERVAL, needs_blank_row, spinner};
+use crate::view::tool::age;
+use crate::view::{Banner, Parked, View};
 
 impl View {
     /// Takes finished rows, at most `rows_max`. Each row is returned once.
-    pub(in crate::tui) fn take_finished(
+    pub(crate) fn take_finished(
         &mut self,
         columns: usize,
         rows_max: usize,
@@ -35,12 +35,12 @@ impl View {
     }
 
     /// Returns `true` if there are finished rows.
-    pub(in crate::tui) fn has_finished(&self) -> bool {
+    pub(crate) fn has_finished(&self) -> bool {
         !self.ready.is_empty() || self.blocks.front().is_some_and(|block| !block.is_open())
     }
 
     /// The last `rows_max` live rows.
-    pub(in crate::tui) fn live_rows(
+    pub(crate) fn live_rows(
         &self,
         columns: usize,
         rows_max: usize,
@@ -80,12 +80,7 @@ impl View {
     }
 
     /// State of the run and the provider, in a row or two.
-    pub(in crate::tui) fn banner(
-        &self,
-        columns: usize,
-        theme: Theme,
-        now: Duration,
-    ) -> Vec<TextRow> {
+    pub(crate) fn banner(&self, columns: usize, theme: Theme, now: Duration) -> Vec<TextRow> {
         let mut rows = Vec::new();
         match &self.banner {
             Some(Banner::Waiting { provider, until, patience, cause }) => {
@@ -135,7 +130,7 @@ impl View {
     }
 
     /// Interval at which the screen changes without an event; `None` if it does not.
-    pub(in crate::tui) fn pulse(&self) -> Option<Duration> {
+    pub(crate) fn pulse(&self) -> Option<Duration> {
         let turns = self.running.is_some() || self.banner.is_some();
         // A long wait needs only a countdown of seconds, no spinner.
         let waits = self.parked.as_ref().is_some_and(|parked| parked.next.is_some());
@@ -169,8 +164,8 @@ pub(super) fn countdown(left: Duration) -> String {
 mod tests {
     use posse_actors::event::Event;
 
-    use crate::tui::testing::{TestScreen, ms, text_of_row};
-    use crate::tui::theme::Theme;
+    use crate::testing::{TestScreen, ms, text_of_row};
+    use crate::theme::Theme;
 
     /// The backlog is not drawn with every frame, only its end.
     #[test]

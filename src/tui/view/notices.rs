@@ -1,11 +1,11 @@
 //! Texts for events that are shown on a line of their own.
 
 use posse_actors::event::{Event, Grant, Scope};
+use posse_frontend::context;
+use posse_frontend::notices::{failover_notice, hook_notice};
+use posse_frontend::outcome::clock_time;
 
-use crate::frontend::context;
-use crate::frontend::notices::{failover_notice, hook_notice};
-use crate::frontend::outcome::clock_time;
-use crate::tui::theme::Role;
+use crate::theme::Role;
 
 /// Prefix of every notice from posse to the model.
 const FROM_POSSE: &str = "(from posse, not from the user) ";

@@ -7,18 +7,18 @@ const BYTES_MAX: usize = 8 << 20;
 
 /// Output of a call.
 #[derive(Debug, Clone)]
-pub(in crate::tui) struct Output {
+pub(crate) struct Output {
     /// Summary of the call.
-    pub(in crate::tui) title: String,
+    pub(crate) title: String,
     /// Text that the model received.
-    pub(in crate::tui) text: String,
+    pub(crate) text: String,
     /// File change as a diff.
-    pub(in crate::tui) diff: Option<String>,
+    pub(crate) diff: Option<String>,
 }
 
 /// Outputs of calls, oldest first.
 #[derive(Debug, Default)]
-pub(in crate::tui) struct Outputs {
+pub(crate) struct Outputs {
     kept: VecDeque<Output>,
     bytes: usize,
 }
@@ -35,7 +35,7 @@ impl Outputs {
     }
 
     /// All outputs, oldest first.
-    pub(in crate::tui) fn iter(&self) -> impl DoubleEndedIterator<Item = &Output> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Output> {
         self.kept.iter()
     }
 }

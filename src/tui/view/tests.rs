@@ -2,12 +2,12 @@
 
 use posse_actors::conversation::{CallId, ContentPart, InvocationId, QuestionId, Usage};
 use posse_actors::event::{Event, Grant, JobEnd, MessageKind, Scope};
+use posse_base::failure::Exit;
 use serde_json::json;
 
-use crate::failure::Exit;
-use crate::tui::app::Effect;
-use crate::tui::input::KeyPress;
-use crate::tui::testing::{TestScreen, origin, question};
+use crate::app::Effect;
+use crate::input::KeyPress;
+use crate::testing::{TestScreen, origin, question};
 
 const DIFF: &str = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n";
 

@@ -6,12 +6,12 @@ use posse_actors::conversation::{CallId, ContentPart, text_of};
 use posse_actors::event::StartedCall;
 use serde_json::Value;
 
+use posse_frontend::outcome::clock_time;
 use ratatui_core::text::Span;
 
-use crate::frontend::outcome::clock_time;
-use crate::tui::diff;
-use crate::tui::text::{TextRow, clipped, row, sanitize, span, wrap};
-use crate::tui::theme::{Role, Theme};
+use crate::diff;
+use crate::text::{TextRow, clipped, row, sanitize, span, wrap};
+use crate::theme::{Role, Theme};
 
 /// Maximum lines of a finished command's output, the last ones.
 const OUTPUT_LINES_MAX: usize = 5;
@@ -64,7 +64,7 @@ pub(super) enum WaitReason {
 
 /// View of a tool call.
 #[derive(Debug, Clone)]
-pub(in crate::tui) struct ToolCallView {
+pub(crate) struct ToolCallView {
     pub(super) call: CallId,
     pub(super) name: String,
     pub(super) summary: Option<String>,
@@ -177,18 +177,18 @@ impl ToolCallView {
         self.state = State::Unknown { since_ms: begun.map(|begun| begun.started_ms) };
     }
 
-    pub(in crate::tui) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Asked | State::Running)
     }
 
     /// Summary in one line.
-    pub(in crate::tui) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         let summary = self.summary.as_deref().unwrap_or(&self.name);
         sanitize(&summary.replace('\n', " ⏎ "))
     }
 
     /// Rows of the call. `tick`: the spinner frame.
-    pub(in crate::tui) fn rows(
+    pub(crate) fn rows(
         &self,
         columns: usize,
         theme: Theme,
@@ -295,7 +295,7 @@ fn lines(count: usize) -> String {
 }
 
 /// Formats a duration.
-pub(in crate::tui) fn format_duration(ms: u64) -> String {
+pub(crate) fn format_duration(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms} ms"),
         1000..100_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
@@ -304,7 +304,7 @@ pub(in crate::tui) fn format_duration(ms: u64) -> String {
 }
 
 /// Formats an age in whole units, so that it changes rarely.
-pub(in crate::tui) fn age(now: Duration, since: Duration) -> String {
+pub(crate) fn age(now: Duration, since: Duration) -> String {
     let seconds = now.saturating_sub(since).as_secs();
     match seconds {
         0..100 => format!("{seconds} s"),

@@ -6,15 +6,15 @@ use posse_actors::conversation::{InvocationId, QuestionId, Usage};
 use posse_actors::cost::usd;
 use posse_actors::event::{Event, Origin};
 use posse_actors::outcome::SubagentOutcome;
+use posse_frontend::outcome::clock_time;
+use posse_frontend::subagents;
 
-use crate::frontend::outcome::clock_time;
-use crate::frontend::subagents;
-use crate::tui::status::short;
-use crate::tui::text::{TextRow, clipped, row, sanitize, width};
-use crate::tui::theme::{Role, Theme};
-use crate::tui::view::drawing::countdown;
-use crate::tui::view::tool::age;
-use crate::tui::view::{Block, spinner};
+use crate::status::short;
+use crate::text::{TextRow, clipped, row, sanitize, width};
+use crate::theme::{Role, Theme};
+use crate::view::drawing::countdown;
+use crate::view::tool::age;
+use crate::view::{Block, spinner};
 
 /// Maximum number of subagents that are shown; the rest is counted.
 const SHOWN_MAX: usize = 12;

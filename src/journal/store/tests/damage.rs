@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::*;
-use crate::journal::format::{HashChain, append_line};
-use crate::journal::scan::Damage;
+use crate::format::{HashChain, append_line};
+use crate::scan::Damage;
 
 const RECORDS: u64 = 230;
 

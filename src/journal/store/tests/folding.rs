@@ -84,7 +84,7 @@ async fn a_damaged_checkpoint_is_as_good_as_none() {
         let mut bytes = good.clone();
         bytes[at] ^= 1;
         fs::write(room.path(CHECKPOINT), &bytes).unwrap();
-        assert!(crate::journal::checkpoint::Checkpoint::read(&room.dir(), "s").is_none(), "{at}");
+        assert!(crate::checkpoint::Checkpoint::read(&room.dir(), "s").is_none(), "{at}");
         if at % 500 == 0 {
             fs::write(room.path(CHECKPOINT), &good[..at]).unwrap();
             let (fold, _store) = folded(&room, ONE_SEGMENT);
@@ -157,7 +157,7 @@ async fn closing_a_segment_makes_a_checkpoint_there() {
         // Written by another thread: wait for a checkpoint that is further on.
         let start = Instant::now();
         while start.elapsed().as_secs() < 10 {
-            let place = crate::journal::checkpoint::Checkpoint::read(&room.dir(), "s")
+            let place = crate::checkpoint::Checkpoint::read(&room.dir(), "s")
                 .map_or(0, |checkpoint| checkpoint.place.record - 1);
             if place > made {
                 made = place;

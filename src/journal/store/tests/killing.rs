@@ -16,7 +16,7 @@ use super::*;
 /// child dies.
 const WHERE: &str = "POSSE_TEST_JOURNAL_DIR";
 const STEP: &str = "POSSE_TEST_JOURNAL_STEP";
-const CHILD: &str = "journal::store::tests::killing::child_of_a_test";
+const CHILD: &str = "store::tests::killing::child_of_a_test";
 const RECORDS: u64 = 400;
 
 #[expect(clippy::print_stdout, reason = "the parent reads it")]

@@ -1,7 +1,7 @@
 //! Arrays `name=(…)` and conditions `[[ … ]]`: words that are not commands.
 
 use super::ShellReader;
-use crate::permission::shell::outline::Flaw;
+use crate::shell::outline::Flaw;
 
 impl ShellReader {
     /// End of `(a)` and `a=(…)`: the word continues.

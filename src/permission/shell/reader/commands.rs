@@ -2,8 +2,8 @@
 
 use super::reserved::{CaseState, Header};
 use super::{Building, Closer, ReaderMode, ShellReader, is_name};
-use crate::permission::shell::outline::{Flaw, Redirect, Scope, ShellEvent};
-use crate::permission::shell::word::{Form, active};
+use crate::shell::outline::{Flaw, Redirect, Scope, ShellEvent};
+use crate::shell::word::{Form, active};
 
 impl ShellReader {
     pub(super) fn commands(&mut self) {

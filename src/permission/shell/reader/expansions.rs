@@ -1,8 +1,8 @@
 //! Dollar expansions, backticks and double quotes.
 
 use super::{Closer, ReaderMode, ShellReader, unknown};
-use crate::permission::shell::outline::{Flaw, Scope};
-use crate::permission::shell::word::{Form, HOME, PWD, ansi_c};
+use crate::shell::outline::{Flaw, Scope};
+use crate::shell::word::{Form, HOME, PWD, ansi_c};
 
 impl ShellReader {
     /// After `$` outside of single quotes.
@@ -293,7 +293,7 @@ impl ShellReader {
 
     /// After `<(` or `>(`.
     pub(super) fn open_process(&mut self, operator: char) {
-        self.mark(crate::permission::shell::word::UNKNOWN);
+        self.mark(crate::shell::word::UNKNOWN);
         self.word().form.add(Form::QUOTED);
         let scope = if operator == '<' { Scope::Reading } else { Scope::Writing };
         self.open_substitution(scope, Closer::Substitution);

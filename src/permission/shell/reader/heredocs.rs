@@ -1,8 +1,8 @@
 //! Redirections and the texts of here-documents.
 
 use super::{ReaderMode, ShellReader};
-use crate::permission::shell::outline::{Flaw, Redirect};
-use crate::permission::shell::word::{Form, Word};
+use crate::shell::outline::{Flaw, Redirect};
+use crate::shell::word::{Form, Word};
 
 /// A here-document whose text has not come yet.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Heredoc {
         let quoted = word.form.has(Form::QUOTED)
             || word.form.has(Form::ESCAPED)
             || word.form.has(Form::DOLLAR_QUOTED);
-        let delimiter = crate::permission::shell::word::shown(&word.text);
+        let delimiter = crate::shell::word::shown(&word.text);
         Heredoc { delimiter, quoted, strip, body }
     }
 }
@@ -85,7 +85,7 @@ impl ShellReader {
     fn descriptor(&mut self, here: usize) -> Option<String> {
         let word = self.word.as_ref()?;
         let plain = word.form.is_bare() && word.substitutions.is_empty();
-        let text = crate::permission::shell::word::shown(&word.text);
+        let text = crate::shell::word::shown(&word.text);
         let number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
         let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
         if plain && (number || name.is_some_and(super::is_name)) {

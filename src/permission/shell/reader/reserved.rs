@@ -1,8 +1,8 @@
 //! Reserved words: what opens and closes compound commands.
 
 use super::{Building, Closer, ReaderMode, ShellReader};
-use crate::permission::shell::outline::{Flaw, Scope, ShellEvent};
-use crate::permission::shell::word::{Word, active};
+use crate::shell::outline::{Flaw, Scope, ShellEvent};
+use crate::shell::word::{Word, active};
 
 /// Words between a reserved word and the commands that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

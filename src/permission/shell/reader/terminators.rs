@@ -3,8 +3,8 @@
 use super::heredocs::Heredoc;
 use super::reserved::Header;
 use super::{ShellReader, is_subscript};
-use crate::permission::shell::outline::{Flaw, ShellEvent};
-use crate::permission::shell::word::{Form, Word, settled};
+use crate::shell::outline::{Flaw, ShellEvent};
+use crate::shell::word::{Form, Word, settled};
 
 impl ShellReader {
     pub(super) fn end_word(&mut self, byte: usize) {

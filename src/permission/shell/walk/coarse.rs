@@ -1,11 +1,11 @@
 //! A second, coarser look: linear, without any nesting, for what cannot be read properly.
 
 use super::base;
-use crate::permission::shell::danger::{
+use crate::shell::danger::{
     CommandLocation, DELETES, DEVICE, DOWNLOADED, Danger, FORK_BOMB, is_disk, is_system,
 };
-use crate::permission::shell::outline::{Outline, Scope, ShellEvent};
-use crate::permission::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
+use crate::shell::outline::{Outline, Scope, ShellEvent};
+use crate::shell::wrappers::{DOWNLOADERS, SHELLS, is_interpreter};
 
 /// Danger of `text` without quotes and nesting. Errs towards danger: such text is deliberately hard
 /// to read.

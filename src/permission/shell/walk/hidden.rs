@@ -1,9 +1,9 @@
 //! Scripts and commands that hide in the arguments of a program.
 
 use super::{Arg, CommandInput, Effects, Run, Walker, said};
-use crate::permission::shell::danger::{CommandLocation, DELETES, DOWNLOADED, is_system};
-use crate::permission::shell::word::{UNKNOWN, ansi_c};
-use crate::permission::shell::wrappers::{SHELLS, is_assignment, is_interpreter};
+use crate::shell::danger::{CommandLocation, DELETES, DOWNLOADED, is_system};
+use crate::shell::word::{UNKNOWN, ansi_c};
+use crate::shell::wrappers::{SHELLS, is_assignment, is_interpreter};
 
 impl Walker {
     /// Effect of `name` with `rest`, whose first word is at `at` of `run`.
@@ -379,8 +379,7 @@ impl Walker {
         });
         let home = self.home.clone();
         roots.iter().any(|root| {
-            let is_home =
-                crate::permission::shell::word::resolve(root, cwd).is_some_and(|path| path == home);
+            let is_home = crate::shell::word::resolve(root, cwd).is_some_and(|path| path == home);
             is_system(root, place) && !(selects && is_home)
         })
     }
@@ -476,10 +475,8 @@ impl Walker {
             "set" => words.iter().any(|word| word.starts_with(['-', '+'])),
             "unset" => false,
             "export" | "declare" | "typeset" | "readonly" | "local" => words.iter().any(|word| {
-                let named = crate::permission::shell::word::Word {
-                    text: (*word).to_owned(),
-                    ..Default::default()
-                };
+                let named =
+                    crate::shell::word::Word { text: (*word).to_owned(), ..Default::default() };
                 super::changes_resolution(&named) || subscript(word)
             }),
             _ => words.iter().any(subscript),

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::anthropic::PROTOCOL;
-use crate::provider::profile::Protocol;
-use crate::provider::testing::histories::{any_history, compacted};
-use crate::provider::testing::strict::{self, assert_valid};
+use crate::anthropic::PROTOCOL;
+use crate::profile::Protocol;
+use crate::testing::histories::{any_history, compacted};
+use crate::testing::strict::{self, assert_valid};
 
 const OWNER: [&str; 3] = [PROTOCOL, "mine", "m"];
 

@@ -10,10 +10,10 @@ use posse_actors::conversation::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::provider::images::GroupOptions;
-use crate::provider::opaque::Owner;
-use crate::provider::profile::Quirks;
-use crate::provider::sanitize::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
+use crate::images::GroupOptions;
+use crate::opaque::Owner;
+use crate::profile::Quirks;
+use crate::sanitize::{NO_OUTPUT, NO_RESULT, arguments, tool_name, write_json};
 
 const IMAGE_BELOW: &str = "[image: see the message after the results]";
 

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::encoded_history::HISTORIES_MAX;
-use crate::provider::openai_compatible::PROTOCOL;
-use crate::provider::testing::histories::{any_history, compacted};
-use crate::provider::testing::strict::{self, assert_valid};
+use crate::encoded_history::HISTORIES_MAX;
+use crate::openai_compatible::PROTOCOL;
+use crate::testing::histories::{any_history, compacted};
+use crate::testing::strict::{self, assert_valid};
 
 fn user(text: &str) -> Arc<Message> {
     Arc::new(Message::User { content: vec![ContentPart::text(text)] })
@@ -109,7 +109,7 @@ fn puts_what_changes_least_first() {
 fn a_level_of_thinking_is_said_where_the_server_is_known_to_take_it() {
     use posse_actors::ports::Thinking::Medium;
 
-    use crate::provider::thinking::Insight;
+    use crate::thinking::Insight;
     let wanted = Request { thinking: Some(Medium), ..request(&[user("hi")]) };
     let asked = |takes: bool, thinks: Option<bool>| {
         let quirks = Quirks { reasoning_effort: takes, ..Quirks::default() };

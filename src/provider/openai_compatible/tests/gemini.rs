@@ -7,7 +7,7 @@ use posse_actors::conversation::Message;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::testing::strict::{self, assert_valid};
+use crate::testing::strict::{self, assert_valid};
 
 const CALLS: &str = include_str!("../fixtures/gemini_signed_calls.sse");
 const BLOCKED: &str = include_str!("../fixtures/gemini_blocked_prompt.sse");

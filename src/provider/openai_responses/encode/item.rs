@@ -6,11 +6,11 @@ use std::sync::Arc;
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, Message, ToolCall};
 use serde_json::{Value, json};
 
-use crate::provider::encoded_history::{Grouping, PrecedingGroups};
-use crate::provider::images::GroupOptions;
-use crate::provider::opaque::Owner;
-use crate::provider::profile::Quirks;
-use crate::provider::sanitize::{
+use crate::encoded_history::{Grouping, PrecedingGroups};
+use crate::images::GroupOptions;
+use crate::opaque::Owner;
+use crate::profile::Quirks;
+use crate::sanitize::{
     NO_OUTPUT, NO_RESULT, ODD_IMAGE, arguments, call_id, comma, inline_image, tool_name, write_json,
 };
 

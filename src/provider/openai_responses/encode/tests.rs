@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::openai_responses::PROTOCOL;
-use crate::provider::profile::Protocol;
-use crate::provider::testing::histories::{any_history, compacted};
-use crate::provider::testing::strict::{self, assert_valid};
+use crate::openai_responses::PROTOCOL;
+use crate::profile::Protocol;
+use crate::testing::histories::{any_history, compacted};
+use crate::testing::strict::{self, assert_valid};
 
 const OWNER: [&str; 3] = [PROTOCOL, "mine", "m"];
 

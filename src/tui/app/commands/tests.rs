@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, MessageId};
 use posse_actors::event::{ContextUse, Event, MessageKind};
+use posse_frontend::commands::{COMMANDS, Command};
+use posse_frontend::session_queries::Changes;
 
-use crate::frontend::commands::{COMMANDS, Command};
-use crate::frontend::session_queries::Changes;
-use crate::tui::app::Effect;
-use crate::tui::input::{KeyCode, KeyPress};
-use crate::tui::testing::{TestScreen, question};
+use crate::app::Effect;
+use crate::input::{KeyCode, KeyPress};
+use crate::testing::{TestScreen, question};
 
 const ENDED: &str = "(from posse, not from the user) An agent that works for you has ended.\n\
     explore (i00ab12-7): done\nThe total is rounded twice: once in price.rs, and once in cart.rs.";

@@ -2,11 +2,11 @@
 
 use posse_actors::conversation::{CallId, ContentPart, MessageId};
 use posse_actors::event::{Event, MessageKind};
+use posse_frontend::commands::COMMANDS;
 
-use crate::frontend::commands::COMMANDS;
-use crate::tui::app::Effect;
-use crate::tui::input::{KeyCode, KeyPress};
-use crate::tui::testing::{TestScreen, command_ended};
+use crate::app::Effect;
+use crate::input::{KeyCode, KeyPress};
+use crate::testing::{TestScreen, command_ended};
 
 fn queued(id: &str, kind: MessageKind, text: &str) -> Event {
     let content = vec![ContentPart::text(text)];
@@ -185,7 +185,7 @@ fn shell_command_is_refused_while_a_task_runs() {
 
 #[test]
 fn image_paste_is_attached_and_other_pastes_are_text() {
-    use crate::tui::input::InputEvent;
+    use crate::input::InputEvent;
     let mut stage = TestScreen::new();
     let paste = |stage: &mut TestScreen, text: &str| {
         let now = stage.now;
@@ -231,9 +231,9 @@ fn too_long_answer_is_not_copied() {
 #[test]
 fn alternate_screen() {
     let build = |stage: &mut TestScreen| {
-        stage.app.scrollback = Some(crate::tui::scrollback::Scrollback::default());
+        stage.app.scrollback = Some(crate::scrollback::Scrollback::default());
         for nth in 0..30 {
-            stage.app.view.note(crate::tui::theme::Role::Text, format!("note {nth}"));
+            stage.app.view.note(crate::theme::Role::Text, format!("note {nth}"));
         }
         stage.screen(60, 30);
         stage.presses(KeyPress::plain(KeyCode::PageUp));

@@ -4,7 +4,7 @@ use posse_actors::conversation::{CallId, InvocationId, Usage};
 use posse_actors::event::{Event, Origin};
 use posse_actors::outcome::SubagentOutcome;
 
-use crate::tui::testing::{TestScreen, ms, origin, question};
+use crate::testing::{TestScreen, ms, origin, question};
 
 fn requested(id: &str, target: &str, task: &str) -> Event {
     Event::InvocationRequested {
@@ -79,7 +79,7 @@ fn rows_show_task_activity_and_wait() {
         stage.happens_in(&fourth, silent);
         stage.later(2000);
         // The permission prompt would hide the rows.
-        stage.app.prompts = crate::tui::permission_prompt::PermissionPrompts::default();
+        stage.app.prompts = crate::permission_prompt::PermissionPrompts::default();
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }

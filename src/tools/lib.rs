@@ -37,15 +37,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use posse_actors::ports::{PermittedCall, SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
+use posse_images::ImageLimits;
+use posse_sandbox::{Sandbox, ToolWrites};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::images::ImageLimits;
-use crate::sandbox::{Sandbox, ToolWrites};
-use crate::tools::budget::Budgets;
-use crate::tools::jobs::Jobs;
-use crate::tools::reads::ReadTable;
-use crate::tools::workspace::Workspace;
+use crate::budget::Budgets;
+use crate::jobs::Jobs;
+use crate::reads::ReadTable;
+use crate::workspace::Workspace;
 
 /// Largest file, in bytes, that is read on the calling task. Larger files go to a blocking thread.
 pub(crate) const SMALL_BYTES: u64 = 256 << 10;
@@ -174,7 +174,7 @@ pub(crate) fn payload<T: 'static>(call: PermittedCall) -> T {
 }
 
 /// Runs `work` on a blocking thread. A panic continues in the caller.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Two lower-case digits per byte.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         // Writing to a string cannot fail.

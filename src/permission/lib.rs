@@ -18,23 +18,22 @@ use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
     Action, AnswerSource, Confinement, Operation, PermissionQuestion, Policy, Situation, Verdict,
 };
+use posse_base::failure::{Failure, printable};
+use posse_base::secrets::is_secret;
 use serde_json::{Value, json};
-
-use crate::failure::{Failure, printable};
-use crate::secrets::is_secret;
 
 use agents::AgentRules;
 use commands::{is_command, secret_word};
 use rules::{Rule, RuleDecision};
 use shell::{COMMAND_CHARS_MAX, Judged};
 
-pub use crate::protected::is_protected;
 pub use agents::AgentPolicy;
 pub use check::{Checked, Need, command_grant};
+pub use posse_base::protected::is_protected;
 pub use relocated::Relocated;
 
 /// Errors in the user's rules.
-pub(crate) fn check_rules(rules: &[Value]) -> Vec<Failure> {
+pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
     rules::compile(rules).err().unwrap_or_default()
 }
 
@@ -250,8 +249,8 @@ impl RulePolicy {
                     if self.own_dirs.iter().any(|own| paths::is_below(path, own)) {
                         return Some(deny(
                             "hard-deny: own",
-                            "it belongs to posse itself, whose configuration and records no tool \
-                             may touch",
+                            "it belongs to posse, whose configuration and records no tool may \
+                             access",
                         ));
                     }
                 }
@@ -285,7 +284,7 @@ impl RulePolicy {
                 ));
             }
             if !reads && self.sandbox == SandboxMode::ReadOnly {
-                return Some(deny("sandbox.mode: read-only", "this run may only read"));
+                return Some(deny("sandbox.mode: read-only", "this run is read-only"));
             }
         }
         let rule = self.rules.iter().find(|rule| rule.denies(case.action, &case.scripts))?;
@@ -301,7 +300,7 @@ impl RulePolicy {
             && !is_read(case.action)
             && !agents::is_invocation(case.action)
         {
-            let why = "this agent may only read files";
+            let why = "this agent is read-only";
             return Some(deny(&format!("agent {reader}: read-only"), why));
         }
         if let Some(denied) = self.agent_denies(case).filter(|_| !self.multi_agent) {
@@ -333,7 +332,10 @@ impl RulePolicy {
     fn asked_each_time(case: &JudgedAction<'_>) -> Option<String> {
         let reason = case.action.operations.iter().find_map(|operation| match operation {
             Operation::Write { relative, .. } => is_protected(relative).then(|| {
-                format!("{relative} decides what runs or steers later; it is asked about each time")
+                format!(
+                    "{relative} is protected: it configures or triggers later code \
+                         execution; it is asked about each time"
+                )
             }),
             Operation::Execute { command, .. } => {
                 (command.chars().nth(COMMAND_CHARS_MAX).is_some())
@@ -353,12 +355,13 @@ impl RulePolicy {
             let undone = match case.situation.tier {
                 "none" => "",
                 _ => {
-                    ", and what a command makes of it is undone at its end unless the call names \
-                     it in unprotect"
+                    ", and a command's change to it is undone when the command ends unless the \
+                     call names it in unprotect"
                 }
             };
             Some(format!(
-                "{planted} decides what runs or steers later{undone}; it is asked about each time"
+                "{planted} is protected: it configures or triggers later code execution{undone}; \
+                 it is asked about each time"
             ))
         })
     }
@@ -454,7 +457,7 @@ impl RulePolicy {
             // Only a person can give a wider answer.
             Some(grant) if case.situation.asking == AnswerSource::Human => {
                 let place = self.shown(&grant.target);
-                format!("{reason}; for this session would allow every change {place}")
+                format!("{reason}; an answer for this session would allow every change {place}")
             }
             _ => reason,
         };
@@ -530,18 +533,19 @@ fn lifted(action: &Action) -> Option<String> {
     }
     let unseen = unseen.map(|path| {
         format!(
-            "{path} has more folders than are looked at: what is protected or secret in the rest \
-             is not held against the command. Starting in a folder below narrows it"
+            "{path} has more folders than are scanned: protected and secret files in the rest \
+             are not protected from the command. Start it in a subfolder to narrow the scan"
         )
     });
     if unprotected.is_empty() {
         return unseen;
     }
-    let verb = if unprotected.len() == 1 { "decides" } else { "decide" };
+    let verb =
+        if unprotected.len() == 1 { "configures or triggers" } else { "configure or trigger" };
     let names = unprotected.join(", ");
     let reason = format!(
-        "the command would be free to change {names}, which {verb} what runs or steers later; it \
-         is asked about each time"
+        "the command would be free to change {names}, which {verb} later code execution; it is \
+         asked about each time"
     );
     Some(unseen.map_or_else(|| reason.clone(), |unseen| format!("{reason}. {unseen}")))
 }

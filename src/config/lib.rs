@@ -17,9 +17,8 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
+use posse_base::failure::{Failure, printable};
 use serde_json::Value;
-
-use crate::failure::{Failure, printable};
 
 pub use describe::{json_schema, reference};
 pub use edit::{SettingChange, edit, explain};
@@ -30,7 +29,7 @@ pub use settings::{
     ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
     ToolSettings,
 };
-pub(crate) use show::shown_value;
+pub use show::shown_value;
 pub use show::{paths, show};
 
 use file::ReadPolicy;
@@ -95,15 +94,16 @@ pub fn load(
 
 /// Validators from other modules.
 #[derive(Clone, Copy)]
-pub(crate) struct Outside<'a> {
+#[expect(missing_debug_implementations, reason = "closures have no form to print")]
+pub struct Outside<'a> {
     /// Errors of `permissions`.
-    pub(crate) rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
+    pub rules: &'a dyn Fn(&[Value]) -> Vec<Failure>,
     /// True if a provider of that name exists without a definition.
-    pub(crate) is_preset: &'a dyn Fn(&str) -> bool,
+    pub is_preset: &'a dyn Fn(&str) -> bool,
 }
 
 /// Loads with validators: invalid rules are errors, and an unknown saved provider is ignored.
-pub(crate) fn load_with(
+pub fn load_with(
     environment: &Environment,
     dirs: &Dirs,
     sources: &Sources<'_>,
@@ -146,8 +146,8 @@ pub(crate) fn load_with(
 fn left_aside(provider: &str, dirs: &Dirs) -> Notice {
     let path = preferences::path(dirs);
     let text = format!(
-        "the provider \"{provider}\" that was chosen last ({}) is not defined here and was left \
-         aside; choose another with /provider, or forget it with `posse config forget`",
+        "the provider \"{provider}\" that was saved as your last choice ({}) is not defined here \
+         and was ignored; choose another with /provider, or remove it with `posse config forget`",
         printable(&path.display().to_string())
     );
     Notice { code: "CFG024", text }

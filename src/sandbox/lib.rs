@@ -9,7 +9,7 @@
 mod bubblewrap;
 mod capture;
 mod editor;
-pub(crate) mod environment;
+pub mod environment;
 mod guard;
 mod helper;
 mod helper_output;
@@ -40,11 +40,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use posse_actors::ports::Confinement;
+use posse_base::secrets::mask;
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::oneshot;
-
-use crate::secrets::mask;
 
 pub use capture::Captured;
 pub use editor::edit;

@@ -2,9 +2,9 @@
 //! folder that was named.
 //!
 //! Names are compared case-insensitively, because some file systems do that. Secrets known by value
-//! are redacted by a mask (`src/secrets/mask.rs`).
+//! are redacted by a mask (`src/base/secrets/mask.rs`).
 
-pub(crate) mod mask;
+pub mod mask;
 
 /// Folders whose whole content is secret.
 const SECRET_FOLDERS: [&str; 7] =

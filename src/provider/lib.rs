@@ -34,10 +34,10 @@ mod testing;
 use std::sync::Arc;
 
 use posse_actors::ports::Provider;
+use posse_base::failure::Failure;
 
-use crate::failure::Failure;
-use crate::provider::adapter::Adapter;
-use crate::provider::profile::{Protocol, ProviderProfile};
+use crate::adapter::Adapter;
+use crate::profile::{Protocol, ProviderProfile};
 
 /// Provider for the server of `profile` in its protocol.
 ///

@@ -16,7 +16,7 @@ const HIDDEN: &[u8] = b"[secret]";
 const SECRET_BYTES_MIN: usize = 6;
 
 /// Replaces secrets. Buffers at most the length of the longest secret.
-pub(crate) struct Mask {
+pub struct Mask {
     known: Arc<KnownSecrets>,
     /// Tail that may be the beginning of a secret.
     held: Vec<u8>,
@@ -34,7 +34,8 @@ struct KnownSecrets {
 }
 
 impl Mask {
-    pub(crate) fn new(secrets: &[SecretString]) -> Mask {
+    /// A mask of these secrets; those shorter than 6 bytes are ignored.
+    pub fn new(secrets: &[SecretString]) -> Mask {
         let mut secrets: Vec<SecretString> = secrets
             .iter()
             .filter(|secret| secret.expose_secret().len() >= SECRET_BYTES_MIN)
@@ -53,17 +54,18 @@ impl Mask {
     }
 
     /// True if there is no secret.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.known.secrets.is_empty()
     }
 
     /// Mask with the same secrets for another stream.
-    pub(crate) fn fresh(&self) -> Mask {
+    #[must_use]
+    pub fn fresh(&self) -> Mask {
         Mask { known: Arc::clone(&self.known), held: Vec::new() }
     }
 
     /// Redacts a complete text. `None`: it contains no secret.
-    pub(crate) fn text(&self, text: &str) -> Option<String> {
+    pub fn text(&self, text: &str) -> Option<String> {
         if !self.may_hold(text.as_bytes()) {
             return None;
         }
@@ -78,7 +80,7 @@ impl Mask {
     }
 
     /// Redacts every string of a value.
-    pub(crate) fn value(&self, value: &mut Value) {
+    pub fn value(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
                 if let Some(plain) = self.text(text) {
@@ -115,7 +117,7 @@ impl Mask {
     }
 
     /// Passes the decided part of `chunk` and of earlier bytes to `out`.
-    pub(crate) fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
+    pub fn push(&mut self, chunk: &[u8], mut out: impl FnMut(&[u8])) {
         if self.known.secrets.is_empty() {
             out(chunk);
             return;
@@ -167,7 +169,7 @@ impl Mask {
     /// End of the stream: passes the held-back bytes.
     ///
     /// The beginning of a secret is redacted if it is more than half of one.
-    pub(crate) fn finish(&mut self, mut out: impl FnMut(&[u8])) {
+    pub fn finish(&mut self, mut out: impl FnMut(&[u8])) {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {
             return;

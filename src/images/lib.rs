@@ -23,8 +23,7 @@ use image::codecs::png::PngEncoder;
 use image::error::{ImageError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageReader};
 use nix::fcntl::OFlag;
-
-use crate::failure::{Exit, Failure};
+use posse_base::failure::{Exit, Failure};
 
 pub use format::{ImageFormat, other};
 
@@ -341,7 +340,7 @@ fn wrong(code: &'static str, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Usage, what)
 }
 
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,23 +1,23 @@
 //! Parts shared by the front ends for a person at a terminal: the source of sessions, texts for
 //! outcomes and notices, the input history, slash commands and the quiet period before an answer.
 
-pub(crate) mod clipboard;
-pub(crate) mod commands;
-pub(crate) mod context;
-pub(crate) mod drafts;
-pub(crate) mod files;
-pub(crate) mod history;
-pub(crate) mod instruction;
-pub(crate) mod jobs;
-pub(crate) mod notices;
-pub(crate) mod outcome;
-pub(crate) mod queue;
-pub(crate) mod quiet_period;
+pub mod clipboard;
+pub mod commands;
+pub mod context;
+pub mod drafts;
+pub mod files;
+pub mod history;
+pub mod instruction;
+pub mod jobs;
+pub mod notices;
+pub mod outcome;
+pub mod queue;
+pub mod quiet_period;
 pub mod remote_session;
-pub(crate) mod session_queries;
-pub(crate) mod signals;
-pub(crate) mod subagents;
-pub(crate) mod table;
+pub mod session_queries;
+pub mod signals;
+pub mod subagents;
+pub mod table;
 
 use std::any::Any;
 
@@ -27,11 +27,11 @@ use posse_actors::root_session::{
     PromptError, RunningPrompt, SessionHandle, SessionSettings, UserCall,
 };
 
-use crate::failure::Failure;
+use posse_base::failure::Failure;
 use remote_session::SessionServer;
 
 /// `1 turn`, `2 turns`.
-pub(crate) fn pluralize(count: u64, one: &str) -> String {
+pub fn pluralize(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -46,7 +46,7 @@ pub enum Task {
 
 impl Task {
     /// Starts the task.
-    pub(crate) async fn begin(self, session: &SessionHandle) -> Result<RunningPrompt, PromptError> {
+    pub async fn begin(self, session: &SessionHandle) -> Result<RunningPrompt, PromptError> {
         match self {
             Task::Prompt(prompt) => session.prompt(prompt).await,
             Task::Continue => session.resume().await,
@@ -102,7 +102,7 @@ pub type BackgroundJob<T> = Box<dyn FnOnce() -> Result<T, Vec<Failure>> + Send>;
 /// A stored session that was found and read. Holds the lock of the session. The content is known
 /// only to the [`Sessions`] that created it.
 #[expect(missing_debug_implementations, reason = "the content is opaque")]
-pub struct LoadedSession(pub(crate) Box<dyn Any + Send>);
+pub struct LoadedSession(pub Box<dyn Any + Send>);
 
 /// Report to render.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +154,8 @@ pub struct SessionSelection {
 
 impl SessionSelection {
     /// Returns a copy with another selection. `None` means the configured value.
-    pub(crate) fn with(&self, what: Selectable, name: Option<String>) -> SessionSelection {
+    #[must_use]
+    pub fn with(&self, what: Selectable, name: Option<String>) -> SessionSelection {
         let mut choice = self.clone();
         match what {
             Selectable::Agent => choice.agent = name,
@@ -171,7 +172,7 @@ impl SessionSelection {
 
 /// Returns `true` if `name` resets the selection: it is `default`, and none of the selectable
 /// `names` is called so.
-pub(crate) fn is_default(name: &str, names: impl FnOnce() -> Vec<String>) -> bool {
+pub fn is_default(name: &str, names: impl FnOnce() -> Vec<String>) -> bool {
     name == "default" && !names().iter().any(|known| known == name)
 }
 

@@ -33,9 +33,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use posse_actors::conversation::ContentPart;
-
-use crate::failure::{Exit, Failure};
-use crate::frontend::{BackgroundJob, Sessions, Task};
+use posse_base::failure::{Exit, Failure};
+use posse_frontend::{BackgroundJob, Sessions, Task};
 
 pub use theme::Theme;
 
