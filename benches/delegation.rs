@@ -12,12 +12,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use posse::journal::FileJournal;
-use posse_actors::agent_invocation::{Ending, RequestOptions};
+use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Message, Prompt, SessionId};
+use posse_actors::cost::Budget;
 use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::governor::GovernorLimits;
-use posse_actors::ledger::{Accounts, Budget};
+use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{AnswerSource, NoGrants, NoHooks, Ports, Toolbox};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};

@@ -22,17 +22,17 @@ use std::time::{Duration, Instant};
 use posse::journal::{FileJournal, verify_session};
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{ContentPart, Prompt, SessionId};
-use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
-use posse_actors::ledger::{Accounts, Budget};
+use posse_actors::cost::Budget;
+use posse_actors::event::{Durability, Event, FORMAT_VERSION, RecordId, StoredRecord};
+use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Action, AnswerSource, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks, PortFuture,
-    Ports, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, AnswerSource, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks,
+    PermittedCall, PortFuture, Ports, Prepared, RunContext, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec, Toolbox,
 };
-use posse_actors::record::{Durability, RecordId};
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
-use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use posse_actors::event::HookEvent;
 use posse_actors::ports::{
-    Confinement, Hook, HookEvent, HookInvocation, HookPayload, HookReport, HookResult, NoHooks,
-    Policy, PortFuture,
+    Confinement, Hook, HookInvocation, HookPayload, HookReport, HookResult, NoHooks, Policy,
+    PortFuture,
 };
 use serde_json::Value;
 

@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::SessionId;
+use posse_actors::cost::Budget;
 use posse_actors::event::StoredRecord;
-use posse_actors::ledger::{Accounts, Budget};
+use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, Fallback, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox,

@@ -296,8 +296,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use posse_actors::conversation::{CallId, InvocationId};
+    use posse_actors::event::RecordId;
     use posse_actors::ports::{JournalError, OpenedJournal, PortFuture};
-    use posse_actors::record::RecordId;
 
     use super::*;
 

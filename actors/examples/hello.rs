@@ -8,21 +8,22 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use posse_actors::agent_invocation::{Ending, RequestOptions};
+use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
+use posse_actors::cost::Budget;
 use posse_actors::event::{Announcement, Event, Scope};
-use posse_actors::ledger::{Accounts, Budget};
+use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
+use posse_actors::outcome::Ending;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
-    Action, AnswerSource, CallContext, NoGrants, NoHooks, Operation, PortFuture, Ports, Prepared,
-    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Action, AnswerSource, CallContext, NoGrants, NoHooks, Operation, PermittedCall, PortFuture,
+    Ports, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
     CountedIds, MemoryStore, ModelStep, ScriptedModel, TokioClock, ask_all,
 };
-use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
 /// Greets somebody, after saying whom.

@@ -23,18 +23,18 @@ use tokio::task::JoinError;
 
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
 use crate::delegation::ActionLog;
-use crate::event::{Event, Origin};
+use crate::event::{Event, HookEvent, Origin};
 use crate::hook_events::HookOutcome;
 use crate::ledger::TokenCalibration;
 use crate::mailbox::{
     AliveToken, HandlerResult, Lost, OwnedTask, Report, StartResult, answer, spawn_task, tell,
 };
-use crate::ports::{HookEvent, Thinking, ToolOutput, ToolSpec};
+use crate::outcome::Ending;
+use crate::ports::{Thinking, ToolOutput, ToolSpec};
 use crate::provider_client;
 use crate::tool_call::{self, Services};
 use crate::transcript_writer::{Transcript, Unrecorded};
 
-pub use agent_loop::Ending;
 pub(crate) use agent_loop::QueuedInput;
 pub(crate) use auto_compact::{ContextFitter, Summary, compacted_event, without_summary};
 pub(crate) use auxiliary_request::AuxiliaryRequest;

@@ -7,6 +7,7 @@
 mod outputs;
 mod segments;
 mod summary;
+mod text;
 
 use std::sync::Arc;
 

@@ -8,8 +8,6 @@ mod weights;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::ports::{Fallback, ProviderInfo, Thinking};
 
 pub(crate) use meter::{ContextMeter, ContextReading};
@@ -125,34 +123,6 @@ impl ContextSettings {
     pub(crate) fn window(&self, info: &ProviderInfo) -> Option<u64> {
         self.windows.as_ref().and_then(|windows| windows(info)).filter(|window| *window > 0)
     }
-}
-
-/// Composition of a request, in tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ContextUse {
-    /// The agent's instructions, without those of user and project.
-    pub system: u64,
-    /// Instructions of the user and the project.
-    pub instructions: u64,
-    /// Descriptions of tools.
-    pub tools: u64,
-    /// Messages, including tool calls.
-    pub messages: u64,
-    /// Tool results.
-    pub tool_results: u64,
-    /// Total.
-    pub total: u64,
-    /// Beyond this the history is made smaller. `None`: nothing is done by itself.
-    pub compacts_at: Option<u64>,
-    /// Budget.
-    pub tokens_max: u64,
-    /// The model's window, if it is known.
-    pub window: Option<u64>,
-    /// True if the estimate is calibrated with a provider's count.
-    pub calibrated: bool,
-    /// Number of compactions of this history in this process.
-    pub compactions: u32,
 }
 
 #[cfg(test)]

@@ -161,6 +161,21 @@ pub fn text_of(parts: &[ContentPart]) -> String {
     text
 }
 
+/// Cuts texts so that together they stay within the bound: of each, head and tail are kept.
+pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
+    let mut left = bytes_max;
+    for part in parts {
+        let ContentPart::Text { text } = part else { continue };
+        if text.len() > left {
+            let head = text.floor_char_boundary(left / 2);
+            let tail = text.ceil_char_boundary(text.len() - left / 2);
+            let cut = tail - head;
+            *text = format!("{}\n… {cut} bytes cut …\n{}", &text[..head], &text[tail..]);
+        }
+        left = left.saturating_sub(text.len());
+    }
+}
+
 /// A tool call as the model wrote it. Nothing in it has been checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -18,10 +18,11 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId, MessageId};
+use crate::cost::PriceLookup;
 use crate::event::Origin;
 use crate::governor::{GovernorLimits, SubagentRefusal};
-use crate::ledger::PriceLookup;
 use crate::mailbox::Report;
+use crate::outcome::Memories;
 use crate::ports::{
     Ids, IsolatedWorkspace, IsolatedWorkspaces, Provider, ProviderInfo, SideEffect, Thinking,
     ToolSpec, Toolbox,
@@ -32,8 +33,6 @@ pub use action_log::{ActionLog, LoggedChange};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{FinishedTask, Forget, files_of, follow_files};
-pub use memory::{Memories, Memory, SubagentReport as Remembered};
-pub use outcome::SubagentOutcome;
 pub(crate) use outcome::{SubagentEnd, UnmergedWorkspace, WORKSPACE_GONE};
 pub(crate) use tools::{reattach, register, stopped_call_output, waiting_for};
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use serde_json::Value;
 
-use crate::conversation::ContentPart;
+use crate::conversation::{ContentPart, cap_parts};
 use crate::event::{Event, HookDecision};
 use crate::ports::{Hook, HookInvocation, HookPayload, HookReport, HookResult};
-use crate::tool_call::cap_parts;
 use crate::transcript_writer::Transcript;
 
 /// Maximum bytes of all hook notes that a model reads with one result.
@@ -66,7 +65,7 @@ pub(crate) async fn fire(
 }
 
 struct HookContext {
-    event: crate::ports::HookEvent,
+    event: crate::event::HookEvent,
     call: Option<(crate::conversation::CallId, String)>,
     /// The event has an outcome, which can be withheld or replaced.
     is_after: bool,

@@ -7,36 +7,44 @@
 //!
 //! The kernel uses no HTTP, terminal, file system, environment, process or wall clock. It accesses
 //! the outside world through traits in [`ports`]; the root package `posse` implements them.
+//!
+//! Modules stand below in layers, lowest first: basis, vocabulary, events and records, ports, logic
+//! without actors, actors. Each uses lower layers only.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::wildcard_enum_match_arm)]
 
-pub mod compaction;
-pub mod context;
+mod hex;
+mod mailbox;
+mod restarts;
+mod testing_seam;
+
 pub mod conversation;
+pub mod cost;
+pub mod outcome;
+
 pub mod event;
-pub mod ledger;
-pub mod limits;
-pub mod record;
-pub mod skills;
 
 pub mod ports;
 
+pub mod compaction;
+pub mod context;
 pub mod delegation;
 pub mod governor;
-pub mod root_session;
+pub mod ledger;
+pub mod limits;
+pub mod replay;
+pub mod skills;
+pub mod subscription;
 
 pub mod agent_invocation;
 pub mod permission_coordinator;
 pub mod provider_client;
+pub mod root_session;
 pub mod tool_call;
 pub mod transcript_writer;
 
-mod hex;
 mod hook_events;
-mod mailbox;
-mod restarts;
-mod testing_seam;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

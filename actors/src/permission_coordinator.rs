@@ -15,10 +15,9 @@ use std::sync::{Arc, Weak};
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
-use crate::event::{Event, Grant, Origin, Scope};
+use crate::event::{Durability, Event, Grant, Origin, Scope};
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
 use crate::ports::{Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, Verdict};
-use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 

@@ -1,7 +1,9 @@
 //! Ports of the kernel: the traits through which it uses the outside world.
 //!
-//! Ports are used as `dyn`, so their methods return boxed futures.
+//! Ports are used as `dyn`, so their methods return boxed futures. The review stands between two of
+//! them: it asks the policy, and creates the permitted call that a tool accepts.
 
+mod action;
 mod clock;
 mod grants;
 mod hook;
@@ -9,20 +11,18 @@ mod isolated_workspace;
 mod journal;
 mod policy;
 mod provider;
+mod review;
 mod tool;
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+pub use action::{Action, Operation, Prepared};
 pub use clock::{Clock, Ids};
 pub use grants::{ActiveGrants, GrantStore, GrantTime, NoGrants};
-pub use hook::{
-    Hook, HookEvent, HookInvocation, HookPayload, HookReport, HookResult, HookedCall, NoHooks,
-};
-pub use isolated_workspace::{
-    ChangedFile, IsolatedWorkspace, IsolatedWorkspaces, WorkspaceChanges, WorktreeSummary,
-};
+pub use hook::{Hook, HookInvocation, HookPayload, HookReport, HookResult, HookedCall, NoHooks};
+pub use isolated_workspace::{IsolatedWorkspace, IsolatedWorkspaces};
 pub use journal::{
     Committed, Journal, JournalBatch, JournalDone, JournalError, JournalStore, OpenedJournal,
 };
@@ -31,9 +31,13 @@ pub use provider::{
     Abilities, Completion, Delta, DeltaSender, Fallback, Provider, ProviderError, ProviderInfo,
     Request, Thinking, TokenCount,
 };
+pub use review::PermittedCall;
+#[cfg(any(test, feature = "testing"))]
+pub use review::permit_for_test;
+pub(crate) use review::{Review, review};
 pub use tool::{
-    Action, BackgroundScope, CallContext, Operation, OutputDelta, PostCallMessage, PostCallSink,
-    Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    BackgroundScope, CallContext, OutputDelta, PostCallMessage, PostCallSink, RunContext,
+    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 
 /// Requirements of a boxed error source.

@@ -7,6 +7,7 @@
 
 mod backoff;
 mod circuit_breaker;
+mod request_meter;
 mod retry;
 mod stream;
 
@@ -19,10 +20,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
 use crate::conversation::InvocationId;
+use crate::cost::PriceLookup;
 use crate::event::{Event, Origin};
-use crate::ledger::{
-    BudgetHandle, MeterArgs, MeteredReply, PriceLookup, RequestMeter, TokenCalibration,
-};
+use crate::ledger::{BudgetHandle, TokenCalibration};
 use crate::limits::Limits;
 use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, spawn_task, tell};
 use crate::ports::{Clock, Provider, ProviderError, Request};
@@ -31,6 +31,8 @@ use crate::transcript_writer::Transcript;
 
 pub(crate) use backoff::{Deadline, millis};
 use circuit_breaker::{Admission, BreakerBounds, CircuitBreaker, RequestKey};
+pub(crate) use request_meter::MeteredReply;
+use request_meter::{MeterArgs, RequestMeter};
 use retry::{Attempts, RetryDecision, decide};
 pub(crate) use stream::PartialReply;
 

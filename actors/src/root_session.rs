@@ -12,6 +12,7 @@ mod jobs;
 mod messages;
 mod own_call;
 mod resume;
+mod resumption;
 mod settings;
 mod supervised;
 mod title;
@@ -24,35 +25,37 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
-    self, AgentInvocation, Ending, InvocationOutcome, ModelRoutes, QueuedInput, TimeLimit,
-    UnfinishedCall,
+    self, AgentInvocation, InvocationOutcome, ModelRoutes, QueuedInput, TimeLimit, UnfinishedCall,
 };
 use crate::compaction::CompactedHistory;
-use crate::context::{ContextMeter, ContextUse};
+use crate::context::ContextMeter;
 use crate::conversation::{ContentPart, InvocationId, Message, Prompt, Usage};
-use crate::delegation::{ActionLog, DelegationHandle, Forget, Memories};
-use crate::event::{AnnouncedEvent, Branch, Event, Feed, MessageKind, Origin};
+use crate::cost::usd;
+use crate::delegation::{ActionLog, DelegationHandle, Forget};
+use crate::event::{AnnouncedEvent, Branch, ContextUse, Durability, Event, MessageKind, Origin};
 use crate::hook_events::HookOutcome;
-use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg, usd};
+use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg};
 use crate::mailbox::{
     AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, StartResult, answer, spawn_task,
     tell,
 };
+use crate::outcome::{Ending, Memories};
 use crate::permission_coordinator as permission;
 use crate::ports::{BackgroundScope, JournalError, Ports, ProviderInfo, ToolOutput, ToolSpec};
-use crate::record::{Durability, Replayed, awaits_answer};
+use crate::replay::{Replayed, awaits_answer};
 use crate::restarts::RestartBudget;
+use crate::subscription::Feed;
 use crate::tool_call::Services;
 use crate::transcript_writer::{self, Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
-pub use handle::{DeliverError, PromptError, RunningPrompt, SessionHandle, StartError};
+pub use handle::{RunningPrompt, SessionHandle, StartError};
 pub use own_call::UserCall;
-pub use resume::Resumption;
-pub use settings::{SessionEnding, SessionSettings, TurnOutcome};
+pub use resumption::Resumption;
+pub use settings::{DeliverError, PromptError, SessionEnding, SessionSettings, TurnOutcome};
 
 use admission::{PendingAdmission, RunTask, StartHooks};
-use children::{ChildMsg, Children, Reach};
+use children::{ChildMsg, Children};
 use clients::Clients;
 use compaction::PendingCompaction;
 use messages::Withdrawal;
@@ -60,6 +63,15 @@ use own_call::OwnCall;
 use resume::Unfinished;
 use supervised::Supervised;
 use title::Title;
+
+/// Scope of a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// The main agent, and the subagents it waits for.
+    Foreground,
+    /// All subagents.
+    All,
+}
 
 type PromptAdmission = Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
 

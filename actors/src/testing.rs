@@ -15,15 +15,15 @@ use crate::agent_invocation::RequestOptions;
 use crate::conversation::{
     CallId, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::event::{Announcement, Event, Subscription};
+use crate::event::{Announcement, Event, HookEvent, RecordId};
 use crate::limits::Limits;
 use crate::ports::{
-    Action, AnswerSource, Confinement, GrantStore, Hook, HookEvent, HookInvocation, HookReport,
-    HookResult, Ids, NoGrants, NoHooks, PermissionQuestion, Policy, PortFuture, Ports, Situation,
-    Toolbox, Verdict,
+    Action, AnswerSource, Confinement, GrantStore, Hook, HookInvocation, HookReport, HookResult,
+    Ids, NoGrants, NoHooks, PermissionQuestion, Policy, PortFuture, Ports, Situation, Toolbox,
+    Verdict,
 };
-use crate::record::RecordId;
 use crate::root_session::{FailPoints, SessionHandle, SessionSettings, TurnOutcome};
+use crate::subscription::Subscription;
 
 pub use clock::{ManualClock, TokioClock};
 pub use journal::MemoryStore;
@@ -194,9 +194,9 @@ pub struct SessionBuilder {
     /// The clock.
     pub clock: Arc<dyn crate::ports::Clock>,
     /// Pricing.
-    pub price: Option<crate::ledger::PriceLookup>,
+    pub price: Option<crate::cost::PriceLookup>,
     /// Budget.
-    pub budget: crate::ledger::Budget,
+    pub budget: crate::cost::Budget,
     /// Earlier spending.
     pub accounts: crate::ledger::Accounts,
     /// State to resume from.
@@ -230,7 +230,7 @@ impl SessionBuilder {
             limits: Limits::default(),
             clock: Arc::new(TokioClock::default()),
             price: None,
-            budget: crate::ledger::Budget::default(),
+            budget: crate::cost::Budget::default(),
             accounts: crate::ledger::Accounts::default(),
             resumption: None,
             cwd: "/project".to_owned(),

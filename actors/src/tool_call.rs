@@ -2,11 +2,10 @@
 //! costs one call, and a cancelled call ends at once with its processes.
 
 pub mod arguments;
-mod background_work;
 mod open_question;
 mod pipeline;
 mod post_call;
-mod review;
+mod services;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,17 +16,14 @@ use tokio::task::JoinError;
 
 use crate::conversation::{QuestionId, ToolCall};
 use crate::delegation::{self, CANCELLED, DELEGATE};
-use crate::event::{Event, Origin, StartedCall};
+use crate::event::{Event, HookEvent, Origin, StartedCall};
 use crate::mailbox::{
     AliveToken, HandlerResult, OwnedTask, Report, SharedReport, StartResult, panic_text, spawn_task,
 };
-use crate::ports::{HookEvent, HookPayload, HookedCall, ToolOutput};
+use crate::ports::{HookPayload, HookedCall, ToolOutput};
 
-pub(crate) use pipeline::{Services, cap_parts};
 pub(crate) use post_call::Notices;
-pub use review::PermittedCall;
-#[cfg(any(test, feature = "testing"))]
-pub use review::permit_for_test;
+pub(crate) use services::Services;
 
 use open_question::CallQuestion;
 use pipeline::{CallEnd, Pipeline};

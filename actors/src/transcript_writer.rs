@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorRef};
 
-use crate::event::{AnnouncedEvent, Event, Feed};
+use crate::event::{AnnouncedEvent, Durability, Event};
 use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, panic_text, spawn_task};
 use crate::ports::{Clock, Committed, JournalBatch, JournalError, JournalStore, OpenedJournal};
-use crate::record::Durability;
+use crate::subscription::Feed;
 use crate::testing_seam::FailPoints;
 
 pub(crate) use outbox::{Outbox, OutboxCapacity, Transcript, Unrecorded};

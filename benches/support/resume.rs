@@ -12,9 +12,8 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, Message, SessionId, StopReason, ToolCall,
     Usage,
 };
-use posse_actors::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
+use posse_actors::event::{Durability, Event, FORMAT_VERSION, Origin, RecordId, StoredRecord};
 use posse_actors::ports::{JournalBatch, JournalStore};
-use posse_actors::record::{Durability, RecordId};
 use serde_json::Value;
 
 use crate::table;
@@ -174,7 +173,7 @@ fn started() -> Event {
         mode: "single-agent".to_owned(),
         tier: "full".to_owned(),
         instructions: String::new(),
-        budget: posse_actors::ledger::Budget::default(),
+        budget: posse_actors::cost::Budget::default(),
         forked_from: None,
     }
 }

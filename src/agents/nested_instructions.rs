@@ -11,10 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    CallContext, Operation, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput,
-    ToolSpec, Toolbox,
+    CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError,
+    ToolOutput, ToolSpec, Toolbox,
 };
-use posse_actors::tool_call::PermittedCall;
 use serde_json::Value;
 
 use crate::agents::instructions::Instructions;

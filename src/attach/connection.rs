@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Prompt};
-use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
+use posse_actors::event::{Announcement, Event, MessageKind};
 use posse_actors::root_session::{DeliverError, PromptError, SessionHandle};
+use posse_actors::subscription::Subscription;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};

@@ -143,8 +143,7 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use posse_actors::conversation::{CallId, SessionId};
-    use posse_actors::event::FORMAT_VERSION;
-    use posse_actors::record::RecordId;
+    use posse_actors::event::{FORMAT_VERSION, RecordId};
 
     use super::*;
 

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::conversation::Usage;
-use posse_actors::event::{Announcement, Event, StartedCall, Subscription};
-use posse_actors::ledger::dollars;
+use posse_actors::cost::dollars;
+use posse_actors::event::{Announcement, Event, StartedCall};
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
+use posse_actors::subscription::Subscription;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};

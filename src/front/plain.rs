@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{InvocationId, Usage};
-use posse_actors::event::Subscription;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
+use posse_actors::subscription::Subscription;
 
 use crate::failure::{Exit, Failure, lines, printable};
 use crate::front::output::{Output, OutputTarget};

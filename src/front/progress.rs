@@ -5,9 +5,9 @@ mod lines;
 mod live;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
-use posse_actors::delegation::SubagentOutcome;
+use posse_actors::cost::dollars;
 use posse_actors::event::{Announcement, Event};
-use posse_actors::ledger::dollars;
+use posse_actors::outcome::SubagentOutcome;
 use serde_json::Value;
 
 use crate::failure::{printable, printable_lines};

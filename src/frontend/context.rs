@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use posse_actors::compaction::CompactedHistory;
-use posse_actors::context::ContextUse;
-use posse_actors::event::Event;
+use posse_actors::event::{ContextUse, Event};
 
 use crate::pluralize;
 

@@ -1,8 +1,7 @@
 //! Texts for events that every front end shows on a line of their own. Control characters are
 //! escaped.
 
-use posse_actors::event::{Event, HookDecision, StartedCall};
-use posse_actors::ports::HookEvent;
+use posse_actors::event::{Event, HookDecision, HookEvent, StartedCall};
 use posse_base::failure::printable;
 
 use crate::outcome::clock_time;

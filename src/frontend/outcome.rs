@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use posse_actors::agent_invocation::Ending;
-use posse_actors::ledger::{BudgetRefusal, dollars};
+use posse_actors::cost::{BudgetRefusal, dollars};
+use posse_actors::outcome::Ending;
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{Exit, Failure};
 

@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use posse_actors::conversation::SessionId;
-use posse_actors::event::{AnnouncedEvent, Announcement, Event, Origin, StoredRecord};
-use posse_actors::record::RecordId;
+use posse_actors::event::{AnnouncedEvent, Announcement, Event, Origin, RecordId, StoredRecord};
 use posse_actors::root_session::SessionHandle;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -185,7 +184,7 @@ mod tests {
             tier: "full".to_owned(),
             instructions: String::new(),
             forked_from: None,
-            budget: posse_actors::ledger::Budget::default(),
+            budget: posse_actors::cost::Budget::default(),
         };
         let delta = AnnouncedEvent::Ephemeral {
             ts: 3,

@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use posse_actors::delegation::Memories;
 use posse_actors::event::{Announcement, Event, Grant, Scope};
+use posse_actors::outcome::Memories;
 use posse_actors::root_session::{SessionHandle, UserCall};
 use posse_base::failure::{printable, printable_lines};
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! Subagents of a session: a fold over its records, and the text of `/agents`.
 
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
+use posse_actors::cost::dollars;
 use posse_actors::event::{Event, Origin};
-use posse_actors::ledger::dollars;
 use posse_base::failure::printable;
 
 use crate::table::table;
@@ -161,7 +161,7 @@ pub fn short(id: &InvocationId) -> &str {
 #[cfg(test)]
 mod tests {
     use posse_actors::conversation::CallId;
-    use posse_actors::delegation::SubagentOutcome;
+    use posse_actors::outcome::SubagentOutcome;
 
     use super::*;
 

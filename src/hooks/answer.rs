@@ -4,7 +4,8 @@
 //! as a JSON object is parsed. A contradiction is a denial.
 
 use posse_actors::conversation::ContentPart;
-use posse_actors::ports::{HookEvent, HookResult};
+use posse_actors::event::HookEvent;
+use posse_actors::ports::HookResult;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

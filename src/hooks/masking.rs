@@ -8,10 +8,10 @@ use std::sync::Arc;
 use futures_util::future::join;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    CallContext, Completion, Delta, DeltaSender, PortFuture, Prepared, Provider, ProviderError,
-    ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    CallContext, Completion, Delta, DeltaSender, PermittedCall, PortFuture, Prepared, Provider,
+    ProviderError, ProviderInfo, Request, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+    Toolbox,
 };
-use posse_actors::tool_call::PermittedCall;
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::mpsc;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use posse_actors::ports::{HookEvent, HookedCall};
+use posse_actors::event::HookEvent;
+use posse_actors::ports::HookedCall;
 use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure, nearest};

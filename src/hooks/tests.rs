@@ -177,7 +177,7 @@ fn a_tool_returns_no_secret() {
             arguments: String::new(),
         };
         let confinement = posse_actors::testing::test_confinement();
-        let permitted = posse_actors::tool_call::permit_for_test(call, prepared, confinement);
+        let permitted = posse_actors::ports::permit_for_test(call, prepared, confinement);
         let (output, _watched) = mpsc::channel(1);
         let (facts, _recorded) = mpsc::channel(1);
         let context = posse_actors::ports::RunContext {

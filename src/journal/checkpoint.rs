@@ -10,8 +10,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use posse_actors::event::RecordId;
 use posse_actors::ledger::Accounts;
-use posse_actors::record::{RecordId, Replay};
+use posse_actors::replay::Replay;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{self, HashChain};

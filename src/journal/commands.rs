@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use jiff::tz::TimeZone;
-use posse_actors::ledger::dollars;
-use posse_actors::record::Replay;
+use posse_actors::cost::dollars;
+use posse_actors::replay::Replay;
 use posse_base::failure::{Exit, Failure, printable};
 use serde::Serialize;
 

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
+use posse_actors::cost::{UsageSource, dollars};
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{Accounts, RecoveredUsage, UsageSource, aligned, dollars};
+use posse_actors::ledger::{Accounts, RecoveredUsage, aligned};
 use posse_base::failure::{Exit, Failure, printable};
 use serde_json::{Value, json};
 

@@ -5,8 +5,7 @@
 
 use std::io;
 
-use posse_actors::event::StoredRecord;
-use posse_actors::record::RecordId;
+use posse_actors::event::{RecordId, StoredRecord};
 use sha2::{Digest, Sha256};
 
 /// Hex digits of a hash.

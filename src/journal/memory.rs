@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use posse_actors::event::StoredRecord;
+use posse_actors::event::{RecordId, StoredRecord};
 use posse_actors::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
 };
-use posse_actors::record::RecordId;
 
 use crate::writer::lock;
 
@@ -123,7 +122,7 @@ impl Journal for MemoryAppender {
 
 #[cfg(test)]
 mod tests {
-    use posse_actors::record::Durability;
+    use posse_actors::event::Durability;
     use tokio::sync::oneshot;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::io;
 
 use posse_actors::event::StoredRecord;
-use posse_actors::record::{Replay, Replayed};
+use posse_actors::replay::{Replay, Replayed};
 use posse_base::failure::Failure;
 
 use crate::commands::{damaged, unreadable};

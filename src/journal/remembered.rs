@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use posse_actors::delegation::Memories;
+use posse_actors::outcome::Memories;
 use posse_base::failure::{Exit, Failure, printable, printable_lines};
 use serde_json::json;
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 use posse_actors::conversation::SessionId;
-use posse_actors::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
-use posse_actors::record::RecordId;
+use posse_actors::event::{Event, FORMAT_VERSION, Origin, RecordId, StoredRecord};
 use serde::Deserialize;
 
 use crate::format::{self, HashChain, Head, LINE_BYTES_MAX};

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{CallId, QuestionId};
 use posse_actors::event::{Event, StartedCall};
-use posse_actors::record::Replayed;
+use posse_actors::replay::Replayed;
 use serde::Serialize;
 
 use crate::lock;

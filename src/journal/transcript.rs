@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{Usage, text_of};
+use posse_actors::cost::dollars;
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::dollars;
 use posse_base::failure::{printable, printable_lines};
 
 /// Width of the column with the kind of a line.

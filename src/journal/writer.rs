@@ -17,8 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
+use posse_actors::event::Durability;
 use posse_actors::ports::{Committed, JournalBatch, JournalDone, JournalError};
-use posse_actors::record::Durability;
 
 use crate::format::{self, HashChain};
 use crate::segments::{Mark, Segments};

@@ -12,10 +12,10 @@ use posse_base::failure::Failure;
 use serde_json::Value;
 
 use crate::attempt::{Body, attempt, bytes_of, refusal};
+use crate::classify::{self, Cause};
 use crate::decode::Assembly;
 use crate::http::Endpoint;
 use crate::opaque::Owner;
-use crate::openai_compatible::classify::{self, Cause};
 use crate::profile::ProviderProfile;
 
 /// Bytes of an answer that is one number.

@@ -10,9 +10,9 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
+use crate::classify;
 use crate::decode::{self, Assembly, ChunkSource};
 use crate::http::Endpoint;
-use crate::openai_compatible::classify;
 use crate::silence_timeout::Brought;
 
 /// Bytes of an error that are read.

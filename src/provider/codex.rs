@@ -21,10 +21,10 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
 
+use crate::classify::Cause;
 use crate::codex::renewal::{Issuer, Renewal, RenewalRefusal};
 use crate::codex::store::{Store, StoredLogin};
-use crate::http::MessageOrigin;
-use crate::openai_compatible::classify::Cause;
+use crate::message_origin::{MessageOrigin, Redact, without};
 
 /// Endpoint of its models. Fixed: the login is sent nowhere else.
 pub const BASE_URL: &str = "https://chatgpt.com/backend-api/codex";
@@ -162,17 +162,6 @@ impl Login {
         })
     }
 
-    /// `text` without any token that was seen.
-    pub(crate) fn masked(&self, mut text: String) -> String {
-        for secret in self.secrets.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let secret = secret.expose_secret();
-            if text.contains(secret) {
-                text = text.replace(secret, "[secret]");
-            }
-        }
-        text
-    }
-
     /// Credentials for a request. `refused`: credentials that the server rejected.
     ///
     /// A renewal continues without a waiting caller: a token that was spent for another must not be
@@ -279,6 +268,13 @@ impl Login {
         let access = found.access();
         state.access = Some(access.clone());
         access
+    }
+}
+
+impl Redact for Login {
+    /// Redacts every token that was seen.
+    fn masked(&self, text: String) -> String {
+        without(&self.secrets.lock().unwrap_or_else(PoisonError::into_inner), text)
     }
 }
 

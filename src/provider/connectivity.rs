@@ -14,9 +14,9 @@ use posse_base::failure::Failure;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use crate::classify;
 use crate::http::Endpoint;
 use crate::live;
-use crate::openai_compatible::classify;
 use crate::profile::{Protocol, ProviderProfile};
 
 /// Bytes of the list that are read.

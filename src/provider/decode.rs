@@ -10,8 +10,8 @@ use posse_base::failure::printable;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use crate::http::MessageOrigin;
-use crate::openai_compatible::classify::{self, Cause, bounded};
+use crate::classify::{self, Cause, bounded};
+use crate::message_origin::MessageOrigin;
 use crate::silence_timeout::{Brought, Quiet, Watch, soon};
 use crate::sse::{SseEvent, SseParser};
 

@@ -15,9 +15,10 @@ use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
+use crate::classify;
 use crate::codex::{Access, Login, Trouble};
 use crate::decode::Patience;
-use crate::openai_compatible::classify;
+use crate::message_origin::{MessageOrigin, Redact};
 use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
 use crate::silence_timeout::within;
 use crate::tls;
@@ -31,44 +32,13 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// Headers that can have a key in them.
 const KEY_HEADERS: [&str; 2] = ["authorization", "x-api-key"];
 
-/// Source of an error text, and its secrets.
-#[derive(Debug)]
-pub(crate) struct MessageOrigin {
-    /// Name of the profile.
-    pub(crate) profile: String,
-    /// Address without possible secrets.
-    pub(crate) address: String,
-    secrets: Vec<SecretString>,
-    login: Option<Arc<Login>>,
-}
-
-impl MessageOrigin {
-    /// An origin without secrets.
-    pub(crate) fn new(profile: &str, address: String) -> MessageOrigin {
-        MessageOrigin { profile: profile.to_owned(), address, secrets: Vec::new(), login: None }
-    }
-
-    /// `text` without this origin's secrets.
-    pub(crate) fn masked(&self, mut text: String) -> String {
-        for secret in &self.secrets {
-            let secret = secret.expose_secret();
-            if text.contains(secret) {
-                text = text.replace(secret, "[secret]");
-            }
-        }
-        match &self.login {
-            Some(login) => login.masked(text),
-            None => text,
-        }
-    }
-}
-
 /// A server and the way to it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) origin: MessageOrigin,
     url: Url,
     headers: HeaderMap,
+    login: Option<Arc<Login>>,
     timeouts: Timeouts,
     client: OnceLock<Result<Client, String>>,
 }
@@ -84,14 +54,16 @@ impl Endpoint {
         let secrets = profile.api_key.iter().chain(profile.headers.iter().map(|(_, value)| value));
         let mut address = url.clone();
         address.set_query(None);
-        let mut origin = MessageOrigin::new(&profile.name, address.into());
-        origin.secrets = secrets
+        let secrets = secrets
             .map(|secret| secret.expose_secret().trim())
             .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
             .map(SecretString::from)
             .collect();
-        origin.login.clone_from(&profile.login);
-        Ok(Endpoint { origin, url, headers, timeouts: profile.timeouts, client: OnceLock::new() })
+        let login = profile.login.clone();
+        let origin = MessageOrigin::new(&profile.name, address.into())
+            .with_secrets(secrets, login.clone().map(|login| login as Arc<dyn Redact>));
+        let (timeouts, client) = (profile.timeouts, OnceLock::new());
+        Ok(Endpoint { origin, url, headers, login, timeouts, client })
     }
 
     /// Identity of the quota of requests, without secrets.
@@ -101,7 +73,7 @@ impl Endpoint {
             hash.update(name.as_str());
             hash.update(value.as_bytes());
         }
-        if let Some(login) = &self.origin.login {
+        if let Some(login) = &self.login {
             hash.update(login.file().as_os_str().as_encoded_bytes());
         }
         format!("{} {:02x?}", self.url.origin().ascii_serialization(), &hash.finalize()[..8])
@@ -141,7 +113,7 @@ impl Endpoint {
         accept: &'static str,
         limit: Duration,
     ) -> Result<Response, ProviderError> {
-        let Some(login) = &self.origin.login else {
+        let Some(login) = &self.login else {
             return self.exchange(method, body, accept, limit, None).await;
         };
         let explain = |trouble: Trouble| trouble.explain(&self.origin);

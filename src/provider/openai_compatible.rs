@@ -3,7 +3,6 @@
 //! Differences between vendors are in the profile. Data that a vendor requires again with a call,
 //! such as signed thinking, is kept and sent back unchanged.
 
-pub(crate) mod classify;
 pub(crate) mod encode;
 mod frame;
 pub(crate) mod reply;

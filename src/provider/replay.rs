@@ -49,9 +49,9 @@ use posse_actors::ports::{
 use posse_base::failure::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 
+use crate::classify;
 use crate::decode::{self, ChunkSource, Patience};
-use crate::http::MessageOrigin;
-use crate::openai_compatible::classify;
+use crate::message_origin::MessageOrigin;
 use crate::openai_compatible::reply::ChatReply;
 use crate::replay::key::CassetteKey;
 use crate::replay::recorder::{Recorder, Recording};

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use posse_actors::conversation::{CallId, Prompt, Usage};
+use posse_actors::cost::Billing;
 use posse_actors::event::Event;
-use posse_actors::ledger::Billing;
 use posse_actors::ledger::LOST_REPLY;
 use posse_actors::ports::{Abilities, Completion, ProviderError};
 

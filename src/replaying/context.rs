@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
-use posse_actors::event::{Event, Scope};
+use posse_actors::event::{Event, RecordId, Scope};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids,
-    PermissionQuestion, Policy, PortFuture, Prepared, Provider, ProviderError, ProviderInfo,
-    Request, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, ToolSpec, Verdict,
+    PermissionQuestion, PermittedCall, Policy, PortFuture, Prepared, Provider, ProviderError,
+    ProviderInfo, Request, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput,
+    ToolSpec, Verdict,
 };
-use posse_actors::record::RecordId;
 use posse_actors::root_session::SessionHandle;
-use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
 use crate::replaying::attempts::{self, AttemptEnd, FailureReaction, RecordedAttempt};

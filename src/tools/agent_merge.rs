@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use posse_actors::event::Origin;
 use posse_actors::ports::{
-    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolError, ToolOutput, ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
 use serde::Deserialize;

@@ -13,10 +13,9 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    Action, BackgroundScope, CallContext, Operation, OutputDelta, PortFuture, Prepared, RunContext,
-    SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
+    Action, BackgroundScope, CallContext, Operation, OutputDelta, PermittedCall, PortFuture,
+    Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
 use posse_sandbox::{Directory, Exemptions, ProcessOutcome, RunError, Sandbox, Spawn, Update};

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    CallContext, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+    CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput,
+    ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use serde_json::Value;
 
 /// Effect of a call beyond the budget of its tool.

@@ -8,10 +8,9 @@ mod nearest;
 use std::sync::Arc;
 
 use posse_actors::ports::{
-    CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

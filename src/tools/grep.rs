@@ -13,10 +13,9 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use nix::fcntl::OFlag;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolError, ToolOutput, ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -36,8 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use posse_actors::ports::{SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
-use posse_actors::tool_call::PermittedCall;
+use posse_actors::ports::{PermittedCall, SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites};
 use serde::de::DeserializeOwned;

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use nix::dir::Dir;
 use nix::fcntl::readlinkat;
 use posse_actors::ports::{
-    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolError, ToolOutput, ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -15,10 +15,9 @@ use nix::fcntl::OFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::ports::{
-    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolError, ToolOutput, ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use posse_base::failure::printable;
 use posse_base::hex::hex;
 use serde::Deserialize;

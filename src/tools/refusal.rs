@@ -6,8 +6,7 @@ use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use posse_actors::ports::{Action, Operation, Prepared, ToolError, ToolOutput};
-use posse_actors::tool_call::PermittedCall;
+use posse_actors::ports::{Action, Operation, PermittedCall, Prepared, ToolError, ToolOutput};
 use posse_base::failure::{nearest, printable};
 use posse_base::secrets::is_secret;
 

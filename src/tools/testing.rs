@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{ToolCall, text_of};
+use posse_actors::ports::permit_for_test;
 use posse_actors::ports::{
     CallContext, Confinement, PostCallSink, Prepared, RunContext, ToolError, ToolOutput, Toolbox,
 };
-use posse_actors::tool_call::{arguments, permit_for_test};
+use posse_actors::tool_call::arguments;
 use posse_sandbox::Sandbox;
 use serde_json::Value;
 use tempfile::TempDir;

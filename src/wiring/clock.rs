@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::conversation::{CallId, InvocationId, MessageId, QuestionId};
+use posse_actors::event::RecordId;
 use posse_actors::ports::{Clock, Ids, PortFuture};
-use posse_actors::record::RecordId;
 
 use crate::config::Environment;
 

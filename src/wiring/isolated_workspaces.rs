@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::Origin;
-use posse_actors::ports::{
-    ChangedFile, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Toolbox, WorkspaceChanges,
-};
-use posse_actors::record::Delegated;
+use posse_actors::outcome::{ChangedFile, WorkspaceChanges};
+use posse_actors::ports::{IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Toolbox};
+use posse_actors::replay::Delegated;
 
 use crate::agents;
 use crate::hooks::Masking;

@@ -1,6 +1,6 @@
 //! Pricing of models, and the budget of a session.
 
-use posse_actors::ledger::{Budget, ModelPricing, PriceLookup};
+use posse_actors::cost::{Budget, ModelPricing, PriceLookup};
 use posse_actors::ports::{Fallback, ProviderInfo};
 
 use crate::config::{Layers, SettingOrigin, Settings};

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::SessionId;
+use posse_actors::cost::Budget;
 use posse_actors::delegation::{Delegation, Subagent};
-use posse_actors::ledger::{Accounts, Budget};
+use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,

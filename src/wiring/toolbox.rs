@@ -108,10 +108,9 @@ mod tests {
     use posse_actors::conversation::InvocationId;
     use posse_actors::event::Origin;
     use posse_actors::ports::{
-        BackgroundScope, CallContext, Prepared, RunContext, SideEffect, TokenCount, Tool,
-        ToolError, ToolOutput, ToolSpec, Toolbox,
+        BackgroundScope, CallContext, PermittedCall, Prepared, RunContext, SideEffect, TokenCount,
+        Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
     };
-    use posse_actors::tool_call::PermittedCall;
     use secrecy::SecretString;
     use serde_json::{Value, json};
 

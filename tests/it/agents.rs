@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use posse_actors::record::OUTCOME_UNKNOWN;
+use posse_actors::replay::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 
 use crate::model_server::{

@@ -429,8 +429,9 @@ mod tool {
     use posse::tools::{ToolEnvironment, bash, spill};
     use posse_actors::conversation::{CallId, ToolCall, text_of};
     use posse_actors::event::Event;
-    use posse_actors::ports::{CallContext, OutputDelta, PostCallSink, RunContext, ToolOutput};
-    use posse_actors::tool_call::permit_for_test;
+    use posse_actors::ports::{
+        CallContext, OutputDelta, PostCallSink, RunContext, ToolOutput, permit_for_test,
+    };
     use serde_json::{Value, json};
     use tokio::sync::mpsc;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use posse::journal::FileJournal;
 use posse_actors::conversation::{Message, SessionId};
 use posse_actors::ports::JournalError;
-use posse_actors::record::Replayed;
+use posse_actors::replay::Replayed;
 use sha2::{Digest, Sha256};
 
 use crate::posse::Machine;

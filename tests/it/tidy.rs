@@ -1,5 +1,7 @@
 //! Rules about the source that no compiler checks, each with the required action.
 
+mod imports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,6 +47,43 @@ const KNOW_ALL: [&str; 9] = [
     "stored_output",
     "wiring",
 ];
+
+/// Layers of the kernel, lowest first. A module uses only modules before it, and its own parts.
+const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
+    ("basis", &["hex", "mailbox", "restarts", "testing_seam"]),
+    ("vocabulary", &["conversation", "cost", "outcome"]),
+    ("events and records", &["event"]),
+    ("ports", &["ports"]),
+    (
+        "logic without actors",
+        &[
+            "skills",
+            "governor",
+            "context",
+            "limits",
+            "compaction",
+            "ledger",
+            "delegation",
+            "replay",
+            "subscription",
+        ],
+    ),
+    (
+        "actors",
+        &[
+            "transcript_writer",
+            "hook_events",
+            "permission_coordinator",
+            "provider_client",
+            "tool_call",
+            "agent_invocation",
+            "root_session",
+        ],
+    ),
+];
+
+/// Maximum number of files that may import each other, all of them in one folder.
+const CYCLE_MAX: usize = 3;
 
 /// Permitted dependencies of the kernel.
 const KERNEL_DEPENDENCIES: [&str; 8] =
@@ -244,6 +283,68 @@ fn the_reader_of_uses_is_not_blind() {
     assert_eq!(used("use crate::{config, tools::text};"), ["config", "tools"]);
     assert_eq!(used("let x = crate::journal::f(crate::cli::y);"), ["journal", "cli"]);
     assert_eq!(used("pub(crate) fn f() {} // mycrate::x"), Vec::<&str>::new());
+}
+
+/// Imports between the files of the kernel.
+fn kernel_imports() -> imports::Imports {
+    let files = rust_files("actors/src").into_iter().map(|path| path.display().to_string());
+    let files = files.filter(|path| path != "actors/src/lib.rs");
+    let test_support = |path: &String| path.starts_with("actors/src/testing/");
+    let files = files.filter(|path| path != "actors/src/testing.rs" && !test_support(path));
+    let sources: Vec<(String, String)> = files
+        .map(|path| {
+            let module = path["actors/src/".len()..].trim_end_matches(".rs").replace('/', "::");
+            (module, read(&path))
+        })
+        .collect();
+    imports::imports(sources.iter().map(|(module, text)| (module.as_str(), text.as_str())))
+}
+
+/// The module of the kernel that a file belongs to.
+fn top(module: &str) -> &str {
+    module.split("::").next().unwrap_or(module)
+}
+
+#[test]
+fn modules_of_the_kernel_use_lower_layers_only() {
+    let order: Vec<&str> =
+        KERNEL_LAYERS.iter().flat_map(|(_, modules)| *modules).copied().collect();
+    let rank = |module: &str| order.iter().position(|known| *known == top(module));
+    let imports = kernel_imports();
+    assert!(imports.len() > 80, "only {} files were found", imports.len());
+    let mut offences = Vec::new();
+    for (module, targets) in &imports {
+        if rank(module).is_none() {
+            offences.push(format!("{module}: not in the table of tests/it/tidy.rs"));
+        }
+        for target in targets.iter().filter(|target| top(target) != top(module)) {
+            if rank(target) >= rank(module) {
+                offences.push(format!("{module} uses {target}"));
+            }
+        }
+    }
+    assert_none(
+        &offences,
+        "A module of the kernel uses lower layers only: move the shared type down, or the code \
+         that needs both up.",
+    );
+}
+
+#[test]
+fn at_most_three_files_of_the_kernel_import_each_other() {
+    let imports = kernel_imports();
+    let is_small = |group: &BTreeSet<&str>| {
+        let mut modules: BTreeSet<&str> = group.iter().map(|module| top(module)).collect();
+        modules.pop_first();
+        group.len() <= CYCLE_MAX && modules.is_empty()
+    };
+    let large = imports::cycles(&imports).into_iter().filter(|group| !is_small(group));
+    let large: Vec<String> = large.map(|group| format!("{group:?}")).collect();
+    assert_none(
+        &large,
+        "Files import each other in a circle: at most three may, in one folder. Move what they \
+         share into a file of its own.",
+    );
 }
 
 /// The lines of a section of a manifest.

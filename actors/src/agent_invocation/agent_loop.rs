@@ -10,7 +10,7 @@ use crate::conversation::{
     AssistantMessage, CallId, ContentPart, Message, MessageId, StopReason, ToolCall, Usage,
 };
 use crate::event::MessageKind;
-use crate::ledger::BudgetRefusal;
+use crate::outcome::Ending;
 use crate::ports::ToolOutput;
 
 /// Limits of a loop.
@@ -90,43 +90,6 @@ pub(crate) enum Effect {
     /// Ask whether this final answer counts.
     Settle(String),
     Finish(Ending),
-}
-
-/// Result of an invocation.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Ending {
-    /// The model gave its final answer.
-    Answered(String),
-    /// A bound was reached.
-    Limited {
-        /// Its name in the configuration: `maxTurns`, `maxTokens`, `timeout`.
-        limit: &'static str,
-        /// Its value.
-        value: u64,
-        /// Last text of the model.
-        said: Option<String>,
-    },
-    /// The budget has no room for another request.
-    OverBudget(BudgetRefusal),
-    /// There is no answer.
-    Failed {
-        /// `provider.*`, `content_filter`, `loop`, `journal`, `parked`.
-        class: String,
-        /// One-line cause.
-        cause: String,
-    },
-    /// The provider was unavailable for longer than `patience`. Nothing is lost: the same turn can
-    /// be requested again.
-    Parked {
-        /// `provider.*`.
-        class: String,
-        /// One-line cause.
-        cause: String,
-        /// Earliest useful time for another attempt, in milliseconds since 1970, if known.
-        next_try_ms: Option<u64>,
-    },
-    /// The user stopped it.
-    Interrupted,
 }
 
 #[derive(Debug)]

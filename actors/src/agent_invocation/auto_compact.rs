@@ -13,7 +13,7 @@ use tokio::task::JoinError;
 use crate::agent_invocation::agent_loop::LoopInput;
 use crate::agent_invocation::auxiliary_request::AuxiliaryRequest;
 use crate::agent_invocation::failover::ModelRoutes;
-use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
+use crate::agent_invocation::{AgentInvocation, Msg, State};
 use crate::compaction::{
     CompactedHistory, CompactionGoal, compact, history_text, said_last, size_of,
     summary_instruction,
@@ -22,6 +22,7 @@ use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSetting
 use crate::conversation::{InvocationId, Message};
 use crate::event::{Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
+use crate::outcome::Ending;
 use crate::provider_client;
 use crate::tool_call::Services;
 

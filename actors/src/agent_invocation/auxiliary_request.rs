@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::agent_invocation::Ending;
 use crate::agent_invocation::failover::{ModelCall, ModelRoutes};
 use crate::conversation::{ContentPart, InvocationId, Message};
 use crate::event::Origin;
 use crate::ledger::TokenCalibration;
+use crate::outcome::Ending;
 use crate::ports::{Request, Thinking};
 use crate::provider_client::PartialReply;
 use crate::tool_call::Services;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::agent_invocation::Ending;
 use crate::conversation::{ToolCall, Usage};
+use crate::cost::{BudgetRefusal, dollars};
 use crate::event::Event;
-use crate::ledger::{BudgetRefusal, dollars};
+use crate::outcome::Ending;
 use crate::ports::{ProviderError, ToolOutput};
 use crate::provider_client::millis;
 use crate::tool_call::Services;

@@ -4,18 +4,20 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::agent_invocation::Ending;
 use crate::agent_invocation::ending::{no_provider, parked, unanswered};
 use crate::agent_invocation::fallback::{
     CandidateChoice, FallbackPolicy, FallbackVerdict, Needs, verdict,
 };
 use crate::conversation::{ContentPart, Message};
 use crate::event::{Event, Origin};
-use crate::ledger::{MeteredReply, TokenCalibration};
+use crate::ledger::TokenCalibration;
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
+use crate::outcome::Ending;
 use crate::ports::{Abilities, ProviderError, ProviderInfo, Request};
-use crate::provider_client::{self, Deadline, PartialReply, Unanswered, keep_partial};
+use crate::provider_client::{
+    self, Deadline, MeteredReply, PartialReply, Unanswered, keep_partial,
+};
 use crate::tool_call::Services;
 
 /// Cautious estimate of the bytes of text per token.

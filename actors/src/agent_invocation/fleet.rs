@@ -11,8 +11,8 @@ use crate::context::{ContextBudget, ContextMeter, ContextSettings};
 use crate::conversation::{
     AssistantMessage, ContentPart, InvocationId, SessionId, StopReason, text_of,
 };
-use crate::event::Feed;
-use crate::ledger::{Budget, BudgetHandle};
+use crate::cost::Budget;
+use crate::ledger::BudgetHandle;
 use crate::limits::Limits;
 use crate::mailbox::{AllGone, SupervisedRef};
 use crate::permission_coordinator::GrantView;
@@ -21,6 +21,7 @@ use crate::ports::{
     Provider, ProviderError, ProviderInfo, Request, Tool, Toolbox,
 };
 use crate::provider_client::ProviderClient;
+use crate::subscription::Feed;
 use crate::testing::{
     CountedIds, ManualClock, MemoryStore, RunCounter, WritingTool, allow_all, flaw,
 };

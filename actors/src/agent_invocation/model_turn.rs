@@ -10,13 +10,13 @@ use crate::agent_invocation::agent_loop::LoopInput;
 use crate::agent_invocation::auto_compact::is_too_large;
 use crate::agent_invocation::ending::{hooked, unwritable};
 use crate::agent_invocation::failover::ModelCall;
-use crate::agent_invocation::{AgentInvocation, Ending, Msg, State};
+use crate::agent_invocation::{AgentInvocation, Msg, State};
 use crate::conversation::{StopReason, ToolCall};
-use crate::event::{Event, Origin};
-use crate::ledger::MeteredReply;
+use crate::event::{Event, HookEvent, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
-use crate::ports::{Completion, HookEvent, HookPayload, Request, SideEffect, ToolSpec};
-use crate::provider_client::{PartialReply, keep_partial};
+use crate::outcome::Ending;
+use crate::ports::{Completion, HookPayload, Request, SideEffect, ToolSpec};
+use crate::provider_client::{MeteredReply, PartialReply, keep_partial};
 use crate::tool_call::Services;
 use crate::transcript_writer::{Transcript, Unrecorded};
 

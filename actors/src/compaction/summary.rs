@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::compaction::CompactionGoal;
-use crate::compaction::outputs::{one_line, shown, subject};
+use crate::compaction::text::{one_line, shown, subject};
 use crate::context::bytes_in;
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::skills;

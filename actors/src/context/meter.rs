@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::context::weights::{of_bytes, of_tools, tokens_of};
-use crate::context::{ContextBudget, ContextSettings, ContextUse, part};
+use crate::context::{ContextBudget, ContextSettings, part};
 use crate::conversation::Message;
+use crate::event::ContextUse;
 use crate::ports::{ProviderInfo, ToolSpec};
 
 /// Minimum estimate for calibration: below it, the provider's own overhead dominates.

@@ -119,9 +119,15 @@ pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     format!("{}\n… {} bytes cut …\n{}", &text[..head], tail - head, &text[tail..])
 }
 
+/// Beginning of `text` in one line of a list.
 pub(super) fn one_line(text: &str) -> String {
+    shortened(text, TASK_CHARS_MAX)
+}
+
+/// Beginning of `text` in one line.
+pub(super) fn shortened(text: &str, chars_max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(TASK_CHARS_MAX) {
+    match line.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }

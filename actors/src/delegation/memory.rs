@@ -4,12 +4,9 @@
 
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
-
 use crate::conversation::{Message, ToolCall};
-use crate::delegation::SubagentOutcome;
-use crate::delegation::handoff::one_line;
-use crate::record::Replayed;
+use crate::delegation::handoff::{one_line, shortened};
+use crate::outcome::{Memories, Memory, SubagentOutcome, SubagentReport};
 
 /// Number of reports whose text is kept in part.
 const RESULTS_MAX: usize = 3;
@@ -25,48 +22,6 @@ const POINT_CHARS_MAX: usize = 200;
 const PREVIEW_CHARS_MAX: usize = 300;
 /// Most characters of an older report.
 const BRIEF_CHARS_MAX: usize = 80;
-
-/// The memories of all subagents of a session.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memories(Vec<Memory>);
-
-/// Memory of one subagent name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Memory {
-    /// Name of the subagent.
-    pub agent: String,
-    /// Provider profile.
-    pub provider: String,
-    /// Working directory.
-    pub cwd: String,
-    /// Number of finished tasks.
-    pub tasks: u32,
-    /// Older tasks, one line each.
-    pub summary: Vec<String>,
-    /// The last tasks with shortened answers.
-    pub last_results: Vec<SubagentReport>,
-    /// Findings in its own words.
-    pub findings: Vec<String>,
-    /// Decisions.
-    pub decisions: Vec<String>,
-    /// Open questions.
-    pub open_questions: Vec<String>,
-    /// Files that it read or changed, newest last.
-    pub relevant_files: Vec<String>,
-}
-
-/// One task and its answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SubagentReport {
-    /// The task in one line.
-    pub task: String,
-    /// Its outcome.
-    pub outcome: String,
-    /// Beginning of the answer, in one line.
-    pub preview: String,
-}
 
 /// Part of the memory to delete.
 #[derive(Debug)]
@@ -89,36 +44,6 @@ pub(crate) struct FinishedTask<'a> {
 }
 
 impl Memories {
-    /// Memory from the journal: first that of the original session of a fork, then its own.
-    pub fn of(replayed: &Replayed) -> Memories {
-        let Replayed { inherited, delegated, .. } = replayed;
-        let mut memories = inherited.clone();
-        for one in delegated.iter().filter(|one| !one.forgotten) {
-            if let Some(outcome) = &one.ended {
-                memories.learn(&FinishedTask {
-                    agent: &one.origin.agent,
-                    provider: &one.provider,
-                    cwd: &one.cwd,
-                    task: &one.task,
-                    outcome,
-                    said: &one.said,
-                    files: &one.files,
-                });
-            }
-        }
-        memories
-    }
-
-    /// True if there is no report.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// All memories, in order of their start.
-    pub fn all(&self) -> &[Memory] {
-        &self.0
-    }
-
     /// Adds a subagent's report. Ignored if it did not answer.
     pub(crate) fn learn(&mut self, learnt: &FinishedTask<'_>) {
         let FinishedTask { agent, provider, cwd, task, outcome, said, files } = *learnt;
@@ -173,12 +98,15 @@ impl Memory {
         }
         keep_last(&mut self.relevant_files, FILES_MAX);
         let (task, outcome) = (task.to_owned(), outcome.to_string());
-        let preview = chars(said, PREVIEW_CHARS_MAX);
+        let preview = shortened(said, PREVIEW_CHARS_MAX);
         self.last_results.push(SubagentReport { task, outcome, preview });
         while self.last_results.len() > RESULTS_MAX {
             let SubagentReport { task, preview, .. } = self.last_results.remove(0);
-            let line =
-                format!("{}: {}", chars(&task, BRIEF_CHARS_MAX), chars(&preview, BRIEF_CHARS_MAX));
+            let line = format!(
+                "{}: {}",
+                shortened(&task, BRIEF_CHARS_MAX),
+                shortened(&preview, BRIEF_CHARS_MAX)
+            );
             self.summary.push(line);
         }
         keep_last(&mut self.summary, EARLIER_MAX);
@@ -217,15 +145,6 @@ fn keep_last(lines: &mut Vec<String>, max: usize) {
     lines.drain(..over);
 }
 
-/// Beginning of `text` in one line.
-fn chars(text: &str, max: usize) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
-}
-
 #[derive(Default)]
 struct Points {
     findings: Vec<String>,
@@ -252,7 +171,7 @@ fn points(said: &str) -> Points {
             continue;
         }
         let bullet = bullet(line);
-        let text = chars(bullet.unwrap_or(line), POINT_CHARS_MAX);
+        let text = shortened(bullet.unwrap_or(line), POINT_CHARS_MAX);
         let list = match section {
             Section::Findings => &mut points.findings,
             Section::Decisions => &mut points.decisions,

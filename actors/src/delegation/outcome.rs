@@ -2,67 +2,16 @@
 
 use std::fmt::{self, Write as _};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::agent_invocation::Ending;
 use crate::conversation::{ContentPart, InvocationId, Usage};
+use crate::cost::{dollars, usd};
 use crate::delegation::action_log::ActionLog;
 use crate::delegation::handoff::{cut, part};
 use crate::event::Event;
 use crate::governor::SubagentRefusal;
-use crate::ledger::{dollars, usd};
-use crate::ports::{ChangedFile, ToolOutput, WorktreeSummary};
-
-/// Outcome of a subagent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum SubagentOutcome {
-    /// It answered.
-    Done,
-    /// A limit ended it after this number of turns; its last text is kept.
-    Partial {
-        /// Model replies.
-        turns: u32,
-        /// Name of the limit.
-        limit: String,
-    },
-    /// Its provider is unavailable; it can be resumed later.
-    Waiting {
-        /// Time of the next try in milliseconds since 1970, if known.
-        until_ms: Option<u64>,
-    },
-    /// There is no answer.
-    Failed {
-        /// Class, as in `agent.invocation.failed`.
-        class: String,
-        /// Cause.
-        cause: String,
-    },
-    /// It was stopped.
-    Cancelled,
-    /// It was never started.
-    Refused {
-        /// The limit's name in the configuration.
-        limit: String,
-    },
-}
-
-impl fmt::Display for SubagentOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SubagentOutcome::Done => f.write_str("done"),
-            SubagentOutcome::Partial { turns, limit } => {
-                write!(f, "partial({turns}): the limit {limit} ended it")
-            }
-            SubagentOutcome::Waiting { until_ms: Some(until) } => write!(f, "waiting({until})"),
-            SubagentOutcome::Waiting { until_ms: None } => f.write_str("waiting(unknown)"),
-            SubagentOutcome::Failed { class, cause } => write!(f, "failed({class}): {cause}"),
-            SubagentOutcome::Cancelled => f.write_str("cancelled"),
-            SubagentOutcome::Refused { limit } => write!(f, "refused({limit})"),
-        }
-    }
-}
+use crate::outcome::{ChangedFile, Ending, SubagentOutcome, WorktreeSummary};
+use crate::ports::ToolOutput;
 
 impl SubagentOutcome {
     /// Ended without text.

@@ -10,21 +10,22 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use crate::conversation::{CallId, InvocationId};
+use crate::cost::dollars;
 use crate::delegation::handoff::{DelegateInput, Handoff, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
     DELEGATE, DelegationHandle, DelegationRequest, DetachedSubagent, NotStarted, RESULT, STATUS,
-    StartRequest, StartedSubagent, Subagent, SubagentInfo, SubagentOutcome, depth_of, spec,
+    StartRequest, StartedSubagent, Subagent, SubagentInfo, depth_of, spec,
 };
 use crate::event::Origin;
 use crate::hex::hex;
-use crate::ledger::dollars;
 use crate::mailbox::Report;
+use crate::outcome::SubagentOutcome;
 use crate::ports::{
     Action, CallContext, Clock, IsolatedWorkspace, IsolatedWorkspaces, Operation, OutputDelta,
-    PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
+    Toolbox,
 };
-use crate::tool_call::PermittedCall;
 
 /// Bytes of an answer in one page.
 const PAGE_BYTES: usize = 24 << 10;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
 use crate::conversation::SessionId;
-use crate::event::{Event, FORMAT_VERSION, Origin};
-use crate::record::RecordId;
+use crate::event::{Event, FORMAT_VERSION, Origin, StoredRecord};
 
 /// An event with its place in the stream of one process. Serialised, it is one line of
 /// `stream-json`.
@@ -97,26 +96,4 @@ impl Serialize for Announcement {
         };
         line.serialize(serializer)
     }
-}
-
-/// A durable event with its place in the journal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StoredRecord {
-    /// [`FORMAT_VERSION`].
-    pub v: u32,
-    /// Position in the journal, from 1.
-    pub record: u64,
-    /// Milliseconds since 1970.
-    pub ts: u64,
-    /// Minted by the sender, so that one who asks twice is stored once.
-    pub id: RecordId,
-    /// The session.
-    pub session_id: SessionId,
-    /// The event. Declared before `origin`: both have an `agent`, and the event's is read first.
-    #[serde(flatten)]
-    pub event: Event,
-    /// The invocation, if it is about one.
-    #[serde(flatten)]
-    pub origin: Option<Arc<Origin>>,
 }

@@ -6,68 +6,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{InvocationId, Usage};
+use crate::cost::{Billing, BudgetCharge, UsageSource};
 use crate::event::{Event, Origin, StoredRecord};
 use crate::ledger::reservations::Amount;
 
 /// The agent of a record that names none.
 const NOBODY: &str = "";
-
-/// Billing part of a `model.usage` record: model, outcome and cost of one request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Billing {
-    /// Its number in the session, from 1.
-    pub request: u64,
-    /// The provider profile.
-    pub provider: String,
-    /// The model that was asked.
-    pub model: String,
-    /// The model that answered, if that is another.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answered_by: Option<String>,
-    /// Number of the attempt within its turn, from 1; above 1 it is a retry.
-    pub attempt: u32,
-    /// `answered`, or why there is no answer: `cut`, `interrupted`, `crashed`, …
-    pub outcome: String,
-    /// Source of the figures.
-    pub counted: UsageSource,
-    /// Figures reported by the server, if they are implausible.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claimed: Option<Usage>,
-    /// Price table that was used, if prices are known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prices: Option<String>,
-    /// Cost in billionths of a dollar, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_nano_usd: Option<u64>,
-    /// Amount that counts against the budget if it is not the cost: the worst case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub charged: Option<BudgetCharge>,
-}
-
-/// Amount that counts against a budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BudgetCharge {
-    /// Billionths of a dollar.
-    pub nano_usd: u64,
-    /// Tokens.
-    pub tokens: u64,
-}
-
-/// Source of token figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UsageSource {
-    /// The provider reported them.
-    Reported,
-    /// Reported in part, then the reply was cut off.
-    Partly,
-    /// Not reported.
-    Unknown,
-    /// Reported but implausible.
-    Doubtful,
-}
 
 /// The sum of some requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::conversation::{InvocationId, SessionId};
-    use crate::record::RecordId;
+    use crate::event::RecordId;
 
     fn record(path: &str, event: Event) -> StoredRecord {
         let origin = Origin {

@@ -8,11 +8,28 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::conversation::InvocationId;
+use ractor::RpcReplyPort;
 use tokio::sync::oneshot;
 
-use crate::ledger::budget_keeper::BudgetMsg;
-use crate::ledger::reservations::{Amount, Budget, BudgetRefusal, WorstCaseCost};
+use crate::conversation::{InvocationId, Usage};
+use crate::cost::{Billing, Budget, BudgetRefusal};
+use crate::event::Origin;
+use crate::ledger::accounts::Accounts;
+use crate::ledger::reservations::{Amount, WorstCaseCost};
+
+pub(super) type ReservationReply = oneshot::Sender<Result<HeldReservation, BudgetRefusal>>;
+
+/// Messages to the ledger.
+pub(crate) enum BudgetMsg {
+    /// A request would like to be made.
+    Reserve { whose: InvocationId, number: u64, need: WorstCaseCost, reply: ReservationReply },
+    /// The request was not sent, or the provider did no work for it.
+    Release { number: u64 },
+    /// A request has ended.
+    Line { origin: Arc<Origin>, usage: Usage, billing: Box<Billing> },
+    /// Request for the accounts.
+    Show(RpcReplyPort<Accounts>),
+}
 
 type SendBudgetMsg = dyn Fn(BudgetMsg) + Send + Sync;
 
@@ -74,7 +91,7 @@ impl BudgetHandle {
     }
 
     /// True once per pair of models: `answered` replied instead of `asked`.
-    pub(super) fn is_news(&self, asked: &str, answered: &str) -> bool {
+    pub(crate) fn is_news(&self, asked: &str, answered: &str) -> bool {
         let mut known = self.reported_mismatches.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert((asked.to_owned(), answered.to_owned()))
     }

@@ -1,33 +1,13 @@
 //! Ledger of the session: reservations, waiting requests, and costs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use ractor::RpcReplyPort;
-use tokio::sync::oneshot;
-
-use crate::conversation::{InvocationId, Usage};
-use crate::event::Origin;
-use crate::ledger::accounts::{Accounts, Billing, tokens};
-use crate::ledger::budget_handle::{BudgetHandle, HeldReservation};
-use crate::ledger::reservations::{
-    Amount, Budget, BudgetRefusal, ReservationResult, Reservations, WorstCaseCost,
-};
+use crate::conversation::InvocationId;
+use crate::cost::{Budget, BudgetRefusal};
+use crate::ledger::accounts::{Accounts, tokens};
+use crate::ledger::budget_handle::{BudgetHandle, BudgetMsg, HeldReservation, ReservationReply};
+use crate::ledger::reservations::{Amount, ReservationResult, Reservations, WorstCaseCost};
 use crate::mailbox::answer;
-
-type ReservationReply = oneshot::Sender<Result<HeldReservation, BudgetRefusal>>;
-
-/// Messages to the ledger.
-pub(crate) enum BudgetMsg {
-    /// A request would like to be made.
-    Reserve { whose: InvocationId, number: u64, need: WorstCaseCost, reply: ReservationReply },
-    /// The request was not sent, or the provider did no work for it.
-    Release { number: u64 },
-    /// A request has ended.
-    Line { origin: Arc<Origin>, usage: Usage, billing: Box<Billing> },
-    /// Request for the accounts.
-    Show(RpcReplyPort<Accounts>),
-}
 
 /// The ledger of a running session.
 pub(crate) struct BudgetKeeper {

@@ -2,7 +2,7 @@
 
 /// Returns true if `answered` is a different model than `asked`. A date, revision, folder or
 /// service variant in the name does not count as a difference.
-pub(super) fn is_another(asked: &str, answered: &str) -> bool {
+pub(crate) fn is_another(asked: &str, answered: &str) -> bool {
     stem(asked) != stem(answered)
 }
 

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::conversation::Usage;
+use crate::cost::{Billing, BudgetCharge, UsageSource};
 use crate::event::{Event, Origin, StoredRecord};
-use crate::ledger::accounts::{Accounts, Billing, BudgetCharge, UsageSource, tokens};
+use crate::ledger::accounts::{Accounts, tokens};
 use crate::ledger::reservations::Amount;
 
 /// Outcome of a request whose record is written again: its reply is lost.

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::cost::dollars;
 use crate::ledger::accounts::{Account, Accounts};
-use crate::ledger::pricing::dollars;
 
 const HEAD: [&str; 8] =
     ["", "REQUESTS", "READ", "CACHED", "WRITTEN", "THINKING", "RETRIES", "COST"];
@@ -44,7 +44,7 @@ impl Account {
 
     fn json(&self) -> Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
-        value["costUsd"] = self.cost().map_or(Value::Null, |nano| json!(crate::ledger::usd(nano)));
+        value["costUsd"] = self.cost().map_or(Value::Null, |nano| json!(crate::cost::usd(nano)));
         value
     }
 }

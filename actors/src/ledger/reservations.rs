@@ -7,34 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::pricing::{nano, part};
-
-/// Pico-USD of a nano-USD.
-const PICO_IN_NANO: u128 = 1000;
-
-/// Limits of a session. `None` means no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Budget {
-    /// Billionths of a dollar.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nano_usd: Option<u64>,
-    /// Tokens, read and written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
-}
-
-impl Budget {
-    /// True if there is any limit.
-    pub fn is_limited(&self) -> bool {
-        self.nano_usd.is_some() || self.tokens.is_some()
-    }
-
-    /// True if there is no limit.
-    pub fn is_unlimited(&self) -> bool {
-        !self.is_limited()
-    }
-}
+use crate::cost::{Budget, BudgetRefusal, PICO_IN_NANO, nano, part};
 
 /// Money and tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,39 +66,6 @@ impl WorstCaseCost {
             output = output.min(left.tokens.checked_sub(self.input)?);
         }
         Some(output)
-    }
-}
-
-/// Refusal of a request that does not fit into the budget.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the budget has no room for another request")]
-pub struct BudgetRefusal {
-    /// The limit's name in the configuration.
-    pub limit: &'static str,
-    /// The limit: billionths of a dollar, or tokens.
-    pub cap: u64,
-    /// Spent amount; requests of unknown cost count as their worst case.
-    pub spent: u64,
-    /// Worst case of the refused request.
-    pub needed: u64,
-}
-
-impl BudgetRefusal {
-    /// The money that a session may cost.
-    pub const MONEY: &'static str = "budget.maxCostMicroUsd";
-    /// The tokens that it may use.
-    pub const TOKENS: &'static str = "budget.maxTokens";
-    /// The money that agents may cost that work for others; of one of them, its share.
-    pub const AGENTS: &'static str = "delegation.maxCostMicroUsd";
-
-    /// True if the limit is one of money.
-    pub fn is_money(&self) -> bool {
-        matches!(self.limit, BudgetRefusal::MONEY | BudgetRefusal::AGENTS)
-    }
-
-    /// Remaining amount.
-    pub fn left(&self) -> u64 {
-        self.cap.saturating_sub(self.spent)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::conversation::{CallId, InvocationId, MessageId, QuestionId};
+use crate::event::RecordId;
 use crate::ports::PortFuture;
-use crate::record::RecordId;
 
 /// Source of time. Deadlines use the monotonic clock, records the wall clock.
 pub trait Clock: Send + Sync + 'static {

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::conversation::InvocationId;
 use crate::event::Origin;
+use crate::outcome::WorkspaceChanges;
 use crate::ports::{Policy, PortFuture, Toolbox};
 
 /// Creates isolated workspaces.
@@ -54,57 +53,5 @@ pub struct IsolatedWorkspace {
 impl fmt::Debug for IsolatedWorkspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workplace").field("cwd", &self.cwd).finish_non_exhaustive()
-    }
-}
-
-/// Changes that a subagent left in its workspace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkspaceChanges {
-    /// Number of changed files.
-    pub count: usize,
-    /// The first of them.
-    pub files: Vec<ChangedFile>,
-    /// New files that are not taken over with the others.
-    #[serde(default, skip_serializing_if = "is_none")]
-    pub left_out: usize,
-    /// The first of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out_files: Vec<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that the attribute wants")]
-fn is_none(count: &usize) -> bool {
-    *count == 0
-}
-
-/// A file that an agent has changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangedFile {
-    /// Below the working directory.
-    pub path: String,
-    /// Lines that are new.
-    pub added: usize,
-    /// Lines that are gone.
-    pub removed: usize,
-}
-
-/// State of the workspace of an ended subagent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WorktreeSummary {
-    /// Its working directory.
-    pub cwd: String,
-    /// True if it still exists.
-    pub kept: bool,
-    /// Its changes, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<WorkspaceChanges>,
-}
-
-impl WorktreeSummary {
-    /// State of the workspace at `cwd` after posse was killed before it was examined.
-    pub fn unknown(cwd: String) -> WorktreeSummary {
-        WorktreeSummary { cwd, kept: true, left: None }
     }
 }

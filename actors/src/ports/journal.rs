@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::event::StoredRecord;
+use crate::event::{Durability, StoredRecord};
 use crate::ports::{BoxError, PortFuture};
-use crate::record::Durability;
 
 /// Opens the journal of one session, again after a crash of its writer.
 ///
@@ -26,7 +25,7 @@ pub struct OpenedJournal {
     /// Number of the last record, 0 if there is none.
     pub last_record: u64,
     /// Ids of the last records, newest last: enough to recognise one that is sent again.
-    pub recent_ids: Vec<crate::record::RecordId>,
+    pub recent_ids: Vec<crate::event::RecordId>,
     /// One-line description of data that was moved aside, for the user.
     pub repaired: Option<String>,
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::event::{Grant, Scope};
-use crate::ports::tool::Action;
+use crate::ports::Action;
 
 /// Decides what may run.
 pub trait Policy: Send + Sync + 'static {

@@ -6,9 +6,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::conversation::{AssistantMessage, ContentPart, Message, StopReason, Usage};
-use crate::ledger::PriceLookup;
-use crate::ports::tool::ToolSpec;
-use crate::ports::{BoxError, PortFuture};
+use crate::cost::PriceLookup;
+use crate::ports::{BoxError, PortFuture, ToolSpec};
 
 /// Makes single attempts without retry; `ProviderClient` retries.
 pub trait Provider: Send + Sync + 'static {

@@ -7,9 +7,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::event::{Event, Origin};
-use crate::ledger::RequestMeter;
 use crate::ports::{Clock, Delta};
-use crate::provider_client::millis;
+use crate::provider_client::{RequestMeter, millis};
 use crate::transcript_writer::Transcript;
 
 /// Visible text that is kept of a reply that breaks off; the rest was seen, and is not stored.

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::conversation::{AssistantMessage, SessionId, StopReason};
-use crate::ledger::Budget;
+use crate::cost::Budget;
 use crate::ports::{Completion, Delta, DeltaSender, PortFuture, ProviderInfo};
 use crate::testing::{CountedIds, ManualClock};
 use crate::transcript_writer::Outbox;

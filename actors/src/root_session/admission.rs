@@ -6,13 +6,13 @@ use ractor::{ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{Ending, hooked as blocked_ending};
-use crate::conversation::Usage;
-use crate::conversation::{InvocationId, Message, Prompt, text_of};
-use crate::event::{Event, Origin};
+use crate::agent_invocation::hooked as blocked_ending;
+use crate::conversation::{InvocationId, Message, Prompt, Usage, text_of};
+use crate::event::{Event, HookEvent, Origin};
 use crate::hook_events::{self, HookOutcome};
 use crate::mailbox::{HandlerResult, OwnedTask, spawn_task};
-use crate::ports::{BackgroundScope, HookEvent, HookInvocation, HookPayload};
+use crate::outcome::Ending;
+use crate::ports::{BackgroundScope, HookInvocation, HookPayload};
 use crate::root_session::{
     MainRun, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
 };

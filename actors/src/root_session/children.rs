@@ -18,19 +18,18 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{
-    self, AgentInvocation, Ending, QueuedInput, RequestOptions, TimeLimit,
-};
+use crate::agent_invocation::{self, AgentInvocation, QueuedInput, RequestOptions, TimeLimit};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
+use crate::cost::Budget;
 use crate::delegation::{
     ActionLog, BackgroundWork, DelegationRequest, StartRequest, SubagentEnd, SubagentInfo, depth_of,
 };
 use crate::event::{Event, Origin};
 use crate::governor::{BudgetLeft, FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
-use crate::ledger::Budget;
 use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Report};
+use crate::outcome::Ending;
 use crate::ports::ToolSpec;
-use crate::record::Delegated;
+use crate::replay::Delegated;
 use crate::restarts::RestartBudget;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, Resumed, RootSession, State};
@@ -40,8 +39,6 @@ use isolated_workspaces::{Closed, Reopened, SubagentWorkspace};
 use queue::QueuedSubagent;
 use stopping::StopInProgress;
 use subagent_config::SubagentConfig;
-
-pub(super) use stopping::Reach;
 
 /// Messages of the children to the session, besides their ends.
 pub(super) enum ChildMsg {

@@ -6,7 +6,8 @@ use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 
 use crate::agent_invocation::{ModelRoute, ModelRoutes};
-use crate::ledger::{BudgetHandle, PriceLookup};
+use crate::cost::PriceLookup;
+use crate::ledger::BudgetHandle;
 use crate::mailbox::{HandlerResult, StartResult};
 use crate::ports::{Abilities, Fallback, Ports, Provider};
 use crate::provider_client::{self, ProviderClient};

@@ -9,9 +9,9 @@ use crate::agent_invocation::{
     ContextFitter, ModelRoutes, Summary, compacted_event, without_summary,
 };
 use crate::compaction::{CompactedHistory, CompactionGoal, compact, said_last, size_of};
-use crate::context::{ContextMeter, ContextReading, ContextUse};
+use crate::context::{ContextMeter, ContextReading};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{AnnouncedEvent, Event};
+use crate::event::{AnnouncedEvent, ContextUse, Event};
 use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
 use crate::provider_client;
 use crate::root_session::clients::Clients;

@@ -7,20 +7,22 @@ use tokio::sync::{oneshot, watch};
 
 use crate::agent_invocation::QueuedInput;
 use crate::compaction::CompactedHistory;
-use crate::context::ContextUse;
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, Prompt, QuestionId, SessionId,
 };
-use crate::delegation::{self, DelegationHandle, Forget, Memories};
-use crate::event::{Feed, MessageKind, Subscription};
+use crate::delegation::{self, DelegationHandle, Forget};
+use crate::event::{ContextUse, MessageKind};
 use crate::ledger::{Accounts, BudgetMsg};
 use crate::mailbox::{Report, SupervisedRef, ask, tell};
+use crate::outcome::Memories;
 use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
 use crate::ports::{BackgroundScope, Ids, JournalStore, Ports};
 use crate::root_session::messages::Withdrawal;
 use crate::root_session::{
-    Msg, PromptAdmission, Reach, RootSession, SessionEnding, SessionSettings, TurnOutcome, UserCall,
+    DeliverError, Msg, PromptAdmission, PromptError, Reach, RootSession, SessionEnding,
+    SessionSettings, TurnOutcome, UserCall,
 };
+use crate::subscription::{Feed, Subscription};
 use crate::tool_call::{Notices, Services};
 use crate::transcript_writer::{self, Outbox, Transcript};
 
@@ -46,34 +48,6 @@ pub struct SessionHandle {
 #[derive(Debug, thiserror::Error)]
 #[error("the session did not start: {0}")]
 pub struct StartError(String);
-
-/// Reason why a prompt was not accepted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PromptError {
-    /// A prompt is running: steer it, or wait.
-    #[error("the session is busy with another prompt")]
-    Busy,
-    /// An actor crashed too often, and the session waits for its user.
-    #[error("the session is parked: {0}")]
-    Parked(String),
-    /// Nothing is unfinished.
-    #[error("there is no unfinished work to resume: send a prompt")]
-    NothingUnfinished,
-    /// The session has ended.
-    #[error("the session has ended")]
-    Ended,
-}
-
-/// Reason why a message was not queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DeliverError {
-    /// Nothing runs: send a prompt instead.
-    #[error("no task is running that could receive a message")]
-    Idle,
-    /// The queue is full.
-    #[error("the message queue is full")]
-    Full,
-}
 
 /// A running prompt.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::conversation::ContentPart;
 use crate::event::{Event, JobEnd, MessageKind, Origin};
 use crate::mailbox::tell;
 use crate::ports::BackgroundScope;
-use crate::record::{LostJob, Replayed};
+use crate::replay::{LostJob, Replayed};
 use crate::root_session::{Msg, RootSession, State};
 
 impl RootSession {

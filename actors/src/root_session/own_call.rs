@@ -6,12 +6,13 @@ use std::sync::Arc;
 use ractor::{Actor, ActorId, ActorRef, SpawnErr};
 use tokio::sync::oneshot;
 
-use crate::agent_invocation::{Ending, QueuedInput, lost_output, requested_event};
+use crate::agent_invocation::{QueuedInput, lost_output, requested_event};
 use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
 use crate::event::{Event, MessageKind, Origin};
 use crate::mailbox::{AliveToken, Lost, Report, tell};
+use crate::outcome::Ending;
 use crate::ports::ToolOutput;
-use crate::record::OpenOwnCall;
+use crate::replay::OpenOwnCall;
 use crate::root_session::admission::StartHooks;
 use crate::root_session::{Msg, PromptAdmission, PromptError, RootSession, State, TurnOutcome};
 use crate::tool_call::{self, IntentProgress, ToolCallRun};

@@ -11,11 +11,11 @@ use ractor::{ActorRef, SpawnErr};
 
 use crate::agent_invocation::{QueuedInput, UnfinishedCall};
 use crate::conversation::{CallId, ContentPart, Message, text_of};
-use crate::delegation::Memories;
-use crate::event::{Branch, Event, Grant, MessageKind, Origin, ResumedConfig};
+use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig};
 use crate::ledger::{Accounts, RecoveredUsage};
+use crate::outcome::Memories;
 use crate::ports::ToolOutput;
-use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
+use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::admission::RunTask;
 use crate::root_session::{
     MainRun, Msg, PromptAdmission, PromptError, Resumed, RootSession, SessionSettings, State,
@@ -28,54 +28,6 @@ const BROKE_OFF: &str = "the session broke off";
 const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal of this session was \
     damaged. What followed here is lost: replies, calls and what they did. Look at how things are \
     before you do something again.";
-
-/// State from which a session is resumed.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Resumption {
-    /// Folded journal.
-    pub replayed: Replayed,
-    /// Branch point in another session, for a fork. `None`: it is the session of that journal.
-    pub branch: Option<Branch>,
-    /// Differences to the earlier configuration, in words.
-    pub changed: Vec<String>,
-    /// Damage of the journal, in one line.
-    pub damage: Option<String>,
-    /// Records after those of `replayed` are lost: see [`Replayed::doubt`].
-    pub lost: bool,
-    /// Spending in lost records.
-    pub salvaged: Vec<RecoveredUsage>,
-}
-
-impl Resumption {
-    /// Spending of the session, including lost records. A fork starts at zero: the original session
-    /// has paid.
-    pub fn accounts(&self) -> Accounts {
-        if self.branch.is_some() {
-            return Accounts::default();
-        }
-        let mut accounts = self.replayed.accounts.clone();
-        accounts.settle();
-        for RecoveredUsage { origin, event } in &self.salvaged {
-            accounts.follow(origin.as_deref(), event);
-        }
-        accounts
-    }
-
-    /// True if there is unfinished work that needs no new prompt.
-    pub fn is_unfinished(&self) -> bool {
-        self.replayed.is_unfinished()
-    }
-
-    /// Session grants. Valid only in the same folder, under the same sandbox tier, and not in a
-    /// fork.
-    pub fn grants(&self, cwd: &str, tier: &str) -> Vec<Grant> {
-        let same = |then: &crate::record::StartedWith| then.cwd == cwd && then.tier == tier;
-        if self.branch.is_some() || !self.replayed.started.as_ref().is_some_and(same) {
-            return Vec::new();
-        }
-        self.replayed.grants.clone()
-    }
-}
 
 /// An interrupted run that can be continued.
 pub(super) struct Unfinished {

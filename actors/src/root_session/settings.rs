@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::agent_invocation::{Ending, RequestOptions};
+use crate::agent_invocation::RequestOptions;
 use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
+use crate::cost::{Budget, PriceLookup};
 use crate::delegation::Delegation;
 use crate::event::Event;
-use crate::ledger::{Accounts, Budget, PriceLookup};
+use crate::ledger::Accounts;
 use crate::limits::Limits;
+use crate::outcome::Ending;
 use crate::ports::AnswerSource;
 use crate::root_session::{FailPoints, Resumption};
 
@@ -85,4 +87,32 @@ pub struct TurnOutcome {
     pub unanswered: u32,
     /// Number of these that `--yes` would not have covered.
     pub not_by_yes: u32,
+}
+
+/// Reason why a prompt was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PromptError {
+    /// A prompt is running: steer it, or wait.
+    #[error("the session is busy with another prompt")]
+    Busy,
+    /// An actor crashed too often, and the session waits for its user.
+    #[error("the session is parked: {0}")]
+    Parked(String),
+    /// Nothing is unfinished.
+    #[error("there is no unfinished work to resume: send a prompt")]
+    NothingUnfinished,
+    /// The session has ended.
+    #[error("the session has ended")]
+    Ended,
+}
+
+/// Reason why a message was not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DeliverError {
+    /// Nothing runs: send a prompt instead.
+    #[error("no task is running that could receive a message")]
+    Idle,
+    /// The queue is full.
+    #[error("the message queue is full")]
+    Full,
 }

@@ -6,14 +6,15 @@ use ractor::{Actor, ActorId, ActorRef};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{Ending, ended_event};
+use crate::agent_invocation::ended_event;
 use crate::conversation::InvocationId;
 use crate::event::{AnnouncedEvent, Event, Origin};
 use crate::mailbox::{HandlerResult, StartResult, SupervisedRef, panic_text, spawn_task, tell};
+use crate::outcome::Ending;
 use crate::permission_coordinator::{self as permission, PermissionCoordinator};
 use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
-use crate::record::{OpenCall, OpenQuestion, Replay, Replayed};
+use crate::replay::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
 use crate::root_session::resume::{self, OpenCalls, closed_event};
 use crate::root_session::{MainRun, Msg, Reach, Resumed, RootSession, State};

@@ -7,10 +7,11 @@ use std::time::Duration;
 use ractor::ActorRef;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{AuxiliaryRequest, Ending, ModelRoutes};
+use crate::agent_invocation::{AuxiliaryRequest, ModelRoutes};
 use crate::conversation::{InvocationId, Message, text_of};
 use crate::event::{Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
+use crate::outcome::Ending;
 use crate::provider_client;
 use crate::root_session::clients::Clients;
 use crate::root_session::{Msg, RootSession, State};

@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::event::{Event, StoredRecord};
+use crate::event::{Durability, Event, StoredRecord};
 use crate::ports::{
     Committed, Journal, JournalBatch, JournalError, JournalStore, OpenedJournal, PortFuture,
 };
-use crate::record::Durability;
 
 /// Keeps records in memory.
 #[derive(Debug, Default)]

@@ -8,10 +8,9 @@ use tokio::sync::Semaphore;
 
 use crate::conversation::CallId;
 use crate::ports::{
-    Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec,
+    Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, SideEffect,
+    Tool, ToolError, ToolOutput, ToolSpec,
 };
-use crate::tool_call::PermittedCall;
 
 fn spec(name: &str, side_effect: SideEffect) -> ToolSpec {
     ToolSpec {

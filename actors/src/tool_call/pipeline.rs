@@ -9,71 +9,24 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::conversation::{ContentPart, SessionId, ToolCall};
-use crate::delegation::{self, DelegationHandle};
-use crate::event::{Event, Grant, Origin, StartedCall};
-use crate::hook_events::{self, HookOutcome};
-use crate::limits::Limits;
-use crate::mailbox::SupervisedRef;
+use crate::conversation::{ContentPart, ToolCall, cap_parts};
+use crate::delegation;
+use crate::event::{Durability, Event, Grant, HookEvent, Origin, StartedCall};
+use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{
-    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, GrantView,
-    ShownQuestion,
+    self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, ShownQuestion,
 };
 use crate::ports::{
-    Action, AnswerSource, CallContext, Clock, Hook, HookEvent, HookInvocation, HookPayload,
-    HookedCall, Ids, OutputDelta, PermissionQuestion, Policy, Prepared, RunContext, SideEffect,
-    Situation, Tool, ToolError, ToolOutput, Toolbox, Verdict,
+    Action, CallContext, HookPayload, HookedCall, OutputDelta, PermissionQuestion, PermittedCall,
+    Prepared, Review, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, Verdict,
+    review,
 };
-use crate::record::Durability;
-use crate::testing_seam::FailPoints;
-use crate::tool_call::IntentProgress;
 use crate::tool_call::arguments::{Arguments, validate};
 use crate::tool_call::open_question::CallQuestion;
-use crate::tool_call::post_call::Notices;
-use crate::tool_call::review::{PermittedCall, Review, review};
-use crate::transcript_writer::Transcript;
+use crate::tool_call::{IntentProgress, Services};
 
 /// Capacity of the channel for live output between a tool and its observers.
 const OUTPUT_IN_FLIGHT: usize = 64;
-
-/// Services shared by the calls of a session.
-#[derive(Clone)]
-pub(crate) struct Services {
-    pub(crate) session_id: SessionId,
-    pub(crate) tools: Arc<Toolbox>,
-    pub(crate) hooks: Arc<dyn Hook>,
-    pub(crate) policy: Arc<dyn Policy>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) ids: Arc<dyn Ids>,
-    pub(crate) transcript: Transcript,
-    pub(crate) permissions: SupervisedRef<permission::Msg>,
-    pub(crate) book: GrantView,
-    pub(crate) notices: Notices,
-    pub(crate) asking: AnswerSource,
-    pub(crate) tier: String,
-    pub(crate) cwd: String,
-    pub(crate) limits: Arc<Limits>,
-    /// Delegation, if permitted.
-    pub(crate) delegation_handle: Option<Arc<DelegationHandle>>,
-    pub(crate) fail: FailPoints,
-}
-
-impl Services {
-    /// Runs hooks. Call only if [`Hook::has_hook`] returned true.
-    pub(crate) fn fire(
-        &self,
-        origin: &Arc<Origin>,
-        moment: HookPayload,
-    ) -> impl Future<Output = HookOutcome> + Send + 'static {
-        let occasion = HookInvocation {
-            session_id: self.session_id.clone(),
-            origin: Some(Arc::clone(origin)),
-            moment,
-        };
-        let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
-        hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
-    }
-}
 
 /// End of the pipeline.
 #[derive(Debug)]
@@ -148,7 +101,7 @@ impl Pipeline {
         };
         let took = clock.monotonic().saturating_sub(began);
         let input = serde_json::from_str(&self.call.arguments).unwrap_or_default();
-        cap(&mut output, limits.result_bytes_max);
+        cap_parts(&mut output.content, limits.result_bytes_max);
         CallEnd::Ran { output, took, input: Box::new(input) }
     }
 
@@ -408,7 +361,8 @@ impl Pipeline {
         if let Ok(piece) = output_rx.try_recv() {
             self.watch(piece, &mut output_rx);
         }
-        cap(&mut output, self.services.limits.result_bytes_max);
+        // For tools that do not cut their own output.
+        cap_parts(&mut output.content, self.services.limits.result_bytes_max);
         (output, self.services.clock.monotonic().saturating_sub(start))
     }
 
@@ -453,24 +407,4 @@ fn denied(reason: &str, rule: Option<&str>) -> Refusal {
 
 fn blocked_by(why: &str) -> Refusal {
     CallEnd::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
-}
-
-/// The backstop for tools that do not cut their own output.
-fn cap(output: &mut ToolOutput, bytes_max: usize) {
-    cap_parts(&mut output.content, bytes_max);
-}
-
-/// Cuts texts so that together they stay within the bound: of each, head and tail are kept.
-pub(crate) fn cap_parts(parts: &mut [ContentPart], bytes_max: usize) {
-    let mut left = bytes_max;
-    for part in parts {
-        let ContentPart::Text { text } = part else { continue };
-        if text.len() > left {
-            let head = text.floor_char_boundary(left / 2);
-            let tail = text.ceil_char_boundary(text.len() - left / 2);
-            let cut = tail - head;
-            *text = format!("{}\n… {cut} bytes cut …\n{}", &text[..head], &text[tail..]);
-        }
-        left = left.saturating_sub(text.len());
-    }
 }

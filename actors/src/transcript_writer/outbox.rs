@@ -9,10 +9,12 @@ use ractor::ActorRef;
 use tokio::sync::{oneshot, watch};
 
 use crate::conversation::SessionId;
-use crate::event::{AnnouncedEvent, Event, FORMAT_VERSION, Feed, Origin, StoredRecord};
+use crate::event::{
+    AnnouncedEvent, Durability, Event, FORMAT_VERSION, Origin, RecordId, StoredRecord,
+};
 use crate::mailbox::{Report, tell};
 use crate::ports::{Clock, Ids};
-use crate::record::{Durability, RecordId};
+use crate::subscription::Feed;
 use crate::transcript_writer::Msg;
 
 /// Ephemeral events waiting behind durable ones; more are dropped.

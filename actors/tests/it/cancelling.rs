@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
+use posse_actors::outcome::Ending;
 use posse_actors::ports::ProviderError;
 use posse_actors::testing::{
     HangingTool, ManualClock, ModelStep, RunCounter, RunningSession, SessionBuilder, WritingTool,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::compaction::{CompactionGoal, compact};
 use posse_actors::context::{ContextBudget, ContextSettings};
 use posse_actors::conversation::{
@@ -10,8 +9,9 @@ use posse_actors::conversation::{
 };
 use posse_actors::event::Event;
 use posse_actors::limits::Limits;
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{Abilities, Completion, Fallback, ProviderError};
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::FailPoints;
 use posse_actors::testing::{ModelStep, ScriptedModel, SessionBuilder};
 

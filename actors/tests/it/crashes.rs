@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
-use posse_actors::event::Event;
-use posse_actors::ports::{
-    Hook, HookEvent, HookInvocation, HookResult, ProviderError, SideEffect, Verdict,
-};
+use posse_actors::event::{Event, HookEvent};
+use posse_actors::outcome::Ending;
+use posse_actors::ports::{Hook, HookInvocation, HookResult, ProviderError, SideEffect, Verdict};
 use posse_actors::root_session::PromptError;
 use posse_actors::testing::{
     GatedTool, HangingTool, HookFn, ManualClock, ModelStep, PanickingTool, PolicyFn, RunCounter,
@@ -428,5 +426,5 @@ async fn an_effect_that_runs_when_the_invocation_crashes_is_told_to_be_in_doubt(
     let (began, dropped) = (&run_counter.began, &run_counter.dropped);
     assert_eq!((began.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (1, 1));
     let told = format!("{:?}", bench.model.requests()[1]);
-    assert!(told.contains(posse_actors::record::OUTCOME_UNKNOWN), "{told}");
+    assert!(told.contains(posse_actors::replay::OUTCOME_UNKNOWN), "{told}");
 }

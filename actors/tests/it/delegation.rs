@@ -11,11 +11,11 @@ mod stops;
 
 use std::sync::Arc;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
-use posse_actors::delegation::{DELEGATE, Delegation, Subagent, SubagentOutcome};
+use posse_actors::delegation::{DELEGATE, Delegation, Subagent};
 use posse_actors::event::{Announcement, Event, MessageKind, Scope};
 use posse_actors::governor::GovernorLimits;
+use posse_actors::outcome::{Ending, SubagentOutcome};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Action, PermissionQuestion, Situation, Verdict};
 use posse_actors::testing::{

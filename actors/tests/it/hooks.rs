@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
-use posse_actors::event::{Announcement, Event};
+use posse_actors::event::{Announcement, Event, HookEvent};
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{
-    Action, HookEvent, HookInvocation, HookPayload, HookResult, SideEffect, Situation, Verdict,
+    Action, HookInvocation, HookPayload, HookResult, SideEffect, Situation, Verdict,
 };
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::SessionEnding;
 use posse_actors::testing::{
     HookFn, ModelStep, PanickingTool, PolicyFn, RunCounter, RunningSession, SessionBuilder,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
+use posse_actors::cost::{ModelPricing, PriceLookup, TokenRates};
 use posse_actors::event::Event;
-use posse_actors::ledger::{ModelPricing, PriceLookup, TokenRates};
+use posse_actors::outcome::Ending;
 use posse_actors::ports::Clock;
 use posse_actors::root_session::{RunningPrompt, TurnOutcome};
 use posse_actors::testing::{

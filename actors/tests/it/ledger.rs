@@ -4,17 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{AssistantMessage, CallId, StopReason, ToolCall, Usage};
+use posse_actors::cost::{Budget, BudgetRefusal, ModelPricing, PriceLookup, TokenRates};
 use posse_actors::event::{Event, StoredRecord};
-use posse_actors::ledger::{
-    Accounts, Budget, BudgetRefusal, ModelPricing, PriceLookup, TokenRates,
-};
+use posse_actors::ledger::Accounts;
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{
     Abilities, Completion, Delta, DeltaSender, Fallback, PortFuture, Provider, ProviderError,
     ProviderInfo, Request,
 };
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::FailPoints;
 use posse_actors::testing::{ModelStep, SessionBuilder};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use posse_actors::conversation::Prompt;
-use posse_actors::event::{Announcement, Event, Subscription};
+use posse_actors::event::{Announcement, Event};
+use posse_actors::subscription::Subscription;
 use posse_actors::testing::{ModelStep, SessionBuilder};
 
 use crate::support::{end, quick, soon};

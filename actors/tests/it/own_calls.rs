@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{Message, text_of};
 use posse_actors::event::{Event, Scope};
+use posse_actors::outcome::Ending;
 use posse_actors::permission_coordinator::HumanDecision;
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::{PromptError, Resumption, UserCall};
 use posse_actors::testing::{
     HangingTool, MemoryStore, ModelStep, RunCounter, SessionBuilder, WritingTool, ask_all,

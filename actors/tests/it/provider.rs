@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{AssistantMessage, CallId, Message, Prompt, StopReason, ToolCall};
 use posse_actors::event::{Announcement, Event};
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{Clock, Completion, ProviderError};
 use posse_actors::testing::{ManualClock, ModelStep, RunningSession, SessionBuilder, types};
 

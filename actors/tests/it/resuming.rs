@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{CallId, ContentPart, Message, Prompt, SessionId, text_of};
 use posse_actors::event::{Branch, Event, MessageKind, Scope, StoredRecord};
+use posse_actors::outcome::Ending;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{Action, AnswerSource, PermissionQuestion, Policy, Situation, Verdict};
-use posse_actors::record::{OUTCOME_UNKNOWN, replay};
+use posse_actors::replay::{OUTCOME_UNKNOWN, replay};
 use posse_actors::root_session::{PromptError, Resumption, SessionEnding, TurnOutcome};
 use posse_actors::testing::{
     GuardedTool, MemoryStore, ModelStep, PolicyFn, RunningSession, SessionBuilder, flaw,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
 use posse_actors::event::{Event, MessageKind};
+use posse_actors::outcome::Ending;
 use posse_actors::root_session::DeliverError;
 use posse_actors::testing::{
     GatedTool, ModelStep, RunCounter, SessionBuilder, WritingTool, ask_all,

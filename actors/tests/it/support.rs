@@ -8,7 +8,7 @@ use posse_actors::conversation::{ContentPart, Prompt};
 use posse_actors::event::{Announcement, Event, MessageKind, Scope, StoredRecord};
 use posse_actors::limits::Limits;
 use posse_actors::permission_coordinator::HumanDecision;
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::testing::{RunningSession, SessionBuilder, flaw, types};
 

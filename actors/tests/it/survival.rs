@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, Prompt};
-use posse_actors::event::{Announcement, Event};
-use posse_actors::ledger::{PriceLookup, TokenRates};
+use posse_actors::cost::{PriceLookup, TokenRates};
+use posse_actors::event::{Announcement, Event, HookEvent};
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{
-    Abilities, Clock, Fallback, HookEvent, HookInvocation, HookPayload, HookResult, Provider,
-    ProviderError,
+    Abilities, Clock, Fallback, HookInvocation, HookPayload, HookResult, Provider, ProviderError,
 };
 use posse_actors::root_session::TurnOutcome;
 use posse_actors::testing::{

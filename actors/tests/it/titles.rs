@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::context::ContextSettings;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::{Announcement, Event};
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{Abilities, Fallback, Provider, ProviderError};
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::{Resumption, SessionEnding};
 use posse_actors::testing::{MemoryStore, ModelStep, ScriptedModel, SessionBuilder};
 use tokio::sync::Notify;

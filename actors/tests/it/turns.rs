@@ -1,6 +1,6 @@
 //! One prompt, from the user to the answer.
 
-use posse_actors::agent_invocation::Ending;
+use posse_actors::outcome::Ending;
 use posse_actors::testing::{ModelStep, SessionBuilder, types};
 
 #[tokio::test]

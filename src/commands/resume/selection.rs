@@ -163,7 +163,7 @@ pub(crate) fn row(session: &SessionSummary) -> SessionRow {
 /// Cost in a few characters.
 fn spent(session: &SessionSummary) -> String {
     let turns = session.turns.map(|turns| pluralize(turns.into(), "turn"));
-    let cost = session.cost_nano_usd.map(posse_actors::ledger::dollars);
+    let cost = session.cost_nano_usd.map(posse_actors::cost::dollars);
     turns.into_iter().chain(cost).collect::<Vec<_>>().join(" ")
 }
 

@@ -264,12 +264,10 @@ fn decided(event: &Event) -> Option<&QuestionId> {
 
 #[cfg(test)]
 mod tests {
-    use posse_actors::context::ContextUse;
     use posse_actors::conversation::{
         AssistantMessage, CallId, ContentPart, SessionId, StopReason, ToolCall, Usage,
     };
-    use posse_actors::event::{AnnouncedEvent, Scope, StoredRecord};
-    use posse_actors::record::RecordId;
+    use posse_actors::event::{AnnouncedEvent, ContextUse, RecordId, Scope, StoredRecord};
 
     use super::*;
     use crate::frontend::remote_session::AttachRole;

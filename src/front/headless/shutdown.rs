@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use posse_actors::agent_invocation::Ending;
+use posse_actors::outcome::Ending;
 use posse_actors::root_session::{SessionEnding, TurnOutcome};
 use tokio::time::{Instant, Sleep, sleep};
 

@@ -5,7 +5,8 @@
 //! it.
 
 use posse_actors::conversation::InvocationId;
-use posse_actors::event::{Announcement, Event, Subscription};
+use posse_actors::event::{Announcement, Event};
+use posse_actors::subscription::Subscription;
 
 use crate::failure::{Exit, printable_lines};
 use crate::front::plain::terminal::{self, TerminalInput};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::{ContentPart, InvocationId, text_of};
 use posse_actors::event::{Announcement, Event, MessageKind};
+use posse_actors::outcome::Ending;
 use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnOutcome};
 
 use crate::failure::Exit;

@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::{ContentPart, text_of};
 use posse_actors::event::Event;
-use posse_actors::ports::WorktreeSummary;
+use posse_actors::outcome::WorktreeSummary;
 
 use crate::failure::printable;
 

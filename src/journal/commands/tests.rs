@@ -5,13 +5,11 @@ use std::path::Path;
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, SessionId, StopReason, Usage,
 };
-use posse_actors::event::{Event, FORMAT_VERSION, StoredRecord};
-use posse_actors::record::RecordId;
+use posse_actors::event::{Event, FORMAT_VERSION, RecordId, StoredRecord};
 use tempfile::TempDir;
 
 use super::*;
-use crate::format::HashChain;
-use crate::format::append_line;
+use crate::format::{HashChain, append_line};
 
 const ID: &str = "20261121-215652-3f9a2c";
 const START_MS: u64 = 1_795_298_212_000;
@@ -42,7 +40,7 @@ fn events() -> Vec<Event> {
             mode: "single-agent".to_owned(),
             tier: String::new(),
             instructions: String::new(),
-            budget: posse_actors::ledger::Budget::default(),
+            budget: posse_actors::cost::Budget::default(),
             forked_from: None,
         },
         Event::UserMessage {

@@ -6,8 +6,7 @@ use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, QuestionId, Reasoning, SessionId, StopReason, ToolCall,
     Usage,
 };
-use posse_actors::event::{Event, Scope, StoredRecord};
-use posse_actors::record::RecordId;
+use posse_actors::event::{Event, RecordId, Scope, StoredRecord};
 use proptest::prelude::*;
 use pulldown_cmark::{Event as Piece, Options, Parser, Tag};
 use serde_json::json;
@@ -70,7 +69,7 @@ fn session(text: &str) -> Vec<Event> {
             mode: owned(),
             tier: String::new(),
             instructions: String::new(),
-            budget: posse_actors::ledger::Budget::default(),
+            budget: posse_actors::cost::Budget::default(),
             forked_from: None,
         },
         Event::UserMessage { content: content(), message_id: None },

@@ -1,8 +1,8 @@
 //! The state derived backwards equals the state of the complete fold.
 
 use posse_actors::conversation::{ContentPart, Usage};
-use posse_actors::event::{FORMAT_VERSION, StoredRecord};
-use posse_actors::record::{RecordId, replay};
+use posse_actors::event::{FORMAT_VERSION, RecordId, StoredRecord};
+use posse_actors::replay::replay;
 use proptest::prelude::*;
 
 use super::*;

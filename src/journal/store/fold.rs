@@ -7,7 +7,7 @@ use std::path::Path;
 
 use posse_actors::ledger::RecoveredUsage;
 use posse_actors::ports::JournalError;
-use posse_actors::record::Replay;
+use posse_actors::replay::Replay;
 
 use crate::checkpoint::Checkpoint;
 use crate::format::Head;

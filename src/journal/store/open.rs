@@ -11,8 +11,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use posse_actors::event::RecordId;
 use posse_actors::ports::{JournalError, OpenedJournal};
-use posse_actors::record::RecordId;
 
 use crate::format::{HashChain, Head};
 use crate::scan::open_to_read;

@@ -9,8 +9,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
+use posse_actors::event::Durability;
 use posse_actors::ports::Committed;
-use posse_actors::record::Durability;
 use tempfile::TempDir;
 
 use super::*;

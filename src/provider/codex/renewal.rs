@@ -9,9 +9,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use crate::attempt::bytes_of;
+use crate::classify::{self, Cause};
 use crate::codex::LOG_IN;
 use crate::http::Endpoint;
-use crate::openai_compatible::classify::{self, Cause};
 use crate::profile::{Auth, ProviderProfile};
 
 /// The public identity of the Codex program, whose login it is.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::anthropic;
 use crate::decode::{self, Assembly, ChunkSource, Patience};
-use crate::http::MessageOrigin;
+use crate::message_origin::MessageOrigin;
 use crate::opaque::Owner;
 use crate::openai_compatible;
 use crate::openai_responses;

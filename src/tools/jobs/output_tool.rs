@@ -8,10 +8,9 @@ use std::time::Duration;
 use posse_actors::conversation::CallId;
 use posse_actors::event::{JobEnd, Origin};
 use posse_actors::ports::{
-    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolError, ToolOutput, ToolSpec,
 };
-use posse_actors::tool_call::PermittedCall;
 use posse_base::failure::printable;
 use serde::Deserialize;
 use serde_json::{Value, json};

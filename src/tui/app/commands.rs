@@ -1,6 +1,6 @@
 //! Slash commands. Those that the UI state can answer are answered here; the others become effects.
 
-use posse_actors::context::ContextUse;
+use posse_actors::event::ContextUse;
 use posse_base::failure::Exit;
 use posse_frontend::clipboard;
 use posse_frontend::commands::Command;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use posse_actors::agent_invocation::Ending;
+use posse_actors::outcome::Ending;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::outcome::{PermissionHints, judge, label};
 

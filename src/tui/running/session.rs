@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::context::ContextUse;
 use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId, SessionId};
-use posse_actors::event::{Announcement, Event, MessageKind, Subscription};
-use posse_actors::ledger::{Accounts, usd};
+use posse_actors::cost::usd;
+use posse_actors::event::{Announcement, ContextUse, Event, MessageKind};
+use posse_actors::ledger::Accounts;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{
     DeliverError, PromptError, RunningPrompt, SessionEnding, SessionHandle, TurnOutcome, UserCall,
 };
+use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::remote_session::AttachSocket;
 use posse_frontend::session_queries::Changes;

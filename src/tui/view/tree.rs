@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use posse_actors::conversation::{InvocationId, QuestionId, Usage};
-use posse_actors::delegation::SubagentOutcome;
+use posse_actors::cost::usd;
 use posse_actors::event::{Event, Origin};
-use posse_actors::ledger::usd;
+use posse_actors::outcome::SubagentOutcome;
 use posse_frontend::outcome::clock_time;
 use posse_frontend::subagents;
 

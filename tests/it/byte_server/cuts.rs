@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 
 use posse::provider::live;
 use posse::provider::profile::ProviderProfile;
-use posse_actors::agent_invocation::Ending;
 use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
+use posse_actors::outcome::Ending;
 use posse_actors::ports::{
-    Action, CallContext, Operation, PortFuture, Prepared, Provider, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, Provider, RunContext,
+    SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::testing::SessionBuilder;
-use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
 use crate::byte_server::{ByteServer, DIALECTS, DialectFixture, Framing, Move, response};

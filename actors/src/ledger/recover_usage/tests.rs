@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::conversation::{InvocationId, SessionId};
-use crate::record::RecordId;
+use crate::event::RecordId;
 
 fn record(number: u64, event: Event) -> StoredRecord {
     let origin = Origin {

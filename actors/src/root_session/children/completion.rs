@@ -6,17 +6,16 @@ use std::sync::Arc;
 use ractor::ActorRef;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, Ending, InvocationOutcome as Left, QueuedInput, ended_event};
+use crate::agent_invocation::{self, InvocationOutcome as Left, QueuedInput, ended_event};
 use crate::conversation::{CallId, InvocationId, Usage};
-use crate::delegation::{
-    FinishedTask, SubagentEnd, SubagentOutcome, WORKSPACE_GONE, files_of, notice_id,
-};
+use crate::delegation::{FinishedTask, SubagentEnd, WORKSPACE_GONE, files_of, notice_id};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::SubagentUsage;
 use crate::mailbox::{HandlerResult, Lost, Report, panic_text, tell};
-use crate::ports::{BackgroundScope, JournalError, WorktreeSummary};
+use crate::outcome::{Ending, SubagentOutcome, WorktreeSummary};
+use crate::ports::{BackgroundScope, JournalError};
 use crate::provider_client;
-use crate::record::{QueuedMessage, Replayed};
+use crate::replay::{QueuedMessage, Replayed};
 use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::children::subagent_config::SubagentConfig;
 use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};

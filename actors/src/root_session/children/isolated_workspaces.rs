@@ -6,12 +6,12 @@ use std::sync::Arc;
 use ractor::ActorRef;
 use tokio::task::JoinError;
 
-use crate::agent_invocation::Ending;
 use crate::conversation::{InvocationId, Usage};
 use crate::delegation::{UnmergedWorkspace, WORKSPACE_GONE};
 use crate::event::Origin;
 use crate::mailbox::{OwnedTask, spawn_task};
-use crate::ports::{IsolatedWorkspace, Toolbox, WorkspaceChanges, WorktreeSummary};
+use crate::outcome::{Ending, WorkspaceChanges, WorktreeSummary};
+use crate::ports::{IsolatedWorkspace, Toolbox};
 use crate::root_session::children::{Child, ChildMsg, Children};
 use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;

@@ -10,14 +10,13 @@ use ractor::ActorRef;
 
 use crate::agent_invocation::QueuedInput;
 use crate::conversation::{ContentPart, InvocationId, Message, text_of};
-use crate::delegation::{
-    DELEGATE, DetachedSubagent, Memories, StartedSubagent, SubagentEnd, SubagentOutcome,
-};
+use crate::delegation::{DELEGATE, DetachedSubagent, StartedSubagent, SubagentEnd};
 use crate::event::{Event, MessageKind, Origin};
 use crate::governor::{Permit, PermitRequest, SubagentRefusal, SubagentUsage};
 use crate::ledger::tokens;
 use crate::mailbox::OwnedTask;
-use crate::record::{Delegated, OpenCall, Replayed};
+use crate::outcome::{Memories, SubagentOutcome};
+use crate::replay::{Delegated, OpenCall, Replayed};
 use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
 use crate::root_session::resume::{OpenCalls, Unfinished};

@@ -4,23 +4,15 @@ use std::time::Duration;
 
 use ractor::ActorRef;
 
-use crate::agent_invocation::{self, Ending};
+use crate::agent_invocation;
 use crate::conversation::{InvocationId, Usage};
 use crate::mailbox::{OwnedTask, spawn_task, tell};
+use crate::outcome::Ending;
 use crate::root_session::children::{Child, ChildMsg, Children};
-use crate::root_session::{Msg, RootSession, State};
+use crate::root_session::{Msg, Reach, RootSession, State};
 
 /// Time limit for ending after the message.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// Scope of a stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::root_session) enum Reach {
-    /// The main agent, and the subagents it waits for.
-    Foreground,
-    /// All subagents.
-    All,
-}
 
 /// A stop in progress.
 pub(super) struct StopInProgress {

@@ -1,7 +1,7 @@
 //! Subagents with answers that are too long or contain instructions, with an unavailable provider,
 //! or whose shared budget runs out.
 
-use posse_actors::ledger::{Budget, ModelPricing, PriceLookup, TokenRates};
+use posse_actors::cost::{Budget, ModelPricing, PriceLookup, TokenRates};
 use posse_actors::limits::Limits;
 use posse_actors::ports::ProviderError;
 

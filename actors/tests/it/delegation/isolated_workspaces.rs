@@ -5,15 +5,14 @@ use std::sync::Mutex;
 
 use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Origin, StoredRecord};
+use posse_actors::outcome::{ChangedFile, WorkspaceChanges, WorktreeSummary};
 use posse_actors::ports::{
-    CallContext, ChangedFile, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Prepared,
-    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox, WorkspaceChanges,
-    WorktreeSummary,
+    CallContext, IsolatedWorkspace, IsolatedWorkspaces, PermittedCall, PortFuture, Prepared,
+    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::Resumption;
 use posse_actors::testing::{MemoryStore, allow_all};
-use posse_actors::tool_call::PermittedCall;
 use serde_json::{Value, json};
 
 use super::*;

@@ -343,7 +343,7 @@ async fn thousand_subagents_end_and_release_their_memory() {
 
 #[tokio::test]
 async fn no_subagent_exceeds_its_share_and_its_cost_is_reported() {
-    use posse_actors::ledger::{ModelPricing, PriceLookup, TokenRates};
+    use posse_actors::cost::{ModelPricing, PriceLookup, TokenRates};
     // A reply has at most 100 tokens of 10 micro-USD, and actually two of them.
     let rates = TokenRates {
         input: 0,

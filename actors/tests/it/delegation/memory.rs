@@ -2,9 +2,9 @@
 //! are removed.
 
 use posse_actors::conversation::SessionId;
-use posse_actors::delegation::Memories;
 use posse_actors::event::Branch;
-use posse_actors::record::replay;
+use posse_actors::outcome::Memories;
+use posse_actors::replay::replay;
 use posse_actors::root_session::Resumption;
 use posse_actors::testing::MemoryStore;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posse_actors::event::StoredRecord;
-use posse_actors::record::replay;
+use posse_actors::replay::replay;
 use posse_actors::root_session::{PromptError, Resumption};
 use posse_actors::testing::{GuardedTool, HangingTool, ManualClock, MemoryStore};
 

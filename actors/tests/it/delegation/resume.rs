@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use posse_actors::event::{Scope, StoredRecord};
-use posse_actors::record::{Delegated, replay};
+use posse_actors::replay::{Delegated, replay};
 use posse_actors::root_session::Resumption;
 use posse_actors::testing::{GuardedTool, MemoryStore};
 

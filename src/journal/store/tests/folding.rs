@@ -1,6 +1,6 @@
 //! Folding with and without a checkpoint gives the same result, regardless of the damage.
 
-use posse_actors::record::{Replayed, replay};
+use posse_actors::replay::{Replayed, replay};
 
 use super::*;
 

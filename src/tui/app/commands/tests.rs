@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use posse_actors::context::ContextUse;
 use posse_actors::conversation::{ContentPart, MessageId};
-use posse_actors::event::{Event, MessageKind};
+use posse_actors::event::{ContextUse, Event, MessageKind};
 use posse_frontend::commands::{COMMANDS, Command};
 use posse_frontend::session_queries::Changes;
 

@@ -1,8 +1,8 @@
 //! Tests of the subagent tree.
 
 use posse_actors::conversation::{CallId, InvocationId, Usage};
-use posse_actors::delegation::SubagentOutcome;
 use posse_actors::event::{Event, Origin};
+use posse_actors::outcome::SubagentOutcome;
 
 use crate::testing::{TestScreen, ms, origin, question};
 

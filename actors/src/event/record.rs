@@ -1,21 +1,12 @@
-//! Journal records: durable events on their way to the `TranscriptWriter`, and the history rebuilt
-//! from them.
-
-mod replay;
+//! Journal records: durable events, before and after they have a place in the journal.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::conversation::SessionId;
 use crate::event::{Event, Origin};
-
-pub(crate) use replay::awaits_answer;
-pub use replay::{
-    AGENT_CUT_OFF, CUT_OFF, Delegated, LOST, LastInvocation, LostJob, NOT_RUN, OUTCOME_UNKNOWN,
-    OpenCall, OpenOwnCall, OpenQuestion, Parked, QueuedMessage, Replay, Replayed, StartedWith,
-    replay,
-};
 
 /// Identifies a record before it has a number. A record with a repeated id is stored once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,4 +58,26 @@ pub enum Durability {
     Written,
     /// Synced to the disk: survives a power cut.
     Synced,
+}
+
+/// A durable event with its place in the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredRecord {
+    /// [`FORMAT_VERSION`](crate::event::FORMAT_VERSION).
+    pub v: u32,
+    /// Position in the journal, from 1.
+    pub record: u64,
+    /// Milliseconds since 1970.
+    pub ts: u64,
+    /// Minted by the sender, so that one who asks twice is stored once.
+    pub id: RecordId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The event. Declared before `origin`: both have an `agent`, and the event's is read first.
+    #[serde(flatten)]
+    pub event: Event,
+    /// The invocation, if it is about one.
+    #[serde(flatten)]
+    pub origin: Option<Arc<Origin>>,
 }

@@ -3,16 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::conversation::{Message, StopReason, Usage};
-use crate::event::{Event, Origin};
-use crate::ledger::accounts::{Billing, BudgetCharge, UsageSource};
-use crate::ledger::budget_handle::{BudgetHandle, HeldReservation};
-use crate::ledger::budget_keeper::BudgetMsg;
-use crate::ledger::model_mismatch::is_another;
-use crate::ledger::pricing::{ModelPricing, PriceLookup, TokenRates};
-use crate::ledger::reservations::{Budget, WorstCaseCost};
-use crate::ledger::token_calibration::TokenCalibration;
+use crate::cost::{
+    Billing, Budget, BudgetCharge, ModelPricing, PriceLookup, TokenRates, UsageSource,
+};
+use crate::event::{Durability, Event, Origin};
+use crate::ledger::{
+    BudgetHandle, BudgetMsg, HeldReservation, TokenCalibration, WorstCaseCost, is_another,
+};
 use crate::ports::{Completion, ProviderError, ProviderInfo, Request};
-use crate::record::Durability;
 use crate::transcript_writer::Transcript;
 
 /// Tokens of one request that no model has had; what claims more is not believed.

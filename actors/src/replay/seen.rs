@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::record::RecordId;
+use crate::event::RecordId;
 
 /// Inclusive ranges by process.
 type Ranges = BTreeMap<u32, Vec<(u32, u32)>>;

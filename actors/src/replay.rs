@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use crate::conversation::{
     CallId, ContentPart, InvocationId, Message, MessageId, QuestionId, ToolCall, Usage,
 };
-use crate::delegation::{ActionLog, Forget, Memories};
+use crate::cost::Budget;
+use crate::delegation::{ActionLog, Forget};
 use crate::event::{
-    Branch, Event, Grant, JobEnd, MessageKind, Origin, ResumedConfig, Scope, StartedCall,
+    Branch, Event, Grant, JobEnd, MessageKind, Origin, RecordId, ResumedConfig, Scope, StartedCall,
     StoredRecord,
 };
-use crate::ledger::{Accounts, Budget, LOST_REPLY};
-use crate::record::RecordId;
+use crate::ledger::{Accounts, LOST_REPLY};
+use crate::outcome::Memories;
 
 use history::FoldedHistory;
 

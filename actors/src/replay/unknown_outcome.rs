@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::conversation::{ContentPart, Message};
-use crate::record::Replayed;
+use crate::replay::Replayed;
 
 /// Result of a call that may have run.
 pub const LOST: &str = "Records of this session were lost to damage, and with them what became of \

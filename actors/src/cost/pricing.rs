@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::conversation::Usage;
 
 /// Micro-USD a million tokens are pico-USD a token; this many make a nano-USD.
-const PICO_IN_NANO: u128 = 1000;
+pub(crate) const PICO_IN_NANO: u128 = 1000;
 
 /// Nano-USD of a dollar.
 const NANO: u64 = 1_000_000_000;

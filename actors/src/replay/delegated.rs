@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{CallId, InvocationId, MessageId, Usage};
-use crate::delegation::{ActionLog, Caps, SubagentEnd, SubagentOutcome, follow_files, notice_id};
+use crate::delegation::{ActionLog, Caps, FinishedTask, SubagentEnd, follow_files, notice_id};
 use crate::event::{Event, MessageKind, Origin, StoredRecord};
-use crate::ports::WorktreeSummary;
+use crate::outcome::{Memories, SubagentOutcome, WorktreeSummary};
+use crate::replay::Replayed;
 
 /// A subagent that was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,6 +73,28 @@ pub struct Delegated {
     /// State of that workspace at its end, if recorded.
     #[serde(default)]
     pub remains: Option<WorktreeSummary>,
+}
+
+impl Memories {
+    /// Memory from the journal: first that of the original session of a fork, then its own.
+    pub fn of(replayed: &Replayed) -> Memories {
+        let Replayed { inherited, delegated, .. } = replayed;
+        let mut memories = inherited.clone();
+        for one in delegated.iter().filter(|one| !one.forgotten) {
+            if let Some(outcome) = &one.ended {
+                memories.learn(&FinishedTask {
+                    agent: &one.origin.agent,
+                    provider: &one.provider,
+                    cwd: &one.cwd,
+                    task: &one.task,
+                    outcome,
+                    said: &one.said,
+                    files: &one.files,
+                });
+            }
+        }
+        memories
+    }
 }
 
 impl Delegated {

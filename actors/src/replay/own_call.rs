@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::{CallId, ContentPart, MessageId};
 use crate::event::{Event, Origin, StartedCall, StoredRecord};
-use crate::record::replay::Replay;
+use crate::replay::Replay;
 
 /// Tool call of the user, from its first record to the message that informs the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

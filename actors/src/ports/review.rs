@@ -1,4 +1,4 @@
-//! Review of a prepared call: the only place that creates a [`PermittedCall`].
+//! Review of a prepared call by the policy: the only place that creates a [`PermittedCall`].
 //!
 //! Its fields are private, so nothing outside this file can create or change one.
 
@@ -10,9 +10,8 @@ use crate::ports::{Action, Confinement, PermissionQuestion, Policy, Prepared, Si
 /// A call that may run. Tools accept nothing else, and only the review can make one:
 ///
 /// ```compile_fail
-/// use posse_actors::ports::{Confinement, Prepared};
 /// use posse_actors::conversation::ToolCall;
-/// use posse_actors::tool_call::PermittedCall;
+/// use posse_actors::ports::{Confinement, PermittedCall, Prepared};
 ///
 /// fn forge(call: ToolCall, prepared: Prepared, confinement: Confinement) -> PermittedCall {
 ///     PermittedCall { call, prepared, confinement }

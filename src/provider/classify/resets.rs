@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
 
-use crate::openai_compatible::classify::wording;
+use crate::classify::wording;
 
 /// The longest wait that is made of such a header.
 const RESET_WAIT_MAX: Duration = Duration::from_mins(5);

@@ -16,7 +16,7 @@ use posse_base::failure::printable;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 
-use crate::http::MessageOrigin;
+use crate::message_origin::MessageOrigin;
 
 /// Bytes of a server's message that are passed on.
 const MESSAGE_BYTES_MAX: usize = 2048;

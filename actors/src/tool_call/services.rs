@@ -1,0 +1,69 @@
+//! Services of a session that its calls share.
+
+use std::sync::Arc;
+
+use crate::conversation::SessionId;
+use crate::delegation::DelegationHandle;
+use crate::event::Origin;
+use crate::hook_events::{self, HookOutcome};
+use crate::limits::Limits;
+use crate::mailbox::SupervisedRef;
+use crate::permission_coordinator::{self as permission, GrantView};
+use crate::ports::{AnswerSource, Clock, Hook, HookInvocation, HookPayload, Ids, Policy, Toolbox};
+use crate::testing_seam::FailPoints;
+use crate::tool_call::post_call::Notices;
+use crate::transcript_writer::Transcript;
+
+/// Maximum number of lines about background work.
+const LINES_MAX: usize = 32;
+
+/// Services shared by the calls of a session.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) session_id: SessionId,
+    pub(crate) tools: Arc<Toolbox>,
+    pub(crate) hooks: Arc<dyn Hook>,
+    pub(crate) policy: Arc<dyn Policy>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn Ids>,
+    pub(crate) transcript: Transcript,
+    pub(crate) permissions: SupervisedRef<permission::Msg>,
+    pub(crate) book: GrantView,
+    pub(crate) notices: Notices,
+    pub(crate) asking: AnswerSource,
+    pub(crate) tier: String,
+    pub(crate) cwd: String,
+    pub(crate) limits: Arc<Limits>,
+    /// Delegation, if permitted.
+    pub(crate) delegation_handle: Option<Arc<DelegationHandle>>,
+    pub(crate) fail: FailPoints,
+}
+
+impl Services {
+    /// Runs hooks. Call only if [`Hook::has_hook`] returned true.
+    pub(crate) fn fire(
+        &self,
+        origin: &Arc<Origin>,
+        moment: HookPayload,
+    ) -> impl Future<Output = HookOutcome> + Send + 'static {
+        let occasion = HookInvocation {
+            session_id: self.session_id.clone(),
+            origin: Some(Arc::clone(origin)),
+            moment,
+        };
+        let (hooks, transcript) = (Arc::clone(&self.hooks), self.transcript.clone());
+        hook_events::fire(hooks, transcript, occasion, self.limits.result_bytes_max)
+    }
+
+    /// Background work below `origin`, one line each: subagents, jobs, and open permission requests.
+    /// An agent must know it after its start was removed from the history.
+    pub(crate) fn background_work(&self, origin: &Origin) -> Vec<String> {
+        let agents = self
+            .delegation_handle
+            .iter()
+            .flat_map(|delegation_handle| delegation_handle.background_work(origin));
+        let work = self.tools.iter().flat_map(|tool| tool.background_work(origin));
+        let open = self.book.open_below(origin);
+        agents.chain(work).chain(open).take(LINES_MAX).collect()
+    }
+}
