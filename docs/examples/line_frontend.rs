@@ -103,12 +103,13 @@ async fn turn(
                 };
                 session.answer(request_id.clone(), decision).await?;
             }
-            Event::InvocationCompleted { .. } if of_this => break,
             Event::InvocationFailed { cause, .. } if of_this => {
                 show(&format!("\nfailed: {cause}"))?;
                 break;
             }
-            Event::InvocationCancelled { .. } if of_this => break,
+            Event::InvocationCompleted { .. } | Event::InvocationCancelled { .. } if of_this => {
+                break;
+            }
             _ => {}
         }
     }

@@ -67,14 +67,13 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<Exit, Vec
         tape: tape.as_ref(),
         keep: !args.no_transcript,
     };
-    let mut assembled = match resuming {
-        Some(resuming) => resuming.assemble(&setup, model)?,
-        None => {
-            let mut notices = Vec::new();
-            let assembled = assemble(&setup, model, &mut notices);
-            print_notices(&notices);
-            assembled?
-        }
+    let mut assembled = if let Some(resuming) = resuming {
+        resuming.assemble(&setup, model)?
+    } else {
+        let mut notices = Vec::new();
+        let assembled = assemble(&setup, model, &mut notices);
+        print_notices(&notices);
+        assembled?
     };
     assembled.settings.noted = authority::ignored(&loaded);
     assembled.settings.own_budget = model_price::own_budget(&loaded.layers);

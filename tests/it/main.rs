@@ -23,9 +23,9 @@ mod permission;
 // Programs that are asked, and secrets that are hidden.
 mod hooks;
 // What outlives a session.
-mod authority;
+mod persistent_grants;
 // Repositories that act before consent.
-mod hostile;
+mod before_consent;
 // Errors for invalid arguments.
 mod arguments;
 // Whole tasks in the other protocols.
@@ -49,11 +49,13 @@ mod writers;
 // Agents that each have a copy of them.
 mod worktree;
 // Many agents from the first question to the last cent.
-mod whole_story;
+mod end_to_end;
+// The second front end of the documentation.
+mod line_frontend;
 // Background jobs.
 mod jobs;
 // Files written with permission while commands run.
-mod beside;
+mod concurrent_file_changes;
 // Who may open it, and journals of other versions.
 mod journal_lock;
 mod journal_versions;
@@ -93,11 +95,11 @@ mod doctor;
 mod confining;
 mod exec;
 // An untrusted repository.
-mod neutral;
+mod untrusted_repo;
 // Denied actions of the sandbox, each with an allowed twin.
 mod sandbox;
 // A model that does what an attacker wrote.
-mod obedient;
+mod prompt_injection;
 // Rules about the source that no compiler checks.
 mod tidy;
 // The shell judge against bash.

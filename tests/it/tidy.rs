@@ -131,7 +131,7 @@ fn rust_files(folder: &str) -> Vec<PathBuf> {
 }
 
 fn all_files() -> Vec<(String, String)> {
-    let folders = ["src", "actors/src", "actors/tests", "tests", "benches", "examples"];
+    let folders = ["src", "actors/src", "actors/tests", "tests", "benches", "docs/examples"];
     let files = folders.into_iter().flat_map(rust_files);
     files.map(|path| path.display().to_string()).map(|path| (path.clone(), read(&path))).collect()
 }

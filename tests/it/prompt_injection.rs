@@ -20,8 +20,8 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::model_server::{ModelServer, order};
-use crate::obedient::attacks::{Attack, AttackStep, LEAKS, PLANTS};
 use crate::posse::{FinishedRun, Machine};
+use crate::prompt_injection::attacks::{Attack, AttackStep, LEAKS, PLANTS};
 
 /// Part of every secret of the machine, and of nothing else.
 const CANARY: &str = "canary-8f2d61";
