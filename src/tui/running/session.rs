@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure};
 use crate::frontend::remote_session::AttachSocket;
-use crate::frontend::session_queries::Changes;
+use crate::frontend::session_records::Changes;
 use crate::frontend::{self, LoadedSession, OpenedSession, SelectionSources};
 use crate::tui::SetupFacts;
 use crate::tui::app::App;
@@ -51,8 +51,8 @@ pub(super) enum RequestResult {
 
 /// Result of a lookup.
 pub(super) enum LookupResult {
-    /// A text with a title.
-    Text(&'static str, Result<String, Vec<Failure>>),
+    /// A report, with `true` if users search in it.
+    Report(&'static str, bool, Result<String, Vec<Failure>>),
     /// Facts about this machine.
     Setup(Result<SetupFacts, Vec<Failure>>),
     /// File changes.
@@ -68,7 +68,7 @@ pub(super) enum LookupResult {
 impl std::fmt::Debug for LookupResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            LookupResult::Text(title, _) => title,
+            LookupResult::Report(title, ..) => title,
             LookupResult::Setup(_) => "around",
             LookupResult::Changes(_) => "changes",
             LookupResult::Stored(_) => "stored",
