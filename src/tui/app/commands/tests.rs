@@ -6,7 +6,7 @@ use posse_actors::context::ContextUse;
 use posse_actors::conversation::{ContentPart, MessageId};
 use posse_actors::event::{Event, MessageKind};
 
-use crate::frontend::commands::COMMANDS;
+use crate::frontend::commands::{COMMANDS, Command};
 use crate::frontend::session_records::Changes;
 use crate::tui::app::Effect;
 use crate::tui::input::{KeyCode, KeyPress};
@@ -132,4 +132,19 @@ fn every_command_has_an_effect() {
         assert!(!effects.is_empty() || before != after, "/{}", entry.name);
         assert!(!after.contains("There is no /"), "/{}: {after}", entry.name);
     }
+}
+
+#[test]
+fn commands_that_open_a_list_or_the_viewer_are_not_echoed() {
+    let silent = |entry: &&Command| {
+        let mut stage = TestScreen::new();
+        stage.types(&format!("/{} \n", entry.name));
+        !stage.screen(100, 60).contains(&format!("❯ /{}\n", entry.name))
+    };
+    let silent: Vec<&str> = COMMANDS.iter().filter(silent).map(|entry| entry.name).collect();
+    let expected = [
+        "resume", "model", "provider", "agent", "diff", "config", "tools", "skills", "skill",
+        "doctor", "exit",
+    ];
+    assert_eq!(silent, expected);
 }
