@@ -1,158 +1,284 @@
-//! Slash commands: one table for every front end, for `/help` and for the guide.
+//! Slash commands. Each is a [`Command`] in a file of `src/frontend/commands/` and a row of
+//! [`COMMANDS`]. A command calls operations of a [`CommandContext`], which every front end
+//! implements, so no front end knows a command by its name.
 
+mod agents;
+mod compact;
+mod context;
+mod copy;
+mod cost;
+mod exit;
+mod jobs;
+mod memory;
+mod pages;
+mod permissions;
+mod queue;
+mod reports;
+mod selection;
+mod sessions;
+mod skills;
+mod stop;
+mod theme;
+mod undo;
+
+use std::fmt;
+use std::pin::Pin;
+
+use posse_actors::root_session::SessionHandle;
 use posse_base::failure::nearest;
 
-use crate::Selectable;
+use crate::instruction::Instruction;
+use crate::jobs::Jobs;
+use crate::{Report, Selectable};
 
-/// A parsed slash command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "a variant is the command of its name, described in the table")]
-pub enum Command {
-    Help,
-    Keys,
-    Status,
-    New,
-    Resume(Option<String>),
-    Fork,
-    Select(Selectable, Option<String>),
-    Agents,
-    Compact(Option<String>),
-    /// `/context`; `true` with `--json`, for programs.
-    Context(bool),
-    Cost,
-    Permissions,
-    Sandbox,
-    Diff,
-    Undo,
-    Export(Option<String>),
-    Copy,
-    Config,
-    Tools,
-    Skills,
-    /// `/skill`: name and task.
-    Skill(String, String),
-    /// `/jobs`; with the id of a job: stops that job.
-    Jobs(Option<String>),
-    Memory,
-    /// `/forget`, for one agent or for all.
-    Forget(Option<String>),
-    Theme(Option<String>),
-    Doctor,
-    /// `/queue`; with the number of a message: deletes that message.
-    Queue(Option<String>),
-    Stop,
-    StopAll,
-    Exit,
+/// All slash commands, in the order of `/help`.
+pub const COMMANDS: &[Command] = &[
+    pages::HELP,
+    pages::KEYS,
+    sessions::NEW,
+    sessions::RESUME,
+    sessions::FORK,
+    selection::MODEL,
+    selection::PROVIDER,
+    selection::AGENT,
+    agents::AGENTS,
+    compact::COMPACT,
+    context::CONTEXT,
+    cost::COST,
+    pages::STATUS,
+    permissions::PERMISSIONS,
+    reports::SANDBOX,
+    pages::DIFF,
+    undo::UNDO,
+    reports::EXPORT,
+    copy::COPY,
+    reports::CONFIG,
+    reports::TOOLS,
+    skills::SKILLS,
+    skills::SKILL,
+    jobs::JOBS,
+    memory::MEMORY,
+    memory::FORGET,
+    theme::THEME,
+    reports::DOCTOR,
+    queue::QUEUE,
+    stop::STOP,
+    exit::EXIT,
+];
+
+/// A slash command. Two commands are equal if they have the same name.
+#[derive(Debug)]
+pub struct Command {
+    /// Name without the slash.
+    pub name: &'static str,
+    /// Alternative names.
+    pub aliases: &'static [&'static str],
+    /// Syntax of the argument; empty if there is none.
+    pub argument: &'static str,
+    /// Description in one line.
+    pub help: &'static str,
+    /// States of the session in which it runs.
+    pub when: Availability,
+    /// Runs the command with its argument, which is trimmed and not empty.
+    pub run: fn(&mut dyn CommandContext, Option<&str>),
+}
+
+impl PartialEq for Command {
+    fn eq(&self, other: &Command) -> bool {
+        self.name == other.name
+    }
 }
 
 /// State of the session in which a command is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
+    /// At any time, even while a permission request is open or input has to wait for a lookup.
+    Immediate,
     /// At any time.
     Always,
     /// Only while no task runs.
     Idle,
 }
 
-/// Specification of a slash command, one row of the table.
-#[derive(Debug)]
-pub struct CommandSpec {
-    /// Name without the slash.
-    pub name: &'static str,
-    /// Alternative names.
-    pub aliases: &'static [&'static str],
-    /// Placeholder of the argument, or empty.
-    pub argument: &'static str,
-    /// Description of `/help`.
-    pub what: &'static str,
-    pub(crate) when: Availability,
+/// Operations of a front end that commands consist of. None of them waits: a front end finishes
+/// the work after the command has returned, or tells the user that it cannot do it.
+pub trait CommandContext {
+    /// Shows a page.
+    fn show(&mut self, page: Page);
+
+    /// Queries the session and shows the answer.
+    fn query(&mut self, query: SessionQuery);
+
+    /// Renders a report on another thread and shows it.
+    fn report(&mut self, request: ReportRequest);
+
+    /// Opens a selector, or prints its entries.
+    fn choose(&mut self, choice: Choice);
+
+    /// Continues in another session.
+    fn switch(&mut self, to: SessionSwitch);
+
+    /// Runs a task with a skill. An empty task leaves it to the skill.
+    fn run_skill(&mut self, name: &str, task: &str);
+
+    /// Reverts the last file change.
+    fn undo(&mut self);
+
+    /// Deletes the queued message of the user with that number, counted from 1.
+    fn withdraw(&mut self, number: &str);
+
+    /// Copies the last answer to the clipboard.
+    fn copy_answer(&mut self);
+
+    /// Shows or sets the colour theme.
+    fn theme(&mut self, name: Option<&str>);
+
+    /// Stops the task; with `all` also background agents.
+    fn stop(&mut self, all: bool);
+
+    /// Ends the front end.
+    fn exit(&mut self);
+
+    /// Running background jobs, as far as events have reported them.
+    fn jobs(&self) -> Jobs;
 }
 
-const fn idle(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    argument: &'static str,
-    what: &'static str,
-) -> CommandSpec {
-    CommandSpec { name, aliases, argument, what, when: Availability::Idle }
+/// A text that each front end writes in its own way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// Commands and keys.
+    Help,
+    /// Keys.
+    Keys,
+    /// Session, provider, model and agent.
+    Status,
+    /// File changes of the session.
+    Changes,
 }
 
-const fn always(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    argument: &'static str,
-    what: &'static str,
-) -> CommandSpec {
-    CommandSpec { name, aliases, argument, what, when: Availability::Always }
+/// Content of a selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Values of a setting.
+    Setting(Selectable),
+    /// Stored sessions that can be resumed here.
+    StoredSession,
+    /// Queued messages.
+    QueuedMessage,
 }
 
-/// All slash commands, in the order of `/help`.
-pub const COMMANDS: &[CommandSpec] = &[
-    always("help", &["?"], "", "show commands and keys"),
-    always("keys", &["hotkeys"], "", "show keys"),
-    idle("new", &["clear"], "", "start a new session"),
-    idle("resume", &[], "[ID]", "resume a stored session; without ID: choose one"),
-    idle("fork", &[], "", "continue in a copy of this session; the original is kept"),
-    idle(
-        "model",
-        &[],
-        "[NAME]",
-        "use another model of this provider, also next time; `default` resets; without NAME: choose one",
-    ),
-    idle(
-        "provider",
-        &[],
-        "[NAME]",
-        "use another provider with its own model, also next time; `default` resets; without NAME: choose one",
-    ),
-    idle("agent", &[], "[NAME]", "use another agent; without NAME: choose one"),
-    always("agents", &[], "", "list all agents, and the subagents of this session"),
-    idle("compact", &[], "[WHAT]", "shorten the history; WHAT is kept"),
-    always("context", &[], "[--json]", "show the parts of a request, in tokens"),
-    always("cost", &["usage"], "", "show tokens and cost so far, by model and by agent"),
-    always("status", &[], "", "show session, provider, model and agent with their sources"),
-    always(
-        "permissions",
-        &[],
-        "",
-        "show how permissions are decided, current grants, and how to revoke them",
-    ),
-    always("sandbox", &[], "", "show the confinement of commands"),
-    always("diff", &[], "", "show the file changes of this session"),
-    idle("undo", &[], "", "revert the last file change, unless the file was changed since"),
-    idle(
-        "export",
-        &[],
-        "[FILE]",
-        "export the session as Markdown, or as HTML if FILE ends in .html",
-    ),
-    always("copy", &[], "", "copy the last answer to the clipboard, if the terminal allows it"),
-    always("config", &[], "", "show settings and their sources"),
-    always("tools", &[], "", "list the tools of the model"),
-    always("skills", &[], "", "list skills: instructions for kinds of task"),
-    idle("skill", &[], "NAME [TASK]", "run a task with a skill"),
-    always("jobs", &[], "[stop ID]", "list background jobs; stop: stop one"),
-    always(
-        "memory",
-        &[],
-        "",
-        "show what agents have reported; later agents of the same name receive it",
-    ),
-    always("forget", &[], "[NAME]", "delete that memory, of one agent or of all"),
-    always("theme", &[], "[NAME]", "use the theme dark, light, high-contrast or none"),
-    always("doctor", &[], "", "check what posse needs here"),
-    always(
-        "queue",
-        &[],
-        "[drop N]",
-        "list queued messages to edit or delete them; drop: delete the Nth",
-    ),
-    always("stop", &[], "[all]", "stop the task (also Esc); all: also background agents"),
-    always("exit", &["quit", "q"], "", "exit (also Ctrl+D)"),
-];
+/// Session that replaces the current one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionSwitch {
+    /// A new session.
+    New,
+    /// The stored session whose id begins with the text.
+    Resume(String),
+    /// A copy of the current session.
+    Fork,
+    /// The same conversation with another value of a setting.
+    With(Selectable, String),
+}
+
+/// Answer of a session to a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryAnswer {
+    /// A text for the user.
+    Text(String),
+    /// A text that repeats what an event announces to front ends that show events.
+    Announced(String),
+}
+
+impl QueryAnswer {
+    /// The text of either kind.
+    pub fn into_text(self) -> String {
+        let (QueryAnswer::Text(text) | QueryAnswer::Announced(text)) = self;
+        text
+    }
+}
+
+type PendingAnswer = Pin<Box<dyn Future<Output = QueryAnswer> + Send>>;
+
+/// A query of a command to the session. Takes as long as the session needs to answer.
+pub struct SessionQuery {
+    ask: Box<dyn FnOnce(SessionHandle) -> PendingAnswer + Send>,
+    /// Instruction with the same effect, for a session in another process.
+    pub instruction: Option<Instruction>,
+}
+
+impl SessionQuery {
+    fn new<F>(ask: impl FnOnce(SessionHandle) -> F + Send + 'static) -> SessionQuery
+    where
+        F: Future<Output = QueryAnswer> + Send + 'static,
+    {
+        SessionQuery { ask: Box::new(|session| Box::pin(ask(session))), instruction: None }
+    }
+
+    fn text<F>(ask: impl FnOnce(SessionHandle) -> F + Send + 'static) -> SessionQuery
+    where
+        F: Future<Output = String> + Send + 'static,
+    {
+        SessionQuery::new(|session| {
+            let text = ask(session);
+            async { QueryAnswer::Text(text.await) }
+        })
+    }
+
+    fn with_instruction(self, instruction: Instruction) -> SessionQuery {
+        SessionQuery { instruction: Some(instruction), ..self }
+    }
+
+    /// Asks the session.
+    pub async fn answer(self, session: SessionHandle) -> QueryAnswer {
+        (self.ask)(session).await
+    }
+}
+
+/// A query is equal to no other, because functions cannot be compared.
+impl PartialEq for SessionQuery {
+    fn eq(&self, _: &SessionQuery) -> bool {
+        false
+    }
+}
+
+impl fmt::Debug for SessionQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SessionQuery").field(&self.instruction).finish()
+    }
+}
+
+/// A report of the environment for a command.
+#[derive(Debug, PartialEq)]
+pub struct ReportRequest {
+    /// The report.
+    pub report: Report,
+    /// Heading.
+    pub title: &'static str,
+    /// Users search in the report, so a front end with a viewer shows it there.
+    pub is_list: bool,
+    /// Answer of the session that is appended to the report.
+    pub appendix: Option<SessionQuery>,
+}
+
+impl ReportRequest {
+    fn new(report: Report, title: &'static str) -> ReportRequest {
+        ReportRequest { report, title, is_list: false, appendix: None }
+    }
+
+    fn list(report: Report, title: &'static str) -> ReportRequest {
+        ReportRequest { is_list: true, ..ReportRequest::new(report, title) }
+    }
+
+    fn followed_by<F>(self, ask: impl FnOnce(SessionHandle) -> F + Send + 'static) -> ReportRequest
+    where
+        F: Future<Output = String> + Send + 'static,
+    {
+        ReportRequest { appendix: Some(SessionQuery::text(ask)), ..self }
+    }
+}
 
 /// A submitted line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ParsedLine {
     /// Only white space.
     Blank,
@@ -160,10 +286,17 @@ pub enum ParsedLine {
     Text(String),
     /// A shell command, after `!`.
     Shell(String),
-    /// A slash command and its availability.
-    Command(Command, Availability),
+    /// A slash command and its argument.
+    Command(&'static Command, Option<String>),
     /// An unknown command, with the most similar name if there is one.
     Unknown(String, Option<&'static str>),
+}
+
+impl ParsedLine {
+    /// True for a command that runs at any time.
+    pub fn is_immediate(&self) -> bool {
+        matches!(self, ParsedLine::Command(command, _) if command.when == Availability::Immediate)
+    }
 }
 
 /// Parses a submitted line.
@@ -177,14 +310,13 @@ pub fn parse(text: &str) -> ParsedLine {
     }
     let Some((name, argument)) = split(trimmed) else { return ParsedLine::Text(text.to_owned()) };
     let known = COMMANDS.iter().find(|entry| entry.name == name || entry.aliases.contains(&name));
-    let Some(entry) = known else {
+    let Some(command) = known else {
         let names = COMMANDS
             .iter()
             .flat_map(|entry| [entry.name].into_iter().chain(entry.aliases.iter().copied()));
         return ParsedLine::Unknown(name.to_owned(), nearest(name, names));
     };
-    let argument = Some(argument).filter(|text| !text.is_empty()).map(str::to_owned);
-    ParsedLine::Command(meant(entry.name, argument), entry.when)
+    ParsedLine::Command(command, (!argument.is_empty()).then(|| argument.to_owned()))
 }
 
 /// Message for an unknown command.
@@ -196,61 +328,14 @@ pub fn unknown(name: &str, meant: Option<&str>) -> String {
     }
 }
 
-/// The command with that name in the table.
-fn meant(name: &str, argument: Option<String>) -> Command {
-    // `?` lists the choices.
-    let chosen = |argument: Option<String>| argument.filter(|name| name != "?");
-    match name {
-        "help" => Command::Help,
-        "keys" => Command::Keys,
-        "new" => Command::New,
-        "resume" => Command::Resume(argument),
-        "fork" => Command::Fork,
-        "model" => Command::Select(Selectable::Model, chosen(argument)),
-        "provider" => Command::Select(Selectable::Provider, chosen(argument)),
-        "agent" => Command::Select(Selectable::Agent, chosen(argument)),
-        "agents" => Command::Agents,
-        "compact" => Command::Compact(argument),
-        "context" => Command::Context(argument.as_deref() == Some("--json")),
-        "cost" => Command::Cost,
-        "status" => Command::Status,
-        "permissions" => Command::Permissions,
-        "sandbox" => Command::Sandbox,
-        "diff" => Command::Diff,
-        "undo" => Command::Undo,
-        "export" => Command::Export(argument),
-        "copy" => Command::Copy,
-        "config" => Command::Config,
-        "tools" => Command::Tools,
-        "skills" => Command::Skills,
-        "skill" => match argument {
-            Some(argument) => {
-                let (name, task) =
-                    argument.split_once(char::is_whitespace).unwrap_or((&argument, ""));
-                Command::Skill(name.to_owned(), task.trim().to_owned())
-            }
-            None => Command::Skills,
-        },
-        "jobs" => Command::Jobs(which(argument, "stop")),
-        "memory" => Command::Memory,
-        "forget" => Command::Forget(argument),
-        "theme" => Command::Theme(argument),
-        "doctor" => Command::Doctor,
-        "queue" => Command::Queue(which(argument, "drop")),
-        "stop" if argument.as_deref() == Some("all") => Command::StopAll,
-        "stop" => Command::Stop,
-        _ => Command::Exit,
-    }
-}
-
 /// The id in `stop ID` or in the id alone; `None` for the bare word, which lists.
-fn which(argument: Option<String>, word: &str) -> Option<String> {
+fn after_word<'a>(argument: Option<&'a str>, word: &str) -> Option<&'a str> {
     let argument = argument?;
     let rest = argument
         .strip_prefix(word)
         .filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
-    let id = rest.unwrap_or(&argument).trim();
-    (!id.is_empty()).then(|| id.to_owned())
+    let id = rest.unwrap_or(argument).trim();
+    (!id.is_empty()).then_some(id)
 }
 
 /// Splits a command line into name and argument. A command is one word after a slash, on one line:
@@ -263,74 +348,4 @@ fn split(line: &str) -> Option<(&str, &str)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distinguishes_commands_from_prompts() {
-        let text = |text: &str| ParsedLine::Text(text.to_owned());
-        let always = |command| ParsedLine::Command(command, Availability::Always);
-        let idle = |command| ParsedLine::Command(command, Availability::Idle);
-        let table = [
-            ("", ParsedLine::Blank),
-            ("  \n", ParsedLine::Blank),
-            ("fix it", text("fix it")),
-            ("/help", always(Command::Help)),
-            ("/?", always(Command::Help)),
-            (" /quit ", always(Command::Exit)),
-            ("/model gpt-9 ", idle(Command::Select(Selectable::Model, Some("gpt-9".into())))),
-            ("/provider ?", idle(Command::Select(Selectable::Provider, None))),
-            (
-                "/skill deploy  to staging ",
-                idle(Command::Skill("deploy".into(), "to staging".into())),
-            ),
-            ("/skill deploy", idle(Command::Skill("deploy".into(), String::new()))),
-            ("/skill", idle(Command::Skills)),
-            ("/context", always(Command::Context(false))),
-            ("/context --json", always(Command::Context(true))),
-            ("/compact the port", idle(Command::Compact(Some("the port".into())))),
-            ("/forget explore", always(Command::Forget(Some("explore".into())))),
-            ("/jobs", always(Command::Jobs(None))),
-            ("/jobs stop", always(Command::Jobs(None))),
-            ("/jobs stop c1-2", always(Command::Jobs(Some("c1-2".into())))),
-            ("/jobs stopper", always(Command::Jobs(Some("stopper".into())))),
-            ("/queue drop 2", always(Command::Queue(Some("2".into())))),
-            ("/compat", ParsedLine::Unknown("compat".into(), Some("compact"))),
-            ("/zzzzzz", ParsedLine::Unknown("zzzzzz".into(), None)),
-            ("/usr/bin is broken", text("/usr/bin is broken")),
-            ("/etc/hosts", text("/etc/hosts")),
-            ("/", text("/")),
-            ("/exit\nmore", text("/exit\nmore")),
-            ("!ls -l ", ParsedLine::Shell("ls -l".into())),
-            ("! ls\npwd", ParsedLine::Shell("ls\npwd".into())),
-            (" !important", text(" !important")),
-            ("!", text("!")),
-            ("/stop all", always(Command::StopAll)),
-        ];
-        for (line, meant) in table {
-            assert_eq!(parse(line), meant, "{line:?}");
-        }
-    }
-
-    #[test]
-    fn every_name_in_the_table_parses_to_its_command() {
-        let mut seen = Vec::new();
-        for entry in COMMANDS {
-            let argument = if entry.name == "skill" { " deploy" } else { "" };
-            let ParsedLine::Command(meant, when) = parse(&format!("/{}{argument}", entry.name))
-            else {
-                panic!("{}", entry.name);
-            };
-            assert_eq!(when, entry.when, "{}", entry.name);
-            assert!(!seen.contains(&meant), "{}", entry.name);
-            for alias in entry.aliases {
-                assert_eq!(
-                    parse(&format!("/{alias}{argument}")),
-                    ParsedLine::Command(meant.clone(), when),
-                    "{alias}"
-                );
-            }
-            seen.push(meant);
-        }
-    }
-}
+mod tests;

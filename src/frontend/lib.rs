@@ -14,7 +14,7 @@ pub mod outcome;
 pub mod queue;
 pub mod quiet_period;
 pub mod remote_session;
-pub mod session_queries;
+pub mod session_records;
 pub mod signals;
 pub mod subagents;
 pub mod table;
@@ -51,6 +51,18 @@ impl Task {
             Task::Prompt(prompt) => session.prompt(prompt).await,
             Task::Continue => session.resume().await,
         }
+    }
+}
+
+/// Builds the `bash` call for a command that the user typed.
+pub fn own_call(command: &str) -> UserCall {
+    UserCall {
+        tool: "bash".to_owned(),
+        arguments: serde_json::json!({ "command": command }).to_string(),
+        said: format!(
+            "I ran this command myself, beside our conversation:\n\n```\n{command}\n```\n\n\
+             What came of it:"
+        ),
     }
 }
 
@@ -123,22 +135,6 @@ pub enum Report {
     Sandbox,
     /// The conversation as a document, written to the named file.
     Export(Option<String>),
-}
-
-impl Report {
-    /// Title of the report.
-    pub fn title(&self) -> &'static str {
-        match self {
-            Report::Config => "settings",
-            Report::Doctor => "doctor",
-            Report::Tools => "tools",
-            Report::Skills => "skills",
-            Report::Agents => "agents",
-            Report::Permissions => "permissions",
-            Report::Sandbox => "sandbox",
-            Report::Export(_) => "export",
-        }
-    }
 }
 
 /// Selections of this process. `None` means the configured value.

@@ -15,7 +15,7 @@ use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_base::failure::Exit;
-use posse_frontend::commands::Command;
+use posse_frontend::commands::{ReportRequest, SessionQuery, SessionSwitch};
 use posse_frontend::jobs::Jobs;
 use posse_frontend::{Selectable, SelectionSources};
 
@@ -41,7 +41,7 @@ const CONFIRM_EXIT_WITHIN: Duration = Duration::from_secs(2);
 const PAGE_ROWS: usize = 10;
 
 /// Request of the UI to the code that holds the session and the terminal.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     /// Send a text: as a new task, or to the running one.
     Say(String, MessageKind),
@@ -63,10 +63,20 @@ pub(super) enum Effect {
     Answer(QuestionId, HumanDecision),
     /// Open the selector for a setting. The letter is the shortcut that opened it.
     Choose(Selectable, Option<char>),
-    /// Select a value of a setting.
-    Select(Selectable, String),
-    /// Run a command that needs the session or the environment.
-    Do(Command),
+    /// Query the session and show the answer.
+    Query(SessionQuery),
+    /// Render a report and show it.
+    Report(ReportRequest),
+    /// Show the file changes of the session.
+    ShowChanges,
+    /// Open the selector for stored sessions.
+    ListSessions,
+    /// Continue in another session.
+    Switch(SessionSwitch),
+    /// Run a task, if any, with a skill: name and task.
+    RunSkill(String, String),
+    /// Revert the last file change.
+    Undo,
     /// Copy a text to the clipboard.
     Copy(String),
     /// Redraw the whole screen.

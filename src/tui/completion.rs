@@ -2,7 +2,7 @@
 //! parameter.
 
 use posse_base::failure::printable;
-use posse_frontend::commands::COMMANDS;
+use posse_frontend::commands::{COMMANDS, Command};
 
 use crate::text::{TextRow, clipped, row, sanitize, span, width};
 use crate::theme::{Role, Theme};
@@ -105,10 +105,10 @@ impl Completion {
         if known.is_empty() || known.iter().any(|entry| entry.name == prefix) {
             return None;
         }
-        let item = |entry: &&posse_frontend::commands::CommandSpec| CompletionItem {
+        let item = |entry: &&Command| CompletionItem {
             with: format!("/{}{}", entry.name, if entry.argument.is_empty() { "" } else { " " }),
             label: format!("/{} {}", entry.name, entry.argument).trim_end().to_owned(),
-            what: entry.what,
+            what: entry.help,
         };
         let items = known.iter().map(item).collect();
         Some(Completion { query: CompletionQuery::Command(prefix.to_owned()), items, chosen: None })

@@ -17,7 +17,7 @@ fn tables() -> [(&'static str, String); 4] {
         let argument =
             if entry.argument.is_empty() { String::new() } else { format!(" {}", entry.argument) };
         let aliases: Vec<String> = entry.aliases.iter().map(|name| format!("`/{name}`")).collect();
-        format!("| `/{}{argument}` | {} | {} |\n", entry.name, aliases.join(", "), entry.what)
+        format!("| `/{}{argument}` | {} | {} |\n", entry.name, aliases.join(", "), entry.help)
     });
     [
         ("answers", letters(ANSWERS)),

@@ -10,7 +10,7 @@ use crate::tui::Tmux;
 
 /// Command, input, and expected output of line mode and of the terminal UI. A leading `>` means
 /// that the terminal UI shows it in the viewer. The order allows to run them one after another.
-const EXPECTED: [(&str, &str, &str, &str); 31] = [
+const EXPECTED: &[(&str, &str, &str, &str)] = &[
     ("help", "/help", "!COMMAND", "/exit"),
     ("keys", "/keys", "Ctrl+R looks for it", "Alt+Up"),
     ("status", "/status", "prompts   1", "built in"),
@@ -78,7 +78,7 @@ fn every_command_in_the_table_is_tested() {
 fn line_mode_has_every_command() {
     let (machine, _server) = machine();
     let mut typed = "make it\n".to_owned();
-    for (_, line, ..) in EXPECTED {
+    for &(_, line, ..) in EXPECTED {
         typed.extend([line, "\n"]);
     }
     let ended = machine.posse_with_input(&["plain", "--yes", "--sandbox", "off"], typed.as_bytes());
@@ -86,7 +86,7 @@ fn line_mode_has_every_command() {
     let shown = ended.stderr.clone() + &ended.stdout;
     assert!(!shown.contains("There is no /"), "{shown}");
     let mut rest = ended.stderr.as_str();
-    for (name, _, says, _) in EXPECTED {
+    for &(name, _, says, _) in EXPECTED {
         // The model's answers are on standard output.
         if says == "Hello." {
             assert_eq!(ended.stdout.matches(says).count(), 2, "{shown}");
@@ -106,7 +106,7 @@ fn the_terminal_ui_has_every_command() {
     let tmux = Tmux::open(&machine, &["tui", "--yes", "--sandbox", "off"]);
     tmux.says("make it");
     tmux.wait_for("(done: ");
-    for (name, line, _, says) in EXPECTED {
+    for &(name, line, _, says) in EXPECTED {
         if name == "exit" {
             break;
         }

@@ -347,6 +347,78 @@ fn at_most_three_files_of_the_kernel_import_each_other() {
     );
 }
 
+/// Name of the command in a line of `src/frontend/commands/`.
+fn command_name(line: &str) -> Option<&str> {
+    line.trim().strip_prefix("name: \"")?.strip_suffix("\",")
+}
+
+/// True if a line of code decides by the name of a command: in a comparison or a pattern, or by a
+/// literal of the typed name. An echo of the typed line decides nothing.
+fn decides_by(line: &str, name: &str) -> bool {
+    let literal = format!("\"{name}\"");
+    let compared = [
+        format!("== {literal}"),
+        format!("!= {literal}"),
+        format!("{literal} =="),
+        format!("{literal} =>"),
+        format!("{literal} |"),
+        format!("| {literal}"),
+    ];
+    let typed = line.contains(&format!("\"/{name}\"")) && !line.contains("push_user_input");
+    typed || compared.iter().any(|part| line.contains(part))
+}
+
+/// A slash command is one file and one row: nothing else knows it.
+#[test]
+fn no_front_end_knows_a_command_by_its_name() {
+    let files = rust_files("src/frontend/commands");
+    let texts: Vec<String> = files.iter().map(|path| read(&path.to_string_lossy())).collect();
+    let names: Vec<&str> =
+        texts.iter().flat_map(|text| text.lines()).filter_map(command_name).collect();
+    let table = read("src/frontend/commands.rs");
+    let rows = table.split("COMMANDS: &[Command] = &[").nth(1).unwrap().split("];").next().unwrap();
+    assert_eq!(rows.lines().filter(|line| line.contains("::")).count(), names.len());
+    assert!(names.len() > 30, "only {} commands were found", names.len());
+    let mut offences = Vec::new();
+    for path in
+        ["src/attach", "src/front", "src/frontend", "src/tui"].into_iter().flat_map(rust_files)
+    {
+        let path = path.display().to_string();
+        let text = read(&path);
+        let uses_commands = text.contains("frontend::commands") || text.contains("crate::commands");
+        let is_command = path.starts_with("src/frontend/commands/");
+        if is_command || path.ends_with("tests.rs") || !uses_commands {
+            continue;
+        }
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (at, line) in code(text) {
+            let known = names.iter().filter(|name| decides_by(line, name));
+            offences.extend(known.map(|name| format!("{path}:{at}: /{name}")));
+        }
+    }
+    assert_none(
+        &offences,
+        "A front end implements operations of `CommandContext`; what is special about a command \
+         belongs into its file in src/frontend/commands/.",
+    );
+}
+
+#[test]
+fn decisions_by_name_are_found() {
+    let table = [
+        (r#"if name == "cost" {"#, true),
+        (r#"        "cost" => self.cost(),"#, true),
+        (r#"matches!(name, "cost" | "usage")"#, true),
+        (r#"parse("/cost")"#, true),
+        (r#"self.view.push_user_input("/cost".to_owned());"#, false),
+        (r#"say("/cost shows it");"#, false),
+        (r#"("cost", cost.clone()),"#, false),
+    ];
+    for (line, decides) in table {
+        assert_eq!(decides_by(line, "cost"), decides, "{line}");
+    }
+}
+
 /// The lines of a section of a manifest.
 fn section<'t>(manifest: &'t str, name: &str) -> Vec<&'t str> {
     let begin = format!("[{name}]");

@@ -16,9 +16,13 @@ use crate::front::attached::{AttachOutcome, GONE, end_of};
 use crate::front::output::{Output, OutputTarget};
 use crate::front::plain::terminal::{LineTerminal, TerminalInput};
 use crate::front::question::{AnswerLine, TerminalQuestions};
-use crate::frontend::commands::{Command, ParsedLine, parse};
+use crate::frontend::commands::{
+    Choice, Command, CommandContext, Page, ParsedLine, ReportRequest, SessionQuery, SessionSwitch,
+    parse,
+};
 use crate::frontend::history::History;
 use crate::frontend::instruction::{Instruction, line_of};
+use crate::frontend::jobs::Jobs;
 use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession, announcement};
 use crate::frontend::signals::Signals;
 
@@ -44,12 +48,57 @@ pub struct AttachDisplay {
 /// arrives at once.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
-/// Instruction that was sent, and the message for its result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SentInstruction {
-    Say,
-    Stop,
-    Answer,
+/// Effect of a typed line.
+#[derive(Debug, PartialEq)]
+enum TypedEffect {
+    /// Only the process that owns the session can do it.
+    Elsewhere,
+    Help,
+    Send(Instruction),
+    Detach,
+}
+
+impl TypedEffect {
+    fn of(command: &Command, argument: Option<&str>) -> TypedEffect {
+        let mut effect = TypedEffect::Elsewhere;
+        (command.run)(&mut effect, argument);
+        effect
+    }
+}
+
+impl CommandContext for TypedEffect {
+    fn show(&mut self, page: Page) {
+        if matches!(page, Page::Help | Page::Keys) {
+            *self = TypedEffect::Help;
+        }
+    }
+
+    fn query(&mut self, query: SessionQuery) {
+        if let Some(instruction) = query.instruction {
+            *self = TypedEffect::Send(instruction);
+        }
+    }
+
+    fn stop(&mut self, all: bool) {
+        *self = TypedEffect::Send(Instruction::Interrupt { all });
+    }
+
+    fn exit(&mut self) {
+        *self = TypedEffect::Detach;
+    }
+
+    fn jobs(&self) -> Jobs {
+        Jobs::default()
+    }
+
+    fn report(&mut self, _: ReportRequest) {}
+    fn choose(&mut self, _: Choice) {}
+    fn switch(&mut self, _: SessionSwitch) {}
+    fn run_skill(&mut self, _: &str, _: &str) {}
+    fn undo(&mut self) {}
+    fn withdraw(&mut self, _: &str) {}
+    fn copy_answer(&mut self) {}
+    fn theme(&mut self, _: Option<&str>) {}
 }
 
 /// Shows the session and sends typed lines, until either ends.
@@ -73,7 +122,7 @@ pub async fn person(remote: RemoteSession, manner: AttachDisplay) -> AttachOutco
         stdout,
         stderr,
         controls,
-        asked: Vec::new(),
+        stops: Vec::new(),
         held: VecDeque::new(),
         last_record: accepted.after,
         ended: None,
@@ -154,8 +203,8 @@ struct Person {
     stdout: Output,
     stderr: Output,
     controls: bool,
-    /// Instructions, one per line sent.
-    asked: Vec<SentInstruction>,
+    /// One item per line sent: true if it asked to stop.
+    stops: Vec<bool>,
     /// Questions that are not shown yet, with their time.
     held: VecDeque<(Instant, Arc<Announcement>)>,
     last_record: u64,
@@ -176,7 +225,7 @@ impl Person {
                 }
             }
             RemoteMessage::Done(line) => {
-                if self.asked_as(line) == Some(SentInstruction::Stop) {
+                if self.asked_to_stop(line) {
                     self.say("(told to stop)\n").await;
                 }
             }
@@ -188,9 +237,10 @@ impl Person {
         None
     }
 
-    fn asked_as(&self, line: u64) -> Option<SentInstruction> {
-        let nth = usize::try_from(line).ok()?.checked_sub(1)?;
-        self.asked.get(nth).copied()
+    /// True if the line with that number, counted from 1, asked to stop.
+    fn asked_to_stop(&self, line: u64) -> bool {
+        let nth = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
+        nth.and_then(|nth| self.stops.get(nth)).is_some_and(|stops| *stops)
     }
 
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
@@ -261,58 +311,45 @@ impl Person {
             TerminalInput::Interrupted | TerminalInput::Stopped => return None,
         };
         let typed = parse(&line);
-        if matches!(&typed, ParsedLine::Command(Command::Exit, _))
-            || matches!(&typed, ParsedLine::Unknown(name, _) if name == "detach")
-        {
+        if matches!(&typed, ParsedLine::Unknown(name, _) if name == "detach") {
             return Some(AttachOutcome::Left(Exit::Done));
         }
-        if !self.controls {
-            if typed != ParsedLine::Blank {
-                self.say("(you observe: /exit leaves)\n").await;
-            }
+        if self.controls
+            && !typed.is_immediate()
+            && let Some(answered) = self.questions.decide(&line)
+        {
+            self.answered(answered).await;
             return None;
         }
-        match &typed {
-            ParsedLine::Command(Command::Stop, _) => {
-                self.send(&Instruction::Interrupt { all: false }, SentInstruction::Stop).await;
-            }
-            ParsedLine::Command(Command::StopAll, _) => {
-                self.send(&Instruction::Interrupt { all: true }, SentInstruction::Stop).await;
-            }
-            _ => match self.questions.decide(&line) {
-                Some(answered) => self.answered(answered).await,
-                None => self.command(typed).await,
-            },
-        }
-        None
-    }
-
-    async fn command(&mut self, typed: ParsedLine) {
-        match typed {
+        let effect = match typed {
+            ParsedLine::Blank => return None,
+            ParsedLine::Command(command, argument) => TypedEffect::of(command, argument.as_deref()),
             ParsedLine::Text(text) => {
-                self.send(&Instruction::Steer(vec![ContentPart::text(text)]), SentInstruction::Say)
-                    .await;
+                let content = vec![ContentPart::text(text)];
+                TypedEffect::Send(Instruction::Steer(content))
             }
-            ParsedLine::Command(Command::Help | Command::Keys, _) => self.say(HELP).await,
-            ParsedLine::Command(Command::Compact(keep), _) => {
-                self.send(&Instruction::Compact(keep), SentInstruction::Say).await;
+            ParsedLine::Shell(_) | ParsedLine::Unknown(..) => TypedEffect::Elsewhere,
+        };
+        match effect {
+            TypedEffect::Detach => return Some(AttachOutcome::Left(Exit::Done)),
+            _ if !self.controls => self.say("(you observe: /exit leaves)\n").await,
+            TypedEffect::Help => self.say(HELP).await,
+            TypedEffect::Send(instruction) => {
+                self.shown.wants_context |= instruction == Instruction::Context;
+                self.send(&instruction).await;
             }
-            ParsedLine::Command(Command::Context(_), _) => {
-                self.shown.wants_context = true;
-                self.send(&Instruction::Context, SentInstruction::Say).await;
-            }
-            ParsedLine::Blank => (),
-            ParsedLine::Shell(_) | ParsedLine::Command(..) | ParsedLine::Unknown(..) => {
+            TypedEffect::Elsewhere => {
                 self.say("(that can only be done where the session runs; /help)\n").await;
             }
         }
+        None
     }
 
     async fn answered(&mut self, answered: AnswerLine) {
         match answered {
             AnswerLine::Unclear(text) => self.show_question(Some(text)).await,
             AnswerLine::Decided(id, decision) => {
-                self.send(&Instruction::Answer(id, decision), SentInstruction::Answer).await;
+                self.send(&Instruction::Answer(id, decision)).await;
                 let next = self.questions.next_text();
                 self.show_question(next).await;
             }
@@ -320,9 +357,9 @@ impl Person {
     }
 
     /// Does not wait for a blocked host: an instruction that does not fit is dropped.
-    async fn send(&mut self, instruction: &Instruction, asked: SentInstruction) {
+    async fn send(&mut self, instruction: &Instruction) {
         if self.voice.try_send(line_of(instruction)).is_ok() {
-            self.asked.push(asked);
+            self.stops.push(matches!(instruction, Instruction::Interrupt { .. }));
         } else {
             self.say("(the session does not listen at the moment; say it again)\n").await;
         }
@@ -335,5 +372,35 @@ impl Person {
         self.terminal.restore();
         self.stdout.finish().await.ok();
         self.stderr.finish().await.ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_become_instructions_or_are_left_to_the_owner() {
+        let table = [
+            ("/help", TypedEffect::Help),
+            ("/keys", TypedEffect::Help),
+            ("/status", TypedEffect::Elsewhere),
+            ("/stop", TypedEffect::Send(Instruction::Interrupt { all: false })),
+            ("/stop all", TypedEffect::Send(Instruction::Interrupt { all: true })),
+            (
+                "/compact the port",
+                TypedEffect::Send(Instruction::Compact(Some("the port".to_owned()))),
+            ),
+            ("/context", TypedEffect::Send(Instruction::Context)),
+            ("/context --json", TypedEffect::Send(Instruction::Context)),
+            ("/cost", TypedEffect::Elsewhere),
+            ("/jobs stop c1", TypedEffect::Elsewhere),
+            ("/model x", TypedEffect::Elsewhere),
+            ("/quit", TypedEffect::Detach),
+        ];
+        for (line, effect) in table {
+            let ParsedLine::Command(command, argument) = parse(line) else { panic!("{line}") };
+            assert_eq!(TypedEffect::of(command, argument.as_deref()), effect, "{line}");
+        }
     }
 }

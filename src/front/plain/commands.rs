@@ -1,12 +1,19 @@
 //! Slash commands of line mode, with text output on standard error. Commands that need a screen say
 //! so and name an alternative.
 
+use std::pin::Pin;
+
 use posse_actors::root_session::UserCall;
 
-use crate::failure::Exit;
+use crate::failure::{Exit, printable};
 use crate::front::plain::{LineMode, PATIENT_END};
-use crate::frontend::commands::{Availability, COMMANDS, Command, ParsedLine, parse, unknown};
-use crate::frontend::{BackgroundJob, Report, SessionSelection, Task, clipboard, session_queries};
+use crate::frontend::commands::{
+    Availability, COMMANDS, Choice, Command, CommandContext, Page, ParsedLine, ReportRequest,
+    SessionQuery, SessionSwitch, parse, unknown,
+};
+use crate::frontend::jobs::Jobs;
+use crate::frontend::session_records::changes;
+use crate::frontend::{BackgroundJob, SessionSelection, Task, clipboard, own_call};
 
 /// Output of `/keys`.
 const KEYS: &str = "  Enter           send; a backslash at the end of a line continues it\n\
@@ -15,11 +22,18 @@ const KEYS: &str = "  Enter           send; a backslash at the end of a line con
     \x20 Ctrl+D          leave, on an empty line\n\
     \x20 Pasted lines stay together. Other keys are those of your shell's line editor.\n";
 
+/// Answer to `/theme`.
+const NO_THEMES: &str = "Line mode has no themes: NO_COLOR=1 in the environment turns colours off, \
+                         and `ui.theme` is for `posse tui`.\n";
+
+/// Answer to what is not possible during a task.
+pub(super) const HAS_TO_WAIT: &str = "(that has to wait until nothing runs; /stop stops it)\n";
+
 /// Output of `/help`.
 fn help() -> String {
-    let line = |entry: &crate::frontend::commands::CommandSpec| {
+    let line = |entry: &Command| {
         let name = format!("/{} {}", entry.name, entry.argument);
-        format!("  {name:<18} {}\n", entry.what)
+        format!("  {name:<18} {}\n", entry.help)
     };
     let mut text: String = COMMANDS.iter().map(line).collect();
     text.push_str(
@@ -28,6 +42,101 @@ fn help() -> String {
          step.\n",
     );
     text
+}
+
+/// Work of a command on line mode.
+type Step =
+    Box<dyn for<'m, 's> FnOnce(&'m mut LineMode<'s>) -> Pin<Box<dyn Future<Output = ()> + 'm>>>;
+
+/// Line mode while a command runs: collects the work, which may wait.
+struct LineCommand {
+    /// A task is running.
+    busy: bool,
+    jobs: Jobs,
+    step: Option<Step>,
+}
+
+impl LineCommand {
+    fn run(
+        &mut self,
+        step: impl for<'m, 's> FnOnce(&'m mut LineMode<'s>) -> Pin<Box<dyn Future<Output = ()> + 'm>>
+        + 'static,
+    ) {
+        self.step = Some(Box::new(step));
+    }
+}
+
+impl CommandContext for LineCommand {
+    fn show(&mut self, page: Page) {
+        self.run(move |mode| Box::pin(mode.show_page(page)));
+    }
+
+    fn query(&mut self, query: SessionQuery) {
+        self.run(|mode| Box::pin(mode.query(query)));
+    }
+
+    fn report(&mut self, request: ReportRequest) {
+        self.run(|mode| Box::pin(mode.report(request)));
+    }
+
+    fn choose(&mut self, choice: Choice) {
+        let busy = self.busy;
+        self.run(move |mode| Box::pin(mode.list_choices(choice, busy)));
+    }
+
+    fn switch(&mut self, to: SessionSwitch) {
+        self.run(|mode| Box::pin(mode.switch_session(to)));
+    }
+
+    fn run_skill(&mut self, name: &str, task: &str) {
+        let (name, task) = (name.to_owned(), task.to_owned());
+        self.run(|mode| Box::pin(mode.run_skill(name, task)));
+    }
+
+    fn undo(&mut self) {
+        self.run(|mode| Box::pin(mode.undo()));
+    }
+
+    fn withdraw(&mut self, number: &str) {
+        let number = number.to_owned();
+        self.run(|mode| Box::pin(mode.withdraw(number)));
+    }
+
+    fn copy_answer(&mut self) {
+        self.run(|mode| Box::pin(mode.copy_answer()));
+    }
+
+    fn theme(&mut self, _name: Option<&str>) {
+        self.run(|mode| Box::pin(mode.say(NO_THEMES)));
+    }
+
+    fn stop(&mut self, all: bool) {
+        match (self.busy, all) {
+            (true, false) => self.run(|mode| Box::pin(mode.stop())),
+            (true, true) => self.run(|mode| {
+                mode.current.session.interrupt_all();
+                Box::pin(std::future::ready(()))
+            }),
+            (false, _) => self.run(move |mode| Box::pin(mode.stop_idle(all))),
+        }
+    }
+
+    fn exit(&mut self) {
+        let busy = self.busy;
+        self.run(move |mode| {
+            if busy {
+                mode.leave_when_done();
+                mode.current.session.interrupt();
+            } else {
+                mode.leaving = Some(if mode.interactive { Exit::Done } else { mode.last });
+            }
+            Box::pin(std::future::ready(()))
+        });
+    }
+
+    fn jobs(&self) -> Jobs {
+        self.jobs.clone()
+    }
 }
 
 impl LineMode<'_> {
@@ -39,138 +148,110 @@ impl LineMode<'_> {
                 let prompt = posse_actors::conversation::Prompt::text(text);
                 self.work(Task::Prompt(prompt)).await;
             }
-            ParsedLine::Shell(command) => self.call(session_queries::own_call(&command)).await,
-            ParsedLine::Command(Command::Exit, _) => {
-                self.leaving = Some(if self.interactive { Exit::Done } else { self.last });
-            }
-            ParsedLine::Command(command, _) => {
-                self.catch_up().await;
-                if let Some(command) = self.answer(command, false).await {
-                    self.change(command).await;
+            ParsedLine::Shell(command) => self.call(own_call(&command)).await,
+            ParsedLine::Command(command, argument) => {
+                if command.when != Availability::Immediate {
+                    self.catch_up().await;
                 }
+                self.run_command(command, argument.as_deref(), false).await;
             }
             ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }
 
-    /// Handles a command that was typed during a task and does not end it.
-    pub(super) async fn command_meanwhile(&mut self, command: Command, when: Availability) {
-        let left = match when {
-            Availability::Always => self.answer(command, true).await,
-            Availability::Idle => Some(command),
-        };
-        if left.is_some() {
-            self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
+    /// Runs a command. `busy`: a task is running.
+    pub(super) async fn run_command(
+        &mut self,
+        command: &Command,
+        argument: Option<&str>,
+        busy: bool,
+    ) {
+        if busy && command.when == Availability::Idle {
+            return self.say(HAS_TO_WAIT).await;
+        }
+        let mut context = LineCommand { busy, jobs: self.current.jobs.clone(), step: None };
+        (command.run)(&mut context, argument);
+        if let Some(step) = context.step {
+            step(self).await;
         }
     }
 
-    /// Runs commands that are possible at any time. Returns a command that has to wait until
-    /// nothing runs. `busy`: a task is running.
-    async fn answer(&mut self, command: Command, busy: bool) -> Option<Command> {
-        let session = self.current.session.clone();
-        let text = match command {
-            Command::Help => help(),
-            Command::Keys => KEYS.to_owned(),
-            Command::Status => self.status().await,
-            Command::Context(json) => session_queries::context(&session, json).await,
-            Command::Cost => session_queries::cost(&session).await,
-            Command::Memory => session_queries::memory(&session).await,
-            Command::Forget(agent) => session_queries::forget(&session, agent).await,
-            Command::Jobs(which) => self.current.jobs.asked(which.as_deref(), &session),
-            Command::Queue(which) => self.queue(which, busy).await,
-            Command::Diff => session_queries::changes(&session).await.text(),
-            Command::Agents => {
-                let agents = self.report(Report::Agents).await?;
-                format!("{agents}\n{}", session_queries::subagents(&session).await)
-            }
-            Command::Permissions => {
-                let kept = self.report(Report::Permissions).await?;
-                kept + &session_queries::session_grants(&session).await
-            }
-            Command::Config => self.report(Report::Config).await?,
-            Command::Tools => self.report(Report::Tools).await?,
-            Command::Skills => self.report(Report::Skills).await?,
-            Command::Sandbox => self.report(Report::Sandbox).await?,
-            Command::Doctor => self.report(Report::Doctor).await?,
-            Command::Copy => return self.copy().await,
-            Command::Theme(_) => "Line mode has no themes: NO_COLOR=1 in the environment turns \
-                                  colours off, and `ui.theme` is for `posse tui`.\n"
-                .to_owned(),
-            Command::Stop => "Nothing runs.\n".to_owned(),
-            Command::StopAll => {
-                session.interrupt_all();
-                "(agents in the background are told to stop)\n".to_owned()
-            }
-            command @ (Command::New
-            | Command::Resume(_)
-            | Command::Fork
-            | Command::Select(..)
-            | Command::Compact(_)
-            | Command::Undo
-            | Command::Export(_)
-            | Command::Skill(..)
-            | Command::Exit) => return Some(command),
+    async fn show_page(&mut self, page: Page) {
+        let text = match page {
+            Page::Help => help(),
+            Page::Keys => KEYS.to_owned(),
+            Page::Status => self.status().await,
+            Page::Changes => changes(&self.current.session).await.text(),
         };
-        let end = if text.ends_with('\n') { "" } else { "\n" };
-        self.say(&format!("{text}{end}")).await;
-        None
+        self.say_lines(text).await;
     }
 
-    /// Runs commands that change the session.
-    async fn change(&mut self, command: Command) {
-        match command {
-            Command::New => self.clear().await,
-            Command::Resume(None) => self.show_stored().await,
-            Command::Resume(Some(id)) => self.resume(&id, false).await,
-            Command::Fork => {
+    async fn query(&mut self, query: SessionQuery) {
+        let text = query.answer(self.current.session.clone()).await.into_text();
+        self.say_lines(text).await;
+    }
+
+    async fn report(&mut self, request: ReportRequest) {
+        let ReportRequest { report, appendix, .. } = request;
+        let errand = self.sessions.report(report, self.current.session.id().as_str());
+        let Some(mut text) = self.errand(errand).await else { return };
+        if let Some(query) = appendix {
+            text += &query.answer(self.current.session.clone()).await.into_text();
+        }
+        self.say_lines(text).await;
+    }
+
+    /// Prints text and the end of its last line.
+    async fn say_lines(&mut self, text: String) {
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        self.say(&(text + end)).await;
+    }
+
+    async fn list_choices(&mut self, choice: Choice, busy: bool) {
+        match choice {
+            Choice::Setting(what) => self.show_names(what).await,
+            Choice::StoredSession => self.show_stored().await,
+            Choice::QueuedMessage => {
+                let table = self.current.queue.table(busy);
+                self.say(&table).await;
+            }
+        }
+    }
+
+    async fn switch_session(&mut self, to: SessionSwitch) {
+        match to {
+            SessionSwitch::New => self.clear().await,
+            SessionSwitch::Resume(id) => self.resume(&id, false).await,
+            SessionSwitch::Fork => {
                 let id = self.current.session.id().to_string();
                 self.resume(&id, true).await;
             }
-            Command::Select(what, None) => self.show_names(what).await,
-            Command::Select(what, Some(name)) => self.select(what, name).await,
-            Command::Compact(keep) => {
-                let (Ok(text) | Err(text)) =
-                    session_queries::compact(&self.current.session, keep).await;
-                self.say(&text).await;
-            }
-            Command::Undo => {
-                let errand = self.sessions.undo(self.current.session.id().as_str());
-                if let Some(wanted) = self.errand(errand).await {
-                    self.call(wanted).await;
-                }
-            }
-            Command::Export(file) => {
-                if let Some(text) = self.report(Report::Export(file)).await {
-                    self.say(&(text + "\n")).await;
-                }
-            }
-            Command::Skill(name, task) => match self.sessions.skill(&name, &task) {
-                Ok(prompt) => self.work(Task::Prompt(prompt)).await,
-                Err(failures) => self.complain(&failures).await,
-            },
-            // Handled elsewhere: possible at any time, or by the line reader.
-            Command::Help
-            | Command::Keys
-            | Command::Status
-            | Command::Agents
-            | Command::Context(_)
-            | Command::Cost
-            | Command::Permissions
-            | Command::Sandbox
-            | Command::Diff
-            | Command::Copy
-            | Command::Config
-            | Command::Tools
-            | Command::Skills
-            | Command::Jobs(_)
-            | Command::Memory
-            | Command::Forget(_)
-            | Command::Theme(_)
-            | Command::Doctor
-            | Command::Queue(_)
-            | Command::Stop
-            | Command::StopAll
-            | Command::Exit => (),
+            SessionSwitch::With(what, name) => self.select(what, name).await,
+        }
+    }
+
+    async fn run_skill(&mut self, name: String, task: String) {
+        match self.sessions.skill(&name, &task) {
+            Ok(prompt) => self.work(Task::Prompt(prompt)).await,
+            Err(failures) => self.complain(&failures).await,
+        }
+    }
+
+    async fn undo(&mut self) {
+        let errand = self.sessions.undo(self.current.session.id().as_str());
+        if let Some(wanted) = self.errand(errand).await {
+            self.call(wanted).await;
+        }
+    }
+
+    /// Stops background agents with `all`. No task runs.
+    async fn stop_idle(&mut self, all: bool) {
+        self.catch_up().await;
+        if all {
+            self.current.session.interrupt_all();
+            self.say("(agents in the background are told to stop)\n").await;
+        } else {
+            self.say("Nothing runs.\n").await;
         }
     }
 
@@ -181,11 +262,6 @@ impl LineMode<'_> {
             Ok(running) => self.accompany(running).await,
             Err(error) => self.say(&format!("{error}\n")).await,
         }
-    }
-
-    async fn report(&mut self, what: Report) -> Option<String> {
-        let errand = self.sessions.report(what, self.current.session.id().as_str());
-        self.errand(errand).await
     }
 
     /// Runs a job on another thread. `None`: it failed or was cancelled; the reason was printed.
@@ -216,23 +292,21 @@ impl LineMode<'_> {
         }
     }
 
-    async fn queue(&mut self, which: Option<String>, busy: bool) -> String {
-        let Some(number) = which else { return self.current.queue.table(busy) };
+    async fn withdraw(&mut self, number: String) {
         let Some(id) = self.current.queue.own(&number).cloned() else {
-            return format!(
-                "No message {} of yours waits; /queue lists them.\n",
-                crate::failure::printable(&number)
-            );
+            let number = printable(&number);
+            let text = format!("No message {number} of yours waits; /queue lists them.\n");
+            return self.say(&text).await;
         };
-        match self.current.session.withdraw(id).await {
-            Some(_) => "(deleted)\n".to_owned(),
-            None => "(too late: it was said already)\n".to_owned(),
-        }
+        let text = match self.current.session.withdraw(id).await {
+            Some(_) => "(deleted)\n",
+            None => "(too late: it was said already)\n",
+        };
+        self.say(text).await;
     }
 
-    async fn copy(&mut self) -> Option<Command> {
-        let bytes = self.last_reply.len();
-        let text = match bytes {
+    async fn copy_answer(&mut self) {
+        let text = match self.last_reply.len() {
             0 => "(there is no answer yet)\n".to_owned(),
             _ if !self.clipboard => {
                 "(only a terminal has a clipboard; /export FILE writes the conversation)\n"
@@ -246,7 +320,6 @@ impl LineMode<'_> {
             }
         };
         self.say(&text).await;
-        None
     }
 
     async fn show_stored(&mut self) {

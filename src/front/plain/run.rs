@@ -10,10 +10,11 @@ use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnO
 
 use crate::failure::Exit;
 use crate::front::plain::LineMode;
+use crate::front::plain::commands::HAS_TO_WAIT;
 use crate::front::plain::terminal::TerminalInput;
 use crate::front::question::AnswerLine;
 use crate::frontend::Task;
-use crate::frontend::commands::{Command, ParsedLine, parse, unknown};
+use crate::frontend::commands::{ParsedLine, parse, unknown};
 use crate::frontend::outcome::{PermissionHints, judge, label};
 
 /// Maximum wait for the last events of a run.
@@ -99,7 +100,7 @@ impl LineMode<'_> {
         }
     }
 
-    async fn stop(&mut self) {
+    pub(super) async fn stop(&mut self) {
         self.current.session.interrupt();
         self.say("(stopping; Ctrl+C again leaves at once)\n").await;
     }
@@ -112,7 +113,7 @@ impl LineMode<'_> {
         }
     }
 
-    fn leave_when_done(&mut self) {
+    pub(super) fn leave_when_done(&mut self) {
         self.leaving.get_or_insert(Exit::Done);
     }
 
@@ -177,27 +178,18 @@ impl LineMode<'_> {
             TerminalInput::Interrupted | TerminalInput::Stopped => return,
         };
         let typed = parse(&line);
-        match typed {
-            ParsedLine::Command(Command::Stop, _) => return self.stop().await,
-            ParsedLine::Command(Command::StopAll, _) => {
-                return self.current.session.interrupt_all();
-            }
-            ParsedLine::Command(Command::Exit, _) => {
-                self.leave_when_done();
-                return self.current.session.interrupt();
-            }
-            _ => (),
-        }
-        if let Some(answered) = self.questions.decide(&line) {
+        if !typed.is_immediate()
+            && let Some(answered) = self.questions.decide(&line)
+        {
             return self.answered(answered).await;
         }
         match typed {
             ParsedLine::Blank => (),
             ParsedLine::Text(text) => self.steer(text).await,
-            ParsedLine::Shell(_) => {
-                self.say("(that has to wait until nothing runs; /stop stops it)\n").await;
+            ParsedLine::Shell(_) => self.say(HAS_TO_WAIT).await,
+            ParsedLine::Command(command, argument) => {
+                self.run_command(command, argument.as_deref(), true).await;
             }
-            ParsedLine::Command(command, when) => self.command_meanwhile(command, when).await,
             ParsedLine::Unknown(name, meant) => self.say(&(unknown(&name, meant) + "\n")).await,
         }
     }

@@ -3,9 +3,11 @@
 use posse_actors::event::ContextUse;
 use posse_base::failure::Exit;
 use posse_frontend::clipboard;
-use posse_frontend::commands::Command;
+use posse_frontend::commands::{
+    Choice, Command, CommandContext, Page, ReportRequest, SessionQuery, SessionSwitch,
+};
 use posse_frontend::jobs::Jobs;
-use posse_frontend::session_queries::Changes;
+use posse_frontend::session_records::Changes;
 
 use crate::app::{App, Effect, help};
 use crate::theme::Role;
@@ -14,58 +16,120 @@ use crate::viewer::Viewer;
 /// Maximum lines of an answer in the transcript; longer ones open in the viewer.
 const LINES_MAX: usize = 40;
 
-impl App {
-    pub(super) fn command(&mut self, command: Command) -> Vec<Effect> {
-        match command {
-            Command::Help => self.view.push_lines(help::help()),
-            Command::Keys => self.view.push_lines(help::keys()),
-            Command::Status => self.view.push_lines(help::status(self)),
-            Command::Copy => return self.copy(),
-            Command::Theme(name) => self.choose_theme(name.as_deref()),
-            Command::Queue(which) => return self.queue(which.as_deref()),
-            Command::StopAll => {
-                self.stopping = self.busy;
-                if !self.busy {
-                    let text = match self.view.agents() {
-                        0 => "(nothing runs)",
-                        _ => "(stopping background agents)",
-                    };
-                    self.view.note(Role::Dim, text);
-                }
-                return vec![Effect::InterruptAll];
-            }
-            Command::Stop if self.busy => return self.stop(),
-            Command::Stop => {
-                if !self.cancel_lookups() {
-                    self.view.note(Role::Dim, "(nothing runs)");
-                }
-            }
-            Command::Exit if self.busy => return vec![Effect::Leave(Exit::Done)],
-            Command::Exit => return self.leave(),
-            Command::Select(what, None) => return vec![Effect::Choose(what, None)],
-            Command::Select(what, Some(name)) => return vec![Effect::Select(what, name)],
-            command @ (Command::New
-            | Command::Resume(_)
-            | Command::Fork
-            | Command::Agents
-            | Command::Compact(_)
-            | Command::Context(_)
-            | Command::Cost
-            | Command::Permissions
-            | Command::Sandbox
-            | Command::Diff
-            | Command::Undo
-            | Command::Export(_)
-            | Command::Config
-            | Command::Tools
-            | Command::Skills
-            | Command::Skill(..)
-            | Command::Jobs(_)
-            | Command::Memory
-            | Command::Forget(_)
-            | Command::Doctor) => return vec![Effect::Do(command)],
+/// The UI while a command runs.
+struct AppCommand<'a> {
+    app: &'a mut App,
+    /// The submitted line.
+    line: &'a str,
+    effects: Vec<Effect>,
+}
+
+impl AppCommand<'_> {
+    /// Shows the line in the transcript above its answer. Commands that open a list or the viewer
+    /// are not shown.
+    fn echo(&mut self) -> &mut App {
+        self.app.view.push_user_input(self.line.trim().to_owned());
+        self.app
+    }
+}
+
+impl CommandContext for AppCommand<'_> {
+    fn show(&mut self, page: Page) {
+        let lines = match page {
+            Page::Help => help::help(),
+            Page::Keys => help::keys(),
+            Page::Status => help::status(self.app),
+            Page::Changes => return self.effects.push(Effect::ShowChanges),
+        };
+        self.echo().view.push_lines(lines);
+    }
+
+    fn query(&mut self, query: SessionQuery) {
+        self.echo();
+        self.effects.push(Effect::Query(query));
+    }
+
+    fn report(&mut self, request: ReportRequest) {
+        if !request.is_list {
+            self.echo();
         }
-        Vec::new()
+        self.effects.push(Effect::Report(request));
+    }
+
+    fn choose(&mut self, choice: Choice) {
+        match choice {
+            Choice::Setting(what) => self.effects.push(Effect::Choose(what, None)),
+            Choice::StoredSession => self.effects.push(Effect::ListSessions),
+            Choice::QueuedMessage => self.app.open_queue(),
+        }
+    }
+
+    fn switch(&mut self, to: SessionSwitch) {
+        self.echo();
+        self.effects.push(Effect::Switch(to));
+    }
+
+    fn run_skill(&mut self, name: &str, task: &str) {
+        self.effects.push(Effect::RunSkill(name.to_owned(), task.to_owned()));
+    }
+
+    fn undo(&mut self) {
+        self.echo();
+        self.effects.push(Effect::Undo);
+    }
+
+    fn withdraw(&mut self, number: &str) {
+        self.effects = self.echo().withdraw(number);
+    }
+
+    fn copy_answer(&mut self) {
+        self.effects = self.echo().copy();
+    }
+
+    fn theme(&mut self, name: Option<&str>) {
+        self.echo().choose_theme(name);
+    }
+
+    fn stop(&mut self, all: bool) {
+        if all && self.app.is_input_blocked() {
+            // The lookup may replace the session whose agents would be stopped.
+            return self.app.wait_for_lookup(self.line);
+        }
+        let app = self.echo();
+        let is_idle = !app.busy && (all || !app.cancel_lookups());
+        if is_idle && all && app.view.agents() > 0 {
+            app.view.note(Role::Dim, "(stopping background agents)");
+        } else if is_idle {
+            app.view.note(Role::Dim, "(nothing runs)");
+        }
+        app.stopping = app.busy;
+        app.leaving.warned &= !all;
+        let interrupts = all || app.busy;
+        let effect = if all { Effect::InterruptAll } else { Effect::Interrupt };
+        self.effects.extend(interrupts.then_some(effect));
+    }
+
+    fn exit(&mut self) {
+        self.effects =
+            if self.app.busy { vec![Effect::Leave(Exit::Done)] } else { self.app.leave() };
+    }
+
+    fn jobs(&self) -> Jobs {
+        self.app.jobs.clone()
+    }
+}
+
+impl App {
+    /// Runs a command, given with its line and its argument.
+    pub(super) fn command(
+        &mut self,
+        command: &Command,
+        line: &str,
+        argument: Option<&str>,
+    ) -> Vec<Effect> {
+        let mut context = AppCommand { app: self, line, effects: Vec::new() };
+        (command.run)(&mut context, argument);
+        context.effects
     }
 
     /// Resets the state for another conversation.
@@ -109,10 +173,9 @@ impl App {
         self.viewer = Viewer::of_diffs(changes.diffs);
     }
 
-    /// Shows the answer to a command, in the transcript or in the viewer.
-    pub(crate) fn answer(&mut self, title: &str, text: String) {
-        // Lists that users search are always shown in the viewer.
-        let is_list = ["settings", "doctor", "tools", "skills"].contains(&title);
+    /// Shows the answer to a command in the transcript. A long one, or a list that users search, is
+    /// shown in the viewer.
+    pub(crate) fn answer(&mut self, title: &str, is_list: bool, text: String) {
         if is_list || text.lines().count() > LINES_MAX {
             self.viewer = Some(Viewer::of_text(title, text));
         } else {

@@ -14,7 +14,7 @@ pub(super) fn help() -> StyledLines {
     let mut lines = vec![(Role::Strong, "Commands".to_owned())];
     lines.extend(COMMANDS.iter().map(|entry| {
         let name = format!("/{} {}", entry.name, entry.argument);
-        (Role::Text, format!("  {name:<18} {}", entry.what))
+        (Role::Text, format!("  {name:<18} {}", entry.help))
     }));
     lines.push((Role::Dim, "Everything else is a task. While one runs, Enter sends your text to the model at its next step.".to_owned()));
     lines.extend(keys());

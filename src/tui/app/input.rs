@@ -88,21 +88,23 @@ impl App {
     pub(super) fn submit(&mut self, kind: MessageKind) -> Vec<Effect> {
         let text = self.composer.take();
         let typed = parse(&text);
-        let ends = matches!(typed, ParsedLine::Command(Command::Stop | Command::Exit, _));
-        if self.is_input_blocked() && !ends && typed != ParsedLine::Blank {
-            self.view.note(Role::Dim, "(wait for the lookup to finish; Esc cancels it)");
-            self.composer.set(&text);
+        let is_immediate = typed.is_immediate();
+        if self.is_input_blocked() && !is_immediate && typed != ParsedLine::Blank {
+            self.wait_for_lookup(&text);
             return Vec::new();
         }
         if matches!(typed, ParsedLine::Text(_) | ParsedLine::Shell(_)) {
             self.composer.remember(&text);
         }
         // Any other input cancels a warned exit.
-        self.leaving.warned &= ends || typed == ParsedLine::Blank;
+        self.leaving.warned &= is_immediate || typed == ParsedLine::Blank;
         match typed {
             ParsedLine::Blank => Vec::new(),
             ParsedLine::Text(text) => vec![Effect::Say(text, kind)],
-            ParsedLine::Command(_, Availability::Idle) | ParsedLine::Shell(_) if self.busy => {
+            ParsedLine::Command(Command { when: Availability::Idle, .. }, _)
+            | ParsedLine::Shell(_)
+                if self.busy =>
+            {
                 self.view.note(Role::Dim, "(not available while a task runs; Esc stops it)");
                 Vec::new()
             }
@@ -110,11 +112,8 @@ impl App {
                 self.view.push_user_input(format!("! {command}"));
                 vec![Effect::Run(command)]
             }
-            ParsedLine::Command(command, _) => {
-                if is_echoed(&command) {
-                    self.view.push_user_input(text.trim().to_owned());
-                }
-                self.command(command)
+            ParsedLine::Command(command, argument) => {
+                self.command(command, &text, argument.as_deref())
             }
             ParsedLine::Unknown(name, meant) => {
                 self.view.push_user_input(text.trim().to_owned());
@@ -123,24 +122,12 @@ impl App {
             }
         }
     }
-}
 
-/// Returns `true` if the command is shown in the transcript above its answer: commands that open a
-/// list or the viewer are not.
-fn is_echoed(command: &Command) -> bool {
-    !matches!(
-        command,
-        Command::Select(_, None)
-            | Command::Resume(None)
-            | Command::Queue(None)
-            | Command::Diff
-            | Command::Config
-            | Command::Tools
-            | Command::Skills
-            | Command::Skill(..)
-            | Command::Doctor
-            | Command::Exit
-    )
+    /// Puts a line back into the prompt, because a lookup may change its subject.
+    pub(super) fn wait_for_lookup(&mut self, line: &str) {
+        self.view.note(Role::Dim, "(wait for the lookup to finish; Esc cancels it)");
+        self.composer.set(line);
+    }
 }
 
 #[cfg(test)]

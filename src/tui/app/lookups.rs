@@ -120,6 +120,9 @@ mod tests {
         assert!(stage.screen(60, 24).contains("❯ a task"), "it stays in the prompt");
         assert!(stage.screen(60, 24).contains("(wait for the lookup"));
         stage.presses(KeyPress::ctrl('u'));
+        assert_eq!(stage.types("/stop all\n"), []);
+        assert!(stage.screen(60, 24).contains("❯ /stop all"), "it waits as well");
+        stage.presses(KeyPress::ctrl('u'));
         assert_eq!(stage.types("/exit\n"), [Effect::Leave(posse_base::failure::Exit::Done)]);
         stage.presses(KeyPress::plain(KeyCode::Esc));
         assert!(stage.screen(60, 24).contains("cancelled"));

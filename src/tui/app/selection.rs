@@ -2,7 +2,7 @@
 
 use posse_actors::conversation::MessageId;
 use posse_frontend::Selectable;
-use posse_frontend::commands::Command;
+use posse_frontend::commands::SessionSwitch;
 
 use crate::app::{App, Effect};
 use crate::input::KeyPress;
@@ -30,7 +30,7 @@ impl App {
                 match subject {
                     SelectorKind::Name(what) => {
                         self.view.push_user_input(format!("/{} {value}", what.word()));
-                        vec![Effect::Select(what, value)]
+                        vec![Effect::Switch(SessionSwitch::With(what, value))]
                     }
                     SelectorKind::History => {
                         self.composer.set(&value);
@@ -41,7 +41,7 @@ impl App {
                     }
                     SelectorKind::Sessions => {
                         self.view.push_user_input(format!("/resume {value}"));
-                        vec![Effect::Do(Command::Resume(Some(value)))]
+                        vec![Effect::Switch(SessionSwitch::Resume(value))]
                     }
                 }
             }
@@ -92,12 +92,8 @@ impl App {
         self.selector = Some(Selector::of(SelectorKind::Queue, "queued messages", entries));
     }
 
-    /// `/queue`: opens the list, or deletes the message with that number.
-    pub(super) fn queue(&mut self, which: Option<&str>) -> Vec<Effect> {
-        let Some(number) = which else {
-            self.open_queue();
-            return Vec::new();
-        };
+    /// Deletes the queued message of the user with that number.
+    pub(super) fn withdraw(&mut self, number: &str) -> Vec<Effect> {
         let nth = number.parse::<usize>().ok().and_then(|nth| nth.checked_sub(1));
         let waiting =
             nth.and_then(|nth| self.view.queue().iter().filter(|it| it.is_own()).nth(nth));

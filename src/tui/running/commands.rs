@@ -1,11 +1,10 @@
-//! Slash commands that need the session or the environment.
+//! Effects of slash commands that need the session or the environment.
 
-use posse_actors::root_session::SessionHandle;
 use posse_base::failure::{Exit, Failure};
-use posse_frontend::commands::Command;
+use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
+use posse_frontend::session_records::changes;
 use posse_frontend::{
-    BackgroundJob, LoadedSession, Report, Selectable, SessionSelection, Task, is_default,
-    session_queries as queries,
+    BackgroundJob, LoadedSession, Selectable, SessionSelection, Task, is_default,
 };
 
 use crate::TuiEnvironment;
@@ -19,7 +18,7 @@ const READING_SESSIONS: &str = "reading sessions";
 const COLLECTING: &str = "collecting data";
 
 impl Tui<'_> {
-    pub(super) async fn select(&mut self, what: Selectable, name: String) {
+    async fn select(&mut self, what: Selectable, name: String) {
         let default = is_default(&name, || self.environment.names(what));
         if default && let Err(failure) = self.environment.forget(what) {
             self.app.view.failures(&[failure]);
@@ -103,76 +102,31 @@ impl Tui<'_> {
         done
     }
 
-    pub(super) async fn execute(&mut self, command: Command) {
-        let id = self.app.session.clone();
-        match command {
-            Command::New => {
+    pub(super) async fn switch_session(&mut self, to: SessionSwitch) {
+        match to {
+            SessionSwitch::New => {
                 if self.reopen(self.choice.clone(), false).await {
                     self.app.begin();
                     let session = self.app.session.clone();
                     self.app.view.note(Role::Dim, format!("(a new session: {session})"));
                 }
             }
-            Command::Resume(None) => {
-                let job = self.environment.stored();
-                self.start_lookup(READING_SESSIONS, async {
-                    LookupResult::Stored(run_blocking(job).await)
-                });
-            }
-            Command::Resume(Some(id)) => self.find_session(&id, false),
-            Command::Fork => self.find_session(&id, true),
-            Command::Undo => {
-                let job = self.environment.undo(&id);
-                self.start_lookup(READING_SESSIONS, async {
-                    LookupResult::Undo(run_blocking(job).await)
-                });
-            }
-            Command::Compact(keep) => self.ask(|session| async move {
-                // The result is reported as an event.
-                queries::compact(&session, keep).await.err()
-            }),
-            Command::Context(json) => {
-                self.ask(|session| async move { Some(queries::context(&session, json).await) });
-            }
-            Command::Cost => {
-                self.ask(|session| async move { Some(queries::cost(&session).await) });
-            }
-            Command::Memory => {
-                self.ask(|session| async move { Some(queries::memory(&session).await) });
-            }
-            Command::Forget(agent) => {
-                self.ask(|session| async move { Some(queries::forget(&session, agent).await) });
-            }
-            Command::Jobs(which) => {
-                if let Some(current) = &self.current {
-                    let text = self.app.jobs.asked(which.as_deref(), &current.session);
-                    self.app.answer("", text);
-                } else {
-                    self.app.view.note(Role::Warn, NO_SESSION);
-                }
-            }
-            Command::Skill(name, task) => self.use_skill(&name, &task),
-            Command::Diff => self.changes(),
-            Command::Agents => self.report(Report::Agents),
-            Command::Permissions => self.report(Report::Permissions),
-            Command::Config => self.report(Report::Config),
-            Command::Doctor => self.report(Report::Doctor),
-            Command::Tools => self.report(Report::Tools),
-            Command::Skills => self.report(Report::Skills),
-            Command::Sandbox => self.report(Report::Sandbox),
-            Command::Export(file) => self.report(Report::Export(file)),
-            // The UI state answers these.
-            Command::Help
-            | Command::Keys
-            | Command::Status
-            | Command::Select(..)
-            | Command::Copy
-            | Command::Theme(_)
-            | Command::Queue(_)
-            | Command::Stop
-            | Command::StopAll
-            | Command::Exit => (),
+            SessionSwitch::Resume(id) => self.find_session(&id, false),
+            SessionSwitch::Fork => self.find_session(&self.app.session.clone(), true),
+            SessionSwitch::With(what, name) => self.select(what, name).await,
         }
+    }
+
+    pub(super) fn list_sessions(&mut self) {
+        let job = self.environment.stored();
+        self.start_lookup(READING_SESSIONS, async {
+            LookupResult::Stored(run_blocking(job).await)
+        });
+    }
+
+    pub(super) fn undo(&mut self) {
+        let job = self.environment.undo(&self.app.session);
+        self.start_lookup(READING_SESSIONS, async { LookupResult::Undo(run_blocking(job).await) });
     }
 
     /// Collects facts about this machine, for a user without a model.
@@ -181,7 +135,7 @@ impl Tui<'_> {
         self.start_lookup(COLLECTING, async { LookupResult::Setup(run_blocking(job).await) });
     }
 
-    fn use_skill(&mut self, name: &str, task: &str) {
+    pub(super) fn run_skill(&mut self, name: &str, task: &str) {
         match self.environment.skill(name, task) {
             Ok(prompt) => self.prompt(prompt),
             Err(failures) => {
@@ -201,45 +155,41 @@ impl Tui<'_> {
     }
 
     /// Shows all file changes of the conversation.
-    fn changes(&mut self) {
+    pub(super) fn show_changes(&mut self) {
         let Some(current) = &self.current else {
             return self.app.view.note(Role::Warn, NO_SESSION);
         };
         let session = current.session.clone();
-        self.start_lookup(COLLECTING, async move {
-            LookupResult::Changes(queries::changes(&session).await)
-        });
+        self.start_lookup(
+            COLLECTING,
+            async move { LookupResult::Changes(changes(&session).await) },
+        );
     }
 
-    /// Shows a report, with the session's own data on the same subject.
-    fn report(&mut self, what: Report) {
-        let job = self.environment.report(what.clone(), &self.app.session);
+    /// Shows a report and its appendix.
+    pub(super) fn report(&mut self, request: ReportRequest) {
+        let ReportRequest { report, title, is_list, appendix } = request;
+        let job = self.environment.report(report, &self.app.session);
         let session = self.current.as_ref().map(|current| current.session.clone());
         self.start_lookup(COLLECTING, async move {
-            let text = match (run_blocking(job).await, &what, session) {
-                (Ok(text), Report::Agents, Some(session)) => {
-                    Ok(format!("{text}\n{}", queries::subagents(&session).await))
-                }
-                (Ok(text), Report::Permissions, Some(session)) => {
-                    Ok(text + &queries::session_grants(&session).await)
+            let text = match (run_blocking(job).await, appendix, session) {
+                (Ok(text), Some(query), Some(session)) => {
+                    Ok(text + &query.answer(session).await.into_text())
                 }
                 (text, ..) => text,
             };
-            LookupResult::Text(what.title(), text)
+            LookupResult::Report(title, is_list, text)
         });
     }
 
     /// Queries the session in a separate task and shows the answer.
-    fn ask<F>(&mut self, question: impl FnOnce(SessionHandle) -> F)
-    where
-        F: Future<Output = Option<String>> + Send + 'static,
-    {
+    pub(super) fn query(&mut self, query: SessionQuery) {
         let Some(current) = &self.current else {
             return self.app.view.note(Role::Warn, NO_SESSION);
         };
-        let (answer, results) = (question(current.session.clone()), self.results.clone());
+        let (session, results) = (current.session.clone(), self.results.clone());
         tokio::spawn(async move {
-            if let Some(text) = answer.await {
+            if let QueryAnswer::Text(text) = query.answer(session).await {
                 results.send(RequestResult::Answer(text)).await.ok();
             }
         });
@@ -268,14 +218,16 @@ impl Tui<'_> {
     pub(super) async fn apply_lookup(&mut self, looked: LookupResult) {
         let failures = match looked {
             LookupResult::Changes(changes) => return self.app.show_changes(changes),
-            LookupResult::Text(title, Ok(text)) => return self.app.answer(title, text),
+            LookupResult::Report(title, is_list, Ok(text)) => {
+                return self.app.answer(title, is_list, text);
+            }
             LookupResult::Setup(Ok(found)) => {
                 return self.app.view.push_lines(messages::setup_report(&found));
             }
             LookupResult::Stored(Ok(stored)) => return self.app.choose_session(stored),
             LookupResult::LoadedSession(Ok(ready), fork) => return self.resume(ready, fork).await,
             LookupResult::Undo(Ok(wanted)) => return self.call(wanted),
-            LookupResult::Text(_, Err(failures))
+            LookupResult::Report(.., Err(failures))
             | LookupResult::Setup(Err(failures))
             | LookupResult::Stored(Err(failures))
             | LookupResult::LoadedSession(Err(failures), _)

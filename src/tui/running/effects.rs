@@ -4,9 +4,8 @@ use posse_actors::conversation::{ContentPart, Prompt, text_of};
 use posse_actors::event::MessageKind;
 use posse_actors::root_session::UserCall;
 use posse_base::failure::Failure;
-use posse_frontend::Task;
 use posse_frontend::files::Finder;
-use posse_frontend::{clipboard, session_queries};
+use posse_frontend::{Task, clipboard, own_call};
 
 use crate::app::Effect;
 use crate::running::Tui;
@@ -51,8 +50,13 @@ impl Tui<'_> {
                     let names = self.environment.names(what);
                     self.app.choose(what, names, opened_by);
                 }
-                Effect::Select(what, name) => self.select(what, name).await,
-                Effect::Do(command) => self.execute(command).await,
+                Effect::Query(query) => self.query(query),
+                Effect::Report(request) => self.report(request),
+                Effect::ShowChanges => self.show_changes(),
+                Effect::ListSessions => self.list_sessions(),
+                Effect::Switch(to) => self.switch_session(to).await,
+                Effect::RunSkill(name, task) => self.run_skill(&name, &task),
+                Effect::Undo => self.undo(),
                 Effect::Copy(text) => {
                     self.terminal.write(clipboard::sequence(&text));
                 }
@@ -81,7 +85,7 @@ impl Tui<'_> {
     /// Runs a shell command of the user.
     fn run_own(&mut self, command: &str) {
         self.history.add(&format!("!{command}"));
-        self.call(session_queries::own_call(command));
+        self.call(own_call(command));
     }
 
     /// Runs a tool call of the user.
@@ -186,7 +190,7 @@ impl Tui<'_> {
             RequestResult::Withdrawn(content) => self.restore_text(&content),
             RequestResult::Attached(name, image) => self.attached(&name, image),
             RequestResult::Found(query, names) => self.app.show_found_files(&query, &names),
-            RequestResult::Answer(text) => self.app.answer("", text),
+            RequestResult::Answer(text) => self.app.answer("", false, text),
             RequestResult::Measured(id, used) => {
                 if id.as_str() == self.app.session {
                     self.app.set_context_usage(&used);

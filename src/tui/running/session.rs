@@ -16,7 +16,7 @@ use posse_actors::root_session::{
 use posse_actors::subscription::Subscription;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::remote_session::AttachSocket;
-use posse_frontend::session_queries::Changes;
+use posse_frontend::session_records::Changes;
 use posse_frontend::{self as frontend, LoadedSession, OpenedSession, SelectionSources};
 use tokio::sync::mpsc;
 
@@ -52,8 +52,8 @@ pub(super) enum RequestResult {
 
 /// Result of a lookup.
 pub(super) enum LookupResult {
-    /// A text with a title.
-    Text(&'static str, Result<String, Vec<Failure>>),
+    /// A report, with `true` if users search in it.
+    Report(&'static str, bool, Result<String, Vec<Failure>>),
     /// Facts about this machine.
     Setup(Result<SetupFacts, Vec<Failure>>),
     /// File changes.
@@ -69,7 +69,7 @@ pub(super) enum LookupResult {
 impl std::fmt::Debug for LookupResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            LookupResult::Text(title, _) => title,
+            LookupResult::Report(title, ..) => title,
             LookupResult::Setup(_) => "around",
             LookupResult::Changes(_) => "changes",
             LookupResult::Stored(_) => "stored",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posse_actors::conversation::{ContentPart, MessageId};
 use posse_actors::event::{ContextUse, Event, MessageKind};
 use posse_frontend::commands::{COMMANDS, Command};
-use posse_frontend::session_queries::Changes;
+use posse_frontend::session_records::Changes;
 
 use crate::app::Effect;
 use crate::input::{KeyCode, KeyPress};
@@ -91,14 +91,14 @@ fn permission_request_shows_its_position() {
 #[test]
 fn answers_appear_below_their_commands() {
     let build = |stage: &mut TestScreen| {
-        assert_eq!(stage.types("/permissions\n"), [Effect::Do(Command::Permissions)]);
+        assert!(matches!(stage.types("/permissions\n")[..], [Effect::Report(_)]));
         let text = "questions  you are asked about what no rule decides\nrules, a deny before all \
             others\n  allow bash begins with `cargo test` (~/.config/posse/config.json:3)\n";
-        stage.app.answer("permissions", text.to_owned());
-        assert_eq!(stage.types("/cost\n"), [Effect::Do(Command::Cost)]);
-        stage.app.answer("", "No model was used yet.\n".to_owned());
+        stage.app.answer("permissions", false, text.to_owned());
+        assert!(matches!(stage.types("/cost\n")[..], [Effect::Query(_)]));
+        stage.app.answer("", false, "No model was used yet.\n".to_owned());
         stage.types("/nonsense\n");
-        assert_eq!(stage.types("/jobs stop c7\n"), [Effect::Do(Command::Jobs(Some("c7".into())))]);
+        assert!(matches!(stage.types("/jobs stop c7\n")[..], [Effect::Query(_)]));
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
 }
@@ -106,10 +106,10 @@ fn answers_appear_below_their_commands() {
 #[test]
 fn long_answers_and_changes_open_in_the_viewer() {
     let mut stage = TestScreen::new();
-    stage.app.answer("agents", "a line\n".repeat(100));
+    stage.app.answer("agents", false, "a line\n".repeat(100));
     assert!(stage.screen(60, 20).contains("q closes"));
     stage.types("q");
-    assert_eq!(stage.types("/diff\n"), [Effect::Do(Command::Diff)]);
+    assert_eq!(stage.types("/diff\n"), [Effect::ShowChanges]);
     stage.app.show_changes(Changes::default());
     assert!(stage.screen(60, 20).contains("(No file was changed in this conversation.)"));
     let diff = |file: &str| format!("--- a/{file}\n+++ b/{file}\n@@ -1 +1 @@\n-old\n+new {file}");
@@ -131,4 +131,19 @@ fn every_command_has_an_effect() {
         assert!(!effects.is_empty() || before != after, "/{}", entry.name);
         assert!(!after.contains("There is no /"), "/{}: {after}", entry.name);
     }
+}
+
+#[test]
+fn commands_that_open_a_list_or_the_viewer_are_not_echoed() {
+    let silent = |entry: &&Command| {
+        let mut stage = TestScreen::new();
+        stage.types(&format!("/{} \n", entry.name));
+        !stage.screen(100, 60).contains(&format!("❯ /{}\n", entry.name))
+    };
+    let silent: Vec<&str> = COMMANDS.iter().filter(silent).map(|entry| entry.name).collect();
+    let expected = [
+        "resume", "model", "provider", "agent", "diff", "config", "tools", "skills", "skill",
+        "doctor", "exit",
+    ];
+    assert_eq!(silent, expected);
 }

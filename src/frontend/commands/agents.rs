@@ -1,0 +1,30 @@
+//! `/agents`: all agents, and the subagents of this session.
+
+use posse_actors::root_session::SessionHandle;
+
+use crate::Report;
+use crate::commands::{Availability, Command, ReportRequest};
+use crate::session_records::{UNREAD, records};
+use crate::subagents::SubagentTable;
+
+pub(super) const AGENTS: Command = Command {
+    name: "agents",
+    aliases: &[],
+    argument: "",
+    help: "list all agents, and the subagents of this session",
+    when: Availability::Always,
+    run: |context, _| {
+        let request = ReportRequest::new(Report::Agents, "agents");
+        context.report(request.followed_by(|session| async move { subagents(&session).await }));
+    },
+};
+
+/// Subagents of this conversation.
+async fn subagents(session: &SessionHandle) -> String {
+    let mut workers = SubagentTable::default();
+    let whole = records(session, |announced| {
+        workers.follow(announced.event(), announced.origin());
+    });
+    let rest = if whole.await { "" } else { UNREAD };
+    format!("\n{}{rest}", workers.table())
+}

@@ -1,0 +1,30 @@
+//! `/compact`: shortens the history.
+
+use posse_actors::root_session::SessionHandle;
+
+use crate::commands::{Availability, Command, QueryAnswer, SessionQuery};
+use crate::context;
+use crate::instruction::Instruction;
+
+pub(super) const COMPACT: Command = Command {
+    name: "compact",
+    aliases: &[],
+    argument: "[WHAT]",
+    help: "shorten the history; WHAT is kept",
+    when: Availability::Idle,
+    run: |context, argument| {
+        let keep = argument.map(str::to_owned);
+        let instruction = Instruction::Compact(keep.clone());
+        let query = SessionQuery::new(|session| async move { compact(&session, keep).await });
+        context.query(query.with_instruction(instruction));
+    },
+};
+
+/// Compacts the history. An event announces what was removed.
+async fn compact(session: &SessionHandle, keep: Option<String>) -> QueryAnswer {
+    match session.compact_keeping(keep).await {
+        Ok(Some(compacted)) => QueryAnswer::Announced(context::compact_summary(&compacted)),
+        Ok(None) => QueryAnswer::Text("There is nothing to remove yet.\n".to_owned()),
+        Err(error) => QueryAnswer::Text(format!("{error}\n")),
+    }
+}

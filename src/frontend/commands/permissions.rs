@@ -1,0 +1,50 @@
+//! `/permissions`: rules, grants, and how to revoke them.
+
+use std::fmt::Write as _;
+
+use posse_actors::event::{Event, Grant, Scope};
+use posse_actors::root_session::SessionHandle;
+use posse_base::failure::printable;
+
+use crate::Report;
+use crate::commands::{Availability, Command, ReportRequest};
+use crate::session_records::{UNREAD, records};
+
+pub(super) const PERMISSIONS: Command = Command {
+    name: "permissions",
+    aliases: &[],
+    argument: "",
+    help: "show how permissions are decided, current grants, and how to revoke them",
+    when: Availability::Always,
+    run: |context, _| {
+        let request = ReportRequest::new(Report::Permissions, "permissions");
+        let grants = request.followed_by(|session| async move { session_grants(&session).await });
+        context.report(grants);
+    },
+};
+
+/// Grants that last until the session ends, and how to revoke them.
+async fn session_grants(session: &SessionHandle) -> String {
+    let mut grants: Vec<Grant> = Vec::new();
+    let whole = records(session, |announced| {
+        if let Event::PermissionGranted { grant: Some(grant), .. } = announced.event()
+            && grant.scope == Scope::Session
+            && !grants.contains(grant)
+        {
+            grants.push(grant.clone());
+        }
+    });
+    let rest = if whole.await { "" } else { UNREAD };
+    let mut text = "allowed until this session ends\n".to_owned();
+    for Grant { operation, target, .. } in &grants {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {} {}", printable(operation), printable(target));
+    }
+    text.push_str(if grants.is_empty() {
+        "  nothing\n"
+    } else {
+        "  none of these can be revoked alone: /new starts without them, and so does a session that\n  \
+         is resumed elsewhere or in another sandbox\n"
+    });
+    text + rest
+}

@@ -1,0 +1,40 @@
+//! `/model`, `/provider` and `/agent`: select a value of a setting, or list the known ones.
+
+use crate::Selectable;
+use crate::commands::{Availability, Choice, Command, CommandContext, SessionSwitch};
+
+pub(super) const MODEL: Command = Command {
+    name: "model",
+    aliases: &[],
+    argument: "[NAME]",
+    help: "use another model of this provider, also next time; `default` resets; without NAME: \
+           choose one",
+    when: Availability::Idle,
+    run: |context, argument| select(context, Selectable::Model, argument),
+};
+
+pub(super) const PROVIDER: Command = Command {
+    name: "provider",
+    aliases: &[],
+    argument: "[NAME]",
+    help: "use another provider with its own model, also next time; `default` resets; without \
+           NAME: choose one",
+    when: Availability::Idle,
+    run: |context, argument| select(context, Selectable::Provider, argument),
+};
+
+pub(super) const AGENT: Command = Command {
+    name: "agent",
+    aliases: &[],
+    argument: "[NAME]",
+    help: "use another agent; without NAME: choose one",
+    when: Availability::Idle,
+    run: |context, argument| select(context, Selectable::Agent, argument),
+};
+
+fn select(context: &mut dyn CommandContext, what: Selectable, name: Option<&str>) {
+    match name {
+        None | Some("?") => context.choose(Choice::Setting(what)),
+        Some(name) => context.switch(SessionSwitch::With(what, name.to_owned())),
+    }
+}

@@ -1,0 +1,33 @@
+//! `/new`, `/resume` and `/fork`: continue in another session.
+
+use crate::commands::{Availability, Choice, Command, SessionSwitch};
+
+pub(super) const NEW: Command = Command {
+    name: "new",
+    aliases: &["clear"],
+    argument: "",
+    help: "start a new session",
+    when: Availability::Idle,
+    run: |context, _| context.switch(SessionSwitch::New),
+};
+
+pub(super) const RESUME: Command = Command {
+    name: "resume",
+    aliases: &[],
+    argument: "[ID]",
+    help: "resume a stored session; without ID: choose one",
+    when: Availability::Idle,
+    run: |context, argument| match argument {
+        Some(id) => context.switch(SessionSwitch::Resume(id.to_owned())),
+        None => context.choose(Choice::StoredSession),
+    },
+};
+
+pub(super) const FORK: Command = Command {
+    name: "fork",
+    aliases: &[],
+    argument: "",
+    help: "continue in a copy of this session; the original is kept",
+    when: Availability::Idle,
+    run: |context, _| context.switch(SessionSwitch::Fork),
+};

@@ -1,0 +1,32 @@
+//! `/skills` and `/skill`: list skills, and run a task with one.
+
+use crate::Report;
+use crate::commands::{Availability, Command, CommandContext, ReportRequest};
+
+pub(super) const SKILLS: Command = Command {
+    name: "skills",
+    aliases: &[],
+    argument: "",
+    help: "list skills: instructions for kinds of task",
+    when: Availability::Always,
+    run: |context, _| list(context),
+};
+
+pub(super) const SKILL: Command = Command {
+    name: "skill",
+    aliases: &[],
+    argument: "NAME [TASK]",
+    help: "run a task with a skill",
+    when: Availability::Idle,
+    run: |context, argument| match argument {
+        Some(argument) => {
+            let (name, task) = argument.split_once(char::is_whitespace).unwrap_or((argument, ""));
+            context.run_skill(name, task.trim());
+        }
+        None => list(context),
+    },
+};
+
+fn list(context: &mut dyn CommandContext) {
+    context.report(ReportRequest::list(Report::Skills, "skills"));
+}

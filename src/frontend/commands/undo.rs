@@ -1,0 +1,12 @@
+//! `/undo`: reverts the last file change.
+
+use crate::commands::{Availability, Command};
+
+pub(super) const UNDO: Command = Command {
+    name: "undo",
+    aliases: &[],
+    argument: "",
+    help: "revert the last file change, unless the file was changed since",
+    when: Availability::Idle,
+    run: |context, _| context.undo(),
+};
