@@ -164,6 +164,7 @@ async fn noted(dir: &Path) -> Duration {
         parameters: json!({ "type": "object" }),
         side_effect: SideEffect::None,
         source: "programmatic".to_owned(),
+        annotations: posse_actors::ports::ToolAnnotations::default(),
     };
     assert!(tools.register(Arc::new(Talkative(spec))).is_ok());
     let steps = vec![ModelStep::call("talk", "{}"), ModelStep::say("done")];

@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use posse_actors::ports::{SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
+use posse_actors::ports::{ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox};
 use posse_actors::tool_call::PermittedCall;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -150,7 +150,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
 pub(crate) fn spec(
     name: &str,
     description: &str,
-    side_effect: SideEffect,
+    annotations: ToolAnnotations,
     properties: &Value,
     required: &[&str],
 ) -> ToolSpec {
@@ -158,8 +158,9 @@ pub(crate) fn spec(
         name: name.to_owned(),
         description: description.to_owned(),
         parameters: json!({ "type": "object", "properties": properties, "required": required }),
-        side_effect,
+        side_effect: annotations.access.side_effect(),
         source: "builtin".to_owned(),
+        annotations,
     }
 }
 

@@ -16,7 +16,7 @@ use posse_actors::limits::Limits;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
     Action, AnswerSource, CallContext, NoGrants, NoHooks, Operation, PortFuture, Ports, Prepared,
-    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
@@ -40,6 +40,7 @@ impl Greet {
             }),
             side_effect: SideEffect::External,
             source: "programmatic".to_owned(),
+            annotations: ToolAnnotations::default(),
         })
     }
 }

@@ -17,7 +17,9 @@ use ractor::{Actor, ActorRef, RpcReplyPort};
 use crate::conversation::{CallId, QuestionId};
 use crate::event::{Event, Grant, Origin, Scope};
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
-use crate::ports::{Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, Verdict};
+use crate::ports::{
+    Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, ToolAnnotations, Verdict,
+};
 use crate::record::Durability;
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
@@ -50,6 +52,7 @@ pub(crate) struct ApprovalRequest {
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
+    pub(crate) annotations: ToolAnnotations,
     pub(crate) question: PermissionQuestion,
     /// Policy and place of the call: a subagent may have its own.
     pub(crate) policy: Arc<dyn Policy>,
@@ -421,6 +424,7 @@ impl PermissionCoordinator {
     fn judge_again(&self, ask: &ApprovalRequest) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {
+            tool: &ask.annotations,
             agent: &ask.origin.agent_path,
             grants: &grants,
             asking: self.args.asking,

@@ -32,8 +32,9 @@ pub use provider::{
     Request, Thinking, TokenCount,
 };
 pub use tool::{
-    Action, BackgroundScope, CallContext, Operation, OutputDelta, PostCallMessage, PostCallSink,
-    Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Access, Action, BackgroundScope, CallContext, Operation, OutputDelta, PostCallMessage,
+    PostCallSink, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput,
+    ToolSpec, Toolbox,
 };
 
 /// Requirements of a boxed error source.

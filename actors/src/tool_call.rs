@@ -21,7 +21,7 @@ use crate::event::{Event, Origin, StartedCall};
 use crate::mailbox::{
     AliveToken, HandlerResult, OwnedTask, Report, SharedReport, StartResult, panic_text, spawn_task,
 };
-use crate::ports::{HookEvent, HookPayload, HookedCall, ToolOutput};
+use crate::ports::{HookEvent, HookPayload, ToolOutput};
 
 pub(crate) use pipeline::{Services, cap_parts};
 pub(crate) use post_call::Notices;
@@ -218,8 +218,7 @@ impl State {
         let input = input
             .or_else(|| serde_json::from_str(raw).ok())
             .unwrap_or_else(|| Value::String(raw.clone()));
-        let used =
-            HookedCall { call_id: self.call.id.clone(), tool: self.call.name.clone(), input };
+        let used = self.services.hooked(&self.call, input);
         let content = output.content.clone();
         let moment = match class {
             Some(class) => HookPayload::ToolError { used, content, class: class.to_owned() },

@@ -81,6 +81,7 @@ mod tests {
         let used = HookedCall {
             call_id: CallId::new("c1"),
             tool: "bash".to_owned(),
+            annotations: posse_actors::ports::ToolAnnotations::default(),
             input: json!({"command": "ls"}),
         };
         let content = vec![ContentPart::text("out")];

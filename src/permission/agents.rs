@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::permission::rules::{self, Rule, RuleDecision};
-use crate::permission::{JudgedAction, RulePolicy, deny, is_read};
+use crate::permission::{JudgedAction, RulePolicy, deny};
 
 /// Policy of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -101,7 +101,7 @@ impl RulePolicy {
     pub(super) fn agent_denies(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         case.situation.agent.split('/').filter_map(|name| self.agent_named(name)).find_map(
             |agent| {
-                let denies = |rule: &&Rule| rule.denies(case.action, &case.scripts);
+                let denies = |rule: &&Rule| rule.denies(case);
                 let rule = agent.rules.iter().find(denies)?;
                 let reason = rule.reason.as_deref().unwrap_or("the agent's own rules deny it");
                 Some(deny(&format!("agent {}: {}", agent.name, rule.text), reason))
@@ -137,7 +137,7 @@ impl RulePolicy {
             RuleDecision::Allow if self.may_allow(case) => {
                 Some(Verdict::Allow(self.confinement(case.situation)))
             }
-            RuleDecision::Ask if is_read(case.action) => {
+            RuleDecision::Ask if case.is_read() => {
                 Some(self.ask(case, format!("{name} asks before everything")))
             }
             RuleDecision::Allow | RuleDecision::Ask => None,

@@ -12,7 +12,8 @@ use posse_actors::limits::Limits;
 use posse_actors::ports::{
     Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids,
     PermissionQuestion, Policy, PortFuture, Prepared, Provider, ProviderError, ProviderInfo,
-    Request, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput, ToolSpec, Verdict,
+    Request, RunContext, SideEffect, Situation, Tool, ToolAnnotations, ToolError, ToolOutput,
+    ToolSpec, Verdict,
 };
 use posse_actors::record::RecordId;
 use posse_actors::root_session::SessionHandle;
@@ -247,6 +248,7 @@ impl RecordedTool {
             parameters: json!({ "type": "object" }),
             side_effect: SideEffect::External,
             source: "record".to_owned(),
+            annotations: ToolAnnotations::default(),
         });
         RecordedTool { spec, stage }
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use nix::dir::Dir;
 use nix::fcntl::readlinkat;
 use posse_actors::ports::{
-    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    Access, Action, CallContext, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
+    ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "list_dir",
         "Lists a folder, hidden entries too, at most 500: folders end with `/`, files have their \
          size in bytes, links show where they lead.",
-        SideEffect::None,
+        ToolAnnotations::new(Access::Read).in_rules("LS"),
         &json!({ "path": { "type": "string", "description": "Default: working directory" } }),
         &[],
     );

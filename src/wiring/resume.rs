@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
-use posse_actors::delegation::{DELEGATE, DIFF, MERGE, RESULT, STATUS};
+use posse_actors::delegation::TOOLS;
 use posse_actors::event::Branch;
 use posse_actors::ledger::{Accounts, Amount, Budget, RecoveredUsage, dollars};
 use posse_actors::ports::{JournalError, Ports, Provider};
@@ -360,7 +360,7 @@ fn changed(
         };
         let mut all = now.tools.clone();
         if now.delegation.is_some() {
-            all.extend([DELEGATE, STATUS, RESULT, DIFF, MERGE].map(str::to_owned));
+            all.extend(TOOLS.map(str::to_owned));
         }
         let (new, gone) = (less(&now.tools, tools), less(tools, &all));
         if !new.is_empty() {

@@ -14,6 +14,7 @@ use posse_actors::ledger::{Accounts, Budget};
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
+    ToolSpec,
 };
 use posse_actors::root_session::{SessionHandle, SessionSettings};
 use secrecy::SecretString;
@@ -282,8 +283,9 @@ pub(crate) fn assemble_in(
     let sandbox = Arc::new(sandbox);
     let env = Arc::new(env);
     let mut toolbox = tools::builtin(Arc::clone(&env), Arc::clone(&sandbox));
-    let mut names: Vec<String> = toolbox.iter().map(|tool| tool.spec().name.clone()).collect();
-    let roster = known_agents(setup, &names);
+    let specs: Vec<ToolSpec> = toolbox.iter().map(|tool| tool.spec().clone()).collect();
+    let known: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
+    let roster = known_agents(setup, &known);
     let agent = roster.choose(&settings.default_agent).map_err(one)?;
     let prompts = Prompts::read(setup, &roots, &tier);
     if let Some(tool) = skills::tool(&prompts.skills, &roster) {
@@ -297,7 +299,8 @@ pub(crate) fn assemble_in(
     });
     let root = project::root_of(setup.cwd);
     let toolbox = masking.tools(agents::noticing(&toolbox, &root, setup.cwd));
-    names.retain(|name| agent.tools.sees(name));
+    let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
+    let mut names: Vec<String> = seen.map(|spec| spec.name.clone()).collect();
     names.extend(prompts.sees_skills(agent).then(|| SKILL_TOOL.to_owned()));
     let system_prompt = prompts.of(agent, &roster, settings.multi_agent);
     let digest = prompts.digest(agent, &roster, settings.multi_agent);
@@ -307,7 +310,8 @@ pub(crate) fn assemble_in(
         Ok(served.map(&ready))
     };
     let mut delegation =
-        subagents::delegation(&roster, agent, settings, &prompts, way, served).map_err(one)?;
+        subagents::delegation(&roster, agent, &specs, settings, &prompts, way, served)
+            .map_err(one)?;
     let hook_settings = hook_settings(setup, &kept.dir, &roots, &tier);
     // If the folder cannot be scanned, secrets are assumed.
     let exposed = sandbox.exposed_secrets(&kept.dir.join("tmp"));

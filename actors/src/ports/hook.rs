@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, SessionId};
 use crate::event::Origin;
-use crate::ports::PortFuture;
+use crate::ports::{PortFuture, ToolAnnotations};
 
 /// The places where hooks are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -168,6 +168,8 @@ pub struct HookedCall {
     pub call_id: CallId,
     /// The tool.
     pub tool: String,
+    /// Annotations of the tool; the default if there is none of that name.
+    pub annotations: ToolAnnotations,
     /// Its arguments: valid for the tool's schema, except where the call failed for that.
     pub input: Value,
 }

@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use crate::conversation::CallId;
 use crate::ports::{
-    Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec,
+    Action, CallContext, Operation, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use crate::tool_call::PermittedCall;
 
@@ -24,6 +24,7 @@ fn spec(name: &str, side_effect: SideEffect) -> ToolSpec {
         }),
         side_effect,
         source: "programmatic".to_owned(),
+        annotations: ToolAnnotations::default(),
     }
 }
 

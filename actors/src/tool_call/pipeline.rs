@@ -59,6 +59,13 @@ pub(crate) struct Services {
 }
 
 impl Services {
+    /// `call` with these arguments, as hooks receive it.
+    pub(crate) fn hooked(&self, call: &ToolCall, input: Value) -> HookedCall {
+        let tool = self.tools.get(&call.name);
+        let annotations = tool.map(|tool| tool.spec().annotations.clone()).unwrap_or_default();
+        HookedCall { call_id: call.id.clone(), tool: call.name.clone(), annotations, input }
+    }
+
     /// Runs hooks. Call only if [`Hook::has_hook`] returned true.
     pub(crate) fn fire(
         &self,
@@ -170,7 +177,7 @@ impl Pipeline {
     ) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let accepted = self.arguments(&*tool).await?;
         let prepared = self.prepare(&*tool, &accepted.value).await?;
-        let mut reviewed = self.review(prepared);
+        let mut reviewed = self.review(&*tool, prepared);
         for _ in 0..=self.services.limits.rejudgements_max {
             let pending = match reviewed {
                 Review::Permitted(permitted) => return Ok((tool, permitted, accepted)),
@@ -179,20 +186,20 @@ impl Pipeline {
             };
             let (action, question) = (pending.action().clone(), pending.question().clone());
             self.may_ask(&accepted.value, &action, &question).await?;
-            let allowed = self.question(action, question).await?;
+            let allowed = self.question(&*tool, action, question).await?;
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(&*tool, &accepted.value).await?;
             // No answer for exactly this call: it is judged again.
             if allowed.is_none_or(|allowed| allowed != self.binding(&prepared.action)) {
-                reviewed = self.review(prepared);
+                reviewed = self.review(&*tool, prepared);
                 continue;
             }
-            if let Some(refusal) = self.refused(&prepared.action) {
+            if let Some(refusal) = self.refused(&*tool, &prepared.action) {
                 return Err(refusal);
             }
             match pending.approve(prepared) {
                 Ok(permitted) => return Ok((tool, permitted, accepted)),
-                Err(changed) => reviewed = self.review(changed),
+                Err(changed) => reviewed = self.review(&*tool, changed),
             }
         }
         Err(denied("what it would do kept changing while it was asked about", None))
@@ -258,11 +265,7 @@ impl Pipeline {
     }
 
     fn used(&self, input: &Value) -> HookedCall {
-        HookedCall {
-            call_id: self.call.id.clone(),
-            tool: self.call.name.clone(),
-            input: input.clone(),
-        }
+        self.services.hooked(&self.call, input.clone())
     }
 
     async fn fire(&self, moment: HookPayload) -> HookOutcome {
@@ -274,23 +277,24 @@ impl Pipeline {
         prepared.map_err(|error| invalid(&error))
     }
 
-    fn review(&self, prepared: Prepared) -> Review {
+    fn review(&self, tool: &dyn Tool, prepared: Prepared) -> Review {
         let grants = self.services.book.grants();
-        let (policy, situation) = (&*self.services.policy, self.situation(&grants));
+        let (policy, situation) = (&*self.services.policy, self.situation(tool, &grants));
         review(self.call.clone(), prepared, policy, &situation)
     }
 
     /// A positive answer does not override a denial that applies by now.
-    fn refused(&self, action: &Action) -> Option<Refusal> {
+    fn refused(&self, tool: &dyn Tool, action: &Action) -> Option<Refusal> {
         let grants = self.services.book.grants();
-        match self.services.policy.judge(action, &self.situation(&grants)) {
+        match self.services.policy.judge(action, &self.situation(tool, &grants)) {
             Verdict::Deny { reason, rule } => Some(denied(&reason, Some(&rule))),
             Verdict::Allow(_) | Verdict::Ask(_) => None,
         }
     }
 
-    fn situation<'a>(&'a self, grants: &'a [Grant]) -> Situation<'a> {
+    fn situation<'a>(&'a self, tool: &'a dyn Tool, grants: &'a [Grant]) -> Situation<'a> {
         Situation {
+            tool: &tool.spec().annotations,
             agent: &self.origin.agent_path,
             grants,
             asking: self.services.asking,
@@ -309,6 +313,7 @@ impl Pipeline {
     /// by now.
     async fn question(
         &self,
+        tool: &dyn Tool,
         action: Action,
         question: PermissionQuestion,
     ) -> Result<Option<Binding>, Refusal> {
@@ -329,6 +334,7 @@ impl Pipeline {
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
                 action: action.clone(),
+                annotations: tool.spec().annotations.clone(),
                 question: question.clone(),
                 policy: Arc::clone(&self.services.policy),
                 cwd: self.services.cwd.clone(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use posse_actors::ports::{
-    Action, CallContext, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput,
-    ToolSpec,
+    Access, Action, CallContext, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
+    ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::tool_call::PermittedCall;
 use serde::Deserialize;
@@ -39,8 +39,9 @@ pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
             },
             "required": ["name"],
         }),
-        side_effect: SideEffect::None,
+        side_effect: Access::Session.side_effect(),
         source: "builtin".to_owned(),
+        annotations: ToolAnnotations::new(Access::Session),
     };
     Arc::new(SkillTool { spec, skills, rights })
 }

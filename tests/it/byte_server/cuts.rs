@@ -14,7 +14,7 @@ use posse_actors::conversation::Prompt;
 use posse_actors::event::Event;
 use posse_actors::ports::{
     Action, CallContext, Operation, PortFuture, Prepared, Provider, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::testing::SessionBuilder;
 use posse_actors::tool_call::PermittedCall;
@@ -115,6 +115,7 @@ fn noting(name: &str, key: &'static str, ran: &Arc<Mutex<Vec<(String, String)>>>
         }),
         side_effect: SideEffect::Workspace,
         source: "programmatic".to_owned(),
+        annotations: ToolAnnotations::default(),
     };
     Noting { spec, key, ran: Arc::clone(ran) }
 }

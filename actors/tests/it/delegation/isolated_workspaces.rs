@@ -7,8 +7,8 @@ use posse_actors::conversation::InvocationId;
 use posse_actors::event::{Origin, StoredRecord};
 use posse_actors::ports::{
     CallContext, ChangedFile, IsolatedWorkspace, IsolatedWorkspaces, PortFuture, Prepared,
-    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox, WorkspaceChanges,
-    WorktreeSummary,
+    RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
+    WorkspaceChanges, WorktreeSummary,
 };
 use posse_actors::record::replay;
 use posse_actors::root_session::Resumption;
@@ -104,6 +104,7 @@ impl BoundEcho {
             }),
             side_effect: SideEffect::None,
             source: "test".to_owned(),
+            annotations: ToolAnnotations::default(),
         }
     }
 }
