@@ -205,7 +205,7 @@ async fn noted(dir: &Path) -> Duration {
     let session = SessionHandle::start(ports, settings).await.unwrap();
     let start = Instant::now();
     session.prompt(Prompt::text("talk")).await.unwrap().outcome().await.unwrap();
-    let reason = "completed".to_owned();
+    let reason = posse_actors::event::SessionEndReason::Completed;
     session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
     let took = start.elapsed();
     let verified = verify_session(dir, "s").unwrap();

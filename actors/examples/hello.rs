@@ -149,7 +149,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ending::Answered(answer) => println!("answer: {answer}"),
         other => return Err(format!("no answer: {other:?}").into()),
     }
-    let reason = "completed".to_owned();
+    let reason = posse_actors::event::SessionEndReason::Completed;
     session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
     Ok(())
 }

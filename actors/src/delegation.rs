@@ -27,7 +27,6 @@ use crate::ports::{
     ToolAnnotations, ToolSpec, Toolbox,
 };
 
-pub(crate) use action_log::CANCELLED;
 pub use action_log::{ActionLog, LoggedChange};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::conversation::Usage;
-use posse_actors::event::{Announcement, Event, StartedCall, Subscription};
+use posse_actors::event::{
+    Announcement, DecisionSource, Event, SessionEndReason, StartedCall, Subscription,
+};
 use posse_actors::ledger::dollars;
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use serde::Serialize;
@@ -251,7 +253,7 @@ impl Front {
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
         match event {
-            Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
+            Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
                 self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
             }
             Event::ToolOutcomeUnknown { name, begun, .. } => {
@@ -316,16 +318,23 @@ impl Front {
     async fn nothing_to_do(self) -> Exit {
         let failure = Failure::new("CLI002", Exit::Usage, "there was no message")
             .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
-        let verdict =
-            Verdict { exit: Exit::Usage, reason: "failed", result: None, failure: Some(failure) };
+        let verdict = Verdict {
+            exit: Exit::Usage,
+            reason: SessionEndReason::Failed,
+            result: None,
+            failure: Some(failure),
+        };
         self.leave(verdict, None).await
     }
 
     fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {
         match (outcome, self.stopped) {
-            (None, Some(signal)) => {
-                Verdict { exit: signal, reason: "interrupted", result: None, failure: None }
-            }
+            (None, Some(signal)) => Verdict {
+                exit: signal,
+                reason: SessionEndReason::Interrupted,
+                result: None,
+                failure: None,
+            },
             (outcome, signal) => judge(outcome, signal, self.advised()),
         }
     }
@@ -385,7 +394,7 @@ impl Front {
             v: posse_actors::event::FORMAT_VERSION,
             r#type: "result",
             session_id: self.session.id().as_str(),
-            reason: verdict.reason,
+            reason: verdict.reason.as_str(),
             exit_code: verdict.exit as u8,
             result: verdict.result.as_deref(),
             error,

@@ -108,9 +108,13 @@ mod tests {
                 reason: text("asked"),
             },
             HookPayload::PostToolUse(used.clone(), content.clone()),
-            HookPayload::ToolError { used, content, class: text("failed") },
+            HookPayload::ToolError {
+                used,
+                content,
+                class: posse_actors::event::ToolFailureClass::Failed,
+            },
             HookPayload::Stop { answer: text("done"), holds: 1 },
-            HookPayload::SessionEnd { reason: text("completed") },
+            HookPayload::SessionEnd { reason: posse_actors::event::SessionEndReason::Completed },
         ];
         let origin = Arc::new(Origin {
             invocation_id: InvocationId::new("i1"),

@@ -34,7 +34,11 @@ fn hooks_of(policy: Arc<dyn Policy>) -> Arc<dyn Hook> {
 }
 
 fn says(policy: Arc<dyn Policy>, tool: &str, input: Value) -> String {
-    let access = if tool == "bash" { Access::Process } else { Access::Write };
+    let access = match tool {
+        "bash" => Access::Process,
+        "read_file" => Access::Read,
+        _ => Access::Write,
+    };
     let annotations = ToolAnnotations::new(access);
     let used = HookedCall { call_id: CallId::new("c"), tool: tool.to_owned(), annotations, input };
     let occasion = HookInvocation {

@@ -20,7 +20,7 @@ use crate::compaction::{
 };
 use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSettings, bytes_in};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{Event, Origin};
+use crate::event::{CompactionCause, Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::provider_client;
 use crate::tool_call::Services;
@@ -57,7 +57,7 @@ pub(crate) struct ContextFitter {
 /// A summary that is being written.
 pub(super) struct PendingSummary {
     goal: CompactionGoal,
-    cause: &'static str,
+    cause: CompactionCause,
     /// Under whose name the model is asked.
     id: InvocationId,
     _work: OwnedTask,
@@ -67,7 +67,7 @@ pub(super) struct PendingSummary {
 pub(crate) fn compacted_event(
     compacted: CompactedHistory,
     (tokens_before, tokens_after): (u64, u64),
-    cause: &str,
+    cause: CompactionCause,
     summarised_by: Option<String>,
 ) -> Event {
     let CompactedHistory { history, bytes_before, bytes_after, turns_removed, .. } = compacted;
@@ -80,7 +80,7 @@ pub(crate) fn compacted_event(
         prompts_removed,
         tokens_before: Some(tokens_before),
         tokens_after: Some(tokens_after),
-        cause: Some(cause.to_owned()),
+        cause: Some(cause),
         summarised_by,
         history,
     }
@@ -120,11 +120,12 @@ impl AgentInvocation {
         match &self.fitter.summariser {
             Some(summariser) if compacted.messages_removed > 0 => {
                 let gone = history[..compacted.messages_removed].to_vec();
-                state.fitting = Some(self.summarise(me, summariser, gone, goal, "threshold"));
+                state.fitting =
+                    Some(self.summarise(me, summariser, gone, goal, CompactionCause::Threshold));
                 false
             }
             _ => {
-                self.apply(compacted, &reading, "threshold", None, state);
+                self.apply(compacted, &reading, CompactionCause::Threshold, None, state);
                 true
             }
         }
@@ -152,7 +153,7 @@ impl AgentInvocation {
         &self,
         compacted: CompactedHistory,
         before: &ContextReading,
-        cause: &str,
+        cause: CompactionCause,
         summarised_by: Option<String>,
         state: &mut State,
     ) {
@@ -190,7 +191,7 @@ impl AgentInvocation {
             state.overflows = 0;
             return Some(LoopInput::Unanswered(too_large(ending, &reading, tried)));
         };
-        self.apply(compacted, &reading, "overflow", None, state);
+        self.apply(compacted, &reading, CompactionCause::Overflow, None, state);
         self.clear_way(me, state);
         None
     }
@@ -201,7 +202,7 @@ impl AgentInvocation {
         summariser: &ModelRoutes,
         gone: Vec<Arc<Message>>,
         goal: CompactionGoal,
-        cause: &'static str,
+        cause: CompactionCause,
     ) -> PendingSummary {
         let asked =
             Summary::new(&self.services, summariser, &self.fitter.settings, &self.origin, &goal);

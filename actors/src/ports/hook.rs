@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, SessionId};
-use crate::event::Origin;
+use crate::event::{Origin, SessionEndReason, ToolFailureClass};
 use crate::ports::{PortFuture, ToolAnnotations};
 
 /// The places where hooks are asked.
@@ -107,7 +107,7 @@ pub enum HookPayload {
     /// See [`HookEvent::SessionEnd`].
     SessionEnd {
         /// `completed`, `failed`, `interrupted`, …
-        reason: String,
+        reason: SessionEndReason,
     },
     /// See [`HookEvent::UserPromptSubmit`].
     UserPromptSubmit {
@@ -140,8 +140,8 @@ pub enum HookPayload {
         used: HookedCall,
         /// Content that the model would read.
         content: Vec<ContentPart>,
-        /// `invalid`, `denied`, `failed`, `crashed`, `unknown_tool`.
-        class: String,
+        /// Why it failed.
+        class: ToolFailureClass,
     },
     /// See [`HookEvent::PermissionRequest`].
     PermissionRequest {

@@ -12,7 +12,7 @@ use ractor::{ActorRef, SpawnErr};
 use crate::agent_invocation::{QueuedInput, UnfinishedCall};
 use crate::conversation::{CallId, ContentPart, Message, text_of};
 use crate::delegation::Memories;
-use crate::event::{Branch, Event, Grant, MessageKind, Origin, ResumedConfig};
+use crate::event::{Branch, Event, Grant, MessageKind, Origin, ResumedConfig, ToolFailureClass};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::ports::ToolOutput;
 use crate::record::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
@@ -345,7 +345,7 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
     if open.effect {
         return Event::ToolOutcomeUnknown { call_id, name, content, begun: open.begun.clone() };
     }
-    let class = if open.started { "crashed" } else { "skipped" }.to_owned();
+    let class = if open.started { ToolFailureClass::Crashed } else { ToolFailureClass::Skipped };
     let (metadata, duration_ms) = (serde_json::Value::Null, 0);
     Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
 }

@@ -6,7 +6,7 @@ use crate::agent_invocation::{Ending, RequestOptions};
 use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::delegation::Delegation;
-use crate::event::Event;
+use crate::event::{Event, SessionEndReason};
 use crate::ledger::{Accounts, Budget, PriceLookup};
 use crate::limits::Limits;
 use crate::ports::AnswerSource;
@@ -64,8 +64,8 @@ pub struct SessionSettings {
 /// End of the session, as in its last record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEnding {
-    /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
-    pub reason: String,
+    /// Why it ends.
+    pub reason: SessionEndReason,
     /// Exit code of a headless run.
     pub exit_code: i32,
     /// The last answer.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, SessionId, ToolCall};
 use crate::delegation::{self, DelegationHandle};
-use crate::event::{Event, Grant, Origin, StartedCall};
+use crate::event::{Event, Grant, Origin, StartedCall, ToolFailureClass};
 use crate::hook_events::{self, HookOutcome};
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
@@ -88,7 +88,7 @@ pub(crate) enum CallEnd {
     /// The call ran, with these arguments.
     Ran { output: ToolOutput, took: Duration, input: Box<Value> },
     /// The call did not run, for one of the classes of [`Event::ToolFailed`].
-    Refused { class: &'static str, output: ToolOutput },
+    Refused { class: ToolFailureClass, output: ToolOutput },
 }
 
 pub(crate) struct Pipeline {
@@ -163,9 +163,9 @@ impl Pipeline {
         let tool = self.tool()?;
         let permitted = self.permit_of(Arc::clone(&tool)).await;
         permitted.map_err(|refusal| match (refusal, tool.if_denied()) {
-            (CallEnd::Refused { class: "denied", mut output }, Some(advice)) => {
+            (CallEnd::Refused { class: ToolFailureClass::Denied, mut output }, Some(advice)) => {
                 output.content.push(ContentPart::text(format!("\n{advice}")));
-                CallEnd::Refused { class: "denied", output }
+                CallEnd::Refused { class: ToolFailureClass::Denied, output }
             }
             (refusal, _) => refusal,
         })
@@ -211,7 +211,10 @@ impl Pipeline {
         tool.cloned().ok_or_else(|| {
             let names = self.visible.join(", ");
             let text = format!("Unknown tool: {name:?}. Available tools: {names}");
-            CallEnd::Refused { class: "unknown_tool", output: ToolOutput::error(text) }
+            CallEnd::Refused {
+                class: ToolFailureClass::UnknownTool,
+                output: ToolOutput::error(text),
+            }
         })
     }
 
@@ -377,7 +380,7 @@ impl Pipeline {
             Err(unrecorded) => Err(unrecorded),
         };
         recorded.map_err(|unrecorded| CallEnd::Refused {
-            class: "failed",
+            class: ToolFailureClass::Failed,
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
         let started_ms = self.services.clock.wall_ms();
@@ -446,19 +449,22 @@ impl Pipeline {
 }
 
 fn invalid(error: &ToolError) -> Refusal {
-    CallEnd::Refused { class: "invalid", output: ToolOutput::error(error.to_string()) }
+    CallEnd::Refused {
+        class: ToolFailureClass::Invalid,
+        output: ToolOutput::error(error.to_string()),
+    }
 }
 
 fn denied(reason: &str, rule: Option<&str>) -> Refusal {
-    let text = match rule {
-        Some(rule) => format!("Denied: {reason} (rule: {rule})"),
-        None => format!("Denied: {reason}"),
-    };
-    CallEnd::Refused { class: "denied", output: ToolOutput::error(text) }
+    let text = ToolFailureClass::denial(reason, rule);
+    CallEnd::Refused { class: ToolFailureClass::Denied, output: ToolOutput::error(text) }
 }
 
 fn blocked_by(why: &str) -> Refusal {
-    CallEnd::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
+    CallEnd::Refused {
+        class: ToolFailureClass::Denied,
+        output: ToolOutput::error(format!("Blocked: {why}")),
+    }
 }
 
 /// The backstop for tools that do not cut their own output.

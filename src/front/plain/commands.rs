@@ -1,6 +1,7 @@
 //! Slash commands of line mode, with text output on standard error. Commands that need a screen say
 //! so and name an alternative.
 
+use posse_actors::event::SessionEndReason;
 use posse_actors::root_session::UserCall;
 
 use crate::failure::Exit;
@@ -271,7 +272,7 @@ impl LineMode<'_> {
             Ok(opened) => opened,
             Err(failures) => return self.complain(&failures).await,
         };
-        self.current.end("completed", Exit::Done, PATIENT_END).await;
+        self.current.end(SessionEndReason::Completed, Exit::Done, PATIENT_END).await;
         self.enter(opened, SessionSelection::default()).await;
         if self.leaving.is_some() {
             return;
