@@ -189,7 +189,7 @@ impl BenchSession {
     }
 
     async fn end(self) {
-        let reason = "completed".to_owned();
+        let reason = posse_actors::event::SessionEndReason::Completed;
         self.session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
     }
 

@@ -164,6 +164,7 @@ async fn noted(dir: &Path) -> Duration {
         parameters: json!({ "type": "object" }),
         side_effect: SideEffect::None,
         source: "programmatic".to_owned(),
+        annotations: posse_actors::ports::ToolAnnotations::default(),
     };
     assert!(tools.register(Arc::new(Talkative(spec))).is_ok());
     let steps = vec![ModelStep::call("talk", "{}"), ModelStep::say("done")];
@@ -204,7 +205,7 @@ async fn noted(dir: &Path) -> Duration {
     let session = SessionHandle::start(ports, settings).await.unwrap();
     let start = Instant::now();
     session.prompt(Prompt::text("talk")).await.unwrap().outcome().await.unwrap();
-    let reason = "completed".to_owned();
+    let reason = posse_actors::event::SessionEndReason::Completed;
     session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
     let took = start.elapsed();
     let verified = verify_session(dir, "s").unwrap();

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use posse::permission::{PolicySettings, RulePolicy, command_grant};
 use posse_actors::event::Grant;
-use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation};
+use posse_actors::ports::{
+    Access, Action, AnswerSource, Operation, Policy, Situation, ToolAnnotations,
+};
 
 /// Median of one judgement.
 const MICROSECONDS_MAX: f64 = 50.0;
@@ -52,9 +54,11 @@ fn main() -> ExitCode {
     let policy = RulePolicy::new(settings).unwrap();
     let granted = ["git status", "git log", "npm test", "cargo test", "ls", "cat"];
     let grants: Vec<Grant> = granted.iter().map(|prefix| command_grant(prefix).unwrap()).collect();
+    let tool = ToolAnnotations::new(Access::Process).in_rules("Bash");
     let judged = |action: &Action| {
         let start = Instant::now();
         let situation = Situation {
+            tool: &tool,
             agent: "build",
             grants: &grants,
             asking: AnswerSource::Human,

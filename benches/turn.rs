@@ -87,7 +87,7 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
     let session = SessionHandle::start(ports, settings).await.unwrap();
     let start = Instant::now();
     let outcome = session.prompt(Prompt::text("go")).await.unwrap().outcome().await.unwrap();
-    let reason = "completed".to_owned();
+    let reason = posse_actors::event::SessionEndReason::Completed;
     session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
     assert_eq!(outcome.turns, TURNS + 1);
     start.elapsed()

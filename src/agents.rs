@@ -22,7 +22,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use posse_actors::ports::Thinking;
+use posse_actors::ports::{Thinking, ToolSpec};
 use serde_json::Value;
 
 pub use catalog::{CATALOG_BYTES_MAX, catalog};
@@ -237,14 +237,14 @@ pub enum ToolSelection {
     Only(Vec<String>),
 }
 
-/// Tools that are visible only together with `bash`.
-const OF_BASH: [&str; 2] = ["job_output", "job_stop"];
-
 impl ToolSelection {
-    /// True if a tool of that name is visible.
-    pub fn sees(&self, tool: &str) -> bool {
-        // Job tools belong to agents that can start jobs.
-        let tool = if OF_BASH.contains(&tool) { "bash" } else { tool };
+    /// True if the tool is visible.
+    pub fn sees(&self, tool: &ToolSpec) -> bool {
+        self.names(tool.annotations.visible_with.as_ref().unwrap_or(&tool.name))
+    }
+
+    /// True if it selects tools of that name.
+    fn names(&self, tool: &str) -> bool {
         match self {
             ToolSelection::All => true,
             ToolSelection::Only(names) => names.iter().any(|name| name == tool),
@@ -271,7 +271,7 @@ impl Agent {
     /// True if it may activate the skill of that name.
     pub fn sees_skill(&self, name: &str) -> bool {
         let named = |names: &Vec<String>| names.iter().any(|one| one == name || one == "*");
-        self.tools.sees(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
+        self.tools.names(SKILL_TOOL) && self.skills.as_ref().is_none_or(named)
     }
 
     /// True if its definition permits calling `other`. Depth and cycles are checked by the session.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use posse_actors::ports::{SideEffect, Thinking, Toolbox};
+use posse_actors::ports::{SideEffect, Thinking, ToolSpec, Toolbox};
 use serde_json::{Value, json};
 
 use crate::agents::{Agent, Cost, Instruction, Instructions, Skill, Skills, ToolSelection};
@@ -82,7 +82,7 @@ pub fn tools(
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<Exit, Failure> {
-    let seen_by = |tool: &str| -> Vec<&str> {
+    let seen_by = |tool: &ToolSpec| -> Vec<&str> {
         shown(agents)
             .filter(|agent| agent.tools.sees(tool))
             .map(|agent| agent.name.as_str())
@@ -98,7 +98,7 @@ pub fn tools(
                     "description": spec.description,
                     "source": spec.source,
                     "sideEffect": spec.side_effect,
-                    "agents": seen_by(&spec.name),
+                    "agents": seen_by(spec),
                     "parameters": spec.parameters,
                 })
             })
@@ -113,7 +113,7 @@ pub fn tools(
                 spec.name.clone(),
                 spec.source.clone(),
                 touches(spec.side_effect).to_owned(),
-                seen_by(&spec.name).join(", "),
+                seen_by(spec).join(", "),
                 first_sentence(&spec.description).to_owned(),
             ]
         }));

@@ -19,7 +19,7 @@ use std::time::Duration;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::SessionId;
 use posse_actors::cost::Budget;
-use posse_actors::event::StoredRecord;
+use posse_actors::event::{SessionEndReason, StoredRecord};
 use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
@@ -204,7 +204,7 @@ async fn play(
         let running = running.map_err(|error| internal(error.to_string()))?;
         running.outcome().await;
     }
-    let reason = "completed".to_owned();
+    let reason = SessionEndReason::Completed;
     session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
     let records = journal.read(1, u64::MAX).await;
     records.map_err(|error| internal(error.to_string()))

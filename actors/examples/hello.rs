@@ -18,7 +18,8 @@ use posse_actors::outcome::Ending;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
     Action, AnswerSource, CallContext, NoGrants, NoHooks, Operation, PermittedCall, PortFuture,
-    Ports, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Ports, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput,
+    ToolSpec, Toolbox,
 };
 use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
@@ -41,6 +42,7 @@ impl Greet {
             }),
             side_effect: SideEffect::External,
             source: "programmatic".to_owned(),
+            annotations: ToolAnnotations::default(),
         })
     }
 }
@@ -149,7 +151,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ending::Answered(answer) => println!("answer: {answer}"),
         other => return Err(format!("no answer: {other:?}").into()),
     }
-    let reason = "completed".to_owned();
+    let reason = posse_actors::event::SessionEndReason::Completed;
     session.end(SessionEnding { reason, exit_code: 0, result: None }).await;
     Ok(())
 }

@@ -23,7 +23,7 @@ use tokio::task::JoinError;
 
 use crate::conversation::{CallId, ContentPart, Message, MessageId, QuestionId, ToolCall, Usage};
 use crate::delegation::ActionLog;
-use crate::event::{Event, HookEvent, Origin};
+use crate::event::{Event, HookEvent, Origin, ToolFailureClass};
 use crate::hook_events::HookOutcome;
 use crate::ledger::TokenCalibration;
 use crate::mailbox::{
@@ -400,7 +400,7 @@ impl AgentInvocation {
             let event = Event::PermissionWithdrawn { request_id, reason };
             self.services.transcript.note(Some(&self.origin), event);
         }
-        let event = failed_event(call, output, "skipped");
+        let event = failed_event(call, output, ToolFailureClass::Skipped);
         self.services.transcript.note(Some(&self.origin), event);
     }
 

@@ -24,28 +24,17 @@ use crate::governor::{GovernorLimits, SubagentRefusal};
 use crate::mailbox::Report;
 use crate::outcome::Memories;
 use crate::ports::{
-    Ids, IsolatedWorkspace, IsolatedWorkspaces, Provider, ProviderInfo, SideEffect, Thinking,
-    ToolSpec, Toolbox,
+    Access, Ids, IsolatedWorkspace, IsolatedWorkspaces, Provider, ProviderInfo, Thinking,
+    ToolAnnotations, ToolSpec, Toolbox,
 };
 
-pub(crate) use action_log::CANCELLED;
 pub use action_log::{ActionLog, LoggedChange};
 pub use handoff::Caps;
 pub(crate) use handoff::Handoff;
 pub(crate) use memory::{FinishedTask, Forget, files_of, follow_files};
 pub(crate) use outcome::{SubagentEnd, UnmergedWorkspace, WORKSPACE_GONE};
+pub use tools::{DELEGATE, DIFF, MERGE, RESULT, STATUS, TOOLS};
 pub(crate) use tools::{reattach, register, stopped_call_output, waiting_for};
-
-/// Name of the tool that starts a subagent.
-pub const DELEGATE: &str = "delegate_agent";
-/// Name of the tool that reports the state of subagents.
-pub const STATUS: &str = "agent_status";
-/// Name of the tool that reads a subagent's answer.
-pub const RESULT: &str = "agent_result";
-/// Name of the tool that shows the changes of a subagent in its worktree.
-pub const DIFF: &str = "agent_diff";
-/// Name of the tool that merges those changes.
-pub const MERGE: &str = "agent_merge";
 
 /// Subagent configuration of a session.
 #[derive(Debug, Clone, Default)]
@@ -306,8 +295,7 @@ impl DelegationHandle {
             return Vec::new();
         }
         let spec = |name: &str| toolbox.get(name).map(|tool| tool.spec().clone());
-        let mut specs: Vec<ToolSpec> =
-            [STATUS, RESULT, DIFF, MERGE, DELEGATE].into_iter().filter_map(spec).collect();
+        let mut specs: Vec<ToolSpec> = TOOLS.into_iter().filter_map(spec).collect();
         for spec in specs.iter_mut().filter(|spec| spec.name == DELEGATE) {
             spec.parameters["properties"]["agent"]["enum"] = json!(calls);
         }
@@ -331,7 +319,8 @@ fn spec(name: &str, description: &str, properties: &Value, required: &[&str]) ->
         name: name.to_owned(),
         description: description.to_owned(),
         parameters: json!({"type": "object", "properties": properties, "required": required}),
-        side_effect: SideEffect::None,
+        side_effect: Access::Session.side_effect(),
         source: "builtin".to_owned(),
+        annotations: ToolAnnotations::new(Access::Session),
     }
 }

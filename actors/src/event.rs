@@ -9,6 +9,7 @@ mod hook_event;
 mod payload;
 mod record;
 mod started_call;
+mod words;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ pub use hook_event::{HookDecision, HookEvent};
 pub use payload::{Branch, ContextUse, Grant, JobEnd, MessageKind, Origin, ResumedConfig, Scope};
 pub use record::{Durability, Record, RecordId, StoredRecord};
 pub use started_call::StartedCall;
+pub use words::{CompactionCause, DecisionSource, SessionEndReason, ToolFailureClass};
 
 /// Version of the event and journal format.
 pub const FORMAT_VERSION: u32 = 1;
@@ -109,8 +111,8 @@ pub enum Event {
     /// The last line of every stream.
     #[serde(rename = "session.ended")]
     SessionEnded {
-        /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
-        reason: String,
+        /// Why it ended.
+        reason: SessionEndReason,
         /// The exit code of a headless run.
         exit_code: i32,
         /// Tokens, as far as they are known.
@@ -194,9 +196,9 @@ pub enum Event {
         /// Tokens of a request now, estimated.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tokens_after: Option<u64>,
-        /// Why: `request` of the user, `threshold` of the budget, `overflow` of the model's window.
+        /// Why. Missing in older journals.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        cause: Option<String>,
+        cause: Option<CompactionCause>,
         /// The model that wrote the summary, if one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summarised_by: Option<String>,
@@ -501,8 +503,8 @@ pub enum Event {
         name: String,
         /// Content for the model.
         content: Vec<ContentPart>,
-        /// `invalid`, `denied`, `failed`, `cancelled`, `crashed`, `skipped`, `unknown_tool`.
-        class: String,
+        /// Why.
+        class: ToolFailureClass,
         /// Data for programs.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         metadata: Value,
@@ -652,8 +654,8 @@ pub enum Event {
     PermissionGranted {
         /// The question.
         request_id: QuestionId,
-        /// `user` or `--yes`.
-        by: String,
+        /// Source of the answer.
+        by: DecisionSource,
         /// Scope of the answer.
         scope: Scope,
         /// Grant, if the answer covers more than this call.
@@ -671,8 +673,8 @@ pub enum Event {
     PermissionDenied {
         /// The question.
         request_id: QuestionId,
-        /// `user` or `nobody`.
-        by: String,
+        /// Source of the answer.
+        by: DecisionSource,
         /// Reason for the model.
         reason: String,
         /// The rule in the user's configuration that would allow it.

@@ -15,9 +15,11 @@ use std::sync::{Arc, Weak};
 use ractor::{Actor, ActorRef, RpcReplyPort};
 
 use crate::conversation::{CallId, QuestionId};
-use crate::event::{Durability, Event, Grant, Origin, Scope};
+use crate::event::{DecisionSource, Durability, Event, Grant, Origin, Scope};
 use crate::mailbox::{HandlerResult, Report, StartResult, SupervisedRef, answer};
-use crate::ports::{Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, Verdict};
+use crate::ports::{
+    Action, AnswerSource, Clock, PermissionQuestion, Policy, Situation, ToolAnnotations, Verdict,
+};
 use crate::testing_seam::FailPoints;
 use crate::transcript_writer::Transcript;
 
@@ -49,6 +51,7 @@ pub(crate) struct ApprovalRequest {
     pub(crate) call_id: CallId,
     pub(crate) origin: Arc<Origin>,
     pub(crate) action: Action,
+    pub(crate) annotations: ToolAnnotations,
     pub(crate) question: PermissionQuestion,
     /// Policy and place of the call: a subagent may have its own.
     pub(crate) policy: Arc<dyn Policy>,
@@ -235,7 +238,7 @@ impl PermissionCoordinator {
         match verdict {
             Verdict::Allow(_) => self.covered(ask),
             Verdict::Deny { reason, .. } if self.args.book.is_shown(&ask.id) => {
-                self.deny(ask, "user", reason);
+                self.deny(ask, DecisionSource::User, reason);
             }
             Verdict::Deny { reason, .. } => ask.reply.send(ApprovalResult::Denied { reason }),
             Verdict::Ask(question) => {
@@ -259,7 +262,7 @@ impl PermissionCoordinator {
         match self.args.asking {
             AnswerSource::Yes if ask.question.yes_covers => {
                 self.args.book.end(&ask.id, QuestionEnd::Answered(None));
-                let event = granted(&ask, "--yes", None, Scope::Once, None);
+                let event = granted(&ask, DecisionSource::Yes, None, Scope::Once, None);
                 // Nothing is done before its intent is on the disk, and this with it.
                 self.args.transcript.note(Some(&ask.origin), event);
                 let binding = ask.binding();
@@ -269,12 +272,12 @@ impl PermissionCoordinator {
                 state.open.push_back(ask);
             }
             AnswerSource::Human => {
-                self.deny(ask, "nobody", "too many questions are open".to_owned());
+                self.deny(ask, DecisionSource::Nobody, "too many questions are open".to_owned());
             }
             AnswerSource::Yes | AnswerSource::Nobody => {
                 self.args.book.count_unanswered(ask.question.yes_covers);
                 let reason = format!("{}; nobody can be asked", ask.question.reason);
-                self.deny(ask, "nobody", reason);
+                self.deny(ask, DecisionSource::Nobody, reason);
             }
         }
     }
@@ -295,13 +298,13 @@ impl PermissionCoordinator {
             HumanDecision::Allow(scope) => {
                 let grant = ask.question.grant.clone().filter(|_| scope > Scope::Once);
                 let grant = grant.map(|grant| Grant { scope, ..grant });
-                let event = granted(&ask, "user", by, scope, grant.clone());
+                let event = granted(&ask, DecisionSource::User, by, scope, grant.clone());
                 let allowed = ApprovalResult::Allowed(ask.binding());
                 self.settle(ask, event, allowed, grant, told, state);
             }
             HumanDecision::Deny { reason } => {
                 let reason = reason.unwrap_or_else(|| "the user said no".to_owned());
-                let event = denied(&ask, "user", by, &reason);
+                let event = denied(&ask, DecisionSource::User, by, &reason);
                 self.settle(ask, event, ApprovalResult::Denied { reason }, None, told, state);
             }
         }
@@ -391,7 +394,7 @@ impl PermissionCoordinator {
         });
     }
 
-    fn deny(&self, ask: ApprovalRequest, by: &str, reason: String) {
+    fn deny(&self, ask: ApprovalRequest, by: DecisionSource, reason: String) {
         self.args.book.end(&ask.id, QuestionEnd::Answered(None));
         self.args.transcript.note(Some(&ask.origin), denied(&ask, by, None, &reason));
         ask.reply.send(ApprovalResult::Denied { reason });
@@ -410,7 +413,7 @@ impl PermissionCoordinator {
         for ask in std::mem::take(&mut state.open) {
             match self.judge_again(&ask) {
                 Some(Verdict::Allow(_)) => self.covered(ask),
-                Some(Verdict::Deny { reason, .. }) => self.deny(ask, "user", reason),
+                Some(Verdict::Deny { reason, .. }) => self.deny(ask, DecisionSource::User, reason),
                 Some(Verdict::Ask(_)) | None => state.open.push_back(ask),
             }
         }
@@ -420,6 +423,7 @@ impl PermissionCoordinator {
     fn judge_again(&self, ask: &ApprovalRequest) -> Option<Verdict> {
         let grants = self.args.book.grants();
         let situation = Situation {
+            tool: &ask.annotations,
             agent: &ask.origin.agent_path,
             grants: &grants,
             asking: self.args.asking,
@@ -461,14 +465,14 @@ fn requested(ask: &ApprovalRequest) -> Event {
 
 fn granted(
     ask: &ApprovalRequest,
-    by: &str,
+    by: DecisionSource,
     answered_by: Option<String>,
     scope: Scope,
     grant: Option<Grant>,
 ) -> Event {
     Event::PermissionGranted {
         request_id: ask.id.clone(),
-        by: by.to_owned(),
+        by,
         scope,
         grant,
         binding: ask.binding().as_str().to_owned(),
@@ -476,10 +480,15 @@ fn granted(
     }
 }
 
-fn denied(ask: &ApprovalRequest, by: &str, answered_by: Option<String>, reason: &str) -> Event {
+fn denied(
+    ask: &ApprovalRequest,
+    by: DecisionSource,
+    answered_by: Option<String>,
+    reason: &str,
+) -> Event {
     Event::PermissionDenied {
         request_id: ask.id.clone(),
-        by: by.to_owned(),
+        by,
         reason: reason.to_owned(),
         rule: ask.question.rule.clone(),
         answered_by,

@@ -36,8 +36,8 @@ pub use review::PermittedCall;
 pub use review::permit_for_test;
 pub(crate) use review::{Review, review};
 pub use tool::{
-    BackgroundScope, CallContext, OutputDelta, PostCallMessage, PostCallSink, RunContext,
-    SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    Access, BackgroundScope, CallContext, OutputDelta, PostCallMessage, PostCallSink, RunContext,
+    SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 
 /// Requirements of a boxed error source.

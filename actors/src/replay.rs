@@ -460,7 +460,7 @@ impl Replay {
                 self.replayed.ended = None;
             }
             Event::SessionTitled { title } => self.replayed.title = Some(title.clone()),
-            Event::SessionEnded { reason, .. } => self.replayed.ended = Some(reason.clone()),
+            Event::SessionEnded { reason, .. } => self.replayed.ended = Some(reason.to_string()),
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let (cause, next_try_ms) = (cause.clone(), *next_try_ms);
                 self.replayed.parked = Some(Parked { cause, next_try_ms });

@@ -350,7 +350,7 @@ impl RunningSession {
     /// Ends the session and returns all announcements.
     pub async fn end(mut self) -> Vec<Arc<Announcement>> {
         let ending = crate::root_session::SessionEnding {
-            reason: "completed".to_owned(),
+            reason: crate::event::SessionEndReason::Completed,
             exit_code: 0,
             result: None,
         };

@@ -15,12 +15,12 @@ use serde_json::Value;
 use tokio::task::JoinError;
 
 use crate::conversation::{QuestionId, ToolCall};
-use crate::delegation::{self, CANCELLED, DELEGATE};
-use crate::event::{Event, HookEvent, Origin, StartedCall};
+use crate::delegation::{self, DELEGATE};
+use crate::event::{Event, HookEvent, Origin, StartedCall, ToolFailureClass};
 use crate::mailbox::{
     AliveToken, HandlerResult, OwnedTask, Report, SharedReport, StartResult, panic_text, spawn_task,
 };
-use crate::ports::{HookPayload, HookedCall, ToolOutput};
+use crate::ports::{HookPayload, ToolOutput};
 
 pub(crate) use post_call::Notices;
 pub(crate) use services::Services;
@@ -177,11 +177,11 @@ impl Actor for ToolCallRun {
             Msg::Ended(Ok(CallEnd::Ran { output, took, input })) => {
                 state.progress.ran.set(!output.is_error).ok();
                 state.end(&output, None, took);
-                let class = output.is_error.then_some("failed");
+                let class = output.is_error.then_some(ToolFailureClass::Failed);
                 state.ask_hooks(&me, output, class, Some(*input));
             }
             Msg::Ended(Ok(CallEnd::Refused { class, output })) => {
-                state.end(&output, Some(class), Duration::ZERO);
+                state.end(&output, Some(class.clone()), Duration::ZERO);
                 state.ask_hooks(&me, output, Some(class), None);
             }
             Msg::Ended(Err(died)) if died.is_cancelled() => state.stopped(&me),
@@ -201,7 +201,7 @@ impl State {
         &mut self,
         me: &ActorRef<Msg>,
         output: ToolOutput,
-        class: Option<&str>,
+        class: Option<ToolFailureClass>,
         input: Option<Value>,
     ) {
         let event = if class.is_some() { HookEvent::ToolError } else { HookEvent::PostToolUse };
@@ -214,11 +214,10 @@ impl State {
         let input = input
             .or_else(|| serde_json::from_str(raw).ok())
             .unwrap_or_else(|| Value::String(raw.clone()));
-        let used =
-            HookedCall { call_id: self.call.id.clone(), tool: self.call.name.clone(), input };
+        let used = self.services.hooked(&self.call, input);
         let content = output.content.clone();
         let moment = match class {
-            Some(class) => HookPayload::ToolError { used, content, class: class.to_owned() },
+            Some(class) => HookPayload::ToolError { used, content, class },
             None => HookPayload::PostToolUse(used, content),
         };
         let fired = self.services.fire(&self.origin, moment);
@@ -247,11 +246,11 @@ impl State {
             self.progress.outcome.set(output.clone()).ok();
             let event = unknown_event(&self.call, &output, self.progress.begun());
             self.services.transcript.note(Some(&self.origin), event);
-            return self.ask_hooks(me, output, Some("crashed"), None);
+            return self.ask_hooks(me, output, Some(ToolFailureClass::Crashed), None);
         }
         let output = ToolOutput::error(format!("The tool crashed: {cause}. Nothing was changed."));
-        self.end(&output, Some("crashed"), Duration::ZERO);
-        self.ask_hooks(me, output, Some("crashed"), None);
+        self.end(&output, Some(ToolFailureClass::Crashed), Duration::ZERO);
+        self.ask_hooks(me, output, Some(ToolFailureClass::Crashed), None);
     }
 
     /// Stops the work. The outcome is reported when the work is gone, so that a tool cannot start
@@ -291,17 +290,17 @@ impl State {
     /// Reports the outcome of a stopped call.
     fn over(&mut self, reason: &str, left: Option<ToolOutput>) {
         let output = left.unwrap_or_else(|| cancelled(self.progress.started(), reason));
-        self.end(&output, Some(CANCELLED), Duration::ZERO);
+        self.end(&output, Some(ToolFailureClass::Cancelled), Duration::ZERO);
         self.send(output);
     }
 
     /// Records the outcome. `class`: class of the failure if it did not run.
-    fn end(&self, output: &ToolOutput, class: Option<&str>, took: Duration) {
+    fn end(&self, output: &ToolOutput, class: Option<ToolFailureClass>, took: Duration) {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (call_id, name) = (self.call.id.clone(), self.call.name.clone());
         let (content, metadata) = (output.content.clone(), output.metadata.clone());
         let event = if output.is_error {
-            let class = class.unwrap_or("failed").to_owned();
+            let class = class.unwrap_or(ToolFailureClass::Failed);
             Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
         } else {
             Event::ToolCompleted { call_id, name, content, metadata, duration_ms }

@@ -6,10 +6,10 @@ use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use posse::config::{self, Dirs, Environment, Sources};
-use posse::failure::lines;
+use posse::failure::{lines, printable, printable_lines};
 use posse::wiring::{Assembled, Setup, assemble, choose_provider};
 use posse_actors::conversation::Prompt;
-use posse_actors::event::{Event, Scope};
+use posse_actors::event::{Event, Scope, SessionEndReason};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::AnswerSource;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
@@ -43,6 +43,7 @@ fn assembled() -> Result<Assembled, Box<dyn Error>> {
     let workspace = std::env::current_dir()?.canonicalize()?;
     let environment = Environment::read();
     let dirs = Dirs::from_environment(&environment)?;
+    dirs.check_workspace(&workspace)?;
     let loaded = config::load(&environment, &dirs, &Sources::default())
         .map_err(|failures| lines(&failures))?;
     let model = choose_provider(&loaded.settings, &environment, &workspace)?;
@@ -69,11 +70,15 @@ async fn converse(assembled: Assembled) -> Result<(), Box<dyn Error>> {
     let mut socket = assembled.session_server.start(&session);
     let mut input = input();
     while let Some(line) = input.recv().await {
-        if !line.trim().is_empty() {
-            turn(&session, line, &mut input).await?;
+        if !line.trim().is_empty()
+            && let Err(error) = turn(&session, line, &mut input).await
+        {
+            show(&format!("error: {error}\n"))?;
         }
     }
-    session.end(SessionEnding { reason: "completed".into(), exit_code: 0, result: None }).await;
+    session
+        .end(SessionEnding { reason: SessionEndReason::Completed, exit_code: 0, result: None })
+        .await;
     socket.close().await;
     Ok(())
 }
@@ -93,9 +98,11 @@ async fn turn(
             announcement.origin().is_some_and(|origin| origin.invocation_id == invocation);
         match announcement.event() {
             Event::TextDelta { text, .. } if of_this => show(text)?,
-            Event::ToolStarted { name, .. } => show(&format!("\n[{name}]\n"))?,
+            Event::ToolStarted { name, .. } => show(&format!("\n[{}]\n", printable(name)))?,
             Event::PermissionRequested { request_id, summary, .. } => {
-                show(&format!("\nallow {summary}? [y/N] "))?;
+                // A line that was typed before the question does not answer it.
+                while input.try_recv().is_ok() {}
+                show(&format!("\nallow {}? [y/N]\n", printable(summary)))?;
                 let answer = input.recv().await.unwrap_or_default();
                 let decision = match answer.trim() {
                     "y" | "yes" => HumanDecision::Allow(Scope::Once),
@@ -132,8 +139,7 @@ fn input() -> mpsc::Receiver<String> {
 
 /// Prints at once. Control characters of a model or a tool must not reach the terminal.
 fn show(text: &str) -> Result<(), Box<dyn Error>> {
-    let safe: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
     let mut out = io::stdout().lock();
-    out.write_all(safe.as_bytes())?;
+    out.write_all(printable_lines(text).as_bytes())?;
     Ok(out.flush()?)
 }

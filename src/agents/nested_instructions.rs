@@ -18,8 +18,6 @@ use serde_json::Value;
 
 use crate::agents::instructions::Instructions;
 
-/// Tools that touch one file.
-const TOUCHING: [&str; 4] = ["read_file", "edit_file", "multi_edit", "write_file"];
 /// Maximum number of folders between the root and a file.
 const FOLDERS_MAX: usize = 64;
 /// Maximum number of remembered folders; beyond it no more files are read.
@@ -31,7 +29,7 @@ pub fn noticing(tools: &Toolbox, root: &Path, cwd: &Path) -> Toolbox {
     let notes = Arc::new(Notes::new(root.to_owned(), cwd.to_owned()));
     let mut noticing = Toolbox::default();
     for tool in tools.iter() {
-        let tool: Arc<dyn Tool> = if TOUCHING.contains(&tool.spec().name.as_str()) {
+        let tool: Arc<dyn Tool> = if tool.spec().annotations.opens_file {
             Arc::new(Noticing { tool: Arc::clone(tool), notes: Arc::clone(&notes) })
         } else {
             Arc::clone(tool)

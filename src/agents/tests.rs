@@ -58,8 +58,8 @@ fn keeps_prompts_short_and_tools_apart() {
     let [build, plan, explore, reviewer, worker] = roster.all() else { panic!("{roster:?}") };
     for (tool, planned) in [("read_file", true), ("list_dir", true), ("bash", false), ("x", false)]
     {
-        assert!(build.tools.sees(tool));
-        assert_eq!(plan.tools.sees(tool), planned, "{tool}");
+        assert!(build.tools.names(tool));
+        assert_eq!(plan.tools.names(tool), planned, "{tool}");
     }
     assert!(explore.read_only && reviewer.read_only && !worker.read_only);
     let calls = |caller| roster.callable_by(caller).map(|agent| agent.name.as_str()).collect();

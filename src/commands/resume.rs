@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{Message, SessionId, text_of};
 use posse_actors::cost::{Budget, dollars};
-use posse_actors::delegation::{DELEGATE, DIFF, MERGE, RESULT, STATUS};
+use posse_actors::delegation::TOOLS;
 use posse_actors::event::Branch;
 use posse_actors::ledger::{Accounts, Amount, RecoveredUsage};
 use posse_actors::ports::{JournalError, Ports, Provider};
@@ -365,7 +365,7 @@ fn changed(
         };
         let mut all = now.tools.clone();
         if now.delegation.is_some() {
-            all.extend([DELEGATE, STATUS, RESULT, DIFF, MERGE].map(str::to_owned));
+            all.extend(TOOLS.map(str::to_owned));
         }
         let (new, gone) = (less(&now.tools, tools), less(tools, &all));
         if !new.is_empty() {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::tools::{bash, write_file};
 use posse_actors::event::{Event, StoredRecord};
 use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
@@ -102,7 +103,7 @@ fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
             arguments["unprotect"] = json!([path]);
         }
         let arguments = arguments.to_string();
-        return Ok(UserCall { tool: "bash".to_owned(), arguments, said });
+        return Ok(UserCall { tool: bash::NAME.to_owned(), arguments, said });
     };
     let unknown = |why: &str| {
         let what = format!("the earlier content of {} is not available", printable(path));
@@ -116,7 +117,7 @@ fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
     }
     let content = String::from_utf8(bytes).map_err(|_| unknown("it was no text"))?;
     let arguments = json!({ "path": path, "content": content }).to_string();
-    Ok(UserCall { tool: "write_file".to_owned(), arguments, said })
+    Ok(UserCall { tool: write_file::NAME.to_owned(), arguments, said })
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {

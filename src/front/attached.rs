@@ -6,7 +6,7 @@ mod person;
 
 use std::io;
 
-use posse_actors::event::Event;
+use posse_actors::event::{Event, SessionEndReason};
 use tokio::sync::mpsc;
 
 use crate::failure::{Exit, Failure, lines as all_lines};
@@ -118,7 +118,7 @@ pub async fn program(remote: RemoteSession, drives: bool) -> AttachOutcome {
 /// End of the session, if this is its last event.
 fn end_of(event: &Event, last_record: u64) -> Option<AttachOutcome> {
     match event {
-        Event::SessionEnded { reason, .. } if reason == "switched" => {
+        Event::SessionEnded { reason: SessionEndReason::Switched, .. } => {
             Some(AttachOutcome::Switched(last_record))
         }
         Event::SessionEnded { .. } => Some(AttachOutcome::Ended),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use posse_actors::conversation::Usage;
 use posse_actors::cost::dollars;
-use posse_actors::event::{Announcement, Event, StartedCall};
+use posse_actors::event::{Announcement, DecisionSource, Event, SessionEndReason, StartedCall};
 use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::subscription::Subscription;
 use serde::Serialize;
@@ -252,7 +252,7 @@ impl Front {
     async fn follow(&mut self, announcement: &Arc<Announcement>) {
         let event = announcement.event();
         match event {
-            Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
+            Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
                 self.denials.push(Denial { reason: reason.clone(), rule: rule.clone() });
             }
             Event::ToolOutcomeUnknown { name, begun, .. } => {
@@ -317,16 +317,23 @@ impl Front {
     async fn nothing_to_do(self) -> Exit {
         let failure = Failure::new("CLI002", Exit::Usage, "there was no message")
             .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
-        let verdict =
-            Verdict { exit: Exit::Usage, reason: "failed", result: None, failure: Some(failure) };
+        let verdict = Verdict {
+            exit: Exit::Usage,
+            reason: SessionEndReason::Failed,
+            result: None,
+            failure: Some(failure),
+        };
         self.leave(verdict, None).await
     }
 
     fn verdict(&self, outcome: Option<&TurnOutcome>) -> Verdict {
         match (outcome, self.stopped) {
-            (None, Some(signal)) => {
-                Verdict { exit: signal, reason: "interrupted", result: None, failure: None }
-            }
+            (None, Some(signal)) => Verdict {
+                exit: signal,
+                reason: SessionEndReason::Interrupted,
+                result: None,
+                failure: None,
+            },
             (outcome, signal) => judge(outcome, signal, self.advised()),
         }
     }
@@ -386,7 +393,7 @@ impl Front {
             v: posse_actors::event::FORMAT_VERSION,
             r#type: "result",
             session_id: self.session.id().as_str(),
-            reason: verdict.reason,
+            reason: verdict.reason.as_str(),
             exit_code: verdict.exit as u8,
             result: verdict.result.as_deref(),
             error,

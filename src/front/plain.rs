@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use posse_actors::compaction::bytes_of;
 use posse_actors::conversation::{InvocationId, Usage};
+use posse_actors::event::SessionEndReason;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 use posse_actors::subscription::Subscription;
 
@@ -197,12 +198,8 @@ impl Current {
         })
     }
 
-    async fn end(&mut self, reason: &str, exit: Exit, limit: Duration) {
-        let ending = SessionEnding {
-            reason: reason.to_owned(),
-            exit_code: i32::from(exit as u8),
-            result: None,
-        };
+    async fn end(&mut self, reason: SessionEndReason, exit: Exit, limit: Duration) {
+        let ending = SessionEnding { reason, exit_code: i32::from(exit as u8), result: None };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
         self.attach_socket.close().await;
     }
@@ -402,7 +399,7 @@ impl LineMode<'_> {
             opened.settings.accounts = self.current.session.accounts().await.unwrap_or_default();
         }
         // The current session ends first: both may write to the same journal.
-        let reason = if goes_on { "switched" } else { "completed" };
+        let reason = if goes_on { SessionEndReason::Switched } else { SessionEndReason::Completed };
         self.current.end(reason, Exit::Done, PATIENT_END).await;
         self.enter(opened, choice).await
     }
@@ -436,8 +433,11 @@ impl LineMode<'_> {
         self.terminal.restore();
         let exit = self.leaving.unwrap_or(Exit::Done);
         let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
-        let (reason, limit) =
-            if signal { ("interrupted", HURRIED_END) } else { ("completed", PATIENT_END) };
+        let (reason, limit) = if signal {
+            (SessionEndReason::Interrupted, HURRIED_END)
+        } else {
+            (SessionEndReason::Completed, PATIENT_END)
+        };
         let line = self.progress.finish_line();
         self.stderr.write(line.into()).await;
         let farewell = self.farewell();

@@ -6,7 +6,7 @@ mod live;
 
 use posse_actors::conversation::{CallId, ContentPart, QuestionId, text_of};
 use posse_actors::cost::dollars;
-use posse_actors::event::{Announcement, Event};
+use posse_actors::event::{Announcement, CompactionCause, DecisionSource, Event, ToolFailureClass};
 use posse_actors::outcome::SubagentOutcome;
 use serde_json::Value;
 
@@ -286,12 +286,10 @@ impl ProgressPrinter {
                 let whole = text_of(content);
                 // The reason of a denial may take several lines.
                 let line = match whole.lines().next() {
-                    Some(line) if class == "denied" => printable(line),
+                    Some(line) if *class == ToolFailureClass::Denied => printable(line),
                     _ => first_line(content),
                 };
-                // The text for the model begins with the class as well.
-                let why = line.strip_prefix("Denied: ").filter(|_| class == "denied");
-                let text = format!("  ✗ {name} {class}: {}", why.unwrap_or(&line));
+                let text = format!("  ✗ {name} {class}: {}", class.reason_in(&line));
                 self.paint("31", &text)
             }
             Event::ToolOutcomeUnknown { name, content, begun, .. } => {
@@ -356,7 +354,7 @@ impl ProgressPrinter {
                 String::new()
             }
             Event::PermissionGranted { request_id, by, answered_by, .. } => {
-                self.decided(request_id, by == "user");
+                self.decided(request_id, *by == DecisionSource::User);
                 self.by_another("allowed", answered_by.as_ref())
             }
             Event::PermissionWithdrawn { request_id, .. } => {
@@ -441,7 +439,7 @@ impl ProgressPrinter {
                 let cause = printable(cause);
                 format!("! {provider}: attempt {attempt} failed ({cause}); again in {wait}")
             }
-            Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
+            Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
                 let rule = rule.as_deref().map(|rule| format!("\n  rule: {}", printable(rule)));
                 format!("! denied: {}{}", printable(reason), rule.unwrap_or_default())
             }
@@ -461,7 +459,7 @@ impl ProgressPrinter {
                 format!("! parked: {}{}", printable(cause), next.unwrap_or_default())
             }
             // The front end that requested it was answered.
-            Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
+            Event::ContextCompacted { cause, .. } if *cause == Some(CompactionCause::Request) => {
                 return String::new();
             }
             Event::ContextCompacted { .. } => {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use posse_actors::compaction::CompactedHistory;
-use posse_actors::event::{ContextUse, Event};
+use posse_actors::event::{CompactionCause, ContextUse, Event};
 
 use crate::pluralize;
 
@@ -99,9 +99,9 @@ pub fn compacted(event: &Event) -> Option<String> {
         (Some(before), Some(after)) => format!("{before} → {after} tokens"),
         _ => format!("{bytes_before} → {bytes_after} bytes"),
     };
-    let why = match cause.as_deref() {
-        Some("overflow") => " after the provider rejected its size",
-        Some("threshold") => " to stay within its budget",
+    let why = match cause {
+        Some(CompactionCause::Overflow) => " after the provider rejected its size",
+        Some(CompactionCause::Threshold) => " to stay within its budget",
         _ => "",
     };
     let by = summarised_by.as_deref().map(|model| format!(", summarised by {model}"));

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posse_actors::cost::{BudgetRefusal, dollars};
+use posse_actors::event::SessionEndReason;
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::TurnOutcome;
 use posse_base::failure::{Exit, Failure};
@@ -13,7 +14,7 @@ pub struct Verdict {
     /// Exit code of the process.
     pub exit: Exit,
     /// `reason` of the last event.
-    pub reason: &'static str,
+    pub reason: SessionEndReason,
     /// The final answer, if there is one.
     pub result: Option<String>,
     /// The error, if the run failed.
@@ -52,12 +53,12 @@ pub fn judge(
     let Some(outcome) = outcome else {
         let failure = Failure::new("INT001", Exit::Internal, "the session ended unexpectedly")
             .fix("run `posse sessions verify` and report the result");
-        return failed(Exit::Internal, "failed", failure, None);
+        return failed(Exit::Internal, SessionEndReason::Failed, failure, None);
     };
     match &outcome.ending {
         Ending::Answered(answer) if outcome.unanswered == 0 => Verdict {
             exit: Exit::Done,
-            reason: "completed",
+            reason: SessionEndReason::Completed,
             result: Some(answer.clone()),
             failure: None,
         },
@@ -67,7 +68,7 @@ pub fn judge(
                 format!("{count} permission request(s) were denied because no user could be asked");
             let failure =
                 Failure::new("PRM001", Exit::Permission, what).fix(missing(outcome, advised));
-            failed(Exit::Permission, "permission", failure, Some(answer.clone()))
+            failed(Exit::Permission, SessionEndReason::Permission, failure, Some(answer.clone()))
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
         Ending::OverBudget(refused) => over_budget(refused),
@@ -75,7 +76,7 @@ pub fn judge(
         Ending::Parked { cause, next_try_ms, .. } => parked(cause, *next_try_ms),
         Ending::Interrupted => {
             let exit = signal.unwrap_or(Exit::Interrupt);
-            Verdict { exit, reason: "interrupted", result: None, failure: None }
+            Verdict { exit, reason: SessionEndReason::Interrupted, result: None, failure: None }
         }
     }
 }
@@ -115,7 +116,12 @@ fn missing(outcome: &TurnOutcome, advised: PermissionHints) -> String {
     )
 }
 
-fn failed(exit: Exit, reason: &'static str, failure: Failure, result: Option<String>) -> Verdict {
+fn failed(
+    exit: Exit,
+    reason: SessionEndReason,
+    failure: Failure,
+    result: Option<String>,
+) -> Verdict {
     Verdict { exit, reason, result, failure: Some(failure) }
 }
 
@@ -137,7 +143,7 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
             "raise it with `--max-turns`",
         ),
     };
-    failed(exit, "limit", Failure::new("LIM001", exit, what).fix(fix), said)
+    failed(exit, SessionEndReason::Limit, Failure::new("LIM001", exit, what).fix(fix), said)
 }
 
 fn over_budget(refused: &BudgetRefusal) -> Verdict {
@@ -159,7 +165,7 @@ fn over_budget(refused: &BudgetRefusal) -> Verdict {
     };
     let fix = format!("{raise}; `posse sessions show ID --cost` shows what used it");
     let failure = Failure::new("LIM002", Exit::Limit, what).because(why).fix(fix);
-    failed(Exit::Limit, "limit", failure, None)
+    failed(Exit::Limit, SessionEndReason::Limit, failure, None)
 }
 
 /// Verdict for a run that was parked because the patience ran out. Completed work is kept.
@@ -185,7 +191,7 @@ fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
             }
         },
     ));
-    failed(Exit::Provider, "parked", failure, None)
+    failed(Exit::Provider, SessionEndReason::Parked, failure, None)
 }
 
 /// Formats a time in milliseconds since 1970 in the local time zone.
@@ -203,35 +209,35 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
         "content_filter" | "provider.filtered" => (
             "PRV005",
             Exit::Failed,
-            "failed",
+            SessionEndReason::Failed,
             "the provider withheld the reply",
             "rephrase the prompt, or use another model",
         ),
         "loop" => (
             "LOOP001",
             Exit::Failed,
-            "failed",
+            SessionEndReason::Failed,
             "the model kept making the same failing call",
             "check the call above, and tell the model what to do instead",
         ),
         "hook" => (
             "HK005",
             Exit::Failed,
-            "failed",
+            SessionEndReason::Failed,
             "a hook ended the run",
             "follow its message, or check `hooks` in `posse config show --origin`",
         ),
         "journal" => (
             "JRN001",
             Exit::Session,
-            "failed",
+            SessionEndReason::Failed,
             "the journal cannot be written, so the run was stopped",
             "free space on the disk of the state directory",
         ),
         _ => (
             "INT002",
             Exit::Internal,
-            "parked",
+            SessionEndReason::Parked,
             "an internal component crashed too often",
             "report it with the journal; all recorded data is kept",
         ),
@@ -310,7 +316,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
     };
     let fix = remedy(cause, fix.to_owned());
     let failure = Failure::new(code, exit, what).because(cause).fix(fix);
-    failed(exit, "provider", failure, None)
+    failed(exit, SessionEndReason::Provider, failure, None)
 }
 
 /// Returns `true` if a server's error is about the history and not about the request itself: roles
@@ -343,7 +349,8 @@ mod tests {
             TurnOutcome { ending, turns: 1, usage: Usage::default(), unanswered, not_by_yes: 0 };
         let verdict = judge(Some(&outcome), None, PermissionHints::default());
         assert_eq!(verdict.failure.is_none(), matches!(verdict.exit, Exit::Done | Exit::Interrupt));
-        (verdict.exit, verdict.reason)
+        let reason = SessionEndReason::KNOWN.iter().find(|known| **known == verdict.reason);
+        (verdict.exit, reason.unwrap().as_str())
     }
 
     fn failed_as(class: &str) -> Ending {

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posse_actors::ports::{
-    Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation, Verdict,
+    Access, Action, AnswerSource, HookReport, HookResult, HookedCall, Operation, Policy, Situation,
+    Verdict,
 };
 use serde_json::Value;
 
 use crate::secrets::is_secret;
-
-const COMMAND_TOOL: &str = "bash";
-const WRITE_TOOLS: [&str; 3] = ["write_file", "edit_file", "multi_edit"];
 
 /// Checks before the user's hooks, and after each that changed something.
 pub(super) struct Guards {
@@ -26,21 +24,21 @@ pub(super) struct Guards {
 impl Guards {
     /// A rejection of the call, if it is always denied.
     pub(super) fn judge(&self, used: &HookedCall, agent: &str) -> Option<HookReport> {
-        if used.tool == COMMAND_TOOL {
-            let command = used.input["command"].as_str().unwrap_or_default();
-            return self.dangerous(command, agent).map(|why| report("block-dangerous-bash", why));
+        if used.annotations.access == Access::Process {
+            return self.dangerous(used, agent).map(|why| report("block-dangerous-bash", why));
         }
         let path = used.input["path"].as_str().unwrap_or_default();
-        let secret = WRITE_TOOLS.contains(&used.tool.as_str()) && is_secret(path);
+        let secret = used.annotations.access == Access::Write && is_secret(path);
         let why = || format!("{path} is a secret file, which no tool may write");
         secret.then(|| report("protect-env-files", why()))
     }
 
-    /// The reason for which the policy denies `command`, if it does.
-    fn dangerous(&self, command: &str, agent: &str) -> Option<String> {
+    /// The reason for which the policy denies the command of `used`, if it does.
+    fn dangerous(&self, used: &HookedCall, agent: &str) -> Option<String> {
+        let command = used.input["command"].as_str().unwrap_or_default();
         let cwd = self.cwd.clone();
         let action = Action {
-            tool: COMMAND_TOOL.to_owned(),
+            tool: used.tool.clone(),
             operations: vec![Operation::Execute { command: command.to_owned(), cwd }],
             summary: String::new(),
             detail: command.to_owned(),
@@ -48,6 +46,7 @@ impl Guards {
         };
         // No grant or trust that could permit the call may count here.
         let situation = Situation {
+            tool: &used.annotations,
             agent,
             grants: &[],
             asking: AnswerSource::Nobody,

@@ -81,6 +81,7 @@ mod tests {
         let used = HookedCall {
             call_id: CallId::new("c1"),
             tool: "bash".to_owned(),
+            annotations: posse_actors::ports::ToolAnnotations::default(),
             input: json!({"command": "ls"}),
         };
         let content = vec![ContentPart::text("out")];
@@ -107,9 +108,13 @@ mod tests {
                 reason: text("asked"),
             },
             HookPayload::PostToolUse(used.clone(), content.clone()),
-            HookPayload::ToolError { used, content, class: text("failed") },
+            HookPayload::ToolError {
+                used,
+                content,
+                class: posse_actors::event::ToolFailureClass::Failed,
+            },
             HookPayload::Stop { answer: text("done"), holds: 1 },
-            HookPayload::SessionEnd { reason: text("completed") },
+            HookPayload::SessionEnd { reason: posse_actors::event::SessionEndReason::Completed },
         ];
         let origin = Arc::new(Origin {
             invocation_id: InvocationId::new("i1"),

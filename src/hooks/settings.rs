@@ -277,7 +277,12 @@ mod tests {
             assert_eq!(hook.has_hook(HookEvent::PreToolUse, Some(tool)), hears, "{tool}");
         }
         let about = |input: Value| {
-            hook.is_about(&HookedCall { call_id: CallId::new("c"), tool: "bash".to_owned(), input })
+            hook.is_about(&HookedCall {
+                call_id: CallId::new("c"),
+                tool: "bash".to_owned(),
+                annotations: posse_actors::ports::ToolAnnotations::default(),
+                input,
+            })
         };
         assert!(about(json!({"path": "src/a.rs"})));
         for input in [json!({"path": "a.txt"}), json!({}), json!({"path": 1}), json!("x")] {

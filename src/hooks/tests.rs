@@ -2,7 +2,8 @@
 
 use posse_actors::conversation::{AssistantMessage, CallId, ContentPart, SessionId, StopReason};
 use posse_actors::ports::{
-    Action, Completion, Delta, HookedCall, Provider, ProviderError, Request, Situation, Verdict,
+    Access, Action, Completion, Delta, HookedCall, Provider, ProviderError, Request, Situation,
+    ToolAnnotations, Verdict,
 };
 use posse_actors::testing::{ModelStep, PolicyFn, ScriptedModel, allow_all};
 use proptest::prelude::*;
@@ -33,7 +34,13 @@ fn hooks_of(policy: Arc<dyn Policy>) -> Arc<dyn Hook> {
 }
 
 fn says(policy: Arc<dyn Policy>, tool: &str, input: Value) -> String {
-    let used = HookedCall { call_id: CallId::new("c"), tool: tool.to_owned(), input };
+    let access = match tool {
+        "bash" => Access::Process,
+        "read_file" => Access::Read,
+        _ => Access::Write,
+    };
+    let annotations = ToolAnnotations::new(access);
+    let used = HookedCall { call_id: CallId::new("c"), tool: tool.to_owned(), annotations, input };
     let occasion = HookInvocation {
         session_id: SessionId::new("s"),
         origin: None,

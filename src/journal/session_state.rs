@@ -252,7 +252,7 @@ impl Backwards {
     pub(crate) fn push(&mut self, event: &Event) {
         match event {
             Event::SessionEnded { reason, .. } => {
-                self.ended.decide(Some(reason.clone()));
+                self.ended.decide(Some(reason.to_string()));
             }
             Event::SessionParked { cause, next_try_ms, .. } => {
                 let (cause, next_try_ms) = (cause.clone(), *next_try_ms);

@@ -9,7 +9,7 @@ use posse_base::failure::Failure;
 use serde_json::Value;
 
 use crate::rules::{self, Rule, RuleDecision};
-use crate::{JudgedAction, RulePolicy, deny, is_read};
+use crate::{JudgedAction, RulePolicy, deny};
 
 /// Policy of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -101,7 +101,7 @@ impl RulePolicy {
     pub(super) fn agent_denies(&self, case: &JudgedAction<'_>) -> Option<Verdict> {
         case.situation.agent.split('/').filter_map(|name| self.agent_named(name)).find_map(
             |agent| {
-                let denies = |rule: &&Rule| rule.denies(case.action, &case.scripts);
+                let denies = |rule: &&Rule| rule.denies(case);
                 let rule = agent.rules.iter().find(denies)?;
                 let reason = rule.reason.as_deref().unwrap_or("the agent's own rules deny it");
                 Some(deny(&format!("agent {}: {}", agent.name, rule.text), reason))
@@ -139,7 +139,7 @@ impl RulePolicy {
             RuleDecision::Allow if self.may_allow(case) => {
                 Some(Verdict::Allow(self.confinement(case.situation)))
             }
-            RuleDecision::Ask if is_read(case.action) => {
+            RuleDecision::Ask if case.is_read() => {
                 Some(self.ask(case, format!("{name} asks before every call")))
             }
             RuleDecision::Allow | RuleDecision::Ask => None,

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation, Verdict};
+use posse_actors::ports::{
+    Access, Action, AnswerSource, Operation, Policy, Situation, ToolAnnotations, Verdict,
+};
 use serde::Serialize;
 
-use crate::RulePolicy;
 use crate::commands::EXECUTE;
+use crate::rules::COMMAND_NAMES;
 use crate::shell::allow::PlainCommand;
 use crate::shell::{quoted, simple};
+use crate::{JudgedAction, RulePolicy};
 
 /// Decision about one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,7 +62,9 @@ pub fn command_grant(prefix: &str) -> Option<Grant> {
 impl RulePolicy {
     /// Decision about `command` in `cwd` with these grants and a person to ask.
     pub fn check(&self, command: &str, cwd: &str, grants: &[Grant]) -> Checked {
+        let tool = ToolAnnotations::new(Access::Process).in_rules(COMMAND_NAMES[0]);
         let situation = Situation {
+            tool: &tool,
             agent: "build",
             grants,
             asking: AnswerSource::Human,
@@ -68,7 +73,7 @@ impl RulePolicy {
             tier: "full",
         };
         let action = Action {
-            tool: "bash".to_owned(),
+            tool: COMMAND_NAMES[1].to_owned(),
             operations: vec![Operation::Execute {
                 command: command.to_owned(),
                 cwd: cwd.to_owned(),
@@ -88,8 +93,8 @@ impl RulePolicy {
             }
         }
         let unsure = judged.findings.unsure;
-        let judged = [judged];
-        let missing = self.uncovered(&judged, &situation);
+        let case = JudgedAction { action: &action, situation: &situation, scripts: vec![judged] };
+        let missing = self.uncovered(&case);
         let needs = missing.iter().take(PROGRAMS_MAX).map(|uncovered| Need {
             part: uncovered.part.map(|part| quoted(&part.words)),
             reason: uncovered.reason.clone(),

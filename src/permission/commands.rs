@@ -153,24 +153,21 @@ impl RulePolicy {
     }
 
     /// Parts of the commands that neither a grant nor a rule covers. Grants are applied first.
-    pub(crate) fn uncovered<'a>(
-        &self,
-        scripts: &'a [Judged],
-        situation: &Situation<'_>,
-    ) -> Vec<Uncovered<'a>> {
-        let grants: Vec<Vec<String>> = situation
+    pub(super) fn uncovered<'a>(&self, case: &'a JudgedAction<'_>) -> Vec<Uncovered<'a>> {
+        let grants: Vec<Vec<String>> = case
+            .situation
             .grants
             .iter()
             .filter(|grant| grant.operation == EXECUTE)
             .filter_map(|grant| split(&grant.target))
             .collect();
         let mut missing = Vec::new();
-        for script in scripts {
+        for script in &case.scripts {
             if let Some(outside) = &script.outside {
                 missing.push(Uncovered { part: None, reason: outside.clone(), grantable: false });
                 continue;
             }
-            missing.extend(script.parts.iter().filter_map(|part| self.lacks(part, &grants)));
+            missing.extend(script.parts.iter().filter_map(|part| self.lacks(case, part, &grants)));
             if missing.is_empty() && !script.is_read_alike() {
                 let reason = "it can be read in more than one way".to_owned();
                 missing.push(Uncovered { part: None, reason, grantable: false });
@@ -179,7 +176,12 @@ impl RulePolicy {
         missing
     }
 
-    fn lacks<'a>(&self, part: &'a PlainCommand, grants: &[Vec<String>]) -> Option<Uncovered<'a>> {
+    fn lacks<'a>(
+        &self,
+        case: &JudgedAction<'_>,
+        part: &'a PlainCommand,
+        grants: &[Vec<String>],
+    ) -> Option<Uncovered<'a>> {
         let uncovered =
             |reason: String, grantable| Some(Uncovered { part: Some(part), reason, grantable });
         if let Some(barred) = &part.barred {
@@ -189,7 +191,7 @@ impl RulePolicy {
         let rule = self
             .rules
             .iter()
-            .filter(|rule| rule.is_about(part))
+            .filter(|rule| rule.is_for(case) && rule.is_about(part))
             .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask));
         let ruled = rule.is_some_and(|rule| rule.decision == RuleDecision::Allow);
         if (granted || ruled) && part.acts.is_none() {
@@ -208,7 +210,7 @@ impl RulePolicy {
     pub(super) fn command_question(&self, case: &JudgedAction<'_>) -> PermissionQuestion {
         let situation = case.situation;
         let allowed = self.allows_commands(situation);
-        let missing = self.uncovered(&case.scripts, situation);
+        let missing = self.uncovered(case);
         let grant = allowed.is_ok().then(|| suggestion(&missing)).flatten();
         let mut reason = match &allowed {
             Err(why) => format!("{why}: every command is asked about"),

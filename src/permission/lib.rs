@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 
 use posse_actors::event::{Grant, Scope};
 use posse_actors::ports::{
-    Action, AnswerSource, Confinement, Operation, PermissionQuestion, Policy, Situation, Verdict,
+    Access, Action, AnswerSource, Confinement, Operation, PermissionQuestion, Policy, Situation,
+    Verdict,
 };
 use posse_base::failure::{Failure, printable};
 use posse_base::secrets::is_secret;
@@ -40,23 +41,6 @@ pub fn check_rules(rules: &[Value]) -> Vec<Failure> {
 /// Replaces an unknown home folder.
 const HOME_UNKNOWN: &str = "/home/user";
 const COMMANDS: &str = "commands are asked about";
-/// Read-only tools, including those that query subagents and skills, and those that change only
-/// what was permitted before: a job belongs to its agent.
-const READ_TOOLS: [&str; 10] = [
-    "read_file",
-    "grep",
-    "glob",
-    "list_dir",
-    "agent_diff",
-    "agent_status",
-    "agent_result",
-    "skill",
-    "job_output",
-    "job_stop",
-];
-const WRITE_TOOLS: [&str; 4] = ["write_file", "edit_file", "multi_edit", MERGE];
-/// Takes over what another agent has changed: an edit of all these files.
-const MERGE: &str = "agent_merge";
 
 /// Settings of the policy.
 #[derive(Debug, Clone, Default)]
@@ -178,6 +162,25 @@ struct JudgedAction<'a> {
     scripts: Vec<Judged>,
 }
 
+impl JudgedAction<'_> {
+    /// Access of the tool.
+    fn access(&self) -> Access {
+        self.situation.tool.access
+    }
+
+    /// True if the action only reads. A write tool only reads if it can do no more than report why
+    /// its change does not fit.
+    fn is_read(&self) -> bool {
+        let operations = &self.action.operations;
+        let reads = match self.access() {
+            Access::Read | Access::Session => true,
+            Access::Write => !operations.is_empty(),
+            Access::Process | Access::Network | Access::Unknown => false,
+        };
+        reads && operations.iter().all(|operation| matches!(operation, Operation::Read { .. }))
+    }
+}
+
 impl RulePolicy {
     /// Compiles the user's rules. Every rule that makes no sense is reported.
     pub fn new(settings: PolicySettings) -> Result<RulePolicy, Vec<Failure>> {
@@ -287,7 +290,7 @@ impl RulePolicy {
                 return Some(deny("sandbox.mode: read-only", "this run is read-only"));
             }
         }
-        let rule = self.rules.iter().find(|rule| rule.denies(case.action, &case.scripts))?;
+        let rule = self.rules.iter().find(|rule| rule.denies(case))?;
         Some(deny(&format!("permissions: {}", rule.text), rule.why_denied()))
     }
 
@@ -297,7 +300,7 @@ impl RulePolicy {
         // A read-only agent must not gain rights through another agent.
         let reader = |name: &&str| self.read_only_agents.iter().any(|reader| reader == name);
         if let Some(reader) = agent.split('/').find(reader)
-            && !is_read(case.action)
+            && !case.is_read()
             && !agents::is_invocation(case.action)
         {
             let why = "this agent is read-only";
@@ -381,8 +384,7 @@ impl RulePolicy {
         }
         let writes =
             operations.iter().any(|operation| matches!(operation, Operation::Write { .. }));
-        let tool = WRITE_TOOLS.contains(&case.action.tool.as_str());
-        (tool && writes && operations.iter().all(covered))
+        (case.access() == Access::Write && writes && operations.iter().all(covered))
             .then(|| Verdict::Allow(self.confinement(case.situation)))
     }
 
@@ -391,9 +393,9 @@ impl RulePolicy {
         let commands = case.action.operations.iter().all(is_command);
         let covered = !case.scripts.is_empty()
             && commands
-            && case.action.tool == "bash"
+            && case.access() == Access::Process
             && self.allows_commands(case.situation).is_ok()
-            && self.uncovered(&case.scripts, case.situation).is_empty();
+            && self.uncovered(case).is_empty();
         covered.then(|| Verdict::Allow(self.confinement(case.situation)))
     }
 
@@ -404,7 +406,7 @@ impl RulePolicy {
             .rules
             .iter()
             .chain(own)
-            .filter(|rule| rule.applies(case.action, &case.scripts))
+            .filter(|rule| rule.applies(case))
             .filter(|rule| rule.decision != RuleDecision::Allow || self.may_allow(case))
             .max_by_key(|rule| (rule.specificity(), rule.decision == RuleDecision::Ask))?;
         match rule.decision {
@@ -429,18 +431,19 @@ impl RulePolicy {
     }
 
     fn built_in(&self, case: &JudgedAction<'_>) -> Verdict {
-        let tool = case.action.tool.as_str();
-        if is_read(case.action) {
+        if case.is_read() {
             return Verdict::Allow(Confinement {
                 profile: SandboxMode::ReadOnly.name().into(),
                 writable_roots: Vec::new(),
                 network: false,
             });
         }
-        let reason = match tool {
-            "bash" => COMMANDS.to_owned(),
-            tool if WRITE_TOOLS.contains(&tool) => "changes to files are asked about".to_owned(),
-            tool => format!("no rule covers {tool}"),
+        let reason = match case.access() {
+            Access::Process => COMMANDS.to_owned(),
+            Access::Write => "changes to files are asked about".to_owned(),
+            Access::Read | Access::Network | Access::Session | Access::Unknown => {
+                format!("no rule covers {}", case.action.tool)
+            }
         };
         self.ask(case, reason)
     }
@@ -452,7 +455,7 @@ impl RulePolicy {
             let rule = RulePolicy::rule_for(case);
             return Verdict::Ask(PermissionQuestion { reason: known, rule, ..question });
         }
-        let grant = grant_for(case.action);
+        let grant = grant_for(case);
         let reason = match &grant {
             // Only a person can give a wider answer.
             Some(grant) if case.situation.asking == AnswerSource::Human => {
@@ -554,22 +557,13 @@ fn deny(rule: &str, reason: &str) -> Verdict {
     Verdict::Deny { reason: reason.to_owned(), rule: rule.to_owned() }
 }
 
-/// True if the action only reads. A write tool only reads if it can do no more than report why its
-/// change does not fit.
-fn is_read(action: &Action) -> bool {
-    let tool = action.tool.as_str();
-    let reads = |operation: &Operation| matches!(operation, Operation::Read { .. });
-    let refused = || WRITE_TOOLS.contains(&tool) && !action.operations.is_empty();
-    (READ_TOOLS.contains(&tool) || refused()) && action.operations.iter().all(reads)
-}
-
 /// The folder that a wider answer opens for writing; none if the call writes into several.
-fn grant_for(action: &Action) -> Option<Grant> {
-    if !WRITE_TOOLS.contains(&action.tool.as_str()) {
+fn grant_for(case: &JudgedAction<'_>) -> Option<Grant> {
+    if case.access() != Access::Write {
         return None;
     }
     let mut folder: Option<&str> = None;
-    for operation in &action.operations {
+    for operation in &case.action.operations {
         match operation {
             Operation::Write { path, .. } => {
                 let (parent, _) = path.rsplit_once('/')?;

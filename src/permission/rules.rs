@@ -9,9 +9,9 @@ use posse_base::failure::{Exit, Failure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::JudgedAction;
 use crate::commands::begins;
 use crate::shell::{self, Judged};
-use crate::{MERGE, WRITE_TOOLS};
 
 pub(crate) const GLOB_BYTES_MAX: usize = 512;
 const RULES_MAX: usize = 1000;
@@ -19,7 +19,8 @@ const RULES_MAX: usize = 1000;
 /// A rule, ready to be compared with.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    tools: Vec<String>,
+    /// Name of a tool or of a group of tools; `*`: every tool.
+    tool: String,
     glob: Option<(String, GlobMatcher)>,
     prefix: Option<Vec<String>>,
     /// True if the command must equal the prefix.
@@ -95,19 +96,12 @@ fn refused(index: usize, why: &str) -> Failure {
     )
 }
 
-/// Tool names in patterns, and the corresponding tools.
-const TOOLS: [(&str, &[&str]); 7] = [
-    ("Bash", &["bash"]),
-    ("Read", &["read_file"]),
-    ("Write", &["write_file"]),
-    ("Edit", &["edit_file", "multi_edit", MERGE]),
-    ("Grep", &["grep"]),
-    ("Glob", &["glob"]),
-    ("LS", &["list_dir"]),
-];
+/// Group and name of the tool for commands: with these, the text in parentheses is the beginning of
+/// a command and not a glob.
+pub(crate) const COMMAND_NAMES: [&str; 2] = ["Bash", "bash"];
 
-/// Splits `Bash(git log:*)` into tools and the text in parentheses.
-fn pattern(tool: &str) -> Result<(Vec<String>, Option<&str>), String> {
+/// Splits `Bash(git log:*)` into the tool and the text in parentheses.
+fn pattern(tool: &str) -> Result<(&str, Option<&str>), String> {
     let (name, inside) = match tool.split_once('(') {
         None => (tool, None),
         Some((name, rest)) => {
@@ -118,12 +112,7 @@ fn pattern(tool: &str) -> Result<(Vec<String>, Option<&str>), String> {
     if name.is_empty() {
         return Err("tool is empty; `*` means every tool".into());
     }
-    let known = TOOLS.iter().find(|(known, _)| *known == name);
-    let names = known.map_or_else(
-        || vec![name.to_owned()],
-        |(_, names)| names.iter().map(|name| (*name).to_owned()).collect(),
-    );
-    Ok((names, inside))
+    Ok((name, inside))
 }
 
 fn compiled_glob(glob: String) -> Result<(String, GlobMatcher), String> {
@@ -139,8 +128,8 @@ impl Rule {
     fn compile(value: &Value) -> Result<Rule, String> {
         let written = WrittenRule::deserialize(value).map_err(|error| error.to_string())?;
         let Matching { path_glob, command_prefix } = written.matching;
-        let (tools, inside) = pattern(&written.tool)?;
-        let commands = tools.iter().any(|tool| tool == "bash");
+        let (tool, inside) = pattern(&written.tool)?;
+        let commands = COMMAND_NAMES.contains(&tool);
         let mut exact = false;
         let (mut glob, mut prefix) = (path_glob, command_prefix);
         if let Some(inside) = inside {
@@ -159,7 +148,7 @@ impl Rule {
             shell::simple(&prefix).ok_or("commandPrefix must be the beginning of one plain command")
         });
         let rule = Rule {
-            tools,
+            tool: tool.to_owned(),
             glob: glob.map(compiled_glob).transpose()?,
             prefix: prefix.transpose()?,
             exact,
@@ -190,9 +179,11 @@ impl Rule {
             return matcher.is_match(example);
         }
         let judged = shell::alone(example);
+        let for_commands = self.tool == "*" || COMMAND_NAMES.contains(&self.tool.as_str());
         match self.decision {
             RuleDecision::Allow => {
-                judged.outside.is_none()
+                for_commands
+                    && judged.outside.is_none()
                     && judged.parts.iter().all(|part| {
                         part.barred.is_none()
                             && part.acts.is_none()
@@ -219,10 +210,9 @@ impl Rule {
         })
     }
 
-    /// True if the rule matches a simple command.
+    /// True if the rule matches a simple command of its tool.
     pub(crate) fn covers_command(&self, words: &[String]) -> bool {
-        self.is_for("bash")
-            && self.glob.is_none()
+        self.glob.is_none()
             && self.prefix.as_ref().is_none_or(|prefix| {
                 words.starts_with(prefix) && (!self.exact || words.len() == prefix.len())
             })
@@ -236,16 +226,16 @@ impl Rule {
     }
 
     /// True if the rule denies the call: one matching part suffices.
-    pub(crate) fn denies(&self, action: &Action, scripts: &[Judged]) -> bool {
-        self.decision == RuleDecision::Deny && self.touches(action, scripts)
+    pub(crate) fn denies(&self, case: &JudgedAction<'_>) -> bool {
+        self.decision == RuleDecision::Deny && self.touches(case)
     }
 
     /// True if the rule asks about or allows the call. An allow rule must match all parts.
-    pub(crate) fn applies(&self, action: &Action, scripts: &[Judged]) -> bool {
+    pub(crate) fn applies(&self, case: &JudgedAction<'_>) -> bool {
         match self.decision {
             RuleDecision::Deny => false,
-            RuleDecision::Ask => self.touches(action, scripts),
-            RuleDecision::Allow => self.covers(action, scripts),
+            RuleDecision::Ask => self.touches(case),
+            RuleDecision::Allow => self.covers(case),
         }
     }
 
@@ -253,35 +243,40 @@ impl Rule {
     pub(crate) fn specificity(&self) -> (usize, bool) {
         let glob = self.glob.as_ref().map_or(0, |(glob, _)| glob.len());
         let prefix = self.prefix.iter().flatten().map(|word| word.len() + 1).sum::<usize>();
-        (glob + prefix, !self.is_for("*"))
+        (glob + prefix, self.tool != "*")
     }
 
-    fn touches(&self, action: &Action, scripts: &[Judged]) -> bool {
-        if !self.is_for(&action.tool) {
+    fn touches(&self, case: &JudgedAction<'_>) -> bool {
+        if !self.is_for(case) {
             return false;
         }
-        let named = self.glob.is_none() || paths(action).any(|path| self.matches(path));
+        let scripts = &case.scripts;
+        let named = self.glob.is_none() || paths(case.action).any(|path| self.matches(path));
         let executes = !scripts.is_empty();
         named && self.runs(scripts) && (self.prefix.is_none() || executes)
     }
 
-    fn covers(&self, action: &Action, scripts: &[Judged]) -> bool {
-        if !self.is_for(&action.tool) {
+    fn covers(&self, case: &JudgedAction<'_>) -> bool {
+        if !self.is_for(case) {
             return false;
         }
-        let executes = !scripts.is_empty();
+        let action = case.action;
+        let executes = !case.scripts.is_empty();
         let touches_files = paths(action).next().is_some();
         let named = self.glob.is_none()
             || (touches_files && !executes && paths(action).all(|path| self.matches(path)));
         named && self.prefix.is_none()
     }
 
-    fn is_for(&self, tool: &str) -> bool {
-        // Who may not write a file cannot have it written by a merge either.
-        let by_any_way = tool == MERGE && self.decision != RuleDecision::Allow;
-        self.tools.iter().any(|name| {
-            name == "*" || name == tool || (by_any_way && WRITE_TOOLS.contains(&name.as_str()))
-        })
+    /// True if the rule is about the tool of the call.
+    pub(crate) fn is_for(&self, case: &JudgedAction<'_>) -> bool {
+        let tool = case.situation.tool;
+        let restricts =
+            || self.decision != RuleDecision::Allow && tool.restricted_by.contains(&self.tool);
+        self.tool == "*"
+            || self.tool == case.action.tool
+            || tool.rule_group.as_ref() == Some(&self.tool)
+            || restricts()
     }
 
     fn matches(&self, (path, relative): (&str, &str)) -> bool {

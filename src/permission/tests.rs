@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use posse_actors::ports::ToolAnnotations;
 use proptest::prelude::*;
 
 use super::*;
@@ -35,6 +36,47 @@ fn with(settings: PolicySettings) -> RulePolicy {
         ..settings
     })
     .unwrap()
+}
+
+/// Read tools, and tools that query the session.
+const READ_TOOLS: [&str; 10] = [
+    "read_file",
+    "grep",
+    "glob",
+    "list_dir",
+    "agent_diff",
+    "agent_status",
+    "agent_result",
+    "skill",
+    "job_output",
+    "job_stop",
+];
+const WRITE_TOOLS: [&str; 4] = ["write_file", "edit_file", "multi_edit", "agent_merge"];
+
+/// Annotations of the built-in tools; of others nothing is known.
+pub(super) fn annotations(tool: &str) -> ToolAnnotations {
+    let of = ToolAnnotations::new;
+    match tool {
+        "bash" => of(Access::Process).in_rules("Bash"),
+        "read_file" => of(Access::Read).in_rules("Read"),
+        "grep" => of(Access::Read).in_rules("Grep"),
+        "write_file" => of(Access::Write).in_rules("Write"),
+        "edit_file" | "multi_edit" => of(Access::Write).in_rules("Edit"),
+        "agent_merge" => ToolAnnotations {
+            restricted_by: ["Write", "write_file", "edit_file", "multi_edit"]
+                .map(str::to_owned)
+                .into(),
+            ..of(Access::Write).in_rules("Edit")
+        },
+        "glob" | "list_dir" | "agent_diff" => of(Access::Read),
+        tool if READ_TOOLS.contains(&tool) || tool == "delegate_agent" => of(Access::Session),
+        _ => ToolAnnotations::default(),
+    }
+}
+
+/// Verdict about `action` with the annotations of its tool.
+pub(super) fn judged(policy: &RulePolicy, action: &Action, situation: &Situation<'_>) -> Verdict {
+    policy.judge(action, &Situation { tool: &annotations(&action.tool), ..*situation })
 }
 
 /// `tool path` or `bash command`.
@@ -73,16 +115,33 @@ fn grant(target: &str) -> Grant {
     Grant { operation: "write".into(), target: target.into(), scope: Scope::Session }
 }
 
+/// Replaced by [`judged`].
+pub(super) static UNKNOWN: ToolAnnotations = ToolAnnotations {
+    access: Access::Unknown,
+    rule_group: None,
+    restricted_by: Vec::new(),
+    opens_file: false,
+    visible_with: None,
+};
+
 pub(super) fn situation<'a>(
     agent: &'a str,
     grants: &'a [Grant],
     asking: AnswerSource,
 ) -> Situation<'a> {
-    Situation { agent, grants, asking, now_ms: 0, uptime: Duration::ZERO, tier: "full" }
+    Situation {
+        tool: &UNKNOWN,
+        agent,
+        grants,
+        asking,
+        now_ms: 0,
+        uptime: Duration::ZERO,
+        tier: "full",
+    }
 }
 
 fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], call: &str) -> String {
-    match policy.judge(&action(call), &situation(agent, grants, AnswerSource::Human)) {
+    match judged(policy, &action(call), &situation(agent, grants, AnswerSource::Human)) {
         Verdict::Allow(confinement) => format!("allow in {}", confinement.profile),
         Verdict::Deny { rule, .. } => format!("deny by {rule}"),
         Verdict::Ask(question) => {
@@ -115,12 +174,15 @@ fn says_whose_rule_it_was() {
         r#"{"tool":"Bash(df:*)","decision":"ask"}"#,
     ];
     let policy = policy_with(&rules, 3);
-    let reason =
-        |call| match policy.judge(&action(call), &situation("build", &[], AnswerSource::Human)) {
-            Verdict::Deny { reason, .. } => reason,
-            Verdict::Ask(question) => question.reason,
-            Verdict::Allow(_) => panic!("{call} is allowed"),
-        };
+    let reason = |call| match judged(
+        &policy,
+        &action(call),
+        &situation("build", &[], AnswerSource::Human),
+    ) {
+        Verdict::Deny { reason, .. } => reason,
+        Verdict::Ask(question) => question.reason,
+        Verdict::Allow(_) => panic!("{call} is allowed"),
+    };
     assert_eq!(reason("bash cat x"), "the user's rules deny it");
     assert_eq!(reason("bash ls"), "the project's rules deny it");
     assert_eq!(reason("bash du"), "too slow");
@@ -290,7 +352,7 @@ fn opens_only_the_secrets_the_user_lists_and_only_for_reading() {
 fn confines_commands_as_the_settings_say() {
     let confinement = |sandbox, network, asking| {
         let policy = with(PolicySettings { sandbox, network, ..PolicySettings::default() });
-        match policy.judge(&action("bash ls"), &situation("build", &[], asking)) {
+        match judged(&policy, &action("bash ls"), &situation("build", &[], asking)) {
             Verdict::Ask(question) => question.confinement,
             other => panic!("{other:?}"),
         }
@@ -339,7 +401,8 @@ fn says_what_an_answer_for_the_session_allows() {
     ];
     let policy = policy(&rules);
     let reason =
-        |call: &str, asking| match policy.judge(&action(call), &situation("build", &[], asking)) {
+        |call: &str, asking| match judged(&policy, &action(call), &situation("build", &[], asking))
+        {
             Verdict::Ask(question) => question.reason,
             other => panic!("{call}: {other:?}"),
         };
@@ -376,9 +439,11 @@ fn refusal(tool: &str, path: &str) -> Action {
 #[test]
 fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
     let policy = policy(&[r#"{"tool":"edit_file","match":{"pathGlob":"x/*"},"decision":"ask"}"#]);
-    let verdict = |agent: &str, action: &Action| match policy
-        .judge(action, &situation(agent, &[], AnswerSource::Nobody))
-    {
+    let verdict = |agent: &str, action: &Action| match judged(
+        &policy,
+        action,
+        &situation(agent, &[], AnswerSource::Nobody),
+    ) {
         Verdict::Allow(confinement) => format!("allow in {}", confinement.profile),
         Verdict::Deny { rule, .. } => format!("deny by {rule}"),
         Verdict::Ask(_) => "ask".to_owned(),
@@ -401,7 +466,7 @@ fn judges_a_change_that_does_not_fit_as_the_read_that_it_is() {
 
 /// Rule that is suggested without a person.
 fn suggested(call: &str) -> Option<String> {
-    match policy(&[]).judge(&action(call), &situation("build", &[], AnswerSource::Nobody)) {
+    match judged(&policy(&[]), &action(call), &situation("build", &[], AnswerSource::Nobody)) {
         Verdict::Ask(question) => question.rule,
         other => panic!("{call}: {other:?}"),
     }
@@ -515,7 +580,7 @@ proptest! {
         });
         let grants = [grant(granted)];
         let action = action(&format!("{tool} {folder}{name}"));
-        let verdict = policy.judge(&action, &situation(agent, &grants, asking));
+        let verdict = judged(&policy, &action, &situation(agent, &grants, asking));
         prop_assert!(matches!(verdict, Verdict::Deny { .. }), "{verdict:?}");
     }
 
@@ -536,7 +601,7 @@ proptest! {
             r#"{"tool":"bash","match":{"commandPrefix":"cargo test"},"decision":"allow"}"#,
         ]);
         let call = action(&format!("bash cargo test {tail}"));
-        let verdict = policy.judge(&call, &situation("build", &[], AnswerSource::Human));
+        let verdict = judged(&policy, &call, &situation("build", &[], AnswerSource::Human));
         // What only ends the command joins nothing to it.
         let tail = tail.trim_end_matches([' ', '\n', ';']);
         // Before a blank, a dollar sign is nothing but itself.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use posse_actors::conversation::{CallId, Prompt, Usage};
 use posse_actors::cost::Billing;
-use posse_actors::event::Event;
+use posse_actors::event::{CompactionCause, Event};
 use posse_actors::ledger::LOST_REPLY;
 use posse_actors::ports::{Abilities, Completion, ProviderError};
 
@@ -189,7 +189,7 @@ impl AttemptRecorder {
                 self.push_failure(short(class), cause, FailureReaction::Parked { known }, turns);
                 self.parked = true;
             }
-            Event::ContextCompacted { cause: Some(cause), .. } if cause == "overflow" => {
+            Event::ContextCompacted { cause: Some(CompactionCause::Overflow), .. } => {
                 self.push_failure(
                     "context_full",
                     "",

@@ -12,8 +12,8 @@ use posse_actors::limits::Limits;
 use posse_actors::ports::{
     Action, CallContext, Clock, Completion, Confinement, Delta, DeltaSender, Ids,
     PermissionQuestion, PermittedCall, Policy, PortFuture, Prepared, Provider, ProviderError,
-    ProviderInfo, Request, RunContext, SideEffect, Situation, Tool, ToolError, ToolOutput,
-    ToolSpec, Verdict,
+    ProviderInfo, Request, RunContext, SideEffect, Situation, Tool, ToolAnnotations, ToolError,
+    ToolOutput, ToolSpec, Verdict,
 };
 use posse_actors::root_session::SessionHandle;
 use serde_json::{Value, json};
@@ -246,6 +246,7 @@ impl RecordedTool {
             parameters: json!({ "type": "object" }),
             side_effect: SideEffect::External,
             source: "record".to_owned(),
+            annotations: ToolAnnotations::default(),
         });
         RecordedTool { spec, stage }
     }

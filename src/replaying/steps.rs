@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, MessageId, QuestionId, StopReason, Usage,
 };
-use posse_actors::event::{Event, StoredRecord};
+use posse_actors::event::{CompactionCause, Event, StoredRecord};
 use posse_actors::ledger::LOST_REPLY;
 use serde::Serialize;
 
@@ -237,7 +237,7 @@ impl Fold {
             }
             Event::ContextCompacted { cause, .. } => {
                 self.shortened = true;
-                if cause.as_deref() == Some("overflow") {
+                if *cause == Some(CompactionCause::Overflow) {
                     // Retried with a smaller request.
                     self.open_end();
                     self.ignoring = true;

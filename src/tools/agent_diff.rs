@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use posse_actors::event::Origin;
 use posse_actors::ports::{
-    Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, SideEffect,
-    Tool, ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
@@ -21,7 +21,7 @@ use crate::worktree::{
 use crate::{ToolEnvironment, blocking, diff, digest, parsed, payload, spec, timed};
 
 /// Name of the tool.
-pub const NAME: &str = "agent_diff";
+const NAME: &str = posse_actors::delegation::DIFF;
 
 /// Maximum bytes of diff per call.
 const PAGE_BYTES: usize = 24 << 10;
@@ -33,7 +33,7 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
     let spec = spec(
         NAME,
         "Shows what an agent of yours, or one below it, has changed in its worktree, as a diff.",
-        SideEffect::None,
+        ToolAnnotations::new(Access::Read),
         &json!({
             "id": { "type": "string" },
             "from": { "type": "integer", "description": "byte to read from; default 0" },

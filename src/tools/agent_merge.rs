@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use posse_actors::event::Origin;
 use posse_actors::ports::{
-    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::secrets::is_secret;
@@ -28,7 +28,7 @@ use crate::worktree::{
 use crate::{ToolEnvironment, blocking, digest, parsed, refusal, spec, timed};
 
 /// Name of the tool.
-pub const NAME: &str = "agent_merge";
+const NAME: &str = posse_actors::delegation::MERGE;
 
 /// Maximum total size of the diffs shown in a permission request, in bytes.
 const DETAIL_BYTES_MAX: usize = 256 << 10;
@@ -42,7 +42,13 @@ pub fn tool(env: Arc<ToolEnvironment>, worktrees: Arc<Worktrees>) -> Arc<dyn Too
         "Takes what an agent of yours, or one below it, has changed in its worktree over into the \
          workspace. If \
          something was changed on both sides, nothing is taken and you are told where.",
-        SideEffect::Workspace,
+        ToolAnnotations {
+            // An agent that may not write a file cannot have it written by a merge either.
+            restricted_by: ["Write", "write_file", "edit_file", "multi_edit"]
+                .map(str::to_owned)
+                .into(),
+            ..ToolAnnotations::new(Access::Write).in_rules("Edit")
+        },
         &json!({
             "id": { "type": "string" },
             "files": {

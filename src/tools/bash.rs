@@ -13,8 +13,8 @@ use std::time::Duration;
 use nix::sys::stat::fstat;
 use posse_actors::event::Event;
 use posse_actors::ports::{
-    Action, BackgroundScope, CallContext, Operation, OutputDelta, PermittedCall, PortFuture,
-    Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
+    Access, Action, BackgroundScope, CallContext, Operation, OutputDelta, PermittedCall,
+    PortFuture, Prepared, RunContext, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::protected::is_protected;
@@ -26,7 +26,8 @@ use crate::bash::background::JobStart;
 use crate::workspace::Located;
 use crate::{ToolEnvironment, digest, parsed, payload, spec, spill};
 
-const NAME: &str = "bash";
+/// Name of the tool.
+pub const NAME: &str = "bash";
 
 /// Linux accepts no single argument of 128 KiB or more.
 const COMMAND_BYTES_MAX: usize = 100_000;
@@ -68,7 +69,7 @@ pub fn tool(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Arc<dyn Tool> {
         NAME,
         "Runs a command in bash and returns stdout and stderr. Each call is a new \
                       shell without input or terminal; processes left behind are killed.",
-        SideEffect::Process,
+        ToolAnnotations::new(Access::Process).in_rules("Bash"),
         &properties,
         &["command"],
     );

@@ -8,8 +8,8 @@ mod nearest;
 use std::sync::Arc;
 
 use posse_actors::ports::{
-    CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec,
+    Access, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
+    ToolError, ToolOutput, ToolSpec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,7 +27,10 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "Replaces oldString by newString in a file. oldString must be exactly the text of the \
          file, with its indentation and without line numbers, and occur once unless replaceAll \
          is true; include some lines around it if needed. CRLF files are matched with LF.",
-        SideEffect::Workspace,
+        ToolAnnotations {
+            opens_file: true,
+            ..ToolAnnotations::new(Access::Write).in_rules("Edit")
+        },
         &json!({
             "path": { "type": "string" },
             "oldString": { "type": "string", "minLength": 1 },

@@ -11,8 +11,8 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::fstat;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
@@ -36,7 +36,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Finds files by a glob such as src/**/*.rs or *.toml (any folder), newest \
                       first. Skips ignored files.",
-        SideEffect::None,
+        ToolAnnotations::new(Access::Read).in_rules("Glob"),
         &json!({
             "pattern": {"type": "string"},
             "path": {"type": "string", "description": "folder to start from"},

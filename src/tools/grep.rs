@@ -13,8 +13,8 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use nix::fcntl::OFlag;
 use posse_actors::conversation::ContentPart;
 use posse_actors::ports::{
-    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Finds lines that match a regular expression (Rust syntax), as \
                       path:line:text. Skips ignored, binary and secret files.",
-        SideEffect::None,
+        ToolAnnotations::new(Access::Read).in_rules("Grep"),
         &json!({
             "pattern": {"type": "string"},
             "path": {"type": "string", "description": "file or folder"},

@@ -36,7 +36,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use posse_actors::ports::{PermittedCall, SideEffect, ToolError, ToolOutput, ToolSpec, Toolbox};
+use posse_actors::ports::{
+    PermittedCall, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
+};
 use posse_images::ImageLimits;
 use posse_sandbox::{Sandbox, ToolWrites};
 use serde::de::DeserializeOwned;
@@ -149,7 +151,7 @@ pub fn builtin(env: Arc<ToolEnvironment>, sandbox: Arc<Sandbox>) -> Toolbox {
 pub(crate) fn spec(
     name: &str,
     description: &str,
-    side_effect: SideEffect,
+    annotations: ToolAnnotations,
     properties: &Value,
     required: &[&str],
 ) -> ToolSpec {
@@ -157,8 +159,9 @@ pub(crate) fn spec(
         name: name.to_owned(),
         description: description.to_owned(),
         parameters: json!({ "type": "object", "properties": properties, "required": required }),
-        side_effect,
+        side_effect: annotations.access.side_effect(),
         source: "builtin".to_owned(),
+        annotations,
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use nix::dir::Dir;
 use nix::fcntl::readlinkat;
 use posse_actors::ports::{
-    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "list_dir",
         "Lists a folder, hidden entries too, at most 500: folders end with `/`, files have their \
          size in bytes, links show where they lead.",
-        SideEffect::None,
+        ToolAnnotations::new(Access::Read).in_rules("LS"),
         &json!({ "path": { "type": "string", "description": "Default: working directory" } }),
         &[],
     );

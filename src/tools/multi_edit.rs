@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use posse_actors::ports::{
-    CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec,
+    Access, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
+    ToolError, ToolOutput, ToolSpec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,7 +25,10 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         NAME,
         "Makes several edits of one file as edit_file does, each on what the one before it left. \
          If one does not fit, none is made.",
-        SideEffect::Workspace,
+        ToolAnnotations {
+            opens_file: true,
+            ..ToolAnnotations::new(Access::Write).in_rules("Edit")
+        },
         &json!({
             "path": { "type": "string" },
             "edits": {

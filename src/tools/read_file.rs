@@ -15,8 +15,8 @@ use nix::fcntl::OFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::ports::{
-    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use posse_base::hex::hex;
@@ -41,7 +41,7 @@ pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
         "Reads a text file of any size, or shows a PNG, JPEG, GIF or WebP image. Lines come as \
          `number<TAB>text`; the end says how many there are and where to go on. \
          `output:<callId>` reads a long output that was cut or is not shown any more.",
-        SideEffect::None,
+        ToolAnnotations { opens_file: true, ..ToolAnnotations::new(Access::Read).in_rules("Read") },
         &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
             "offset": { "type": "integer", "minimum": 1, "description": "First line, from 1" },

@@ -18,6 +18,33 @@ fn no_tool_takes_many_words() {
     }
 }
 
+#[test]
+fn each_tool_says_what_permissions_and_agents_need_to_know() {
+    let tools = ToolFixture::new();
+    let row = |tool: &std::sync::Arc<dyn posse_actors::ports::Tool>| {
+        let (name, it) = (&tool.spec().name, &tool.spec().annotations);
+        let group = it.rule_group.as_deref().unwrap_or("-");
+        let with = it.visible_with.as_deref().unwrap_or("-");
+        format!("{name} {:?} {group} {} {with}", it.access, it.opens_file)
+    };
+    let rows: Vec<String> = tools.tools().iter().map(row).collect();
+    assert_eq!(
+        rows,
+        [
+            "bash Process Bash false -",
+            "edit_file Write Edit true -",
+            "glob Read Glob false -",
+            "grep Read Grep false -",
+            "job_output Session - false bash",
+            "job_stop Session - false bash",
+            "list_dir Read LS false -",
+            "multi_edit Write Edit true -",
+            "read_file Read Read true -",
+            "write_file Write Write true -",
+        ]
+    );
+}
+
 /// A workspace with files that can be used wrongly.
 fn desk() -> ToolFixture {
     let desk = ToolFixture::new();

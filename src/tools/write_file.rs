@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use posse_actors::ports::{
-    CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec,
+    Access, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolAnnotations,
+    ToolError, ToolOutput, ToolSpec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,13 +13,19 @@ use crate::change::{ChangeTarget, FileChange};
 use crate::text::{BOM, Endings, endings, is_binary, with_crlf};
 use crate::{ToolEnvironment, blocking, parsed, payload, sized, spec, timed};
 
+/// Name of the tool.
+pub const NAME: &str = "write_file";
+
 /// Creates the tool.
 pub fn tool(env: Arc<ToolEnvironment>) -> Arc<dyn Tool> {
     let spec = spec(
-        "write_file",
+        NAME,
         "Creates or replaces a whole file; parent folders are made. Replacing keeps permissions \
          and CRLF line endings. To change a part of a file use edit_file.",
-        SideEffect::Workspace,
+        ToolAnnotations {
+            opens_file: true,
+            ..ToolAnnotations::new(Access::Write).in_rules("Write")
+        },
         &json!({
             "path": { "type": "string", "description": "Relative to the working directory" },
             "content": { "type": "string", "description": "All of the new content" },
@@ -60,7 +66,7 @@ impl Tool for WriteFile {
                 target.require_seen(&env, &call)?;
                 let (after, notes) = in_form_of(target.bytes(), content);
                 let change = FileChange::new(target, after, notes);
-                let action = change.action("write_file", "write");
+                let action = change.action(NAME, "write");
                 Ok(Prepared { action, payload: Box::new(change) })
             })
             .await

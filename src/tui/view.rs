@@ -15,7 +15,7 @@ use std::time::Duration;
 use posse_actors::conversation::{
     CallId, ContentPart, InvocationId, MessageId, QuestionId, Usage, text_of,
 };
-use posse_actors::event::{Event, MessageKind, Origin};
+use posse_actors::event::{Event, MessageKind, Origin, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
 use posse_frontend::{clipboard, queue};
@@ -377,7 +377,7 @@ impl View {
             if let Block::Tool(tool) = block
                 && tool.is_open()
             {
-                tool.failed("cancelled", &[]);
+                tool.failed(&ToolFailureClass::Cancelled, &[]);
             }
         }
     }

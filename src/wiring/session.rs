@@ -13,7 +13,7 @@ use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
-    Toolbox,
+    ToolSpec, Toolbox,
 };
 use posse_actors::root_session::SessionSettings;
 use secrecy::SecretString;
@@ -132,15 +132,18 @@ pub(crate) fn assemble_in(
     let fallbacks = fallback::all(settings, setup.environment, setup.cwd, wrap).map_err(one)?;
     let model = models.wrap(model);
     let builtin = tools::builtin(Arc::clone(&space.env), Arc::clone(&space.sandbox));
-    let mut names: Vec<String> = builtin.iter().map(|tool| tool.spec().name.clone()).collect();
-    let roster = known_agents(setup, &names, notices);
+    let specs: Vec<ToolSpec> = builtin.iter().map(|tool| tool.spec().clone()).collect();
+    let known: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
+    let roster = known_agents(setup, &known, notices);
     let agent = roster.choose(&settings.default_agent).map_err(one)?;
     let prompts = Prompts::read(setup, &space, notices);
     let (toolbox, worktrees) = session_tools(kept, setup, &space, builtin, &prompts, &roster);
-    names.retain(|name| agent.tools.sees(name));
+    let seen = specs.iter().filter(|spec| agent.tools.sees(spec));
+    let mut names: Vec<String> = seen.map(|spec| spec.name.clone()).collect();
     names.extend(prompts.sees_skills(agent).then(|| SKILL_TOOL.to_owned()));
     let policy_settings = policy_settings(kept, setup, &space, &roster);
-    let delegation = delegation(&models, agent, &roster, &prompts, worktrees, &policy_settings);
+    let delegation =
+        delegation(&models, agent, &specs, &roster, &prompts, worktrees, &policy_settings);
     let delegation = delegation.map_err(one)?;
     let told = prompts.instructions.blocks.iter().map(|block| block.text.len()).sum();
     let context = contexts::settings(settings, setup.environment, setup.cwd, told, wrap);
@@ -286,6 +289,7 @@ fn session_tools(
 fn delegation(
     models: &ModelStack<'_>,
     agent: &Agent,
+    specs: &[ToolSpec],
     roster: &Roster,
     prompts: &Prompts,
     worktrees: Option<Arc<Worktrees>>,
@@ -295,7 +299,7 @@ fn delegation(
     let of_profile = |name: &str| models.of_profile(name);
     let of_role = |role: &str| models.of_role(role);
     let settings = setup.settings;
-    let made = subagents::delegation(roster, agent, settings, prompts, of_profile, of_role)?;
+    let made = subagents::delegation(roster, agent, specs, settings, prompts, of_profile, of_role)?;
     let Some(mut delegation) = made else { return Ok(None) };
     if let Some(worktrees) = worktrees {
         let shared = isolated_workspaces::WorkspaceServices {

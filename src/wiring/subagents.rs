@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::delegation::{Caps, DELEGATE, DIFF, Delegation, MERGE, RESULT, STATUS, Subagent};
+use posse_actors::delegation::{Caps, Delegation, Subagent, TOOLS};
 use posse_actors::governor::GovernorLimits;
-use posse_actors::ports::{Provider, Thinking};
+use posse_actors::ports::{Provider, Thinking, ToolSpec};
 use sha2::{Digest, Sha256};
 
 use crate::agents::{
@@ -20,7 +20,6 @@ use crate::permission::{self, AgentPolicy};
 use crate::project::{self, Identity};
 use crate::provider::presets;
 use crate::signed_store::SignedStore;
-use crate::tools;
 use crate::trust::TrustStore;
 use crate::wiring::model_price::price;
 use crate::wiring::roles;
@@ -50,7 +49,8 @@ pub(crate) fn roster(cwd: &Path, dirs: &Dirs, settings: &Settings, tools: &[Stri
         })
         .collect();
     // Always visible to agents that can delegate.
-    let of_delegation = [DELEGATE, DIFF, MERGE, RESULT, STATUS].map(str::to_owned);
+    let mut of_delegation = TOOLS.map(str::to_owned);
+    of_delegation.sort();
     // Present with or without skills, so that a definition is valid on every machine.
     let always = of_delegation.into_iter().chain([SKILL_TOOL.to_owned()]);
     let tools: Vec<String> =
@@ -147,11 +147,12 @@ pub(crate) fn thinking(agent: &Agent, settings: &Settings) -> Option<Thinking> {
     agent.thinking.or_else(|| roles::thinking(&agent.name, settings))
 }
 
-/// Agents that `main` can call directly or indirectly; none without delegation. `way` creates a
-/// provider, `served` resolves a role.
+/// Agents that `main` can call directly or indirectly; none without delegation. `tools` are those
+/// that agents select from, `way` creates a provider, `served` resolves a role.
 pub(crate) fn delegation(
     roster: &Roster,
     main: &Agent,
+    tools: &[ToolSpec],
     settings: &Settings,
     prompts: &Prompts,
     way: impl Fn(&str) -> Result<Arc<dyn Provider>, Failure>,
@@ -185,11 +186,11 @@ pub(crate) fn delegation(
         };
         let price = provider.as_ref().map(|provider| price(settings, &provider.info()));
         let skilled = prompts.sees_skills(agent).then_some(SKILL_TOOL);
-        let tools = tools::NAMES.into_iter().filter(|name| agent.tools.sees(name)).chain(skilled);
+        let seen = tools.iter().filter(|tool| agent.tools.sees(tool));
         subagents.push(Subagent {
             name: agent.name.clone(),
             system_prompt: prompts.of(agent, roster, bounds.depth_max > 1),
-            tools: tools.map(str::to_owned).collect(),
+            tools: seen.map(|tool| tool.name.as_str()).chain(skilled).map(str::to_owned).collect(),
             provider,
             thinking: thinking(agent, settings),
             price,

@@ -108,8 +108,8 @@ mod tests {
     use posse_actors::conversation::InvocationId;
     use posse_actors::event::Origin;
     use posse_actors::ports::{
-        BackgroundScope, CallContext, PermittedCall, Prepared, RunContext, SideEffect, TokenCount,
-        Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+        Access, BackgroundScope, CallContext, PermittedCall, Prepared, RunContext, SideEffect,
+        TokenCount, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
     };
     use secrecy::SecretString;
     use serde_json::{Value, json};
@@ -178,6 +178,7 @@ mod tests {
             parameters: json!({"type": "object", "properties": {}}),
             side_effect: SideEffect::None,
             source: "builtin".to_owned(),
+            annotations: ToolAnnotations { opens_file: true, ..ToolAnnotations::new(Access::Read) },
         };
         let probe: Arc<dyn Tool> = Arc::new(ToolProbe(spec, Arc::clone(&reached)));
         let budgets = Arc::new(Budgets::new(Some(1), []));

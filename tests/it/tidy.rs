@@ -22,7 +22,7 @@ const CRATES: [(&str, &[&str]); 10] = [
 
 /// Modules of the root package, and the modules and crates that each may use. Modules that connect
 /// others are not listed.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("agents", &["failure", "secrets"]),
     ("attach", &["failure", "frontend", "hex"]),
     ("cli", &["failure"]),
@@ -32,21 +32,13 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("models", &["failure", "hex"]),
     ("project", &[]),
     ("signed_store", &["failure", "hex"]),
+    ("stored_output", &["failure", "journal", "tools"]),
     ("trust", &["failure", "project", "signed_store"]),
 ];
 
 /// Modules that know all others.
-const KNOW_ALL: [&str; 9] = [
-    "commands",
-    "doctor",
-    "lib",
-    "lists",
-    "main",
-    "packaging",
-    "replaying",
-    "stored_output",
-    "wiring",
-];
+const KNOW_ALL: [&str; 8] =
+    ["commands", "doctor", "lib", "lists", "main", "packaging", "replaying", "wiring"];
 
 /// Layers of the kernel, lowest first. A module uses only modules before it, and its own parts.
 const KERNEL_LAYERS: [(&str, &[&str]); 6] = [
@@ -663,5 +655,59 @@ fn the_glossary_names_identifiers_that_exist() {
     assert_none(
         &offences,
         "docs/GLOSSARY.md names identifiers that do not exist: correct the page.",
+    );
+}
+
+/// Places outside of the tools where the text of a tool's name is allowed, and why.
+const TOOL_NAMES: [(&str, &[&str], &str); 11] = [
+    (
+        "actors/src/skills.rs",
+        &["skill"],
+        "defines the name, which the history of a session records",
+    ),
+    (
+        "src/agents.rs",
+        &["read_file", "grep", "glob", "list_dir"],
+        "tools of built-in agents, as data",
+    ),
+    ("src/permission/rules.rs", &["bash"], "word of the rule language"),
+    ("src/permission/commands.rs", &["bash"], "the program"),
+    ("src/permission/shell/", &["bash", "grep"], "the programs"),
+    ("src/sandbox.rs", &["bash"], "the program"),
+    ("src/doctor/", &["bash"], "the program"),
+    ("src/tui/highlight/", &["bash"], "the language"),
+    ("src/frontend/commands", &["skill"], "the slash command"),
+    ("src/cli/", &["skill"], "the flag"),
+    ("src/lists.rs", &["skill"], "the label of a row"),
+];
+
+#[test]
+fn only_a_tool_knows_its_name() {
+    let names = posse::tools::NAMES.into_iter().chain(posse_actors::delegation::TOOLS);
+    let names: Vec<&str> = names.chain([posse_actors::skills::TOOL]).collect();
+    let is_test = |path: &str| path.contains("/tests") || path.contains("/testing");
+    let is_tool = |path: &str| {
+        path.starts_with("src/tools") || path == "actors/src/delegation/tools.rs" || is_test(path)
+    };
+    let mut offences = Vec::new();
+    for (path, text) in all_files() {
+        if !path.contains("src/") || is_tool(&path) {
+            continue;
+        }
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (at, line) in code(product) {
+            for name in names.iter().filter(|name| line.contains(&format!("\"{name}\""))) {
+                let allows = |(place, allowed, _): &(&str, &[&str], &str)| {
+                    path.starts_with(place) && allowed.contains(name)
+                };
+                if !TOOL_NAMES.iter().any(allows) {
+                    offences.push(format!("{path}:{at}: {name}"));
+                }
+            }
+        }
+    }
+    assert_none(
+        &offences,
+        "A tool is known by name: put the fact about it into its `ToolAnnotations`.",
     );
 }

@@ -20,7 +20,7 @@ use crate::compaction::{
 };
 use crate::context::{ContextBudget, ContextMeter, ContextReading, ContextSettings, bytes_in};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{Event, Origin};
+use crate::event::{CompactionCause, Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
 use crate::provider_client;
@@ -58,7 +58,7 @@ pub(crate) struct ContextFitter {
 /// A summary that is being written.
 pub(super) struct PendingSummary {
     goal: CompactionGoal,
-    cause: &'static str,
+    cause: CompactionCause,
     /// Under whose name the model is asked.
     id: InvocationId,
     _work: OwnedTask,
@@ -68,7 +68,7 @@ pub(super) struct PendingSummary {
 pub(crate) fn compacted_event(
     compacted: CompactedHistory,
     (tokens_before, tokens_after): (u64, u64),
-    cause: &str,
+    cause: CompactionCause,
     summarised_by: Option<String>,
 ) -> Event {
     let CompactedHistory { history, bytes_before, bytes_after, turns_removed, .. } = compacted;
@@ -81,7 +81,7 @@ pub(crate) fn compacted_event(
         prompts_removed,
         tokens_before: Some(tokens_before),
         tokens_after: Some(tokens_after),
-        cause: Some(cause.to_owned()),
+        cause: Some(cause),
         summarised_by,
         history,
     }
@@ -121,11 +121,12 @@ impl AgentInvocation {
         match &self.fitter.summariser {
             Some(summariser) if compacted.messages_removed > 0 => {
                 let gone = history[..compacted.messages_removed].to_vec();
-                state.fitting = Some(self.summarise(me, summariser, gone, goal, "threshold"));
+                state.fitting =
+                    Some(self.summarise(me, summariser, gone, goal, CompactionCause::Threshold));
                 false
             }
             _ => {
-                self.apply(compacted, &reading, "threshold", None, state);
+                self.apply(compacted, &reading, CompactionCause::Threshold, None, state);
                 true
             }
         }
@@ -153,7 +154,7 @@ impl AgentInvocation {
         &self,
         compacted: CompactedHistory,
         before: &ContextReading,
-        cause: &str,
+        cause: CompactionCause,
         summarised_by: Option<String>,
         state: &mut State,
     ) {
@@ -191,7 +192,7 @@ impl AgentInvocation {
             state.overflows = 0;
             return Some(LoopInput::Unanswered(too_large(ending, &reading, tried)));
         };
-        self.apply(compacted, &reading, "overflow", None, state);
+        self.apply(compacted, &reading, CompactionCause::Overflow, None, state);
         self.clear_way(me, state);
         None
     }
@@ -202,7 +203,7 @@ impl AgentInvocation {
         summariser: &ModelRoutes,
         gone: Vec<Arc<Message>>,
         goal: CompactionGoal,
-        cause: &'static str,
+        cause: CompactionCause,
     ) -> PendingSummary {
         let asked =
             Summary::new(&self.services, summariser, &self.fitter.settings, &self.origin, &goal);

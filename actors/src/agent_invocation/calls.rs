@@ -12,7 +12,7 @@ use crate::agent_invocation::model_turn::{requested_event, runs_alone};
 use crate::agent_invocation::{AgentInvocation, Msg, State, UnfinishedCall};
 use crate::conversation::{CallId, QuestionId, ToolCall};
 use crate::delegation::ActionLog;
-use crate::event::Origin;
+use crate::event::{Origin, ToolFailureClass};
 use crate::mailbox::{HandlerResult, Lost, Report, tell};
 use crate::ports::{ToolOutput, ToolSpec};
 use crate::tool_call::{self, IntentProgress, ToolCallRun, outcome_unknown, unknown_event};
@@ -154,7 +154,7 @@ pub(crate) fn lost_output(
         event = unknown_event(call, &output, progress.begun());
     } else {
         output = ToolOutput::error("The part that ran the call crashed. Nothing was changed.");
-        event = failed_event(call, &output, "crashed");
+        event = failed_event(call, &output, ToolFailureClass::Crashed);
     }
     transcript.note(Some(origin), event);
     output

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::conversation::{ToolCall, Usage};
 use crate::cost::{BudgetRefusal, dollars};
-use crate::event::Event;
+use crate::event::{Event, ToolFailureClass};
 use crate::outcome::Ending;
 use crate::ports::{ProviderError, ToolOutput};
 use crate::provider_client::millis;
@@ -13,12 +13,12 @@ use crate::transcript_writer::Unrecorded;
 
 const NANO_IN_MICRO: u64 = 1000;
 
-pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: &str) -> Event {
+pub(crate) fn failed_event(call: &ToolCall, output: &ToolOutput, class: ToolFailureClass) -> Event {
     Event::ToolFailed {
         call_id: call.id.clone(),
         name: call.name.clone(),
         content: output.content.clone(),
-        class: class.to_owned(),
+        class,
         metadata: output.metadata.clone(),
         duration_ms: 0,
     }

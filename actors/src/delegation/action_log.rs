@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conversation::CallId;
 use crate::delegation::handoff::one_line;
-use crate::event::Event;
+use crate::event::{Event, ToolFailureClass};
 
 /// Most changes listed; further ones are only counted.
 const CHANGES_MAX: usize = 12;
@@ -62,16 +62,13 @@ impl ActionLog {
             }
             Event::ToolCompleted { call_id, .. } => self.ended(call_id, true),
             // A call that was stopped while it ran did not finish.
-            Event::ToolFailed { call_id, class, .. } if class != CANCELLED => {
+            Event::ToolFailed { call_id, class, .. } if *class != ToolFailureClass::Cancelled => {
                 self.ended(call_id, false);
             }
             _ => (),
         }
     }
 }
-
-/// Failure class of a call that was stopped.
-pub(crate) const CANCELLED: &str = "cancelled";
 
 impl fmt::Display for ActionLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

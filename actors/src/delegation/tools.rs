@@ -14,8 +14,8 @@ use crate::cost::dollars;
 use crate::delegation::handoff::{DelegateInput, Handoff, cut, part};
 use crate::delegation::outcome::refusal;
 use crate::delegation::{
-    DELEGATE, DelegationHandle, DelegationRequest, DetachedSubagent, NotStarted, RESULT, STATUS,
-    StartRequest, StartedSubagent, Subagent, SubagentInfo, depth_of, spec,
+    DelegationHandle, DelegationRequest, DetachedSubagent, NotStarted, StartRequest,
+    StartedSubagent, Subagent, SubagentInfo, depth_of, spec,
 };
 use crate::event::Origin;
 use crate::hex::hex;
@@ -26,6 +26,19 @@ use crate::ports::{
     PermittedCall, PortFuture, Prepared, RunContext, Tool, ToolError, ToolOutput, ToolSpec,
     Toolbox,
 };
+
+/// Name of the tool that starts a subagent.
+pub const DELEGATE: &str = "delegate_agent";
+/// Name of the tool that reports the state of subagents.
+pub const STATUS: &str = "agent_status";
+/// Name of the tool that reads a subagent's answer.
+pub const RESULT: &str = "agent_result";
+/// Name of the tool that shows the changes of a subagent in its worktree.
+pub const DIFF: &str = "agent_diff";
+/// Name of the tool that merges those changes.
+pub const MERGE: &str = "agent_merge";
+/// Tools of agents that can delegate, in the order of requests to models.
+pub const TOOLS: [&str; 5] = [STATUS, RESULT, DIFF, MERGE, DELEGATE];
 
 /// Bytes of an answer in one page.
 const PAGE_BYTES: usize = 24 << 10;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::conversation::{AssistantMessage, CallId, ContentPart, SessionId};
-use crate::event::{HookEvent, Origin};
-use crate::ports::PortFuture;
+use crate::event::{HookEvent, Origin, SessionEndReason, ToolFailureClass};
+use crate::ports::{PortFuture, ToolAnnotations};
 
 /// An event with its data for hooks.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub enum HookPayload {
     /// See [`HookEvent::SessionEnd`].
     SessionEnd {
         /// `completed`, `failed`, `interrupted`, …
-        reason: String,
+        reason: SessionEndReason,
     },
     /// See [`HookEvent::UserPromptSubmit`].
     UserPromptSubmit {
@@ -65,8 +65,8 @@ pub enum HookPayload {
         used: HookedCall,
         /// Content that the model would read.
         content: Vec<ContentPart>,
-        /// `invalid`, `denied`, `failed`, `crashed`, `unknown_tool`.
-        class: String,
+        /// Why it failed.
+        class: ToolFailureClass,
     },
     /// See [`HookEvent::PermissionRequest`].
     PermissionRequest {
@@ -93,6 +93,8 @@ pub struct HookedCall {
     pub call_id: CallId,
     /// The tool.
     pub tool: String,
+    /// Annotations of the tool; the default if there is none of that name.
+    pub annotations: ToolAnnotations,
     /// Its arguments: valid for the tool's schema, except where the call failed for that.
     pub input: Value,
 }

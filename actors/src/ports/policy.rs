@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::event::{Grant, Scope};
 use crate::ports::Action;
+use crate::ports::tool::ToolAnnotations;
 
 /// Decides what may run.
 pub trait Policy: Send + Sync + 'static {
@@ -17,6 +18,8 @@ pub trait Policy: Send + Sync + 'static {
 /// Everything besides the action that a decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
+    /// Annotations of the tool.
+    pub tool: &'a ToolAnnotations,
     /// The agent that asks, after those that it works for: names from the root, separated by `/`.
     pub agent: &'a str,
     /// Grants of the user so far.

@@ -117,8 +117,7 @@ impl fmt::Debug for PostCallSink {
 }
 
 /// Description of a tool for the model and the runtime.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
     /// Stable, snake case.
     pub name: String,
@@ -130,6 +129,70 @@ pub struct ToolSpec {
     pub side_effect: SideEffect,
     /// Its source: `builtin`, `user`, `project`, `programmatic`.
     pub source: String,
+    /// Facts for permissions, hooks and agents. Not sent to models.
+    pub annotations: ToolAnnotations,
+}
+
+/// Facts about a tool on which permissions, hooks and agents depend, so that they need no list of
+/// tool names. The default is a tool about which nothing is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolAnnotations {
+    /// What it accesses.
+    pub access: Access,
+    /// Name in permission rules that it shares with similar tools, such as `Edit`.
+    pub rule_group: Option<String>,
+    /// Other tools and groups whose ask and deny rules also apply to it.
+    pub restricted_by: Vec<String>,
+    /// True if a call reads or changes the one file that its `path` argument names.
+    pub opens_file: bool,
+    /// The tool together with which an agent sees it; `None`: it is selected by its own name.
+    pub visible_with: Option<String>,
+}
+
+impl ToolAnnotations {
+    /// Annotations of a tool with that access and no others.
+    pub fn new(access: Access) -> ToolAnnotations {
+        ToolAnnotations { access, ..ToolAnnotations::default() }
+    }
+
+    /// Sets the name that it shares with similar tools in permission rules.
+    #[must_use]
+    pub fn in_rules(mut self, group: &str) -> ToolAnnotations {
+        self.rule_group = Some(group.to_owned());
+        self
+    }
+}
+
+/// Access of a tool, on which the default permission of its calls depends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reads files.
+    Read,
+    /// Changes files. A call that only reports why a change does not fit reads them.
+    Write,
+    /// Runs commands.
+    Process,
+    /// Uses the network.
+    Network,
+    /// Queries or controls only what the session owns and has permitted before: its jobs, subagents
+    /// and skills.
+    Session,
+    /// Unknown.
+    #[default]
+    Unknown,
+}
+
+impl Access {
+    /// The usual side effect of a tool with this access.
+    pub fn side_effect(self) -> SideEffect {
+        match self {
+            Access::Read | Access::Session => SideEffect::None,
+            Access::Write => SideEffect::Workspace,
+            Access::Process => SideEffect::Process,
+            Access::Network => SideEffect::Network,
+            Access::Unknown => SideEffect::External,
+        }
+    }
 }
 
 /// Side effects of a tool. Calls without side effects may run in parallel.

@@ -94,7 +94,7 @@ fn failed(id: &str, words: &str) -> Event {
         call_id: CallId::new(id),
         name: "bash".to_owned(),
         content: text(words),
-        class: "failed".to_owned(),
+        class: crate::event::ToolFailureClass::Failed,
         metadata: Value::Null,
         duration_ms: 1,
     }
@@ -120,7 +120,7 @@ fn granted(id: &str, scope: Scope) -> Event {
     let grant = Grant { operation: "write".to_owned(), target, scope };
     Event::PermissionGranted {
         request_id: QuestionId::new(id),
-        by: "user".to_owned(),
+        by: crate::event::DecisionSource::User,
         scope,
         grant: (scope != Scope::Once).then_some(grant),
         binding: String::new(),
@@ -317,7 +317,7 @@ fn separates_invocations() {
 #[test]
 fn knows_whether_the_session_ended() {
     let ended = Event::SessionEnded {
-        reason: "interrupted".to_owned(),
+        reason: crate::event::SessionEndReason::Interrupted,
         exit_code: 130,
         usage: Usage::default(),
         cost_usd: None,

@@ -8,7 +8,7 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::hooked as blocked_ending;
 use crate::conversation::{InvocationId, Message, Prompt, Usage, text_of};
-use crate::event::{Event, HookEvent, Origin};
+use crate::event::{Event, HookEvent, Origin, SessionEndReason};
 use crate::hook_events::{self, HookOutcome};
 use crate::mailbox::{HandlerResult, OwnedTask, spawn_task};
 use crate::outcome::Ending;
@@ -225,10 +225,10 @@ impl RootSession {
     /// Runs the hooks for the end of the session, if any is registered.
     pub(super) fn closing_hooks(
         &self,
-        reason: &str,
+        reason: &SessionEndReason,
     ) -> Option<impl Future<Output = HookOutcome> + Send + 'static> {
         let heard = self.ports.hooks.has_hook(HookEvent::SessionEnd, None);
-        heard.then(|| self.fire(None, HookPayload::SessionEnd { reason: reason.to_owned() }))
+        heard.then(|| self.fire(None, HookPayload::SessionEnd { reason: reason.clone() }))
     }
 
     fn fire(

@@ -11,7 +11,7 @@ use crate::agent_invocation::{
 use crate::compaction::{CompactedHistory, CompactionGoal, compact, said_last, size_of};
 use crate::context::{ContextMeter, ContextReading};
 use crate::conversation::{InvocationId, Message};
-use crate::event::{AnnouncedEvent, ContextUse, Event};
+use crate::event::{AnnouncedEvent, CompactionCause, ContextUse, Event};
 use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
 use crate::provider_client;
 use crate::root_session::clients::Clients;
@@ -133,7 +133,7 @@ impl RootSession {
         state.meter.compacted(&self.told(state));
         self.ports.tools.iter().for_each(|tool| tool.history_shortened());
         let tokens = (before, self.reading(state).total);
-        let event = compacted_event(compacted.clone(), tokens, "request", by);
+        let event = compacted_event(compacted.clone(), tokens, CompactionCause::Request, by);
         self.transcript.note(None, event);
         compacted
     }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::agent_invocation::{QueuedInput, lost_output, requested_event};
 use crate::conversation::{ContentPart, MessageId, ToolCall, Usage};
-use crate::event::{Event, MessageKind, Origin};
+use crate::event::{Event, MessageKind, Origin, ToolFailureClass};
 use crate::mailbox::{AliveToken, Lost, Report, tell};
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
@@ -150,7 +150,7 @@ impl RootSession {
             let event = if begun.is_some() {
                 Event::ToolOutcomeUnknown { call_id, name, content: content.clone(), begun }
             } else {
-                let (class, metadata) = ("skipped".to_owned(), serde_json::Value::Null);
+                let (class, metadata) = (ToolFailureClass::Skipped, serde_json::Value::Null);
                 let content = content.clone();
                 Event::ToolFailed { call_id, name, content, class, metadata, duration_ms: 0 }
             };

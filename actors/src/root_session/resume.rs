@@ -11,7 +11,7 @@ use ractor::{ActorRef, SpawnErr};
 
 use crate::agent_invocation::{QueuedInput, UnfinishedCall};
 use crate::conversation::{CallId, ContentPart, Message, text_of};
-use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig};
+use crate::event::{Branch, Event, MessageKind, Origin, ResumedConfig, ToolFailureClass};
 use crate::ledger::{Accounts, RecoveredUsage};
 use crate::outcome::Memories;
 use crate::ports::ToolOutput;
@@ -297,7 +297,7 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
     if open.effect {
         return Event::ToolOutcomeUnknown { call_id, name, content, begun: open.begun.clone() };
     }
-    let class = if open.started { "crashed" } else { "skipped" }.to_owned();
+    let class = if open.started { ToolFailureClass::Crashed } else { ToolFailureClass::Skipped };
     let (metadata, duration_ms) = (serde_json::Value::Null, 0);
     Event::ToolFailed { call_id, name, content, class, metadata, duration_ms }
 }

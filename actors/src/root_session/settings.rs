@@ -7,7 +7,7 @@ use crate::context::ContextSettings;
 use crate::conversation::{Message, SessionId, Usage};
 use crate::cost::{Budget, PriceLookup};
 use crate::delegation::Delegation;
-use crate::event::Event;
+use crate::event::{Event, SessionEndReason};
 use crate::ledger::Accounts;
 use crate::limits::Limits;
 use crate::outcome::Ending;
@@ -66,8 +66,8 @@ pub struct SessionSettings {
 /// End of the session, as in its last record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEnding {
-    /// `completed`, `failed`, `interrupted`, `limit`, `parked`, `provider`, `permission`.
-    pub reason: String,
+    /// Why it ends.
+    pub reason: SessionEndReason,
     /// Exit code of a headless run.
     pub exit_code: i32,
     /// The last answer.

@@ -9,7 +9,7 @@ use tokio::task::JoinError;
 
 use crate::agent_invocation::{AuxiliaryRequest, ModelRoutes};
 use crate::conversation::{InvocationId, Message, text_of};
-use crate::event::{Event, Origin};
+use crate::event::{Event, Origin, SessionEndReason};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
 use crate::provider_client;
@@ -122,12 +122,17 @@ impl RootSession {
     }
 
     /// True if the ended session still waits for its title: briefly, and only after a normal end.
-    pub(super) fn awaits_title(&self, me: &ActorRef<Msg>, reason: &str, state: &mut State) -> bool {
+    pub(super) fn awaits_title(
+        &self,
+        me: &ActorRef<Msg>,
+        reason: &SessionEndReason,
+        state: &mut State,
+    ) -> bool {
         if state.title.last_moment.is_some() {
             return true;
         }
         let Some((id, work)) = state.title.asking.take() else { return false };
-        if reason != "completed" {
+        if *reason != SessionEndReason::Completed {
             drop(work);
             cancel_request(&id, state);
             return false;

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use crate::conversation::CallId;
 use crate::ports::{
     Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, RunContext, SideEffect,
-    Tool, ToolError, ToolOutput, ToolSpec,
+    Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 
 fn spec(name: &str, side_effect: SideEffect) -> ToolSpec {
@@ -23,6 +23,7 @@ fn spec(name: &str, side_effect: SideEffect) -> ToolSpec {
         }),
         side_effect,
         source: "programmatic".to_owned(),
+        annotations: ToolAnnotations::default(),
     }
 }
 

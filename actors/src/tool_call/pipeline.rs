@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::conversation::{ContentPart, ToolCall, cap_parts};
 use crate::delegation;
-use crate::event::{Durability, Event, Grant, HookEvent, Origin, StartedCall};
+use crate::event::{Durability, Event, Grant, HookEvent, Origin, StartedCall, ToolFailureClass};
 use crate::hook_events::HookOutcome;
 use crate::permission_coordinator::{
     self as permission, ApprovalGuard, ApprovalRequest, ApprovalResult, Binding, ShownQuestion,
@@ -34,7 +34,7 @@ pub(crate) enum CallEnd {
     /// The call ran, with these arguments.
     Ran { output: ToolOutput, took: Duration, input: Box<Value> },
     /// The call did not run, for one of the classes of [`Event::ToolFailed`].
-    Refused { class: &'static str, output: ToolOutput },
+    Refused { class: ToolFailureClass, output: ToolOutput },
 }
 
 pub(crate) struct Pipeline {
@@ -109,9 +109,9 @@ impl Pipeline {
         let tool = self.tool()?;
         let permitted = self.permit_of(Arc::clone(&tool)).await;
         permitted.map_err(|refusal| match (refusal, tool.if_denied()) {
-            (CallEnd::Refused { class: "denied", mut output }, Some(advice)) => {
+            (CallEnd::Refused { class: ToolFailureClass::Denied, mut output }, Some(advice)) => {
                 output.content.push(ContentPart::text(format!("\n{advice}")));
-                CallEnd::Refused { class: "denied", output }
+                CallEnd::Refused { class: ToolFailureClass::Denied, output }
             }
             (refusal, _) => refusal,
         })
@@ -123,7 +123,7 @@ impl Pipeline {
     ) -> Result<(Arc<dyn Tool>, PermittedCall, Accepted), Refusal> {
         let accepted = self.arguments(&*tool).await?;
         let prepared = self.prepare(&*tool, &accepted.value).await?;
-        let mut reviewed = self.review(prepared);
+        let mut reviewed = self.review(&*tool, prepared);
         for _ in 0..=self.services.limits.rejudgements_max {
             let pending = match reviewed {
                 Review::Permitted(permitted) => return Ok((tool, permitted, accepted)),
@@ -132,20 +132,20 @@ impl Pipeline {
             };
             let (action, question) = (pending.action().clone(), pending.question().clone());
             self.may_ask(&accepted.value, &action, &question).await?;
-            let allowed = self.question(action, question).await?;
+            let allowed = self.question(&*tool, action, question).await?;
             // The world may have changed while a human was thinking.
             let prepared = self.prepare(&*tool, &accepted.value).await?;
             // No answer for exactly this call: it is judged again.
             if allowed.is_none_or(|allowed| allowed != self.binding(&prepared.action)) {
-                reviewed = self.review(prepared);
+                reviewed = self.review(&*tool, prepared);
                 continue;
             }
-            if let Some(refusal) = self.refused(&prepared.action) {
+            if let Some(refusal) = self.refused(&*tool, &prepared.action) {
                 return Err(refusal);
             }
             match pending.approve(prepared) {
                 Ok(permitted) => return Ok((tool, permitted, accepted)),
-                Err(changed) => reviewed = self.review(changed),
+                Err(changed) => reviewed = self.review(&*tool, changed),
             }
         }
         Err(denied("what it would do kept changing while it was asked about", None))
@@ -157,7 +157,10 @@ impl Pipeline {
         tool.cloned().ok_or_else(|| {
             let names = self.visible.join(", ");
             let text = format!("Unknown tool: {name:?}. Available tools: {names}");
-            CallEnd::Refused { class: "unknown_tool", output: ToolOutput::error(text) }
+            CallEnd::Refused {
+                class: ToolFailureClass::UnknownTool,
+                output: ToolOutput::error(text),
+            }
         })
     }
 
@@ -211,11 +214,7 @@ impl Pipeline {
     }
 
     fn used(&self, input: &Value) -> HookedCall {
-        HookedCall {
-            call_id: self.call.id.clone(),
-            tool: self.call.name.clone(),
-            input: input.clone(),
-        }
+        self.services.hooked(&self.call, input.clone())
     }
 
     async fn fire(&self, moment: HookPayload) -> HookOutcome {
@@ -227,23 +226,24 @@ impl Pipeline {
         prepared.map_err(|error| invalid(&error))
     }
 
-    fn review(&self, prepared: Prepared) -> Review {
+    fn review(&self, tool: &dyn Tool, prepared: Prepared) -> Review {
         let grants = self.services.book.grants();
-        let (policy, situation) = (&*self.services.policy, self.situation(&grants));
+        let (policy, situation) = (&*self.services.policy, self.situation(tool, &grants));
         review(self.call.clone(), prepared, policy, &situation)
     }
 
     /// A positive answer does not override a denial that applies by now.
-    fn refused(&self, action: &Action) -> Option<Refusal> {
+    fn refused(&self, tool: &dyn Tool, action: &Action) -> Option<Refusal> {
         let grants = self.services.book.grants();
-        match self.services.policy.judge(action, &self.situation(&grants)) {
+        match self.services.policy.judge(action, &self.situation(tool, &grants)) {
             Verdict::Deny { reason, rule } => Some(denied(&reason, Some(&rule))),
             Verdict::Allow(_) | Verdict::Ask(_) => None,
         }
     }
 
-    fn situation<'a>(&'a self, grants: &'a [Grant]) -> Situation<'a> {
+    fn situation<'a>(&'a self, tool: &'a dyn Tool, grants: &'a [Grant]) -> Situation<'a> {
         Situation {
+            tool: &tool.spec().annotations,
             agent: &self.origin.agent_path,
             grants,
             asking: self.services.asking,
@@ -262,6 +262,7 @@ impl Pipeline {
     /// by now.
     async fn question(
         &self,
+        tool: &dyn Tool,
         action: Action,
         question: PermissionQuestion,
     ) -> Result<Option<Binding>, Refusal> {
@@ -282,6 +283,7 @@ impl Pipeline {
                 call_id: self.call.id.clone(),
                 origin: Arc::clone(&self.origin),
                 action: action.clone(),
+                annotations: tool.spec().annotations.clone(),
                 question: question.clone(),
                 policy: Arc::clone(&self.services.policy),
                 cwd: self.services.cwd.clone(),
@@ -324,7 +326,7 @@ impl Pipeline {
             Err(unrecorded) => Err(unrecorded),
         };
         recorded.map_err(|unrecorded| CallEnd::Refused {
-            class: "failed",
+            class: ToolFailureClass::Failed,
             output: ToolOutput::error(format!("Not started: {unrecorded}")),
         })?;
         let started_ms = self.services.clock.wall_ms();
@@ -394,17 +396,20 @@ impl Pipeline {
 }
 
 fn invalid(error: &ToolError) -> Refusal {
-    CallEnd::Refused { class: "invalid", output: ToolOutput::error(error.to_string()) }
+    CallEnd::Refused {
+        class: ToolFailureClass::Invalid,
+        output: ToolOutput::error(error.to_string()),
+    }
 }
 
 fn denied(reason: &str, rule: Option<&str>) -> Refusal {
-    let text = match rule {
-        Some(rule) => format!("Denied: {reason} (rule: {rule})"),
-        None => format!("Denied: {reason}"),
-    };
-    CallEnd::Refused { class: "denied", output: ToolOutput::error(text) }
+    let text = ToolFailureClass::denial(reason, rule);
+    CallEnd::Refused { class: ToolFailureClass::Denied, output: ToolOutput::error(text) }
 }
 
 fn blocked_by(why: &str) -> Refusal {
-    CallEnd::Refused { class: "denied", output: ToolOutput::error(format!("Blocked: {why}")) }
+    CallEnd::Refused {
+        class: ToolFailureClass::Denied,
+        output: ToolOutput::error(format!("Blocked: {why}")),
+    }
 }

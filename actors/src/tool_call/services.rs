@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::conversation::SessionId;
+use serde_json::Value;
+
+use crate::conversation::{SessionId, ToolCall};
 use crate::delegation::DelegationHandle;
 use crate::event::Origin;
 use crate::hook_events::{self, HookOutcome};
 use crate::limits::Limits;
 use crate::mailbox::SupervisedRef;
 use crate::permission_coordinator::{self as permission, GrantView};
-use crate::ports::{AnswerSource, Clock, Hook, HookInvocation, HookPayload, Ids, Policy, Toolbox};
+use crate::ports::{
+    AnswerSource, Clock, Hook, HookInvocation, HookPayload, HookedCall, Ids, Policy, Toolbox,
+};
 use crate::testing_seam::FailPoints;
 use crate::tool_call::post_call::Notices;
 use crate::transcript_writer::Transcript;
@@ -40,6 +44,13 @@ pub(crate) struct Services {
 }
 
 impl Services {
+    /// `call` with these arguments, as hooks receive it.
+    pub(crate) fn hooked(&self, call: &ToolCall, input: Value) -> HookedCall {
+        let tool = self.tools.get(&call.name);
+        let annotations = tool.map(|tool| tool.spec().annotations.clone()).unwrap_or_default();
+        HookedCall { call_id: call.id.clone(), tool: call.name.clone(), annotations, input }
+    }
+
     /// Runs hooks. Call only if [`Hook::has_hook`] returned true.
     pub(crate) fn fire(
         &self,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use posse_actors::conversation::{CallId, Prompt, QuestionId};
-use posse_actors::event::{Announcement, Event, Grant, Scope, StoredRecord};
+use posse_actors::event::{Announcement, DecisionSource, Event, Grant, Scope, StoredRecord};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
 use posse_actors::ports::{
     Action, ActiveGrants, BoxError, GrantStore, GrantTime, PortFuture, Situation, Verdict,
@@ -547,5 +547,5 @@ async fn of_two_front_ends_one_wins_and_the_other_hears_who_that_was() {
         _ => None,
     };
     let who: Vec<_> = seen.iter().filter_map(|seen| who(seen.event())).collect();
-    assert_eq!(who, [("user".to_owned(), by(1)), ("user".to_owned(), None)]);
+    assert_eq!(who, [(DecisionSource::User, by(1)), (DecisionSource::User, None)]);
 }

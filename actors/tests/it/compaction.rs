@@ -7,7 +7,7 @@ use posse_actors::context::{ContextBudget, ContextSettings};
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, StopReason, ToolCall, Usage, text_of,
 };
-use posse_actors::event::Event;
+use posse_actors::event::{CompactionCause, Event};
 use posse_actors::limits::Limits;
 use posse_actors::outcome::Ending;
 use posse_actors::ports::{Abilities, Completion, Fallback, ProviderError};
@@ -48,7 +48,7 @@ fn text(history: &[Arc<Message>]) -> String {
 }
 
 /// Reason, tokens before and tokens after of each compaction.
-fn compactions(bench: &SessionBuilder) -> Vec<(String, u64, u64)> {
+fn compactions(bench: &SessionBuilder) -> Vec<(CompactionCause, u64, u64)> {
     let records = bench.journal.records();
     let of = |record: &posse_actors::event::StoredRecord| match &record.event {
         Event::ContextCompacted { cause, tokens_before, tokens_after, .. } => {
@@ -73,7 +73,7 @@ async fn long_run_stays_within_budget_with_a_stable_prefix() {
     let seen = compactions(&bench);
     assert!((3..20).contains(&seen.len()), "{seen:?}");
     for (cause, before, after) in &seen {
-        assert_eq!(cause, "threshold");
+        assert_eq!(*cause, CompactionCause::Threshold);
         assert!(*before > 5600 && *after <= 5600, "{seen:?}");
     }
     let requests = bench.model.requests();
@@ -106,7 +106,7 @@ async fn request_refused_as_too_large_is_retried_once_compacted() {
     let size = |nth: usize| text(&requests[nth]).len();
     assert!(size(4) < size(3) * 2 / 3, "{} {}", size(3), size(4));
     assert_eq!(compactions(&bench).len(), 1);
-    assert_eq!(compactions(&bench)[0].0, "overflow");
+    assert_eq!(compactions(&bench)[0].0, CompactionCause::Overflow);
 }
 
 #[tokio::test]

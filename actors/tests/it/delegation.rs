@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use posse_actors::conversation::{ContentPart, Message, Prompt, text_of};
 use posse_actors::delegation::{DELEGATE, Delegation, Subagent};
-use posse_actors::event::{Announcement, Event, MessageKind, Scope};
+use posse_actors::event::{
+    Announcement, CompactionCause, Event, MessageKind, Scope, ToolFailureClass,
+};
 use posse_actors::governor::GovernorLimits;
 use posse_actors::outcome::{Ending, SubagentOutcome};
 use posse_actors::permission_coordinator::HumanDecision;

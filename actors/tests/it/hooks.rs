@@ -319,7 +319,7 @@ async fn prompt_waiting_for_hooks_can_be_interrupted() {
             if ends {
                 let session = stage.session.clone();
                 let ending = SessionEnding {
-                    reason: "interrupted".to_owned(),
+                    reason: posse_actors::event::SessionEndReason::Interrupted,
                     exit_code: 130,
                     result: None,
                 };

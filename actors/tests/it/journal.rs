@@ -121,7 +121,7 @@ async fn starting_and_ending_at_once_is_orderly() {
     let stage = bench.start().await;
     let (one, two) = (stage.session.clone(), stage.session.clone());
     let ending = || posse_actors::root_session::SessionEnding {
-        reason: "completed".to_owned(),
+        reason: posse_actors::event::SessionEndReason::Completed,
         exit_code: 0,
         result: None,
     };

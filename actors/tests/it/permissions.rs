@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use posse_actors::conversation::{Prompt, QuestionId};
-use posse_actors::event::{Announcement, Event, Scope};
+use posse_actors::event::{Announcement, DecisionSource, Event, Scope};
 use posse_actors::permission_coordinator::{AnswerError, HumanDecision};
 use posse_actors::ports::{Action, AnswerSource, PermissionQuestion, Situation, Verdict};
 use posse_actors::testing::{
@@ -46,8 +46,7 @@ async fn each_answer_has_its_effect() {
         assert_eq!(permissions(&seen), expected, "{asking:?} {habit:?}");
         let unanswered = if asking == AnswerSource::Nobody { 2 } else { 0 };
         assert_eq!((outcome.unanswered, outcome.not_by_yes), (unanswered, 0));
-        let nobody =
-            |event: &Event| matches!(event, Event::PermissionDenied { by, .. } if by == "nobody");
+        let nobody = |event: &Event| matches!(event, Event::PermissionDenied { by, .. } if *by == DecisionSource::Nobody);
         let denials = seen.iter().filter(|seen| nobody(seen.event())).count();
         assert_eq!(denials, unanswered as usize);
     }

@@ -484,7 +484,11 @@ async fn resumed_run_that_crashes_is_rebuilt() {
     assert!(matches!(outcome.ending, Ending::Answered(_)), "{:?}", outcome.ending);
     stage
         .session
-        .end(SessionEnding { reason: "completed".to_owned(), exit_code: 0, result: None })
+        .end(SessionEnding {
+            reason: posse_actors::event::SessionEndReason::Completed,
+            exit_code: 0,
+            result: None,
+        })
         .await;
     for request in bench.model.requests() {
         assert_eq!(flaw(&request), None);

@@ -93,7 +93,11 @@ async fn ended_run_waits_for_its_title_unless_interrupted() {
         if !interrupted {
             gate.notify_one();
         }
-        let reason = if interrupted { "interrupted" } else { "completed" }.to_owned();
+        let reason = if interrupted {
+            posse_actors::event::SessionEndReason::Interrupted
+        } else {
+            posse_actors::event::SessionEndReason::Completed
+        };
         let session = stage.session.clone();
         let ending = SessionEnding { reason, exit_code: 0, result: None };
         soon("the end", session.end(ending)).await;

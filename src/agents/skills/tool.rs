@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use posse_actors::ports::{
-    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -38,8 +38,9 @@ pub fn tool(skills: Arc<Skills>, rights: Rights) -> Arc<dyn Tool> {
             },
             "required": ["name"],
         }),
-        side_effect: SideEffect::None,
+        side_effect: Access::Session.side_effect(),
         source: "builtin".to_owned(),
+        annotations: ToolAnnotations::new(Access::Session),
     };
     Arc::new(SkillTool { spec, skills, rights })
 }

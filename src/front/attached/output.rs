@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use posse_actors::conversation::{QuestionId, text_of};
-use posse_actors::event::{Announcement, Event, MessageKind};
+use posse_actors::event::{Announcement, CompactionCause, DecisionSource, Event, MessageKind};
 
 use crate::failure::{printable, printable_lines};
 use crate::front::progress::ProgressPrinter;
@@ -137,7 +137,7 @@ impl AttachedOutput {
             }
             Event::SessionEnded { reason, .. } => {
                 added.text.push_str(
-                    &self.note(&format!("(the session has ended: {})", printable(reason))),
+                    &self.note(&format!("(the session has ended: {})", printable(reason.as_str()))),
                 );
             }
             _ => (),
@@ -212,19 +212,19 @@ impl AttachedOutput {
                 context::table(used)
             }
             // This is the only notice of it here.
-            Event::ContextCompacted { cause, .. } if cause.as_deref() == Some("request") => {
+            Event::ContextCompacted { cause, .. } if *cause == Some(CompactionCause::Request) => {
                 let text = context::compacted(announcement.event()).unwrap_or_default();
                 return self.note(&format!("({})", printable(&text)));
             }
             // The client in the owning process has no name.
             Event::PermissionGranted { answered_by: None, by, .. }
-                if by == "user" && self.caught_up =>
+                if *by == DecisionSource::User && self.caught_up =>
             {
                 let shown = self.progress.follow(announcement);
                 return shown + &self.note("(allowed where the session runs)");
             }
             Event::PermissionDenied { answered_by: None, by, .. }
-                if by == "user" && self.caught_up =>
+                if *by == DecisionSource::User && self.caught_up =>
             {
                 let shown = self.progress.follow(announcement);
                 return shown + &self.note("(denied where the session runs)");
@@ -318,7 +318,7 @@ mod tests {
     fn denied(id: &str, by: Option<&str>) -> Event {
         Event::PermissionDenied {
             request_id: QuestionId::new(id),
-            by: "user".to_owned(),
+            by: DecisionSource::User,
             reason: "no".to_owned(),
             rule: None,
             answered_by: by.map(str::to_owned),

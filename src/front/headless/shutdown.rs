@@ -22,7 +22,7 @@ const HURRIED_END: Duration = Duration::from_millis(500);
 impl Front {
     pub(super) async fn leave(mut self, verdict: Verdict, outcome: Option<TurnOutcome>) -> Exit {
         let ending = SessionEnding {
-            reason: verdict.reason.to_owned(),
+            reason: verdict.reason.clone(),
             exit_code: i32::from(verdict.exit as u8),
             result: verdict.result.clone(),
         };

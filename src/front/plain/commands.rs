@@ -1,9 +1,9 @@
 //! Slash commands of line mode, with text output on standard error. Commands that need a screen say
 //! so and name an alternative.
 
-use std::pin::Pin;
-
+use posse_actors::event::SessionEndReason;
 use posse_actors::root_session::UserCall;
+use std::pin::Pin;
 
 use crate::failure::{Exit, printable};
 use crate::front::plain::{LineMode, PATIENT_END};
@@ -344,7 +344,7 @@ impl LineMode<'_> {
             Ok(opened) => opened,
             Err(failures) => return self.complain(&failures).await,
         };
-        self.current.end("completed", Exit::Done, PATIENT_END).await;
+        self.current.end(SessionEndReason::Completed, Exit::Done, PATIENT_END).await;
         self.enter(opened, SessionSelection::default()).await;
         if self.leaving.is_some() {
             return;

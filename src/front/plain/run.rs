@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::{ContentPart, InvocationId, text_of};
-use posse_actors::event::{Announcement, Event, MessageKind};
+use posse_actors::event::{Announcement, DecisionSource, Event, MessageKind};
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::{DeliverError, PromptError, RunningPrompt, TurnOutcome};
 
@@ -122,7 +122,7 @@ impl LineMode<'_> {
         self.current.keep_up(event);
         self.note_work(announcement);
         if let Event::PermissionDenied { by, rule: Some(_), .. } = event {
-            self.rule_shown |= by == "nobody";
+            self.rule_shown |= *by == DecisionSource::Nobody;
         }
         let asked = self.progress.asks();
         let text = self.progress.follow(announcement);

@@ -66,7 +66,7 @@ fn what_was_shown_in_the_question_is_not_shown_again() {
     };
     let granted = |by: &str| Event::PermissionGranted {
         request_id: id.clone(),
-        by: by.to_owned(),
+        by: by.to_owned().into(),
         scope: posse_actors::event::Scope::Once,
         grant: None,
         binding: String::new(),

@@ -65,7 +65,7 @@ fn events() -> Vec<Event> {
         },
         Event::ActorCrashed { actor: "ToolCallRun".to_owned(), cause: "index 3".to_owned() },
         Event::SessionEnded {
-            reason: "completed".to_owned(),
+            reason: posse_actors::event::SessionEndReason::Completed,
             exit_code: 0,
             usage: Usage { input_tokens: Some(12), output_tokens: Some(3), ..Usage::default() },
             cost_usd: None,

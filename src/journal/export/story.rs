@@ -154,7 +154,9 @@ impl Story {
                 self.note(ts, false, "resumed", text.collect::<Vec<_>>().join("; "));
             }
             Event::SessionParked { cause, .. } => self.note(ts, true, "parked", cause),
-            Event::SessionEnded { reason, exit_code, .. } => self.ended = Some((reason, exit_code)),
+            Event::SessionEnded { reason, exit_code, .. } => {
+                self.ended = Some((reason.to_string(), exit_code));
+            }
             _ => (),
         }
     }
@@ -233,7 +235,7 @@ impl Story {
                 (call_id, name, content, metadata, "done".to_owned(), true, Some(duration_ms))
             }
             Event::ToolFailed { call_id, name, content, class, metadata, duration_ms } => {
-                (call_id, name, content, metadata, class, false, Some(duration_ms))
+                (call_id, name, content, metadata, class.to_string(), false, Some(duration_ms))
             }
             Event::ToolOutcomeUnknown { call_id, name, content, begun: _ } => {
                 (call_id, name, content, Value::Null, "outcome unknown".to_owned(), false, None)

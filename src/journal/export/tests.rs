@@ -94,7 +94,7 @@ fn session(text: &str) -> Vec<Event> {
         },
         Event::PermissionGranted {
             request_id: question,
-            by: owned(),
+            by: owned().into(),
             scope: Scope::Session,
             grant: None,
             binding: owned(),
@@ -121,7 +121,7 @@ fn session(text: &str) -> Vec<Event> {
             call_id: CallId::new("c2"),
             name: "bash".to_owned(),
             content: content(),
-            class: owned(),
+            class: owned().into(),
             metadata: json!(null),
             duration_ms: 0,
         },
@@ -150,7 +150,7 @@ fn session(text: &str) -> Vec<Event> {
         },
         Event::Unknown,
         Event::SessionEnded {
-            reason: owned(),
+            reason: owned().into(),
             exit_code: 1,
             usage: Usage::default(),
             cost_usd: None,

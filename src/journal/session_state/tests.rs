@@ -10,7 +10,7 @@ use crate::SessionState as State;
 
 fn ended(reason: &str) -> Event {
     Event::SessionEnded {
-        reason: reason.to_owned(),
+        reason: reason.to_owned().into(),
         exit_code: 0,
         usage: Usage::default(),
         cost_usd: None,

@@ -1,12 +1,12 @@
 //! Policies of agents combined with other rules.
 
 use posse_actors::event::{Grant, Scope};
-use posse_actors::ports::{Action, AnswerSource, Operation, Policy, Situation, Verdict};
+use posse_actors::ports::{Action, AnswerSource, Operation, Situation, Verdict};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::PolicySettings;
-use crate::tests::{action, situation};
+use crate::tests::{action, judged, situation};
 
 fn policy(multi_agent: bool, agents: &[(&str, Value, Option<&str>)]) -> RulePolicy {
     let agents = agents.iter().map(|(name, rules, default)| AgentPolicy {
@@ -26,7 +26,7 @@ fn policy(multi_agent: bool, agents: &[(&str, Value, Option<&str>)]) -> RulePoli
 
 fn says(policy: &RulePolicy, path: &str, grants: &[Grant], call: &str) -> &'static str {
     let situation: Situation<'_> = situation(path, grants, AnswerSource::Human);
-    match policy.judge(&action(call), &situation) {
+    match judged(policy, &action(call), &situation) {
         Verdict::Allow(_) => "allow",
         Verdict::Ask(_) => "ask",
         Verdict::Deny { .. } => "deny",
@@ -73,7 +73,7 @@ fn starting_an_agent_is_a_question_of_its_own() {
         let (agent, provider) = (name.to_owned(), "fast".to_owned());
         let operations = vec![Operation::Invoke { agent, provider }];
         let action = Action { operations, ..action("delegate_agent") };
-        policy.judge(&action, &situation(path, grants, asking))
+        judged(&policy, &action, &situation(path, grants, asking))
     };
     let human = |name| call("build", name, &[], AnswerSource::Human);
     assert!(matches!(human("scout"), Verdict::Allow(_)));

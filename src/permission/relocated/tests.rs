@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use posse_actors::ports::{AnswerSource, Policy};
+use posse_actors::ports::AnswerSource;
 use proptest::prelude::*;
 
 use super::*;
 use crate::PolicySettings;
+use crate::tests::{UNKNOWN, judged};
 
 const COPY: &str = "/state/sessions/s/worktrees/i1/tree";
 
@@ -42,6 +43,7 @@ fn runs(command: &str, cwd: &str) -> Action {
 
 fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) -> Verdict {
     let situation = Situation {
+        tool: &UNKNOWN,
         agent,
         grants,
         asking: AnswerSource::Human,
@@ -49,7 +51,7 @@ fn judge(policy: &RulePolicy, agent: &str, grants: &[Grant], action: &Action) ->
         uptime: Duration::ZERO,
         tier: "full",
     };
-    policy.judge(action, &situation)
+    judged(policy, action, &situation)
 }
 
 fn grant(operation: &str, target: &str) -> Grant {

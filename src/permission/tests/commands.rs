@@ -13,7 +13,7 @@ fn at_tier(
     command: &str,
 ) -> Verdict {
     let situation = Situation { tier, ..situation("build", granted, asking) };
-    policy.judge(&action(&format!("bash {command}")), &situation)
+    judged(policy, &action(&format!("bash {command}")), &situation)
 }
 
 fn question(policy: &RulePolicy, tier: &str, command: &str) -> PermissionQuestion {

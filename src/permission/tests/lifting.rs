@@ -6,7 +6,7 @@ use super::*;
 fn a_yes_to_a_command_that_plants_says_what_it_is_worth() {
     let why = |command: &str, tier: &'static str| {
         let situation = Situation { tier, ..situation("build", &[], AnswerSource::Human) };
-        match policy(&[]).judge(&action(&format!("bash {command}")), &situation) {
+        match judged(&policy(&[]), &action(&format!("bash {command}")), &situation) {
             Verdict::Ask(question) => question.reason,
             other => panic!("{command}: {other:?}"),
         }
@@ -66,7 +66,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
     ];
     // Without exemptions the first policy allows it.
     let plainly =
-        policies[0].judge(&free("ls", &[]), &situation("build", &grants, AnswerSource::Yes));
+        judged(&policies[0], &free("ls", &[]), &situation("build", &grants, AnswerSource::Yes));
     assert!(matches!(plainly, Verdict::Allow(_)), "{plainly:?}");
     let cases: [&[Operation]; 5] = [
         &[write(".git/config")],
@@ -83,7 +83,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
         {
             for besides in cases {
                 let situation = Situation { tier, ..situation("build", &grants, asking) };
-                let verdict = policy.judge(&free("ls", besides), &situation);
+                let verdict = judged(policy, &free("ls", besides), &situation);
                 let Verdict::Ask(question) = verdict else { panic!("{besides:?}: {verdict:?}") };
                 assert!(!question.yes_covers && question.grant.is_none());
                 assert!(question.rule.is_none());
@@ -97,7 +97,7 @@ fn a_command_that_is_not_held_is_asked_about_whatever_was_allowed() {
 fn says_which_paths_and_why() {
     let asked = |besides: &[Operation]| {
         let situation = situation("build", &[], AnswerSource::Human);
-        match policy(&[]).judge(&free("make", besides), &situation) {
+        match judged(&policy(&[]), &free("make", besides), &situation) {
             Verdict::Ask(question) => question.reason,
             other => panic!("{other:?}"),
         }
@@ -131,7 +131,7 @@ fn nobody_can_agree_to_what_is_denied() {
         (read_only, "build", "ls", write(".git/config"), "sandbox.mode: read-only"),
     ] {
         let situation = situation(agent, &[], AnswerSource::Human);
-        match with(settings).judge(&free(command, std::slice::from_ref(&besides)), &situation) {
+        match judged(&with(settings), &free(command, std::slice::from_ref(&besides)), &situation) {
             Verdict::Deny { rule: by, .. } => assert!(by.starts_with(rule), "{besides:?}: {by}"),
             other => panic!("{besides:?}: {other:?}"),
         }
@@ -142,6 +142,6 @@ fn nobody_can_agree_to_what_is_denied() {
         root: "/etc".into(),
     };
     let situation = situation("build", &[], AnswerSource::Human);
-    let verdict = policy(&[]).judge(&free("ls", &[outside]), &situation);
+    let verdict = judged(&policy(&[]), &free("ls", &[outside]), &situation);
     assert!(matches!(verdict, Verdict::Deny { .. }), "{verdict:?}");
 }

@@ -169,6 +169,7 @@ async fn sends_what_its_server_expects() {
         parameters: json!({"type": "object"}),
         side_effect: posse_actors::ports::SideEffect::External,
         source: "builtin".to_owned(),
+        annotations: posse_actors::ports::ToolAnnotations::default(),
     }]);
     let wanted = posse_actors::ports::Request {
         tools,

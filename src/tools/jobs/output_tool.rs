@@ -8,8 +8,8 @@ use std::time::Duration;
 use posse_actors::conversation::CallId;
 use posse_actors::event::{JobEnd, Origin};
 use posse_actors::ports::{
-    Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
-    ToolError, ToolOutput, ToolSpec,
+    Access, Action, CallContext, PermittedCall, PortFuture, Prepared, RunContext, SideEffect, Tool,
+    ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_base::failure::printable;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::jobs::page::{self, NoPage, OutputPage};
 use crate::jobs::{Job, Jobs};
-use crate::{ToolEnvironment, digest, output, parsed, payload, spec, spill};
+use crate::{ToolEnvironment, bash, digest, output, parsed, payload, spec, spill};
 
 const OUTPUT: &str = "job_output";
 const STOP: &str = "job_stop";
@@ -30,11 +30,15 @@ const FRAME_BYTES: usize = 2048;
 
 /// The tools for jobs that [`bash`](crate::bash) starts.
 pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
+    let of_bash = ToolAnnotations {
+        visible_with: Some(bash::NAME.to_owned()),
+        ..ToolAnnotations::new(Access::Session)
+    };
     let output = spec(
         OUTPUT,
         "Reads what a background command of bash has printed since you last looked, and says \
          whether it still runs. Without id: lists them.",
-        SideEffect::None,
+        of_bash.clone(),
         &json!({
             "id": {"type": "string", "description": "the id that bash gave"},
             "from": {"type": "integer", "description": "byte to read from; default: what is new"},
@@ -45,13 +49,14 @@ pub(crate) fn tools(env: &Arc<ToolEnvironment>) -> Vec<Arc<dyn Tool>> {
         }),
         &[],
     );
-    let stop = spec(
+    let mut stop = spec(
         STOP,
         "Ends a background command of bash with everything that it has started.",
-        SideEffect::Process,
+        of_bash,
         &json!({"id": {"type": "string", "description": "the id that bash gave"}}),
         &["id"],
     );
+    stop.side_effect = SideEffect::Process;
     vec![
         Arc::new(JobOutput { spec: output, jobs: Arc::clone(&env.jobs) }),
         Arc::new(JobStop { spec: stop, jobs: Arc::clone(&env.jobs) }),

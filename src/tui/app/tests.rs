@@ -54,7 +54,7 @@ fn calls_that_run_end_and_fail() {
             call_id: CallId::new("c3"),
             name: "bash".to_owned(),
             content: vec![ContentPart::text("Denied: the user said no")],
-            class: "denied".to_owned(),
+            class: posse_actors::event::ToolFailureClass::Denied,
             metadata: json!(null),
             duration_ms: 0,
         });

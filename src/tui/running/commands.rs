@@ -1,5 +1,6 @@
 //! Effects of slash commands that need the session or the environment.
 
+use posse_actors::event::SessionEndReason;
 use posse_base::failure::{Exit, Failure};
 use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
 use posse_frontend::session_records::changes;
@@ -53,7 +54,11 @@ impl Tui<'_> {
                 // One budget covers the whole conversation.
                 opened.settings.accounts = before.session.accounts().await.unwrap_or_default();
             }
-            let reason = if same_conversation { "switched" } else { "completed" };
+            let reason = if same_conversation {
+                SessionEndReason::Switched
+            } else {
+                SessionEndReason::Completed
+            };
             before.end(reason, Exit::Done, SHUTDOWN_MAX).await;
             self.app.view.forget_agents();
         }
@@ -70,7 +75,7 @@ impl Tui<'_> {
             Err(failures) => return self.app.view.failures(&failures),
         };
         if let Some(mut before) = self.current.take() {
-            before.end("completed", Exit::Done, SHUTDOWN_MAX).await;
+            before.end(SessionEndReason::Completed, Exit::Done, SHUTDOWN_MAX).await;
         }
         let started = CurrentSession::start(opened).await;
         self.enter(started);

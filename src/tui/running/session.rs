@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use posse_actors::conversation::{ContentPart, InvocationId, MessageId, QuestionId, SessionId};
 use posse_actors::cost::usd;
-use posse_actors::event::{Announcement, ContextUse, Event, MessageKind};
+use posse_actors::event::{
+    Announcement, ContextUse, DecisionSource, Event, MessageKind, SessionEndReason,
+};
 use posse_actors::ledger::Accounts;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::root_session::{
@@ -278,7 +280,9 @@ impl CurrentSession {
         self.accounts.follow(announcement.origin(), announcement.event());
         let Some(task) = &mut self.task else { return };
         match announcement.event() {
-            Event::PermissionDenied { by, rule: Some(_), .. } => task.rule_shown |= by == "nobody",
+            Event::PermissionDenied { by, rule: Some(_), .. } => {
+                task.rule_shown |= *by == DecisionSource::Nobody;
+            }
             // The last message of a user's own call tells the model about it.
             Event::MessageQueued { kind: MessageKind::Aside, .. } => task.over = true,
             Event::InvocationCompleted { .. }
@@ -326,12 +330,8 @@ impl CurrentSession {
         Some(TaskSummary { outcome, took, rule_shown: task.rule_shown })
     }
 
-    pub(super) async fn end(&mut self, reason: &str, exit: Exit, limit: Duration) {
-        let ending = SessionEnding {
-            reason: reason.to_owned(),
-            exit_code: i32::from(exit as u8),
-            result: None,
-        };
+    pub(super) async fn end(&mut self, reason: SessionEndReason, exit: Exit, limit: Duration) {
+        let ending = SessionEnding { reason, exit_code: i32::from(exit as u8), result: None };
         tokio::time::timeout(limit, self.session.end(ending)).await.ok();
         self.attach_socket.close().await;
     }

@@ -1,5 +1,6 @@
 //! Restoring the terminal: temporarily, or at exit.
 
+use posse_actors::event::SessionEndReason;
 use posse_base::failure::Exit;
 use posse_frontend::signals::Signals;
 
@@ -53,9 +54,9 @@ impl Tui<'_> {
         let exit = self.leaving.unwrap_or(Exit::Done);
         let signal = matches!(exit, Exit::Interrupt | Exit::Terminate | Exit::HangUp);
         let (reason, limit) = if signal || self.app.busy {
-            ("interrupted", INTERRUPTED_SHUTDOWN_MAX)
+            (SessionEndReason::Interrupted, INTERRUPTED_SHUTDOWN_MAX)
         } else {
-            ("completed", SHUTDOWN_MAX)
+            (SessionEndReason::Completed, SHUTDOWN_MAX)
         };
         // The draft is kept only if a signal ended the process.
         let draft = if signal && exit != Exit::Interrupt {

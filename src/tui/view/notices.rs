@@ -1,6 +1,6 @@
 //! Texts for events that are shown on a line of their own.
 
-use posse_actors::event::{Event, Grant, Scope};
+use posse_actors::event::{DecisionSource, Event, Grant, Scope};
 use posse_frontend::context;
 use posse_frontend::notices::{failover_notice, hook_notice};
 use posse_frontend::outcome::clock_time;
@@ -50,7 +50,7 @@ pub(super) fn of(event: &Event) -> Option<(Role, String)> {
             format!("! {provider}: attempt {attempt} failed ({cause}); retry in {wait}")
         }
         Event::ProviderFailover { .. } => failover_notice(event),
-        Event::PermissionDenied { by, reason, rule, .. } if by == "nobody" => {
+        Event::PermissionDenied { by, reason, rule, .. } if *by == DecisionSource::Nobody => {
             let rule = rule.as_deref().map(|rule| format!("\n  rule: {rule}")).unwrap_or_default();
             format!("! denied: {reason}{rule}")
         }

@@ -26,7 +26,7 @@ fn fails(id: &str, class: &str, why: &str) -> Event {
         call_id: CallId::new(id),
         name: "bash".to_owned(),
         content: vec![ContentPart::text(why)],
-        class: class.to_owned(),
+        class: class.to_owned().into(),
         metadata: json!(null),
         duration_ms: 0,
     }
@@ -142,7 +142,7 @@ fn waiting_calls_show_the_reason_without_a_spinner() {
     assert!(!screen.contains("20 s"), "{screen}");
     stage.happens(Event::PermissionDenied {
         request_id: QuestionId::new("q1"),
-        by: "user".to_owned(),
+        by: posse_actors::event::DecisionSource::User,
         reason: "the user said no".to_owned(),
         rule: None,
         answered_by: None,
@@ -167,7 +167,7 @@ fn grants_appear_in_the_transcript() {
         let grant = Grant { operation: operation.clone(), target: target.clone(), scope };
         stage.happens(Event::PermissionGranted {
             request_id: QuestionId::new("q1"),
-            by: "user".to_owned(),
+            by: posse_actors::event::DecisionSource::User,
             scope,
             grant: Some(grant),
             binding: String::new(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posse_actors::conversation::{CallId, ContentPart, text_of};
-use posse_actors::event::StartedCall;
+use posse_actors::event::{StartedCall, ToolFailureClass};
 use serde_json::Value;
 
 use posse_frontend::outcome::clock_time;
@@ -48,7 +48,7 @@ pub(super) enum State {
     /// Succeeded.
     Done,
     /// Failed: the class and the first line of the result.
-    Failed { class: String, why: String },
+    Failed { class: ToolFailureClass, why: String },
     /// Outcome unknown; the start time, if it was recorded.
     Unknown { since_ms: Option<u64> },
 }
@@ -158,13 +158,12 @@ impl ToolCallView {
         self.diff = metadata["diff"].as_str().filter(|diff| !diff.is_empty()).map(str::to_owned);
     }
 
-    pub(super) fn failed(&mut self, class: &str, content: &[ContentPart]) {
+    pub(super) fn failed(&mut self, class: &ToolFailureClass, content: &[ContentPart]) {
         let text = sanitize(&text_of(content));
         let line = text.lines().next().unwrap_or_default();
-        // The result that the model receives starts with the class as well.
-        let line = line.strip_prefix("Denied: ").filter(|_| class == "denied").unwrap_or(line);
         self.live = String::new();
-        self.state = State::Failed { class: class.to_owned(), why: clipped(line, 300) };
+        self.state =
+            State::Failed { class: class.clone(), why: clipped(class.reason_in(line), 300) };
     }
 
     /// Marks the outcome as unknown, for example after a crash of the process.

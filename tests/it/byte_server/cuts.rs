@@ -14,7 +14,7 @@ use posse_actors::event::Event;
 use posse_actors::outcome::Ending;
 use posse_actors::ports::{
     Action, CallContext, Operation, PermittedCall, PortFuture, Prepared, Provider, RunContext,
-    SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
+    SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec,
 };
 use posse_actors::testing::SessionBuilder;
 use serde_json::{Value, json};
@@ -114,6 +114,7 @@ fn noting(name: &str, key: &'static str, ran: &Arc<Mutex<Vec<(String, String)>>>
         }),
         side_effect: SideEffect::Workspace,
         source: "programmatic".to_owned(),
+        annotations: ToolAnnotations::default(),
     };
     Noting { spec, key, ran: Arc::clone(ran) }
 }

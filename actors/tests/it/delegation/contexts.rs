@@ -231,7 +231,7 @@ async fn summary_model_also_writes_a_requested_compaction() {
         }
         _ => None,
     });
-    assert_eq!(by, Some((Some("helper-1".to_owned()), Some("request".to_owned()))));
+    assert_eq!(by, Some((Some("helper-1".to_owned()), Some(CompactionCause::Request))));
     assert!(whole(&bench.model.requests().pop().unwrap()).contains("Goal: a red door"));
 }
 

@@ -8,7 +8,7 @@ use posse_actors::event::{Origin, StoredRecord};
 use posse_actors::outcome::{ChangedFile, WorkspaceChanges, WorktreeSummary};
 use posse_actors::ports::{
     CallContext, IsolatedWorkspace, IsolatedWorkspaces, PermittedCall, PortFuture, Prepared,
-    RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
+    RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
 use posse_actors::replay::replay;
 use posse_actors::root_session::Resumption;
@@ -103,6 +103,7 @@ impl BoundEcho {
             }),
             side_effect: SideEffect::None,
             source: "test".to_owned(),
+            annotations: ToolAnnotations::default(),
         }
     }
 }

@@ -207,7 +207,7 @@ async fn depth_limit_is_never_exceeded() {
         assert_eq!(paths(&seen, requested).len(), depth_max as usize, "at {depth_max}");
         // An agent that may call no one has no delegation tool.
         let refused = seen.iter().filter(
-            |one| matches!(one.event(), Event::ToolFailed { class, .. } if class == "unknown_tool"),
+            |one| matches!(one.event(), Event::ToolFailed { class, .. } if *class == ToolFailureClass::UnknownTool),
         );
         assert_eq!(refused.count(), 1, "at {depth_max}");
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use posse_actors::event::StoredRecord;
+use posse_actors::event::{StoredRecord, ToolFailureClass};
 use posse_actors::replay::replay;
 use posse_actors::root_session::{PromptError, Resumption};
 use posse_actors::testing::{GuardedTool, HangingTool, ManualClock, MemoryStore};
@@ -88,7 +88,7 @@ async fn stopped_call_reports_progress_and_how_to_resume() {
     assert_eq!(request.matches("): cancelled").count(), 1, "it is said once: {request}");
     let recorded = seen.iter().any(|one| {
         matches!(one.event(), Event::ToolFailed { name, class, content, .. }
-            if name == DELEGATE && class == "cancelled" && text_of(content) == result)
+            if name == DELEGATE && *class == ToolFailureClass::Cancelled && text_of(content) == result)
     });
     assert!(recorded);
 }

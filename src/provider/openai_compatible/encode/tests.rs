@@ -83,6 +83,7 @@ fn puts_what_changes_least_first() {
         parameters: json!({ "type": "object" }),
         side_effect: SideEffect::Process,
         source: "builtin".to_owned(),
+        annotations: posse_actors::ports::ToolAnnotations::default(),
     };
     let full = Request {
         tools: Arc::new([spec]),

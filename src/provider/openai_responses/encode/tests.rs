@@ -60,6 +60,7 @@ fn tools(count: usize) -> Arc<[ToolSpec]> {
         parameters: json!({ "type": "object" }),
         side_effect: SideEffect::Process,
         source: "builtin".to_owned(),
+        annotations: posse_actors::ports::ToolAnnotations::default(),
     };
     (0..count).map(spec).collect()
 }

@@ -28,7 +28,7 @@ fn compacted(tokens_after: u64) -> Event {
         prompts_removed: 0,
         tokens_before: Some(24_500),
         tokens_after: Some(tokens_after),
-        cause: Some("request".to_owned()),
+        cause: Some(posse_actors::event::CompactionCause::Request),
         summarised_by: None,
         history: Vec::<Arc<_>>::new(),
     }

@@ -1,0 +1,209 @@
+//! Words of events: string fields of a closed set, in which journals of other versions may contain
+//! further ones.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Defines an enum that is a string in JSON. Each text that is none of the listed ones becomes
+/// `Unknown` and is written unchanged.
+macro_rules! word_enum {
+    ($(#[$about:meta])* $name:ident { $($(#[$says:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$says])* $variant,)+
+            /// A word of another version.
+            Unknown(String),
+        }
+
+        impl $name {
+            /// All words of this version.
+            pub const KNOWN: &[$name] = &[$($name::$variant),+];
+
+            /// The text in JSON.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $($name::$variant => $text,)+
+                    $name::Unknown(text) => text,
+                }
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> $name {
+                match text.as_str() {
+                    $($text => $name::$variant,)+
+                    _ => $name::Unknown(text),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                String::deserialize(deserializer).map($name::from)
+            }
+        }
+    };
+}
+
+word_enum! {
+    /// Source of the answer to a permission request.
+    DecisionSource {
+        /// A person.
+        User = "user",
+        /// The flag `--yes`.
+        Yes = "--yes",
+        /// None: no person could be asked, which is a denial.
+        Nobody = "nobody",
+    }
+}
+
+word_enum! {
+    /// Reason for which a call has failed or did not start.
+    ToolFailureClass {
+        /// Its arguments are invalid.
+        Invalid = "invalid",
+        /// A rule, a person or a hook denied it.
+        Denied = "denied",
+        /// The tool reported a failure.
+        Failed = "failed",
+        /// It was stopped.
+        Cancelled = "cancelled",
+        /// The tool, or the actor that ran it, crashed.
+        Crashed = "crashed",
+        /// Another message or the end of the run came first.
+        Skipped = "skipped",
+        /// The agent sees no tool of that name.
+        UnknownTool = "unknown_tool",
+    }
+}
+
+/// Begins the result of a denied call.
+const DENIED: &str = "Denied: ";
+
+impl ToolFailureClass {
+    /// Text for the model about a denied call.
+    pub(crate) fn denial(reason: &str, rule: Option<&str>) -> String {
+        match rule {
+            Some(rule) => format!("{DENIED}{reason} (rule: {rule})"),
+            None => format!("{DENIED}{reason}"),
+        }
+    }
+
+    /// The part of a result for the model that does not repeat the class.
+    pub fn reason_in<'t>(&self, result: &'t str) -> &'t str {
+        let is_denial = *self == ToolFailureClass::Denied;
+        result.strip_prefix(DENIED).filter(|_| is_denial).unwrap_or(result)
+    }
+}
+
+word_enum! {
+    /// Reason for a compaction.
+    CompactionCause {
+        /// The user requested it.
+        Request = "request",
+        /// The next request would have exceeded the context budget.
+        Threshold = "threshold",
+        /// The provider rejected a request as too long for the model.
+        Overflow = "overflow",
+    }
+}
+
+word_enum! {
+    /// Reason for the end of a session.
+    SessionEndReason {
+        /// The user or the task ended it.
+        Completed = "completed",
+        /// The last run failed.
+        Failed = "failed",
+        /// A signal or a person interrupted it.
+        Interrupted = "interrupted",
+        /// A limit was reached.
+        Limit = "limit",
+        /// It waits for the user.
+        Parked = "parked",
+        /// The provider was unavailable.
+        Provider = "provider",
+        /// A permission was needed and no person could be asked.
+        Permission = "permission",
+        /// The front end continues the conversation with other settings.
+        Switched = "switched",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use serde::de::DeserializeOwned;
+    use serde_json::{from_str, to_string};
+
+    use super::*;
+
+    fn texts<T: Serialize + DeserializeOwned + Debug + PartialEq>(words: &[T]) -> Vec<String> {
+        let text = |word: &T| {
+            let json = to_string(word).unwrap();
+            assert_eq!(&from_str::<T>(&json).unwrap(), word);
+            json.trim_matches('"').to_owned()
+        };
+        words.iter().map(text).collect()
+    }
+
+    #[test]
+    fn each_word_has_the_text_that_journals_contain() {
+        assert_eq!(texts(DecisionSource::KNOWN), ["user", "--yes", "nobody"]);
+        let classes =
+            ["invalid", "denied", "failed", "cancelled", "crashed", "skipped", "unknown_tool"];
+        assert_eq!(texts(ToolFailureClass::KNOWN), classes);
+        assert_eq!(texts(CompactionCause::KNOWN), ["request", "threshold", "overflow"]);
+        let reasons = [
+            "completed",
+            "failed",
+            "interrupted",
+            "limit",
+            "parked",
+            "provider",
+            "permission",
+            "switched",
+        ];
+        assert_eq!(texts(SessionEndReason::KNOWN), reasons);
+    }
+
+    #[test]
+    fn a_word_of_another_version_is_kept_as_it_is() {
+        for text in ["", "User", "someone new", "käse \"x\""] {
+            let json = to_string(text).unwrap();
+            let word: DecisionSource = from_str(&json).unwrap();
+            assert_eq!(word, DecisionSource::Unknown(text.to_owned()));
+            assert_eq!((word.to_string().as_str(), to_string(&word).unwrap()), (text, json));
+        }
+        assert!(from_str::<ToolFailureClass>("1").is_err());
+    }
+
+    #[test]
+    fn only_a_denial_has_a_prefix_to_remove() {
+        let text = ToolFailureClass::denial("no", Some("r"));
+        assert_eq!(text, "Denied: no (rule: r)");
+        for (class, rest) in [
+            (ToolFailureClass::Denied, "no (rule: r)"),
+            (ToolFailureClass::Failed, text.as_str()),
+            (ToolFailureClass::Unknown("x".to_owned()), text.as_str()),
+        ] {
+            assert_eq!(class.reason_in(&text), rest, "{class}");
+        }
+        assert_eq!(ToolFailureClass::Denied.reason_in("Blocked: x"), "Blocked: x");
+    }
+}
