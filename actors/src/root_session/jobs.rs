@@ -14,16 +14,40 @@ use crate::ports::BackgroundScope;
 use crate::replay::{LostJob, Replayed};
 use crate::root_session::{Msg, RootSession, State};
 
+/// Messages about background work of calls.
+pub(super) enum JobsMsg {
+    /// Message for the agent of the call.
+    Notice(Arc<Origin>, Vec<ContentPart>),
+    /// Stop background work.
+    Release(BackgroundScope),
+}
+
+impl JobsMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            JobsMsg::Notice(..) => "Notice",
+            JobsMsg::Release(_) => "Release",
+        }
+    }
+}
+
 impl RootSession {
+    pub(super) fn handle_jobs(&self, me: &ActorRef<Msg>, msg: JobsMsg, state: &mut State) {
+        match msg {
+            JobsMsg::Notice(origin, content) => self.notified(me, &origin, content, state),
+            JobsMsg::Release(what) => self.release(&what),
+        }
+    }
+
     pub(super) fn subscribe_notices(&self, me: &ActorRef<Msg>) {
         let session = me.clone();
-        self.services
-            .notices
-            .open(move |origin, content| tell(&session, Msg::Notice(origin, content)));
+        self.services.notices.open(move |origin, content| {
+            tell(&session, Msg::Jobs(JobsMsg::Notice(origin, content)));
+        });
     }
 
     /// Delivers a message of background work to its agent.
-    pub(super) fn notified(
+    fn notified(
         &self,
         me: &ActorRef<Msg>,
         origin: &Arc<Origin>,

@@ -16,8 +16,9 @@ use crate::ports::{JournalError, JournalStore};
 use crate::provider_client;
 use crate::replay::{OpenCall, OpenQuestion, Replay, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::resume::{self, OpenCalls, closed_event};
-use crate::root_session::{MainRun, Msg, Reach, Resumed, RootSession, State};
+use crate::root_session::main_run::resume::{self, OpenCalls, closed_event};
+use crate::root_session::main_run::{MainRun, MainRunMsg, Reach, Resumed};
+use crate::root_session::{Msg, RootSession, State};
 use crate::transcript_writer::{self, TranscriptWriter};
 
 /// Records per read when an invocation is rebuilt.
@@ -135,7 +136,7 @@ impl RootSession {
             // Its report is lost with it, and ends it.
             let (actor, cause) = ("ToolCallRun".to_owned(), cause.to_owned());
             self.transcript.note(None, Event::ActorCrashed { actor, cause });
-        } else if let Some(id) = state.children.running(child) {
+        } else if let Some(id) = state.subagents.running(child) {
             self.recover_subagent(me, &id, cause, state);
         }
         Ok(())
@@ -220,8 +221,9 @@ impl RootSession {
             read_back(&*store, &id).await
         };
         let id = main.origin.invocation_id.clone();
-        main.rereading =
-            Some(spawn_task(me, reread, move |replayed| Msg::Reread(id, Box::new(replayed))));
+        main.rereading = Some(spawn_task(me, reread, move |replayed| {
+            Msg::MainRun(MainRunMsg::Reread(id, Box::new(replayed)))
+        }));
     }
 
     pub(super) async fn reread(

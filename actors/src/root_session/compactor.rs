@@ -20,6 +20,26 @@ use crate::root_session::{Msg, PromptError, RootSession, State};
 /// Reply channel for the result of a compaction.
 pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
 
+/// Messages about the size of the context.
+pub(super) enum CompactorMsg {
+    /// Compact, with the user's words about text to keep.
+    Compact(Option<String>, CompactReply),
+    /// Result of the summary request.
+    Summarised(Result<Result<String, String>, JoinError>),
+    /// Composition of the context, for the caller or for every observer.
+    Context(Option<RpcReplyPort<ContextUse>>),
+}
+
+impl CompactorMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            CompactorMsg::Compact(..) => "Compact",
+            CompactorMsg::Summarised(_) => "Summarised",
+            CompactorMsg::Context(_) => "Context",
+        }
+    }
+}
+
 /// A summary being written between prompts.
 pub(super) struct PendingCompaction {
     goal: CompactionGoal,
@@ -30,6 +50,20 @@ pub(super) struct PendingCompaction {
 }
 
 impl RootSession {
+    pub(super) fn handle_compactor(
+        &self,
+        me: &ActorRef<Msg>,
+        msg: CompactorMsg,
+        state: &mut State,
+    ) {
+        match msg {
+            CompactorMsg::Compact(keep, reply) => self.compact(me, keep, reply, state),
+            CompactorMsg::Summarised(summary) => self.summarised(summary, state),
+            CompactorMsg::Context(Some(reply)) => answer(reply, self.context(state)),
+            CompactorMsg::Context(None) => self.announce_context(state),
+        }
+    }
+
     /// Context limits of the main agent.
     pub(super) fn fitter(&self, state: &State) -> ContextFitter {
         ContextFitter {
@@ -83,7 +117,8 @@ impl RootSession {
         let settings = &self.settings.context;
         let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
         let id = summary.id();
-        let work = spawn_task(me, summary.of(gone), Msg::Summarised);
+        let work =
+            spawn_task(me, summary.of(gone), |said| Msg::Compactor(CompactorMsg::Summarised(said)));
         state.compacting = Some(PendingCompaction { goal, reply, id, _work: work });
     }
 

@@ -15,24 +15,29 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorId, ActorRef, SpawnErr};
+use ractor::{ActorId, ActorRef, RpcReplyPort, SpawnErr};
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, AgentInvocation, QueuedInput, RequestOptions, TimeLimit};
+use crate::agent_invocation::{
+    self, AgentInvocation, InvocationOutcome, QueuedInput, RequestOptions, TimeLimit,
+};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
 use crate::cost::Budget;
 use crate::delegation::{
-    ActionLog, BackgroundWork, DelegationRequest, StartRequest, SubagentEnd, SubagentInfo, depth_of,
+    ActionLog, BackgroundWork, DelegationRequest, Forget, StartRequest, SubagentEnd, SubagentInfo,
+    depth_of,
 };
 use crate::event::{Event, Origin};
 use crate::governor::{BudgetLeft, FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
-use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Report};
-use crate::outcome::Ending;
-use crate::ports::ToolSpec;
-use crate::replay::Delegated;
+use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer};
+use crate::outcome::{Ending, Memories};
+use crate::ports::{JournalError, ToolSpec};
+use crate::replay::{Delegated, Replayed};
 use crate::restarts::RestartBudget;
 use crate::root_session::clients::Clients;
-use crate::root_session::{Msg, Resumed, RootSession, State};
+use crate::root_session::main_run::Resumed;
+use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;
 
 use isolated_workspaces::{Closed, Reopened, SubagentWorkspace};
@@ -40,8 +45,8 @@ use queue::QueuedSubagent;
 use stopping::StopInProgress;
 use subagent_config::SubagentConfig;
 
-/// Messages of the children to the session, besides their ends.
-pub(super) enum ChildMsg {
+/// Messages about subagents.
+pub(super) enum SubagentsMsg {
     /// A request of a delegation tool.
     Request(DelegationRequest),
     /// A subagent has ended: a slot may be free for a queued one.
@@ -54,11 +59,33 @@ pub(super) enum ChildMsg {
     Reopened(InvocationId, Reopened),
     /// The workspace of an ended subagent was examined.
     Closed(InvocationId, Closed),
+    /// The invocation of a subagent has ended.
+    Ended(InvocationId, Result<InvocationOutcome, Lost>),
+    /// Journal state of a crashed or returning subagent.
+    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
+    /// Memory of subagents, after deleting part of it.
+    Memories(Forget, RpcReplyPort<Memories>),
+}
+
+impl SubagentsMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            SubagentsMsg::Ended(..) => "InvocationEnded",
+            SubagentsMsg::Reread(..) => "Reread",
+            SubagentsMsg::Memories(..) => "Memories",
+            SubagentsMsg::Request(_)
+            | SubagentsMsg::PlaceFreed
+            | SubagentsMsg::Overdue
+            | SubagentsMsg::Undelivered(..)
+            | SubagentsMsg::Reopened(..)
+            | SubagentsMsg::Closed(..) => "Children",
+        }
+    }
 }
 
 /// All subagents of the session.
 #[derive(Default)]
-pub(super) struct Children {
+pub(super) struct Subagents {
     governor: Option<Governor>,
     kinds: Vec<SubagentConfig>,
     all: BTreeMap<u32, Child>,
@@ -198,7 +225,7 @@ impl Child {
     }
 }
 
-impl Children {
+impl Subagents {
     pub(super) fn any_live(&self) -> bool {
         self.governor.as_ref().is_some_and(|governor| governor.live() > 0)
     }
@@ -243,51 +270,69 @@ impl Children {
 
 impl RootSession {
     /// The empty set of subagents, prepared for delegation if the session has it.
-    pub(super) fn children(&self, me: &ActorRef<Msg>, clients: &Clients) -> Children {
-        let Some(delegation_handle) = &self.delegation_handle else { return Children::default() };
+    pub(super) fn subagents(&self, me: &ActorRef<Msg>, clients: &Clients) -> Subagents {
+        let Some(delegation_handle) = &self.delegation_handle else { return Subagents::default() };
         let session = me.clone();
         delegation_handle.open(move |request| {
-            mailbox::tell(&session, Msg::Children(ChildMsg::Request(request)));
+            mailbox::tell(&session, Msg::Subagents(SubagentsMsg::Request(request)));
         });
-        Children {
+        Subagents {
             governor: Some(Governor::new(delegation_handle.delegation.limits.clone())),
             kinds: self.kinds(delegation_handle, clients),
-            ..Children::default()
+            ..Subagents::default()
         }
     }
 
-    pub(super) async fn handle_child_msg(
+    pub(super) async fn handle_subagents(
         &self,
         me: &ActorRef<Msg>,
-        msg: ChildMsg,
+        msg: SubagentsMsg,
         state: &mut State,
     ) -> HandlerResult {
         match msg {
-            ChildMsg::Request(DelegationRequest::Start(start, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Start(start, report)) => {
                 let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
                 let id = start.resume.clone().or_else(placed);
                 let id = id.unwrap_or_else(|| self.ports.ids.invocation());
                 let waiting = QueuedSubagent { id, start: *start, report };
                 self.delegate(me, waiting, state).await?;
             }
-            ChildMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
                 report.send(Self::attach(&call, &caller, state));
             }
-            ChildMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
                 report.send(Self::detach(&call, &caller, state));
             }
-            ChildMsg::Request(DelegationRequest::Query(origin, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Query(origin, report)) => {
                 report.send(self.status_below(&origin, state));
             }
-            ChildMsg::PlaceFreed => self.start_queued(me, state).await?,
-            ChildMsg::Overdue => self.stop_overdue(me, state),
-            ChildMsg::Undelivered(parent, queued) => {
+            SubagentsMsg::PlaceFreed => self.start_queued(me, state).await?,
+            SubagentsMsg::Overdue => self.stop_overdue(me, state),
+            SubagentsMsg::Undelivered(parent, queued) => {
                 Self::requeue_undelivered(&parent, queued, state);
             }
-            ChildMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
-            ChildMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
+            SubagentsMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
+            SubagentsMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
+            SubagentsMsg::Ended(id, left) => self.child_ended(me, &id, left, state),
+            SubagentsMsg::Reread(id, replayed) => {
+                self.child_reread(me, &id, *replayed, state).await?;
+            }
+            SubagentsMsg::Memories(forget, reply) => answer(reply, self.memories(forget)),
         }
         Ok(())
+    }
+
+    /// Memory of subagents, after deleting part of it.
+    fn memories(&self, forget: Forget) -> Memories {
+        let Some(delegation_handle) = &self.delegation_handle else { return Memories::default() };
+        if delegation_handle.memories().forget(&forget) > 0 {
+            let agent = match forget {
+                Forget::Of(agent) => Some(agent),
+                Forget::Nothing | Forget::Everything => None,
+            };
+            self.transcript.note(None, Event::MemoryForgotten { agent });
+        }
+        delegation_handle.memories().clone()
     }
 
     /// Data of a subagent before it starts, with its task.
@@ -360,7 +405,7 @@ impl RootSession {
     fn resumable(
         id: &InvocationId,
         start: &StartRequest,
-        children: &mut Children,
+        children: &mut Subagents,
     ) -> Result<u32, String> {
         let is_main = start.origin.parent_invocation_id.is_none();
         // The main agent has a new invocation id with each prompt.
@@ -397,7 +442,7 @@ impl RootSession {
             let max = self.settings.limits.duration_max?;
             Some(max.saturating_sub(now.saturating_sub(main.began)))
         });
-        let kind = state.children.kinds.get(start.subagent);
+        let kind = state.subagents.kinds.get(start.subagent);
         let own = kind.and_then(|kind| kind.duration_max);
         let request = PermitRequest {
             parent: start
@@ -412,7 +457,7 @@ impl RootSession {
             micro_usd_left: self.left(state).micro_usd,
             ..PermitRequest::default()
         };
-        match &mut state.children.governor {
+        match &mut state.subagents.governor {
             Some(governor) => governor.admit(id, &request, now),
             None => Err(SubagentRefusal::single_agent()),
         }
@@ -497,7 +542,7 @@ impl RootSession {
             tokens_max: child.permit.tokens,
             fitter: kind.fitter(),
             presence,
-            report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
+            report: Report::to(me, move |left| Msg::Subagents(SubagentsMsg::Ended(id, left))),
         };
         child.actor = Some(AgentInvocation::start(args, me).await?);
         child.absence = Some(absence);
@@ -506,7 +551,7 @@ impl RootSession {
 
     /// Subagents that `origin` may query: all below it.
     fn status_below(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
-        let children = &state.children;
+        let children = &state.subagents;
         let now = self.ports.clock.monotonic();
         let is_main = origin.parent_invocation_id.is_none();
         let below = |child: &&Child| is_main || children.is_below(child, &origin.invocation_id);
@@ -538,9 +583,9 @@ impl RootSession {
     fn is_stopping(origin: &Origin, state: &State) -> bool {
         let id = &origin.invocation_id;
         let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
-        let child = state.children.all.values().find(|child| child.id() == id);
+        let child = state.subagents.all.values().find(|child| child.id() == id);
         match (main, child) {
-            (Some(main), _) => main.stopping.is_some() || state.children.stops_main(),
+            (Some(main), _) => main.stopping.is_some() || state.subagents.stops_main(),
             (None, Some(child)) => child.stopping.is_some() || !child.is_live(),
             // No such subagent is running.
             (None, None) => true,

@@ -30,6 +30,23 @@ const INSTRUCTION: &str = "You name conversations with a coding agent, for a lis
     name alone: one line of at most eight words, in the language of the conversation, about what is \
     to be done. No quotation marks, no full stop.";
 
+/// Messages about the title.
+pub(super) enum TitlerMsg {
+    /// Result of the title request.
+    Titled(Result<Result<String, String>, JoinError>),
+    /// The title did not arrive in time.
+    Untitled,
+}
+
+impl TitlerMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            TitlerMsg::Titled(_) => "Titled",
+            TitlerMsg::Untitled => "Untitled",
+        }
+    }
+}
+
 /// State of the title.
 #[derive(Default)]
 pub(super) struct Title {
@@ -51,6 +68,13 @@ impl Title {
 }
 
 impl RootSession {
+    pub(super) fn handle_titler(&self, me: &ActorRef<Msg>, msg: TitlerMsg, state: &mut State) {
+        match msg {
+            TitlerMsg::Titled(said) => self.titled(me, said, state),
+            TitlerMsg::Untitled => self.untitled(me, state),
+        }
+    }
+
     /// Initial state, with the title of a resumed session.
     pub(super) fn title(&self, clients: &Clients) -> Title {
         let resumption = self.settings.resumption.as_ref();
@@ -92,8 +116,9 @@ impl RootSession {
                 () = overdue => Err("it took too long".to_owned()),
             }
         };
+        let titled = |said| Msg::Titler(TitlerMsg::Titled(said));
         state.title.asked = true;
-        state.title.asking = Some((id, spawn_task(me, asked, Msg::Titled)));
+        state.title.asking = Some((id, spawn_task(me, asked, titled)));
     }
 
     /// The request has ended.
@@ -134,7 +159,8 @@ impl RootSession {
         }
         state.title.asking = Some((id, work));
         let moment = self.ports.clock.sleep(LAST_MOMENT);
-        state.title.last_moment = Some(spawn_task(me, moment, |_| Msg::Untitled));
+        state.title.last_moment =
+            Some(spawn_task(me, moment, |_| Msg::Titler(TitlerMsg::Untitled)));
         true
     }
 

@@ -13,12 +13,13 @@ use crate::hook_events::{self, HookOutcome};
 use crate::mailbox::{HandlerResult, OwnedTask, spawn_task};
 use crate::outcome::Ending;
 use crate::ports::{BackgroundScope, HookInvocation, HookPayload};
-use crate::root_session::{
-    MainRun, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
+use crate::root_session::main_run::{
+    MainRun, MainRunMsg, PromptAdmission, Reach, Resumed, stop_main,
 };
+use crate::root_session::{Msg, RootSession, State};
 
 /// Result of the hooks at the start of the session.
-pub(super) enum StartHooks {
+pub(in crate::root_session) enum StartHooks {
     /// No objection.
     Open,
     /// Hooks are running.
@@ -28,7 +29,7 @@ pub(super) enum StartHooks {
 }
 
 /// Task of a run.
-pub(super) enum RunTask {
+pub(in crate::root_session) enum RunTask {
     /// A prompt of the user.
     Prompt(Prompt),
     /// Continue unfinished work.
@@ -36,7 +37,7 @@ pub(super) enum RunTask {
 }
 
 /// A task that waits for hooks.
-pub(super) struct PendingAdmission {
+pub(in crate::root_session) struct PendingAdmission {
     task: RunTask,
     /// `None` while the session-start hooks run.
     _work: Option<OwnedTask>,
@@ -44,14 +45,15 @@ pub(super) struct PendingAdmission {
 
 impl RootSession {
     /// Starts the session-start hooks, if there are any. Prompts wait for them.
-    pub(super) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(in crate::root_session) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
         if self.ports.hooks.has_hook(HookEvent::SessionStart, None) {
             let fired = self.fire(None, HookPayload::SessionStart);
-            state.opening = StartHooks::Asking(spawn_task(me, fired, Msg::Opened));
+            let opened = |hooked| Msg::MainRun(MainRunMsg::Opened(hooked));
+            state.opening = StartHooks::Asking(spawn_task(me, fired, opened));
         }
     }
 
-    pub(super) async fn opened(
+    pub(in crate::root_session) async fn opened(
         &self,
         me: &ActorRef<Msg>,
         hooked: Result<HookOutcome, JoinError>,
@@ -71,7 +73,7 @@ impl RootSession {
     }
 
     /// Admits `task` as the invocation of `origin`, whose history begins after `base` messages.
-    pub(super) async fn admit_as(
+    pub(in crate::root_session) async fn admit_as(
         &self,
         me: &ActorRef<Msg>,
         origin: Arc<Origin>,
@@ -127,14 +129,15 @@ impl RootSession {
         let moment = HookPayload::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
-        let work = spawn_task(me, fired, move |hooked| Msg::Admitted(id, hooked));
+        let admitted = move |hooked| Msg::MainRun(MainRunMsg::Admitted(id, hooked));
+        let work = spawn_task(me, fired, admitted);
         main.admitting =
             Some(PendingAdmission { task: RunTask::Prompt(prompt), _work: Some(work) });
         state.main = Some(main);
         Ok(())
     }
 
-    pub(super) async fn admitted(
+    pub(in crate::root_session) async fn admitted(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
@@ -200,7 +203,13 @@ impl RootSession {
     }
 
     /// Stops the running or queued work, subagents first.
-    pub(super) fn stop(&self, me: &ActorRef<Msg>, reach: Reach, ending: Ending, state: &mut State) {
+    pub(in crate::root_session) fn stop(
+        &self,
+        me: &ActorRef<Msg>,
+        reach: Reach,
+        ending: Ending,
+        state: &mut State,
+    ) {
         if let Some(own) = &mut state.own_call {
             own.stop();
         }
@@ -214,7 +223,12 @@ impl RootSession {
     }
 
     /// Stops a run, or the wait before it, that has no invocation left.
-    pub(super) fn stop_main_run(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
+    pub(in crate::root_session) fn stop_main_run(
+        &self,
+        me: &ActorRef<Msg>,
+        ending: Ending,
+        state: &mut State,
+    ) {
         match state.main.take_if(|main| main.admitting.is_some()) {
             // Its actor does not exist, so the session ends it.
             Some(main) => self.refuse(me, main, ending, state),
@@ -223,7 +237,7 @@ impl RootSession {
     }
 
     /// Runs the hooks for the end of the session, if any is registered.
-    pub(super) fn closing_hooks(
+    pub(in crate::root_session) fn closing_hooks(
         &self,
         reason: &str,
     ) -> Option<impl Future<Output = HookOutcome> + Send + 'static> {
