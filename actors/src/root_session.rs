@@ -3,7 +3,7 @@
 //!
 //! Its message handlers never wait for a model, a tool, a user or a disk.
 
-mod clients;
+mod budget;
 mod compactor;
 mod end;
 mod handle;
@@ -19,19 +19,15 @@ use std::sync::Arc;
 
 use ractor::{Actor, ActorRef, SupervisionEvent};
 
-use crate::agent_invocation::{ModelRoutes, QueuedInput};
-use crate::context::ContextMeter;
-use crate::conversation::Message;
 use crate::delegation::DelegationHandle;
 use crate::event::{Branch, Event};
-use crate::ledger::{BudgetHandle, BudgetKeeper, BudgetMsg};
-use crate::mailbox::{HandlerResult, OwnedTask, Report, StartResult, tell};
-use crate::permission_coordinator as permission;
+use crate::ledger::{BudgetHandle, BudgetMsg};
+use crate::mailbox::{HandlerResult, StartResult, tell};
 use crate::ports::{Ports, ProviderInfo, ToolSpec};
 use crate::restarts::RestartBudget;
 use crate::subscription::Feed;
 use crate::tool_call::Services;
-use crate::transcript_writer::{self, Outbox, Transcript};
+use crate::transcript_writer::{Outbox, Transcript};
 
 pub use crate::testing_seam::FailPoints;
 pub use handle::{RunningPrompt, SessionHandle, StartError};
@@ -39,17 +35,15 @@ pub use main_run::own_call::UserCall;
 pub use resumption::Resumption;
 pub use settings::{DeliverError, PromptError, SessionEnding, SessionSettings, TurnOutcome};
 
-use clients::Clients;
-use compactor::{CompactorMsg, PendingCompaction};
-use end::{EndMsg, EndNotifier};
+use budget::SessionBudget;
+use compactor::{Compactor, CompactorMsg};
+use end::{EndMsg, SessionEnd};
 use jobs::JobsMsg;
-use main_run::admission::StartHooks;
-use main_run::own_call::OwnCall;
-use main_run::resume::Unfinished;
 use main_run::{MainRun, MainRunMsg};
 use subagents::{Subagents, SubagentsMsg};
-use supervised::Supervised;
-use titler::{Title, TitlerMsg};
+use supervised::clients::Clients;
+use supervised::{Supervised, SupervisedActors};
+use titler::{Titler, TitlerMsg};
 
 enum Msg {
     MainRun(MainRunMsg),
@@ -92,39 +86,14 @@ struct RootSession {
 }
 
 struct State {
-    writer: Supervised<transcript_writer::Msg>,
-    coordinator: Supervised<permission::Msg>,
-    clients: Clients,
-    /// Routes to the models, with their state.
-    model_routes: ModelRoutes,
-    /// Route to the summary model, if configured.
-    summariser: Option<ModelRoutes>,
-    title: Title,
-    /// A compaction in progress.
-    compacting: Option<PendingCompaction>,
-    /// Token state of the history.
-    meter: ContextMeter,
-    invocation_budget: RestartBudget,
-    /// The conversation, without system messages.
-    history: Vec<Arc<Message>>,
-    /// Messages that were queued and not delivered before their run ended.
-    queued: Vec<QueuedInput>,
-    main: Option<MainRun>,
-    /// Unfinished work of an earlier process.
-    unfinished: Option<Unfinished>,
-    /// Budget and accounts.
-    budget_keeper: BudgetKeeper,
-    turns: u32,
-    ending: Option<(SessionEnding, Vec<Report<()>>)>,
-    /// Result of the start hooks.
-    opening: StartHooks,
-    parked: Option<String>,
-    /// Subagents.
+    supervised: SupervisedActors,
+    main_run: MainRun,
     subagents: Subagents,
-    /// Tool call of the user.
-    own_call: Option<OwnCall>,
-    closing: Option<OwnedTask>,
-    _observed: EndNotifier,
+    budget: SessionBudget,
+    compactor: Compactor,
+    titler: Titler,
+    /// The last field: it ends the event stream when it is dropped.
+    end: SessionEnd,
 }
 
 impl Actor for RootSession {
@@ -150,33 +119,24 @@ impl Actor for RootSession {
         let line = move |order| tell(&session, Msg::Budget(order));
         let budget_handle = BudgetHandle::new(self.settings.budget, accounts.last_request, line);
         let mut state = State {
-            writer: Supervised::new("TranscriptWriter", tree.writer, budget()),
-            coordinator: Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
-            model_routes: clients.model_routes(&self.ports),
-            summariser: clients.of_role(self.settings.context.compact.as_ref()),
-            compacting: None,
-            title: self.title(&clients),
-            meter: ContextMeter::default(),
+            main_run: MainRun::new(
+                self.settings.history.clone(),
+                clients.model_routes(&self.ports),
+                budget(),
+            ),
             subagents: self.subagents(&me, &clients),
-            clients,
-            invocation_budget: budget(),
-            history: self.settings.history.clone(),
-            queued: Vec::new(),
-            main: None,
-            unfinished: None,
-            budget_keeper: BudgetKeeper::new(budget_handle, accounts),
-            turns: 0,
-            ending: None,
-            opening: StartHooks::Open,
-            parked: None,
-            own_call: None,
-            closing: None,
-            _observed: self.end_notifier(),
+            budget: SessionBudget::new(budget_handle, accounts),
+            compactor: Compactor::new(clients.of_role(context.compact.as_ref())),
+            titler: self.titler(&clients),
+            end: self.session_end(),
+            supervised: SupervisedActors::new(
+                Supervised::new("TranscriptWriter", tree.writer, budget()),
+                Supervised::new("PermissionCoordinator", tree.coordinator, budget()),
+                clients,
+            ),
         };
         self.subscribe_notices(&me);
-        self.start_writer(&me, &mut state).await?;
-        self.start_coordinator(&me, &mut state).await?;
-        self.start_clients(&me, &mut state).await?;
+        self.start_supervised(&me, &mut state).await?;
         self.begin_or_resume(&mut state);
         for event in self.settings.noted.iter().cloned() {
             self.transcript.note(None, event);
@@ -190,7 +150,7 @@ impl Actor for RootSession {
         match msg {
             Msg::MainRun(msg) => self.handle_main_run(&me, msg, state).await?,
             Msg::Subagents(msg) => self.handle_subagents(&me, msg, state).await?,
-            Msg::Budget(order) => state.budget_keeper.take(order),
+            Msg::Budget(order) => state.budget.on(order),
             Msg::Compactor(msg) => self.handle_compactor(&me, msg, state),
             Msg::Titler(msg) => self.handle_titler(&me, msg, state),
             Msg::Jobs(msg) => self.handle_jobs(&me, msg, state),

@@ -14,7 +14,7 @@ use crate::conversation::{InvocationId, Message};
 use crate::event::{AnnouncedEvent, ContextUse, Event};
 use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
 use crate::provider_client;
-use crate::root_session::clients::Clients;
+use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, PromptError, RootSession, State};
 
 /// Reply channel for the result of a compaction.
@@ -41,12 +41,33 @@ impl CompactorMsg {
 }
 
 /// A summary being written between prompts.
-pub(super) struct PendingCompaction {
+struct PendingCompaction {
     goal: CompactionGoal,
     reply: CompactReply,
     /// Invocation id of the model request.
     id: InvocationId,
     _work: OwnedTask,
+}
+
+/// Context size and compaction of the conversation.
+pub(super) struct Compactor {
+    /// Route to the summary model, if configured.
+    summariser: Option<ModelRoutes>,
+    /// A compaction in progress.
+    pending: Option<PendingCompaction>,
+    /// Token state of the history.
+    meter: ContextMeter,
+}
+
+impl Compactor {
+    pub(super) fn new(summariser: Option<ModelRoutes>) -> Compactor {
+        Compactor { summariser, pending: None, meter: ContextMeter::default() }
+    }
+
+    /// True while a model writes a summary.
+    pub(super) fn is_busy(&self) -> bool {
+        self.pending.is_some()
+    }
 }
 
 impl RootSession {
@@ -69,8 +90,8 @@ impl RootSession {
         ContextFitter {
             budget: self.settings.limits.context_main.clone(),
             settings: self.settings.context.clone(),
-            meter: state.meter.clone(),
-            summariser: state.summariser.clone(),
+            meter: state.compactor.meter.clone(),
+            summariser: state.compactor.summariser.clone(),
         }
     }
 
@@ -93,33 +114,35 @@ impl RootSession {
         reply: CompactReply,
         state: &mut State,
     ) {
-        if state.ending.is_some() {
+        if state.end.is_ending() {
             return answer(reply, Err(PromptError::Ended));
         }
-        if state.main.is_some() || state.compacting.is_some() {
+        if state.main_run.is_running() || state.compactor.is_busy() {
             return answer(reply, Err(PromptError::Busy));
         }
         let budget = &self.settings.limits.context_main;
         let turns = budget.recent_turns_min;
-        let quarter = CompactionGoal::quarter(&state.history, turns, budget.summary_tokens);
+        let quarter =
+            CompactionGoal::quarter(state.main_run.history(), turns, budget.summary_tokens);
         let origin = self.new_origin();
         let goal =
             CompactionGoal { keep, beside: self.services.background_work(&origin), ..quarter };
-        let Some((goal, compacted)) = shortened(&state.history, goal) else {
+        let Some((goal, compacted)) = shortened(state.main_run.history(), goal) else {
             return answer(reply, Ok(None));
         };
-        let Some(summariser) = state.summariser.as_ref().filter(|_| compacted.messages_removed > 0)
+        let Some(summariser) =
+            state.compactor.summariser.as_ref().filter(|_| compacted.messages_removed > 0)
         else {
             let applied = self.apply(compacted, None, state);
             return answer(reply, Ok(Some(applied)));
         };
-        let gone = state.history[..compacted.messages_removed].to_vec();
+        let gone = state.main_run.history()[..compacted.messages_removed].to_vec();
         let settings = &self.settings.context;
         let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
         let id = summary.id();
         let work =
             spawn_task(me, summary.of(gone), |said| Msg::Compactor(CompactorMsg::Summarised(said)));
-        state.compacting = Some(PendingCompaction { goal, reply, id, _work: work });
+        state.compactor.pending = Some(PendingCompaction { goal, reply, id, _work: work });
     }
 
     /// Continues with the summary, or without one.
@@ -129,10 +152,11 @@ impl RootSession {
         state: &mut State,
     ) {
         // The compaction was cancelled.
-        let Some(PendingCompaction { mut goal, reply, .. }) = state.compacting.take() else {
+        let Some(PendingCompaction { mut goal, reply, .. }) = state.compactor.pending.take() else {
             return;
         };
-        let by = state.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
+        let by =
+            state.compactor.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
         match summary.unwrap_or_else(|died| Err(panic_text(died))) {
             Ok(text) => goal.summary = Some(text),
             Err(why) => {
@@ -141,15 +165,15 @@ impl RootSession {
             }
         }
         let by = by.filter(|_| goal.summary.is_some());
-        let compacted = compact(&state.history, &goal);
+        let compacted = compact(state.main_run.history(), &goal);
         answer(reply, Ok(compacted.map(|compacted| self.apply(compacted, by, state))));
     }
 
     /// Cancels the summary request; the rules alone decide.
     pub(super) fn give_up_summary(&self, state: &mut State) {
-        let Some(PendingCompaction { id, .. }) = &state.compacting else { return };
+        let Some(PendingCompaction { id, .. }) = &state.compactor.pending else { return };
         let id = id.clone();
-        if let Some(summariser) = &state.summariser {
+        if let Some(summariser) = &state.compactor.summariser {
             summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
         }
         self.summarised(Ok(Err("it was stopped".to_owned())), state);
@@ -164,8 +188,8 @@ impl RootSession {
     ) -> CompactedHistory {
         self.drop_unfinished(state);
         let before = self.reading(state).total;
-        state.history.clone_from(&compacted.history);
-        state.meter.compacted(&self.told(state));
+        state.main_run.set_history(compacted.history.clone());
+        state.compactor.meter.compacted(&self.told(state));
         self.ports.tools.iter().for_each(|tool| tool.history_shortened());
         let tokens = (before, self.reading(state).total);
         let event = compacted_event(compacted.clone(), tokens, "request", by);
@@ -177,10 +201,10 @@ impl RootSession {
     pub(super) fn context(&self, state: &State) -> ContextUse {
         let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
         let info = &self.provider_info;
-        if state.main.is_none() {
+        if !state.main_run.is_running() {
             self.reading(state);
         }
-        state.meter.last(budget, settings, info)
+        state.compactor.meter.last(budget, settings, info)
     }
 
     pub(super) fn announce_context(&self, state: &State) {
@@ -195,15 +219,15 @@ impl RootSession {
     fn reading(&self, state: &State) -> ContextReading {
         let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
         let info = Some(&self.provider_info);
-        state.meter.read(&self.told(state), &self.specs, budget, settings, info)
+        state.compactor.meter.read(&self.told(state), &self.specs, budget, settings, info)
     }
 
     /// The history with the system message in front.
     fn told(&self, state: &State) -> Vec<Arc<Message>> {
         let system = Message::System { content: self.settings.system_prompt.clone() };
-        let mut history = Vec::with_capacity(state.history.len() + 1);
+        let mut history = Vec::with_capacity(state.main_run.history().len() + 1);
         history.push(Arc::new(system));
-        history.extend(state.history.iter().cloned());
+        history.extend(state.main_run.history().iter().cloned());
         history
     }
 }

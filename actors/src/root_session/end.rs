@@ -7,14 +7,13 @@ use ractor::ActorRef;
 use crate::conversation::SessionId;
 use crate::cost::usd;
 use crate::event::{AnnouncedEvent, Durability, Event};
-use crate::mailbox::{Report, spawn_task};
+use crate::mailbox::{OwnedTask, Report, spawn_task};
 use crate::outcome::Ending;
 use crate::permission_coordinator as permission;
 use crate::ports::{BackgroundScope, Clock};
-use crate::root_session::main_run::Reach;
-use crate::root_session::{Msg, RootSession, SessionEnding, State};
+use crate::root_session::main_run::stop::Reach;
+use crate::root_session::{Msg, PromptError, RootSession, SessionEnding, State};
 use crate::subscription::Feed;
-use crate::transcript_writer;
 
 /// Messages about the end.
 pub(super) enum EndMsg {
@@ -32,8 +31,52 @@ impl EndMsg {
     }
 }
 
+/// Progress of the session towards its end.
+pub(super) struct SessionEnd {
+    /// The requested ending.
+    ending: Option<SessionEnding>,
+    /// Callers that wait for the last record.
+    waiting: Vec<Report<()>>,
+    /// Reason for accepting no work: an actor crashed too often.
+    parked: Option<String>,
+    /// Writes the last record.
+    closing: Option<OwnedTask>,
+    _observed: EndNotifier,
+}
+
+impl SessionEnd {
+    /// Adds a request to end. Returns false if the session is ending already.
+    fn begin(&mut self, ending: SessionEnding, done: Report<()>) -> bool {
+        self.waiting.push(done);
+        let is_first = self.ending.is_none();
+        self.ending.get_or_insert(ending);
+        is_first
+    }
+
+    fn ending(&self) -> Option<&SessionEnding> {
+        self.ending.as_ref()
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    pub(super) fn park(&mut self, cause: String) {
+        self.parked = Some(cause);
+    }
+
+    /// Returns an error if the session accepts no more work.
+    pub(super) fn refusal(&self) -> Result<(), PromptError> {
+        match (&self.ending, &self.parked) {
+            (Some(_), _) => Err(PromptError::Ended),
+            (None, Some(cause)) => Err(PromptError::Parked(cause.clone())),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
 /// Ends the event stream in every case.
-pub(super) struct EndNotifier {
+struct EndNotifier {
     feed: Feed,
     session_id: SessionId,
     clock: Arc<dyn Clock>,
@@ -63,41 +106,53 @@ impl RootSession {
         }
     }
 
-    pub(super) fn end_notifier(&self) -> EndNotifier {
-        EndNotifier {
+    pub(super) fn session_end(&self) -> SessionEnd {
+        let observed = EndNotifier {
             feed: self.feed.clone(),
             session_id: self.settings.session_id.clone(),
             clock: Arc::clone(&self.ports.clock),
+        };
+        SessionEnd {
+            ending: None,
+            waiting: Vec::new(),
+            parked: None,
+            closing: None,
+            _observed: observed,
         }
     }
 
     fn end(&self, me: &ActorRef<Msg>, ending: SessionEnding, done: Report<()>, state: &mut State) {
-        if let Some((_, waiting)) = &mut state.ending {
-            waiting.push(done);
+        if !state.end.begin(ending, done) {
             return;
         }
-        state.ending = Some((ending, vec![done]));
         self.give_up_summary(state);
         // An ending session does not wait for disk space.
         self.outbox.hurry();
-        state.writer.tell(|| transcript_writer::Msg::Wake);
-        if state.main.is_some() || state.own_call.is_some() || state.subagents.any_live() {
+        state.supervised.wake_writer();
+        if state.main_run.is_busy() || state.subagents.any_live() {
             self.stop(me, Reach::All, Ending::Interrupted, state);
         } else {
             self.close(me, state);
         }
     }
 
+    /// Closes an ending session when nothing runs any more.
+    pub(super) fn close_if_idle(&self, me: &ActorRef<Msg>, state: &mut State) {
+        if state.end.is_ending() && !state.main_run.is_busy() && !state.subagents.any_live() {
+            self.close(me, state);
+        }
+    }
+
     /// Writes the last record. The writer is the last actor to stop.
     pub(super) fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
-        let Some(reason) = state.ending.as_ref().map(|(ending, _)| ending.reason.clone()) else {
+        let Some(reason) = state.end.ending().map(|ending| ending.reason.clone()) else {
             return;
         };
         if self.awaits_title(me, &reason, state) {
             return;
         }
-        let Some((ending, _)) = &state.ending else { return };
-        let spent = &state.budget_keeper.accounts().total;
+        let Some(ending) = state.end.ending() else { return };
+        let spent = &state.budget.accounts().total;
         let event = Event::SessionEnded {
             reason: ending.reason.clone(),
             exit_code: ending.exit_code,
@@ -105,7 +160,7 @@ impl RootSession {
             cost_usd: spent.cost().map(usd),
             cost_nano_usd: spent.known(),
             unpriced_requests: spent.unpriced,
-            turns: state.turns,
+            turns: state.main_run.turns(),
             result: ending.result.clone(),
         };
         let (transcript, feed) = (self.transcript.clone(), self.feed.clone());
@@ -115,7 +170,7 @@ impl RootSession {
             origin: None,
             event: event.clone(),
         };
-        let permissions = state.coordinator.line();
+        let permissions = state.supervised.coordinator_line();
         let hooks = self.closing_hooks(&ending.reason);
         let released = self.release_and_wait(&BackgroundScope::Session);
         let last = async move {
@@ -132,15 +187,13 @@ impl RootSession {
             }
             feed.close();
         };
-        state.closing = Some(spawn_task(me, last, |_| Msg::End(EndMsg::Closed)));
+        state.end.closing = Some(spawn_task(me, last, |_| Msg::End(EndMsg::Closed)));
     }
 
     async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
         me.get_cell().stop_children_and_wait(None, Some(self.settings.limits.ask_timeout)).await;
-        if let Some((_, waiting)) = state.ending.take() {
-            for done in waiting {
-                done.send(());
-            }
+        for done in std::mem::take(&mut state.end.waiting) {
+            done.send(());
         }
         me.stop(None);
     }

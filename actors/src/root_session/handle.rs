@@ -21,7 +21,8 @@ use crate::root_session::compactor::CompactorMsg;
 use crate::root_session::end::EndMsg;
 use crate::root_session::jobs::JobsMsg;
 use crate::root_session::main_run::messages::Withdrawal;
-use crate::root_session::main_run::{MainRunMsg, PromptAdmission, Reach};
+use crate::root_session::main_run::stop::Reach;
+use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
 use crate::root_session::subagents::SubagentsMsg;
 use crate::root_session::{
     DeliverError, Msg, PromptError, RootSession, SessionEnding, SessionSettings, TurnOutcome,

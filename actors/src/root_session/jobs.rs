@@ -55,7 +55,7 @@ impl RootSession {
         state: &mut State,
     ) {
         // On resume, the session reports its end.
-        if state.ending.is_none() {
+        if !state.end.is_ending() {
             let id = self.ports.ids.message();
             self.notify(me, origin, QueuedInput { id, kind: MessageKind::Notice, content }, state);
         }
@@ -104,13 +104,15 @@ impl RootSession {
             // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
             self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
-            state.queued.push(queued);
+            state.main_run.queue(queued);
         }
     }
 
     /// Message for a forked session, whose jobs belong to the original one.
     pub(super) fn report_fork_jobs(&self, replayed: &Replayed, state: &mut State) {
-        state.queued.extend(replayed.jobs.iter().map(|job| self.lost(job, "")));
+        for job in &replayed.jobs {
+            state.main_run.queue(self.lost(job, ""));
+        }
     }
 
     fn lost(&self, job: &LostJob, output: &str) -> QueuedInput {

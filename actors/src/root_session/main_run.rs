@@ -3,41 +3,38 @@
 pub(super) mod admission;
 pub(super) mod messages;
 pub(super) mod own_call;
+pub(super) mod recovery;
 pub(super) mod resume;
+pub(super) mod stop;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorRef, RpcReplyPort, SpawnErr};
+use ractor::{ActorId, ActorRef, RpcReplyPort, SpawnErr};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::agent_invocation::{
-    self, AgentInvocation, InvocationOutcome, QueuedInput, TimeLimit, UnfinishedCall,
+    self, AgentInvocation, InvocationOutcome, ModelRoutes, QueuedInput, TimeLimit, UnfinishedCall,
 };
-use crate::conversation::{InvocationId, Message, Prompt, Usage};
+use crate::conversation::{InvocationId, Message, MessageId, Prompt, Usage};
 use crate::delegation::ActionLog;
 use crate::event::{Event, MessageKind, Origin};
 use crate::hook_events::HookOutcome;
-use crate::mailbox::{AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, answer, tell};
+use crate::mailbox::{AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, answer};
 use crate::outcome::Ending;
 use crate::ports::{JournalError, ToolOutput};
 use crate::replay::{Replayed, awaits_answer};
+use crate::restarts::RestartBudget;
 use crate::root_session::{
     DeliverError, Msg, PromptError, RootSession, State, TurnOutcome, UserCall,
 };
 
-use admission::{PendingAdmission, RunTask};
+use admission::{PendingAdmission, RunTask, StartHooks};
 use messages::Withdrawal;
-
-/// Scope of a stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// The main agent, and the subagents it waits for.
-    Foreground,
-    /// All subagents.
-    All,
-}
+use own_call::OwnCall;
+use resume::Unfinished;
+use stop::Reach;
 
 pub(super) type PromptAdmission =
     Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
@@ -95,24 +92,174 @@ pub(super) struct Resumed {
 }
 
 /// The main invocation.
-pub(super) struct MainRun {
-    pub(super) origin: Arc<Origin>,
+pub(super) struct MainInvocation {
+    origin: Arc<Origin>,
     /// `None` while it is rebuilt from the journal, and while hooks check its prompt.
-    pub(super) actor: Option<ActorRef<agent_invocation::Msg>>,
+    actor: Option<ActorRef<agent_invocation::Msg>>,
     /// Prompt that waits for hooks and is not in the history yet.
-    pub(super) admitting: Option<PendingAdmission>,
-    pub(super) outcome: oneshot::Sender<TurnOutcome>,
-    pub(super) rereading: Option<OwnedTask>,
+    admitting: Option<PendingAdmission>,
+    outcome: oneshot::Sender<TurnOutcome>,
+    rereading: Option<OwnedTask>,
     /// The ending that it was asked for.
-    pub(super) stopping: Option<Ending>,
+    stopping: Option<Ending>,
     /// Length of the history before it.
-    pub(super) base: usize,
+    base: usize,
     /// Replies that the session has counted already.
-    pub(super) counted: u32,
+    counted: u32,
     /// Start time (monotonic), unchanged by crashes.
-    pub(super) began: Duration,
+    began: Duration,
     /// Completes when nothing of its last incarnation is left.
-    pub(super) absence: Option<AllGone>,
+    absence: Option<AllGone>,
+}
+
+/// State of the main run.
+pub(super) struct MainRun {
+    /// The conversation, without system messages.
+    history: Vec<Arc<Message>>,
+    /// Messages that were queued and not delivered before their run ended.
+    queued: Vec<QueuedInput>,
+    invocation: Option<MainInvocation>,
+    /// Unfinished work of an earlier process.
+    unfinished: Option<Unfinished>,
+    /// Tool call of the user.
+    own_call: Option<OwnCall>,
+    /// Result of the start hooks.
+    opening: StartHooks,
+    /// Routes to the models, with their state.
+    model_routes: ModelRoutes,
+    restarts: RestartBudget,
+    /// Replies in this session, also of subagents.
+    turns: u32,
+}
+
+impl MainRun {
+    pub(super) fn new(
+        history: Vec<Arc<Message>>,
+        model_routes: ModelRoutes,
+        restarts: RestartBudget,
+    ) -> MainRun {
+        MainRun {
+            history,
+            queued: Vec::new(),
+            invocation: None,
+            unfinished: None,
+            own_call: None,
+            opening: StartHooks::Open,
+            model_routes,
+            restarts,
+            turns: 0,
+        }
+    }
+
+    pub(super) fn history(&self) -> &[Arc<Message>] {
+        &self.history
+    }
+
+    pub(super) fn set_history(&mut self, history: Vec<Arc<Message>>) {
+        self.history = history;
+    }
+
+    /// Replaces the message with this index, if there is one.
+    pub(super) fn replace_message(&mut self, index: usize, message: Message) {
+        if let Some(place) = self.history.get_mut(index) {
+            *place = Arc::new(message);
+        }
+    }
+
+    /// Queues a message for the next run.
+    pub(super) fn queue(&mut self, queued: QueuedInput) {
+        self.queued.push(queued);
+    }
+
+    pub(super) fn has_queued(&self, id: &MessageId) -> bool {
+        self.queued.iter().any(|queued| queued.id == *id)
+    }
+
+    pub(super) fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    pub(super) fn add_turns(&mut self, turns: u32) {
+        self.turns += turns;
+    }
+
+    /// True while there is a main invocation, also one that is rebuilt or waits for hooks.
+    pub(super) fn is_running(&self) -> bool {
+        self.invocation.is_some()
+    }
+
+    /// True while a run or a call of the user is in progress.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_running() || self.own_call.is_some()
+    }
+
+    /// Id of the main invocation.
+    pub(super) fn id(&self) -> Option<&InvocationId> {
+        self.invocation.as_ref().map(|main| &main.origin.invocation_id)
+    }
+
+    pub(super) fn is(&self, id: &InvocationId) -> bool {
+        self.id() == Some(id)
+    }
+
+    /// Start time of the run (monotonic).
+    pub(super) fn began(&self) -> Option<Duration> {
+        self.invocation.as_ref().map(|main| main.began)
+    }
+
+    /// True if the run was asked to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.invocation.as_ref().is_some_and(|main| main.stopping.is_some())
+    }
+
+    /// True if the invocation with this id has no actor.
+    pub(super) fn is_rebuilding(&self, id: &InvocationId) -> bool {
+        self.is(id) && self.actor().is_none()
+    }
+
+    /// Recipient of messages during a run, with its actor if that exists.
+    pub(super) fn recipient(
+        &self,
+    ) -> Option<(Arc<Origin>, Option<ActorRef<agent_invocation::Msg>>)> {
+        self.invocation.as_ref().map(|main| (Arc::clone(&main.origin), main.actor.clone()))
+    }
+
+    fn actor(&self) -> Option<&ActorRef<agent_invocation::Msg>> {
+        self.invocation.as_ref().and_then(|main| main.actor.as_ref())
+    }
+
+    pub(super) fn has_actor(&self, id: ActorId) -> bool {
+        self.actor().is_some_and(|actor| actor.get_id() == id)
+    }
+
+    pub(super) fn has_own_call(&self, id: ActorId) -> bool {
+        self.own_call.as_ref().is_some_and(|own| own.is(id))
+    }
+
+    /// Removes an invocation whose actor does not exist and that does not wait for hooks.
+    pub(super) fn take_rebuilding(&mut self) -> Option<MainInvocation> {
+        self.invocation.take_if(|main| main.actor.is_none() && main.admitting.is_none())
+    }
+
+    /// True if the model must answer without new input.
+    fn awaits_model(&self) -> bool {
+        // Ended background work does not start a run.
+        let asks = |queued: &QueuedInput| {
+            matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
+        };
+        self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
+    }
+}
+
+impl State {
+    /// Returns an error if no run may start now.
+    fn may_begin(&self) -> Result<(), PromptError> {
+        self.end.refusal()?;
+        if self.main_run.is_busy() || self.compactor.is_busy() {
+            return Err(PromptError::Busy);
+        }
+        Ok(())
+    }
 }
 
 impl RootSession {
@@ -143,7 +290,7 @@ impl RootSession {
             MainRunMsg::Interrupt(reach) => self.stop(me, reach, Ending::Interrupted, state),
             MainRunMsg::History(reply) => {
                 self.append_own_calls(state);
-                answer(reply, state.history.clone());
+                answer(reply, state.main_run.history.clone());
             }
             MainRunMsg::Ended(id, outcome) => self.invocation_ended(me, &id, outcome, state),
             MainRunMsg::Reread(id, replayed) => self.reread(me, &id, *replayed, state).await?,
@@ -160,8 +307,8 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        state.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
-        let base = state.history.len();
+        state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        let base = state.main_run.history.len();
         self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
     }
 
@@ -174,17 +321,17 @@ impl RootSession {
         }
     }
 
-    pub(super) async fn start_invocation(
+    async fn start_invocation(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut MainRun,
+        main: &mut MainInvocation,
         resumed: Resumed,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         let system = Message::System { content: self.settings.system_prompt.clone() };
-        let mut history = Vec::with_capacity(state.history.len() + 64);
+        let mut history = Vec::with_capacity(state.main_run.history.len() + 64);
         history.push(Arc::new(system));
-        history.extend(state.history.iter().cloned());
+        history.extend(state.main_run.history.iter().cloned());
         history.truncate(history.len() - resumed.pending.len());
         let id = main.origin.invocation_id.clone();
         let mut resumed = resumed;
@@ -195,7 +342,7 @@ impl RootSession {
         let args = agent_invocation::Args {
             origin: Arc::clone(&main.origin),
             services: Arc::clone(&self.services),
-            model_routes: state.model_routes.clone(),
+            model_routes: state.main_run.model_routes.clone(),
             options: self.settings.options.clone(),
             tools: Arc::clone(&self.specs),
             history,
@@ -226,70 +373,34 @@ impl RootSession {
         let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
             return;
         };
-        let Some(main) = state.main.take_if(|main| main.origin.invocation_id == *id) else {
+        let Some(main) = state.main_run.invocation.take_if(|main| main.origin.invocation_id == *id)
+        else {
             return;
         };
         if let Some(actor) = &main.actor {
             actor.stop(None);
         }
         let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
-        state.history = history.into_iter().filter(|message| !system(message)).collect();
-        state.queued.extend(queued);
+        state.main_run.history = history.into_iter().filter(|message| !system(message)).collect();
+        state.main_run.queued.extend(queued);
         self.stop_awaited(me, id, state);
         self.conclude(me, main, ending, turns, usage, state);
     }
 
-    pub(super) fn conclude(
+    fn conclude(
         &self,
         me: &ActorRef<Msg>,
-        main: MainRun,
+        main: MainInvocation,
         ending: Ending,
         turns: u32,
         usage: Usage,
         state: &mut State,
     ) {
-        state.turns += main.uncounted(turns);
+        state.main_run.turns += main.uncounted(turns);
         let unanswered = self.services.book.unanswered();
         let not_by_yes = self.services.book.not_by_yes();
         self.name_session(me, &main.origin, &ending, state);
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
-        if state.ending.is_some() && !state.subagents.any_live() {
-            self.close(me, state);
-        }
-    }
-}
-
-impl State {
-    /// Returns an error if no run may start now.
-    fn may_begin(&self) -> Result<(), PromptError> {
-        if self.ending.is_some() {
-            return Err(PromptError::Ended);
-        }
-        if let Some(cause) = &self.parked {
-            return Err(PromptError::Parked(cause.clone()));
-        }
-        if self.main.is_some() || self.own_call.is_some() || self.compacting.is_some() {
-            return Err(PromptError::Busy);
-        }
-        Ok(())
-    }
-
-    /// True if the model must answer without new input.
-    fn awaits_model(&self) -> bool {
-        // Ended background work does not start a run.
-        let asks = |queued: &QueuedInput| {
-            matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
-        };
-        self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
-    }
-}
-
-/// Tells the main invocation to end. If it crashes meanwhile, it ends as well.
-fn stop_main(ending: Ending, state: &mut State) {
-    if let Some(main) = &mut state.main {
-        let ending = main.stopping.get_or_insert(ending).clone();
-        if let Some(actor) = &main.actor {
-            tell(actor, agent_invocation::Msg::Stop(ending));
-        }
+        self.close_if_idle(me, state);
     }
 }

@@ -23,20 +23,19 @@ use crate::agent_invocation::{
     self, AgentInvocation, InvocationOutcome, QueuedInput, RequestOptions, TimeLimit,
 };
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
-use crate::cost::Budget;
 use crate::delegation::{
     ActionLog, BackgroundWork, DelegationRequest, Forget, StartRequest, SubagentEnd, SubagentInfo,
     depth_of,
 };
 use crate::event::{Event, Origin};
-use crate::governor::{BudgetLeft, FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
+use crate::governor::{FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
 use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer};
 use crate::outcome::{Ending, Memories};
 use crate::ports::{JournalError, ToolSpec};
 use crate::replay::{Delegated, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::clients::Clients;
 use crate::root_session::main_run::Resumed;
+use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;
 
@@ -101,19 +100,6 @@ pub(super) struct Subagents {
     stopped: Vec<InvocationId>,
 }
 
-/// Remaining budget of the session.
-struct RemainingBudget {
-    tokens: Option<BudgetLeft>,
-    micro_usd: Option<BudgetLeft>,
-}
-
-/// Billionths per millionth of a dollar.
-const NANO_IN_MICRO: u64 = 1000;
-
-fn nano(micro_usd: u64) -> u64 {
-    micro_usd.saturating_mul(NANO_IN_MICRO)
-}
-
 struct Child {
     origin: Arc<Origin>,
     /// Origin of its caller.
@@ -158,7 +144,7 @@ impl Child {
     /// Known cost of this run of the subagent, in billionths of a dollar.
     fn cost_so_far(&self, state: &State) -> Option<u64> {
         let (carried, before) = self.cost;
-        let here = state.budget_keeper.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
+        let here = state.budget.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
         match (here, carried) {
             (None, 0) => None,
             (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
@@ -438,12 +424,13 @@ impl RootSession {
         let now = self.ports.clock.monotonic();
         self.own_depth(start)?;
         // The task as a whole may have a limit, which its subagents share.
-        let left = state.main.as_ref().and_then(|main| {
+        let left = state.main_run.began().and_then(|began| {
             let max = self.settings.limits.duration_max?;
-            Some(max.saturating_sub(now.saturating_sub(main.began)))
+            Some(max.saturating_sub(now.saturating_sub(began)))
         });
         let kind = state.subagents.kinds.get(start.subagent);
         let own = kind.and_then(|kind| kind.duration_max);
+        let left_budget = state.budget.left();
         let request = PermitRequest {
             parent: start
                 .origin
@@ -453,27 +440,13 @@ impl RootSession {
             duration_max: [left, own].into_iter().flatten().min(),
             waits: !start.background,
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
-            tokens_left: self.left(state).tokens,
-            micro_usd_left: self.left(state).micro_usd,
+            tokens_left: left_budget.tokens,
+            micro_usd_left: left_budget.micro_usd,
             ..PermitRequest::default()
         };
         match &mut state.subagents.governor {
             Some(governor) => governor.admit(id, &request, now),
             None => Err(SubagentRefusal::single_agent()),
-        }
-    }
-
-    /// Remaining budget of the session.
-    fn left(&self, state: &State) -> RemainingBudget {
-        let Budget { nano_usd, tokens } = self.settings.budget;
-        let gone = state.budget_keeper.gone();
-        let left = |max: Option<u64>, gone: u64, unit: u64| {
-            let max = max?;
-            Some(BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit })
-        };
-        RemainingBudget {
-            tokens: left(tokens, gone.tokens, 1),
-            micro_usd: left(nano_usd, gone.nano_usd, NANO_IN_MICRO),
         }
     }
 
@@ -582,13 +555,12 @@ impl RootSession {
     /// True if the caller is being stopped.
     fn is_stopping(origin: &Origin, state: &State) -> bool {
         let id = &origin.invocation_id;
-        let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
         let child = state.subagents.all.values().find(|child| child.id() == id);
-        match (main, child) {
-            (Some(main), _) => main.stopping.is_some() || state.subagents.stops_main(),
-            (None, Some(child)) => child.stopping.is_some() || !child.is_live(),
+        match (state.main_run.is(id), child) {
+            (true, _) => state.main_run.is_stopping() || state.subagents.stops_main(),
+            (false, Some(child)) => child.stopping.is_some() || !child.is_live(),
             // No such subagent is running.
-            (None, None) => true,
+            (false, None) => true,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::event::{Event, Origin};
 use crate::mailbox::{OwnedTask, panic_text, spawn_task};
 use crate::outcome::Ending;
 use crate::provider_client;
-use crate::root_session::clients::Clients;
+use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, RootSession, State};
 
 /// Bytes of the prompt, and of the answer, in the request.
@@ -49,7 +49,7 @@ impl TitlerMsg {
 
 /// State of the title.
 #[derive(Default)]
-pub(super) struct Title {
+pub(super) struct Titler {
     known: Option<String>,
     /// Model that writes it, if configured.
     namer: Option<ModelRoutes>,
@@ -61,9 +61,9 @@ pub(super) struct Title {
     last_moment: Option<OwnedTask>,
 }
 
-impl Title {
-    pub(super) fn new(namer: Option<ModelRoutes>, known: Option<String>) -> Title {
-        Title { known, namer, ..Title::default() }
+impl Titler {
+    pub(super) fn new(namer: Option<ModelRoutes>, known: Option<String>) -> Titler {
+        Titler { known, namer, ..Titler::default() }
     }
 }
 
@@ -76,11 +76,11 @@ impl RootSession {
     }
 
     /// Initial state, with the title of a resumed session.
-    pub(super) fn title(&self, clients: &Clients) -> Title {
+    pub(super) fn titler(&self, clients: &Clients) -> Titler {
         let resumption = self.settings.resumption.as_ref();
         let known = resumption.filter(|resumption| resumption.branch.is_none());
         let known = known.and_then(|resumption| resumption.replayed.title.clone());
-        Title::new(clients.of_role(self.settings.context.title.as_ref()), known)
+        Titler::new(clients.of_role(self.settings.context.title.as_ref()), known)
     }
 
     /// After a run of the main agent: requests a title if there is none, otherwise records it again
@@ -93,11 +93,11 @@ impl RootSession {
         state: &mut State,
     ) {
         self.record_title(state);
-        let (Some(namer), Ending::Answered(answer)) = (&state.title.namer, ending) else { return };
-        if state.title.known.is_some() || state.title.asked {
+        let (Some(namer), Ending::Answered(answer)) = (&state.titler.namer, ending) else { return };
+        if state.titler.known.is_some() || state.titler.asked {
             return;
         }
-        let first = state.history.iter().find_map(|message| match &**message {
+        let first = state.main_run.history().iter().find_map(|message| match &**message {
             Message::User { content } => Some(text_of(content)),
             Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
         });
@@ -117,8 +117,8 @@ impl RootSession {
             }
         };
         let titled = |said| Msg::Titler(TitlerMsg::Titled(said));
-        state.title.asked = true;
-        state.title.asking = Some((id, spawn_task(me, asked, titled)));
+        state.titler.asked = true;
+        state.titler.asking = Some((id, spawn_task(me, asked, titled)));
     }
 
     /// The request has ended.
@@ -128,11 +128,11 @@ impl RootSession {
         said: Result<Result<String, String>, JoinError>,
         state: &mut State,
     ) {
-        let Some((id, _)) = state.title.asking.take() else { return };
+        let Some((id, _)) = state.titler.asking.take() else { return };
         let title = said.unwrap_or_else(|died| Err(panic_text(died)));
         match title.and_then(|said| clean(&said).ok_or_else(|| "it said nothing".to_owned())) {
             Ok(title) => {
-                state.title.known = Some(title);
+                state.titler.known = Some(title);
                 self.record_title(state);
             }
             Err(why) => {
@@ -141,48 +141,48 @@ impl RootSession {
                 self.transcript.note(None, Event::Warning { message });
             }
         }
-        if state.title.last_moment.take().is_some() {
+        if state.titler.last_moment.take().is_some() {
             self.close(me, state);
         }
     }
 
     /// True if the ended session still waits for its title: briefly, and only after a normal end.
     pub(super) fn awaits_title(&self, me: &ActorRef<Msg>, reason: &str, state: &mut State) -> bool {
-        if state.title.last_moment.is_some() {
+        if state.titler.last_moment.is_some() {
             return true;
         }
-        let Some((id, work)) = state.title.asking.take() else { return false };
+        let Some((id, work)) = state.titler.asking.take() else { return false };
         if reason != "completed" {
             drop(work);
             cancel_request(&id, state);
             return false;
         }
-        state.title.asking = Some((id, work));
+        state.titler.asking = Some((id, work));
         let moment = self.ports.clock.sleep(LAST_MOMENT);
-        state.title.last_moment =
+        state.titler.last_moment =
             Some(spawn_task(me, moment, |_| Msg::Titler(TitlerMsg::Untitled)));
         true
     }
 
     /// The title did not arrive in time.
     pub(super) fn untitled(&self, me: &ActorRef<Msg>, state: &mut State) {
-        if let Some((id, _)) = state.title.asking.take() {
+        if let Some((id, _)) = state.titler.asking.take() {
             cancel_request(&id, state);
         }
-        if state.title.last_moment.take().is_some() {
+        if state.titler.last_moment.take().is_some() {
             self.close(me, state);
         }
     }
 
     fn record_title(&self, state: &State) {
-        if let Some(title) = &state.title.known {
+        if let Some(title) = &state.titler.known {
             self.transcript.note(None, Event::SessionTitled { title: title.clone() });
         }
     }
 }
 
 fn cancel_request(id: &InvocationId, state: &State) {
-    if let Some(namer) = &state.title.namer {
+    if let Some(namer) = &state.titler.namer {
         namer.tell(|| provider_client::Msg::Cancel(id.clone()));
     }
 }

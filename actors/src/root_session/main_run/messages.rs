@@ -26,7 +26,7 @@ pub(in crate::root_session) fn deliver(
     reply: RpcReplyPort<Result<(), DeliverError>>,
     state: &State,
 ) {
-    let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
+    let actor = state.main_run.actor();
     let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
     // The invocation replies directly, because a session never waits.
     let (inner, outer) = oneshot::channel();
@@ -55,12 +55,12 @@ impl RootSession {
     ) {
         let Withdrawal { id, again, reply } = withdrawal;
         let own = |queued: &QueuedInput| queued.id == id && queued.kind != MessageKind::Notice;
-        if let Some(at) = state.queued.iter().position(own) {
-            let queued = state.queued.remove(at);
+        if let Some(at) = state.main_run.queued.iter().position(own) {
+            let queued = state.main_run.queued.remove(at);
             self.transcript.note(None, Event::MessageWithdrawn { message_id: id });
             return answer(reply, Some(queued.content));
         }
-        let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
+        let actor = state.main_run.actor();
         let Some(actor) = actor.filter(|_| !again) else { return answer(reply, None) };
         let (inner, outer) = oneshot::channel();
         let port = RpcReplyPort::from(inner);
@@ -77,9 +77,10 @@ impl RootSession {
 
     /// Adds the user's actions outside the conversation to the history.
     pub(in crate::root_session) fn append_own_calls(&self, state: &mut State) {
-        let asides = state.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
+        let asides =
+            state.main_run.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
         for QueuedInput { id, kind: _, content } in asides {
-            state.history.push(Message::User { content: content.clone() }.into());
+            state.main_run.history.push(Message::User { content: content.clone() }.into());
             let delivered = Event::MessageDelivered { message_id: id.clone() };
             self.transcript.note(None, delivered);
             self.transcript.note(None, Event::UserMessage { content, message_id: Some(id) });

@@ -71,7 +71,7 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        match &state.opening {
+        match &state.main_run.opening {
             StartHooks::Open => (),
             StartHooks::Asking(_) => return Ok(Err(PromptError::Busy)),
             StartHooks::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
@@ -112,7 +112,7 @@ impl RootSession {
         let id = origin.invocation_id.clone();
         let stopped = false;
         let own = OwnCall { origin, call, message_id, said, progress, actor, stopped, outcome };
-        state.own_call = Some(own);
+        state.main_run.own_call = Some(own);
         Ok(Ok((id, receiver)))
     }
 
@@ -122,7 +122,7 @@ impl RootSession {
         output: Result<ToolOutput, Lost>,
         state: &mut State,
     ) {
-        let Some(own) = state.own_call.take() else { return };
+        let Some(own) = state.main_run.own_call.take() else { return };
         if let Some(actor) = &own.actor {
             actor.stop(None);
         }
@@ -137,9 +137,7 @@ impl RootSession {
         let usage = Usage::default();
         let outcome = TurnOutcome { ending, turns: 0, usage, unanswered, not_by_yes };
         own.outcome.send(outcome).ok();
-        if state.ending.is_some() && state.main.is_none() && !state.subagents.any_live() {
-            self.close(me, state);
-        }
+        self.close_if_idle(me, state);
     }
 
     /// An earlier process started it and did not inform the model.
@@ -174,6 +172,6 @@ impl RootSession {
             std::iter::once(ContentPart::text(said)).chain(output).collect();
         let (message_id, queued) = (id.clone(), content.clone());
         self.transcript.note(None, Event::MessageQueued { message_id, kind, content: queued });
-        state.queued.push(QueuedInput { id, kind, content });
+        state.main_run.queued.push(QueuedInput { id, kind, content });
     }
 }

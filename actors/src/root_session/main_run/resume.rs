@@ -17,7 +17,7 @@ use crate::outcome::Memories;
 use crate::ports::ToolOutput;
 use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::main_run::admission::RunTask;
-use crate::root_session::main_run::{MainRun, PromptAdmission, Resumed};
+use crate::root_session::main_run::{MainInvocation, PromptAdmission, Resumed};
 use crate::root_session::{Msg, PromptError, RootSession, SessionSettings, State};
 
 /// Reason of a withdrawn permission request whose call does not run again.
@@ -61,8 +61,8 @@ impl RootSession {
             return self.transcript.note(None, self.started(None));
         };
         let replayed = &resumption.replayed;
-        state.history.clone_from(&replayed.messages);
-        state.queued = replayed.queued.iter().map(queued).collect();
+        state.main_run.history.clone_from(&replayed.messages);
+        state.main_run.queued = replayed.queued.iter().map(queued).collect();
         if resumption.lost {
             self.queue_lost_records_message(resumption.branch.is_some(), state);
         }
@@ -79,15 +79,15 @@ impl RootSession {
             for RecoveredUsage { origin, event } in &resumption.salvaged {
                 self.transcript.note(origin.as_ref(), event.clone());
             }
-            state.turns = replayed.turns;
-            state.turns += Self::uncounted_subagent_turns(replayed);
+            state.main_run.turns = replayed.turns;
+            state.main_run.turns += Self::uncounted_subagent_turns(replayed);
             if let (Some(delegation_handle), Some(last)) = (&self.delegation_handle, &replayed.last)
                 && let Some(Message::User { content }) =
                     replayed.messages.get(last.base).map(|first| &**first)
             {
                 delegation_handle.set_user_request(&text_of(content));
             }
-            state.unfinished = self.close_started(replayed);
+            state.main_run.unfinished = self.close_started(replayed);
             self.report_lost_jobs(replayed, state);
             self.restore_subagents(replayed, state);
         }
@@ -103,7 +103,7 @@ impl RootSession {
     /// Informs the model about lost records. A fork records its queue anyway.
     fn queue_lost_records_message(&self, is_branch: bool, state: &mut State) {
         let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
-        state.queued.push(queued);
+        state.main_run.queued.push(queued);
     }
 
     fn lost_records_notice(&self) -> QueuedInput {
@@ -143,11 +143,11 @@ impl RootSession {
         let forked = Event::SessionForked {
             parent: branch.session.clone(),
             parent_record: branch.record,
-            history: state.history.clone(),
+            history: state.main_run.history.clone(),
             memories,
         };
         self.transcript.note(None, forked);
-        for QueuedInput { id, kind, content } in &state.queued {
+        for QueuedInput { id, kind, content } in &state.main_run.queued {
             let (message_id, kind, content) = (id.clone(), *kind, content.clone());
             self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
         }
@@ -208,14 +208,14 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        let (origin, base) = match &state.unfinished {
+        let (origin, base) = match &state.main_run.unfinished {
             Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
-            None if state.awaits_model() || state.subagents.has_unresumed() => {
-                (self.new_origin(), state.history.len())
+            None if state.main_run.awaits_model() || state.subagents.has_unresumed() => {
+                (self.new_origin(), state.main_run.history.len())
             }
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
-        state.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
         self.admit_as(me, origin, base, RunTask::Continue, state).await
     }
 
@@ -223,13 +223,13 @@ impl RootSession {
     pub(in crate::root_session) async fn resume_now(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut MainRun,
+        main: &mut MainInvocation,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        let unfinished = state.unfinished.take();
+        let unfinished = state.main_run.unfinished.take();
         self.resume_subagents(me, unfinished.as_ref(), state);
         let mut resumed =
-            Resumed { queued: std::mem::take(&mut state.queued), ..Resumed::default() };
+            Resumed { queued: std::mem::take(&mut state.main_run.queued), ..Resumed::default() };
         let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
         if !known {
             self.transcript.note(Some(&main.origin), self.invocation_started());
@@ -237,23 +237,24 @@ impl RootSession {
         if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
             (resumed.turns, resumed.usage) = (last.turns, last.usage);
             main.counted = last.turns;
-            resumed.pending = pending(&state.history, &OpenCalls { waiting, attached, questions });
+            resumed.pending =
+                pending(&state.main_run.history, &OpenCalls { waiting, attached, questions });
         }
         self.start_invocation(me, main, resumed, state).await
     }
 
     /// The user sent a new prompt: interrupted work does not continue.
     pub(in crate::root_session) fn drop_unfinished(&self, state: &mut State) {
-        let Some(unfinished) = state.unfinished.take() else { return };
+        let Some(unfinished) = state.main_run.unfinished.take() else { return };
         let Unfinished { last, waiting, attached, questions } = unfinished;
         self.withdraw(questions);
         for open in &attached {
             self.abandon_wait(&last.origin, open, state);
-            let event = closed_event(open, &state.history);
+            let event = closed_event(open, &state.main_run.history);
             self.transcript.note(Some(&last.origin), event);
         }
         for open in &waiting {
-            let event = closed_event(open, &state.history);
+            let event = closed_event(open, &state.main_run.history);
             self.transcript.note(Some(&last.origin), event);
         }
         let event = Event::InvocationFailed {
@@ -277,7 +278,7 @@ impl RootSession {
     }
 }
 
-impl MainRun {
+impl MainInvocation {
     /// Replies of the invocation that the session has not counted yet.
     pub(in crate::root_session) fn uncounted(&self, turns: u32) -> u32 {
         turns.saturating_sub(self.counted)

@@ -16,12 +16,13 @@ use crate::outcome::{Ending, SubagentOutcome, WorktreeSummary};
 use crate::ports::{BackgroundScope, JournalError};
 use crate::provider_client;
 use crate::replay::{QueuedMessage, Replayed};
+use crate::root_session::budget::NANO_IN_MICRO;
 use crate::root_session::main_run::Resumed;
+use crate::root_session::main_run::recovery::journal_failed;
 use crate::root_session::main_run::resume::pending;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
 use crate::root_session::subagents::subagent_config::SubagentConfig;
-use crate::root_session::subagents::{Child, NANO_IN_MICRO, Subagents, SubagentsMsg};
-use crate::root_session::supervised::journal_failed;
+use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, RootSession, State};
 
 impl RootSession {
@@ -91,7 +92,7 @@ impl RootSession {
         let cost_nano_usd = state.subagents.all.values().rev().find(|child| child.id() == id);
         let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
         let unmerged_below = self.unmerged_below(id, &state.subagents);
-        state.budget_keeper.give_share(id, None);
+        state.budget.give_share(id, None);
         if let Some(delegation_handle) = &self.delegation_handle {
             delegation_handle.in_background().remove(id);
         }
@@ -138,15 +139,13 @@ impl RootSession {
         if !state.subagents.waiting.is_empty() {
             tell(me, Msg::Subagents(SubagentsMsg::PlaceFreed));
         }
-        state.turns += turns;
+        state.main_run.add_turns(turns);
         self.release(&BackgroundScope::Invocation(id.clone()));
         self.report_end(me, id, &ended, state);
         // The answers of its own subagents would have no reader.
         self.stop_below(me, id, state);
         self.continue_stop(me, state);
-        if state.ending.is_some() && state.main.is_none() && !state.subagents.any_live() {
-            self.close(me, state);
-        }
+        self.close_if_idle(me, state);
     }
 
     /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
@@ -181,9 +180,8 @@ impl RootSession {
     }
 
     fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
-        let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
         let child = state.subagents.all.values().find(|child| child.id() == id);
-        main.is_some_and(|main| main.actor.is_none())
+        state.main_run.is_rebuilding(id)
             || child.is_some_and(|child| child.is_live() && child.actor.is_none())
     }
 
@@ -236,13 +234,12 @@ impl RootSession {
             return Self::send_notice(me, id, actor.as_ref(), queued, state);
         }
         // The main agent may have another prompt by now, or none.
-        let Some(main) = &state.main else {
+        let Some((origin, actor)) = state.main_run.recipient() else {
             note(caller);
-            state.queued.push(queued);
-            return;
+            return state.main_run.queue(queued);
         };
-        note(&main.origin);
-        let (id, actor) = (main.origin.invocation_id.clone(), main.actor.clone());
+        note(&origin);
+        let id = origin.invocation_id.clone();
         Self::send_notice(me, id, actor.as_ref(), queued, state);
     }
 
@@ -269,11 +266,9 @@ impl RootSession {
     /// The subagent ended before it could read the message: the message waits for the next prompt.
     /// A crashed one finds it in the journal.
     pub(super) fn requeue_undelivered(id: &InvocationId, queued: QueuedInput, state: &mut State) {
-        let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
-            || state.subagents.has(id);
-        let known = state.queued.iter().any(|waiting| waiting.id == queued.id);
-        if !crashed && !known {
-            state.queued.push(queued);
+        let crashed = state.main_run.is(id) || state.subagents.has(id);
+        if !crashed && !state.main_run.has_queued(&queued.id) {
+            state.main_run.queue(queued);
         }
     }
 

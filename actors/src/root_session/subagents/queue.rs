@@ -14,8 +14,8 @@ use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
 use crate::root_session::main_run::Resumed;
+use crate::root_session::subagents::Subagents;
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
-use crate::root_session::subagents::{Subagents, nano};
 use crate::root_session::{Msg, RootSession, State};
 
 /// Subagent that waits for its start.
@@ -47,10 +47,7 @@ impl RootSession {
         one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        if state.ending.is_some()
-            || state.parked.is_some()
-            || RootSession::is_stopping(&one.start.origin, state)
-        {
+        if state.end.refusal().is_err() || RootSession::is_stopping(&one.start.origin, state) {
             return Ok(());
         }
         if state.subagents.is_isolated(&one.start.origin) {
@@ -68,7 +65,7 @@ impl RootSession {
         me: &ActorRef<Msg>,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        if state.ending.is_some() || state.parked.is_some() {
+        if state.end.refusal().is_err() {
             return Ok(());
         }
         let mut queue = std::mem::take(&mut state.subagents.waiting);
@@ -127,8 +124,8 @@ impl RootSession {
     ) -> Result<(), SpawnErr> {
         let QueuedSubagent { id, start, report } = one;
         let Some(kind) = state.subagents.kinds.get(start.subagent) else { return Ok(()) };
-        let cost_before = state.budget_keeper.cost_of(&id).unwrap_or_default();
-        state.budget_keeper.give_share(&id, permit.micro_usd.map(nano));
+        let cost_before = state.budget.cost_of(&id).unwrap_or_default();
+        state.budget.give_share(&id, permit.micro_usd);
         let (waiter, ended) = oneshot::channel();
         let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
         child.cost.1 = cost_before;

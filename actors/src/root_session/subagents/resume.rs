@@ -17,9 +17,10 @@ use crate::ledger::tokens;
 use crate::mailbox::OwnedTask;
 use crate::outcome::{Memories, SubagentOutcome};
 use crate::replay::{Delegated, OpenCall, Replayed};
+use crate::root_session::budget::NANO_IN_MICRO;
 use crate::root_session::main_run::resume::{OpenCalls, Unfinished};
 use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
-use crate::root_session::subagents::{Child, NANO_IN_MICRO, Subagents, SubagentsMsg, nano};
+use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, RootSession, State};
 
 /// Decision about a subagent that was running.
@@ -109,7 +110,7 @@ impl RootSession {
             let unheard = || !one.noticed && !is_end_reported(one, &replayed.messages);
             if one.is_unreported() {
                 let queued = self.queue_notice(one, &ended);
-                state.queued.push(queued);
+                state.main_run.queue(queued);
             } else if one.called_by_main() && cancelled && unheard() {
                 state.subagents.stopped.push(one.id().clone());
             } else if one.background && !one.called_by_main() && !one.noticed {
@@ -168,7 +169,7 @@ impl RootSession {
             let event =
                 Event::MessageQueued { message_id: id.clone(), kind, content: content.clone() };
             self.transcript.note(None, event);
-            state.queued.push(QueuedInput { id, kind, content });
+            state.main_run.queue(QueuedInput { id, kind, content });
         }
     }
 
@@ -206,14 +207,15 @@ impl RootSession {
     fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, SubagentRefusal> {
         let now = self.ports.clock.monotonic();
         let own = state.subagents.kinds.iter().find(|kind| kind.name == one.origin.agent);
+        let left = state.budget.left();
         let request = PermitRequest {
             parent: (!one.called_by_main()).then(|| one.caller.invocation_id.clone()),
             duration_max: own.and_then(|kind| kind.duration_max),
             worked: Duration::from_millis(one.worked_ms),
             again: true,
             waits: !one.background,
-            tokens_left: self.left(state).tokens,
-            micro_usd_left: self.left(state).micro_usd,
+            tokens_left: left.tokens,
+            micro_usd_left: left.micro_usd,
             ..PermitRequest::default()
         };
         match &mut state.subagents.governor {
@@ -242,7 +244,7 @@ impl RootSession {
         child.cost = (one.run_nano_usd, 0);
         // Earlier usage counts against its current limits.
         child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
-        state.budget_keeper.give_share(one.id(), permit.micro_usd.map(nano));
+        state.budget.give_share(one.id(), permit.micro_usd);
         child.expected = !one.background;
         self.register_background(&child);
         state.subagents.insert(child);
@@ -336,14 +338,15 @@ impl RootSession {
             .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
         let child = state.subagents.by_call(&open.call.id, caller);
         let ended = child.and_then(|child| child.ended.as_ref());
-        if let (Some((ended, _)), Some(message)) = (ended, state.history.get_mut(open.message)) {
+        if let Some((ended, _)) = ended {
             let output = ended.output(bytes_max);
-            *message = Arc::new(Message::Tool {
+            let result = Message::Tool {
                 tool_call_id: open.call.id.clone(),
                 name: open.call.name.clone(),
                 content: output.content,
                 is_error: output.is_error,
-            });
+            };
+            state.main_run.replace_message(open.message, result);
         }
     }
 
@@ -370,7 +373,7 @@ impl RootSession {
                 absence.complete().await;
             }
             transcript.drained().await;
-            crate::root_session::supervised::read_back(&*store, &whose).await
+            crate::root_session::main_run::recovery::read_back(&*store, &whose).await
         };
         let reread_msg = move |read| SubagentsMsg::Reread(told, Box::new(read));
         crate::mailbox::spawn_task(me, reread, |read| Msg::Subagents(reread_msg(read)))

@@ -8,7 +8,7 @@ use crate::agent_invocation;
 use crate::conversation::{InvocationId, Usage};
 use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::outcome::Ending;
-use crate::root_session::main_run::Reach;
+use crate::root_session::main_run::stop::Reach;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, RootSession, State};
 
@@ -73,7 +73,7 @@ impl RootSession {
         if !state.subagents.any_live() {
             return false;
         }
-        let main = state.main.as_ref().map(|main| main.origin.invocation_id.clone());
+        let main = state.main_run.id().cloned();
         let ids = state.subagents.reached(reach, main.as_ref());
         if ids.is_empty() {
             return false;
