@@ -127,16 +127,17 @@ impl RootSession {
         let origin = self.new_origin();
         let goal =
             CompactionGoal { keep, beside: self.services.background_work(&origin), ..quarter };
-        let Some((goal, compacted)) = shortened(state.main_run.history(), goal) else {
-            return answer(reply, Ok(None));
+        let plan = plan(state.main_run.history(), goal, state.compactor.summariser.is_some());
+        let (goal, gone) = match plan {
+            CompactionPlan::Nothing => return answer(reply, Ok(None)),
+            CompactionPlan::Apply(compacted) => {
+                let applied = self.apply(compacted, None, state);
+                return answer(reply, Ok(Some(applied)));
+            }
+            CompactionPlan::Summarise(goal, gone) => (goal, gone),
         };
-        let Some(summariser) =
-            state.compactor.summariser.as_ref().filter(|_| compacted.messages_removed > 0)
-        else {
-            let applied = self.apply(compacted, None, state);
-            return answer(reply, Ok(Some(applied)));
-        };
-        let gone = state.main_run.history()[..compacted.messages_removed].to_vec();
+        let Some(summariser) = &state.compactor.summariser else { return };
+        let gone = state.main_run.history()[..gone].to_vec();
         let settings = &self.settings.context;
         let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
         let id = summary.id();
@@ -152,21 +153,19 @@ impl RootSession {
         state: &mut State,
     ) {
         // The compaction was cancelled.
-        let Some(PendingCompaction { mut goal, reply, .. }) = state.compactor.pending.take() else {
+        let Some(PendingCompaction { goal, reply, .. }) = state.compactor.pending.take() else {
             return;
         };
-        let by =
-            state.compactor.summariser.as_ref().and_then(ModelRoutes::info).map(|info| info.model);
-        match summary.unwrap_or_else(|died| Err(panic_text(died))) {
-            Ok(text) => goal.summary = Some(text),
-            Err(why) => {
-                let message = without_summary(&why);
-                self.transcript.note(None, Event::Warning { message });
-            }
+        let model = state.compactor.summariser.as_ref().and_then(ModelRoutes::info);
+        let summary = summary.unwrap_or_else(|died| Err(panic_text(died)));
+        let summarised =
+            summarise(state.main_run.history(), goal, summary, model.map(|info| info.model));
+        if let Some(message) = summarised.warning {
+            self.transcript.note(None, Event::Warning { message });
         }
-        let by = by.filter(|_| goal.summary.is_some());
-        let compacted = compact(state.main_run.history(), &goal);
-        answer(reply, Ok(compacted.map(|compacted| self.apply(compacted, by, state))));
+        let by = summarised.by;
+        let compacted = summarised.compacted.map(|compacted| self.apply(compacted, by, state));
+        answer(reply, Ok(compacted));
     }
 
     /// Cancels the summary request; the rules alone decide.
@@ -232,6 +231,50 @@ impl RootSession {
     }
 }
 
+/// Decision about a request to compact.
+#[derive(Debug, PartialEq)]
+enum CompactionPlan {
+    /// There is nothing to remove.
+    Nothing,
+    /// The rules alone decide.
+    Apply(CompactedHistory),
+    /// A model summarises this number of messages at the beginning.
+    Summarise(CompactionGoal, usize),
+}
+
+fn plan(history: &[Arc<Message>], goal: CompactionGoal, has_summariser: bool) -> CompactionPlan {
+    match shortened(history, goal) {
+        None => CompactionPlan::Nothing,
+        Some((goal, compacted)) if has_summariser && compacted.messages_removed > 0 => {
+            CompactionPlan::Summarise(goal, compacted.messages_removed)
+        }
+        Some((_, compacted)) => CompactionPlan::Apply(compacted),
+    }
+}
+
+/// Compaction after the summary request.
+#[derive(Debug, PartialEq)]
+struct SummarisedHistory {
+    compacted: Option<CompactedHistory>,
+    /// Model that wrote the summary.
+    by: Option<String>,
+    /// Text about a failed request.
+    warning: Option<String>,
+}
+
+/// Compacts `history` with the summary, or by the rules alone.
+fn summarise(
+    history: &[Arc<Message>],
+    mut goal: CompactionGoal,
+    summary: Result<String, String>,
+    model: Option<String>,
+) -> SummarisedHistory {
+    let warning = summary.as_ref().err().map(|why| without_summary(why));
+    goal.summary = summary.ok();
+    let by = model.filter(|_| goal.summary.is_some());
+    SummarisedHistory { compacted: compact(history, &goal), by, warning }
+}
+
 /// Compacts `history` to `goal`. The last user message stays; earlier unanswered ones are removed
 /// if they would dominate the rest.
 fn shortened(
@@ -244,4 +287,68 @@ fn shortened(
     let without = CompactionGoal { unanswered, ..goal.clone() };
     let shorter = compact(history, &without).filter(|one| one.tokens_after <= left / 2);
     shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal, usual)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{AssistantMessage, ContentPart};
+
+    fn user(text: &str) -> Arc<Message> {
+        Arc::new(Message::User { content: vec![ContentPart::text(text)] })
+    }
+
+    fn says(text: &str) -> Arc<Message> {
+        let content = Some(text.to_owned());
+        Arc::new(Message::Assistant(AssistantMessage { content, ..AssistantMessage::default() }))
+    }
+
+    /// Ten answered prompts with long texts.
+    fn long() -> Vec<Arc<Message>> {
+        let word = "word ".repeat(400);
+        (0..10).flat_map(|_| [user(&word), says(&word)]).collect()
+    }
+
+    #[test]
+    fn model_summarises_only_if_messages_are_removed() {
+        let table = [
+            (vec![], true, "nothing"),
+            (vec![user("a")], true, "nothing"),
+            (long(), false, "apply"),
+            (long(), true, "summarise"),
+            // Only the beginning of an unanswered prompt stays; no reply is removed.
+            (vec![user(&"word ".repeat(4000)), user("b")], true, "apply"),
+        ];
+        for (at, (history, has_summariser, expected)) in table.into_iter().enumerate() {
+            let goal = CompactionGoal::quarter(&history, 1, 100);
+            let seen = match plan(&history, goal, has_summariser) {
+                CompactionPlan::Nothing => "nothing",
+                CompactionPlan::Apply(compacted) => {
+                    assert!(compacted.tokens_after < compacted.tokens_before, "row {at}");
+                    "apply"
+                }
+                CompactionPlan::Summarise(_, gone) => {
+                    assert!((1..history.len()).contains(&gone), "row {at}: {gone}");
+                    "summarise"
+                }
+            };
+            assert_eq!(seen, expected, "row {at}");
+        }
+    }
+
+    #[test]
+    fn failed_summary_is_a_warning_and_the_rules_decide() {
+        let history = long();
+        let goal = CompactionGoal::quarter(&history, 1, 100);
+        let model = || Some("small".to_owned());
+        let written = summarise(&history, goal.clone(), Ok("It was long.".to_owned()), model());
+        assert_eq!((written.by, written.warning), (model(), None));
+        let failed = summarise(&history, goal.clone(), Err("no".to_owned()), model());
+        assert_eq!((failed.by, failed.warning), (None, Some(without_summary("no"))));
+        assert_eq!(failed.compacted, compact(&history, &goal));
+        let said =
+            |compacted: Option<CompactedHistory>| format!("{:?}", compacted.unwrap().history);
+        assert!(said(written.compacted).contains("It was long."));
+        assert!(!said(failed.compacted).contains("It was long."));
+    }
 }
