@@ -9,9 +9,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::cost::Budget;
 use posse_actors::delegation::Subagent;
-use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
@@ -342,10 +340,7 @@ pub(crate) fn assemble_in(
         ids: Arc::new(RealIds::new(process())),
     };
     let settings = SessionSettings {
-        session_id: kept.id.clone(),
         posse: env!("CARGO_PKG_VERSION").to_owned(),
-        cwd: setup.cwd.display().to_string(),
-        agent: agent.name.clone(),
         system_prompt,
         tools: names,
         options: RequestOptions {
@@ -356,17 +351,12 @@ pub(crate) fn assemble_in(
         asking: setup.asking,
         tier,
         limits: limits(settings),
-        history: Vec::new(),
-        resumption: None,
         instructions: digest,
         price: Some(price),
         budget,
-        own_budget: Budget::default(),
-        accounts: Accounts::default(),
-        noted: Vec::new(),
         delegation,
         context,
-        fail: posse_actors::root_session::FailPoints::none(),
+        ..SessionSettings::new(kept.id.clone(), setup.cwd.display().to_string(), agent.name.clone())
     };
     Ok((ports, settings))
 }
