@@ -12,16 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use posse::journal::FileJournal;
-use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Message, Prompt, SessionId};
-use posse_actors::cost::Budget;
 use posse_actors::delegation::{Delegation, Subagent};
 use posse_actors::governor::GovernorLimits;
-use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::outcome::Ending;
-use posse_actors::ports::{AnswerSource, NoGrants, NoHooks, Ports, Toolbox};
-use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::ports::{NoGrants, NoHooks, Ports, Toolbox};
+use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
 
 const ONE_BY_ONE: usize = 200;
@@ -156,27 +153,10 @@ impl BenchSession {
         };
         let turns_max = 2 * u32::try_from(ONE_BY_ONE).unwrap();
         let settings = SessionSettings {
-            session_id: SessionId::new("s"),
-            posse: "bench".to_owned(),
-            cwd: "/".to_owned(),
-            agent: "build".to_owned(),
             system_prompt: "You are a bench.".to_owned(),
-            tools: Vec::new(),
-            options: RequestOptions::default(),
-            asking: AnswerSource::Nobody,
-            tier: "none".to_owned(),
             limits: Limits { turns_max, parallel_calls_max: LIVE, ..Limits::default() },
-            history: Vec::new(),
-            resumption: None,
-            instructions: String::new(),
-            price: None,
-            budget: Budget::default(),
-            own_budget: Budget::default(),
-            accounts: Accounts::default(),
-            noted: Vec::new(),
             delegation: Some(delegation),
-            context: posse_actors::context::ContextSettings::default(),
-            fail: FailPoints::default(),
+            ..SessionSettings::new(SessionId::new("s"), "/", "build")
         };
         let session = SessionHandle::start(ports, settings).await.unwrap();
         BenchSession { session, _dir: dir }

@@ -20,18 +20,13 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use posse::journal::{FileJournal, verify_session};
-use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{ContentPart, Prompt, SessionId};
-use posse_actors::cost::Budget;
 use posse_actors::event::{Durability, Event, FORMAT_VERSION, RecordId, StoredRecord};
-use posse_actors::ledger::Accounts;
-use posse_actors::limits::Limits;
 use posse_actors::ports::{
-    Action, AnswerSource, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks,
-    PermittedCall, PortFuture, Ports, Prepared, RunContext, SideEffect, Tool, ToolError,
-    ToolOutput, ToolSpec, Toolbox,
+    Action, CallContext, JournalBatch, JournalStore, NoGrants, NoHooks, PermittedCall, PortFuture,
+    Ports, Prepared, RunContext, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Toolbox,
 };
-use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{CountedIds, ModelStep, ScriptedModel, TokioClock, allow_all};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -180,27 +175,8 @@ async fn noted(dir: &Path) -> Duration {
         ids: Arc::new(CountedIds::default()),
     };
     let settings = SessionSettings {
-        session_id: SessionId::new("s"),
-        posse: "bench".to_owned(),
-        cwd: "/".to_owned(),
-        agent: "build".to_owned(),
-        system_prompt: String::new(),
         tools: vec!["talk".to_owned()],
-        options: RequestOptions::default(),
-        asking: AnswerSource::Nobody,
-        tier: "none".to_owned(),
-        limits: Limits::default(),
-        history: Vec::new(),
-        resumption: None,
-        instructions: String::new(),
-        price: None,
-        budget: Budget::default(),
-        own_budget: Budget::default(),
-        accounts: Accounts::default(),
-        noted: Vec::new(),
-        delegation: None,
-        context: posse_actors::context::ContextSettings::default(),
-        fail: FailPoints::default(),
+        ..SessionSettings::new(SessionId::new("s"), "/", "build")
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();
     let start = Instant::now();

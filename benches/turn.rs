@@ -12,13 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posse::journal::{FileJournal, MemoryJournal};
-use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::cost::Budget;
-use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
-use posse_actors::ports::{AnswerSource, JournalStore, NoGrants, NoHooks, Ports, Toolbox};
-use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::ports::{JournalStore, NoGrants, NoHooks, Ports, Toolbox};
+use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
     CountedIds, EchoTool, ModelStep, ScriptedModel, TokioClock, allow_all,
 };
@@ -62,27 +59,10 @@ async fn turns(journal: Arc<dyn JournalStore>) -> Duration {
         ids: Arc::new(CountedIds::default()),
     };
     let settings = SessionSettings {
-        session_id: SessionId::new("s"),
-        posse: "bench".to_owned(),
-        cwd: "/".to_owned(),
-        agent: "build".to_owned(),
         system_prompt: "You are a bench.".to_owned(),
         tools: vec!["echo".to_owned()],
-        options: RequestOptions::default(),
-        asking: AnswerSource::Nobody,
-        tier: "none".to_owned(),
         limits: Limits { turns_max: TURNS + 1, ..Limits::default() },
-        history: Vec::new(),
-        resumption: None,
-        instructions: String::new(),
-        price: None,
-        budget: Budget::default(),
-        own_budget: Budget::default(),
-        accounts: Accounts::default(),
-        noted: Vec::new(),
-        delegation: None,
-        context: posse_actors::context::ContextSettings::default(),
-        fail: FailPoints::default(),
+        ..SessionSettings::new(SessionId::new("s"), "/", "build")
     };
     let session = SessionHandle::start(ports, settings).await.unwrap();
     let start = Instant::now();

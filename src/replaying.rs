@@ -16,16 +16,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::SessionId;
-use posse_actors::cost::Budget;
 use posse_actors::event::{SessionEndReason, StoredRecord};
-use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, Fallback, JournalStore, NoGrants, NoHooks, Ports, ToolSpec, Toolbox,
 };
-use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, printable};
@@ -212,15 +209,9 @@ async fn play(
 
 fn settings(id: &str, recording: &Recording) -> SessionSettings {
     SessionSettings {
-        session_id: SessionId::new(id),
         posse: env!("CARGO_PKG_VERSION").to_owned(),
-        cwd: recording.cwd.clone(),
-        agent: recording.agent.clone(),
-        system_prompt: String::new(),
         tools: recording.tools.clone(),
-        options: RequestOptions::default(),
         asking: AnswerSource::Human,
-        tier: "none".to_owned(),
         limits: Limits {
             turns_max: recording.turns_max.unwrap_or(TURNS_MAX),
             result_bytes_max: usize::MAX,
@@ -228,16 +219,7 @@ fn settings(id: &str, recording: &Recording) -> SessionSettings {
             ..context::limits()
         },
         history: recording.history.clone(),
-        resumption: None,
-        instructions: String::new(),
-        price: None,
-        budget: Budget::default(),
-        own_budget: Budget::default(),
-        accounts: Accounts::default(),
-        noted: Vec::new(),
-        delegation: None,
-        context: posse_actors::context::ContextSettings::default(),
-        fail: FailPoints::none(),
+        ..SessionSettings::new(SessionId::new(id), recording.cwd.clone(), recording.agent.clone())
     }
 }
 

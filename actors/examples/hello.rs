@@ -8,12 +8,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::conversation::{Prompt, SessionId};
-use posse_actors::cost::Budget;
 use posse_actors::event::{Announcement, Event, Scope};
-use posse_actors::ledger::Accounts;
-use posse_actors::limits::Limits;
 use posse_actors::outcome::Ending;
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_actors::ports::{
@@ -21,7 +17,7 @@ use posse_actors::ports::{
     Ports, Prepared, RunContext, SideEffect, Tool, ToolAnnotations, ToolError, ToolOutput,
     ToolSpec, Toolbox,
 };
-use posse_actors::root_session::{FailPoints, SessionEnding, SessionHandle, SessionSettings};
+use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use posse_actors::testing::{
     CountedIds, MemoryStore, ModelStep, ScriptedModel, TokioClock, ask_all,
 };
@@ -101,27 +97,10 @@ fn ports() -> Result<Ports, Box<dyn Error>> {
 
 fn settings() -> SessionSettings {
     SessionSettings {
-        session_id: SessionId::new("hello"),
-        posse: env!("CARGO_PKG_VERSION").to_owned(),
-        cwd: "/".to_owned(),
-        agent: "greeter".to_owned(),
         system_prompt: "You greet.".to_owned(),
         tools: vec!["greet".to_owned()],
-        options: RequestOptions::default(),
         asking: AnswerSource::Human,
-        tier: "none".to_owned(),
-        limits: Limits::default(),
-        history: Vec::new(),
-        resumption: None,
-        instructions: String::new(),
-        price: None,
-        budget: Budget::default(),
-        own_budget: Budget::default(),
-        accounts: Accounts::default(),
-        noted: Vec::new(),
-        delegation: None,
-        context: posse_actors::context::ContextSettings::default(),
-        fail: FailPoints::default(),
+        ..SessionSettings::new(SessionId::new("hello"), "/", "greeter")
     }
 }
 

@@ -264,27 +264,21 @@ impl SessionBuilder {
     /// If it does not start.
     pub async fn start_with(&self, provider: Arc<dyn crate::ports::Provider>) -> RunningSession {
         let settings = SessionSettings {
-            session_id: SessionId::new("session"),
             posse: "test".to_owned(),
-            cwd: self.cwd.clone(),
-            agent: "build".to_owned(),
             system_prompt: "You are a test.".to_owned(),
             tools: self.tools.iter().map(|tool| tool.spec().name.clone()).collect(),
             options: RequestOptions { stream: true, ..RequestOptions::default() },
             asking: self.asking,
-            tier: "none".to_owned(),
             limits: self.limits.clone(),
-            history: Vec::new(),
             resumption: self.resumption.clone().map(Box::new),
-            instructions: String::new(),
             price: self.price.clone(),
             budget: self.budget,
             own_budget: self.budget,
             accounts: self.accounts.clone(),
-            noted: Vec::new(),
             delegation: self.delegation.clone(),
             context: self.context.clone(),
             fail: self.fail.clone(),
+            ..SessionSettings::new(SessionId::new("session"), self.cwd.clone(), "build")
         };
         let ports = Ports {
             provider: self.provider.clone().unwrap_or(provider),

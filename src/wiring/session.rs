@@ -7,9 +7,7 @@ use std::sync::Arc;
 use posse_actors::agent_invocation::RequestOptions;
 use posse_actors::context::ContextBudget;
 use posse_actors::conversation::SessionId;
-use posse_actors::cost::Budget;
 use posse_actors::delegation::{Delegation, Subagent};
-use posse_actors::ledger::Accounts;
 use posse_actors::limits::Limits;
 use posse_actors::ports::{
     AnswerSource, JournalError, JournalStore, Policy, Ports, Provider, ProviderInfo, Thinking,
@@ -164,10 +162,7 @@ pub(crate) fn assemble_in(
         ids: Arc::new(RealIds::new(process())),
     };
     let session = SessionSettings {
-        session_id: kept.id.clone(),
         posse: env!("CARGO_PKG_VERSION").to_owned(),
-        cwd: setup.cwd.display().to_string(),
-        agent: agent.name.clone(),
         system_prompt: prompts.of(agent, &roster, settings.multi_agent),
         tools: names,
         options: RequestOptions {
@@ -178,17 +173,12 @@ pub(crate) fn assemble_in(
         asking: setup.asking,
         tier: space.tier,
         limits: limits(settings),
-        history: Vec::new(),
-        resumption: None,
         instructions: prompts.digest(agent, &roster, settings.multi_agent),
         price: Some(price),
         budget,
-        own_budget: Budget::default(),
-        accounts: Accounts::default(),
-        noted: Vec::new(),
         delegation,
         context,
-        fail: posse_actors::root_session::FailPoints::none(),
+        ..SessionSettings::new(kept.id.clone(), setup.cwd.display().to_string(), agent.name.clone())
     };
     Ok((ports, session))
 }

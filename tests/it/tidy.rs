@@ -411,6 +411,29 @@ fn decisions_by_name_are_found() {
     }
 }
 
+/// Names at the first level of the item that begins with `head`: its fields or variants.
+fn members<'t>(source: &'t str, head: &str) -> Vec<&'t str> {
+    let body = source.lines().skip_while(|line| *line != head).skip(1);
+    let body = body.take_while(|line| *line != "}").filter_map(|line| line.strip_prefix("    "));
+    let named = body.filter(|line| line.starts_with(|c: char| c.is_alphabetic() || c == '_'));
+    named.map(|line| line.split(['(', ':', ',', ' ']).next().unwrap_or_default()).collect()
+}
+
+#[test]
+fn the_root_session_consists_of_few_components() {
+    let source = read("actors/src/root_session.rs");
+    let (messages, fields) = (members(&source, "enum Msg {"), members(&source, "struct State {"));
+    for component in ["MainRun", "Subagents", "Budget", "Compactor", "Titler"] {
+        assert!(messages.contains(&component), "{component}: not in {messages:?}");
+    }
+    assert!(fields.contains(&"main_run"), "{fields:?}");
+    assert!(
+        messages.len() <= 10 && fields.len() <= 8,
+        "A new message or field of `RootSession` belongs to one of its components.\n\
+         {messages:?}\n{fields:?}"
+    );
+}
+
 /// The lines of a section of a manifest.
 fn section<'t>(manifest: &'t str, name: &str) -> Vec<&'t str> {
     let begin = format!("[{name}]");

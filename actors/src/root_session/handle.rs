@@ -17,10 +17,16 @@ use crate::mailbox::{Report, SupervisedRef, ask, tell};
 use crate::outcome::Memories;
 use crate::permission_coordinator::{self as permission, AnswerError, GrantView, HumanDecision};
 use crate::ports::{BackgroundScope, Ids, JournalStore, Ports};
-use crate::root_session::messages::Withdrawal;
+use crate::root_session::compactor::CompactorMsg;
+use crate::root_session::end::EndMsg;
+use crate::root_session::jobs::JobsMsg;
+use crate::root_session::main_run::messages::Withdrawal;
+use crate::root_session::main_run::stop::Reach;
+use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
+use crate::root_session::subagents::SubagentsMsg;
 use crate::root_session::{
-    DeliverError, Msg, PromptAdmission, PromptError, Reach, RootSession, SessionEnding,
-    SessionSettings, TurnOutcome, UserCall,
+    DeliverError, Msg, PromptError, RootSession, SessionEnding, SessionSettings, TurnOutcome,
+    UserCall,
 };
 use crate::subscription::{Feed, Subscription};
 use crate::tool_call::{Notices, Services};
@@ -173,22 +179,23 @@ impl SessionHandle {
     /// Starts a run for `prompt` and returns once it is running. An interrupted earlier run is not
     /// continued.
     pub async fn prompt(&self, prompt: Prompt) -> Result<RunningPrompt, PromptError> {
-        self.begin(|reply| Msg::Prompt(prompt, reply)).await
+        self.begin(|reply| MainRunMsg::Prompt(prompt, reply)).await
     }
 
     /// Continues without a new prompt: at the point where a run was interrupted, or with messages
     /// that the model has not received. Calls that had not started run; started ones do not run
     /// again.
     pub async fn resume(&self) -> Result<RunningPrompt, PromptError> {
-        self.begin(Msg::Continue).await
+        self.begin(MainRunMsg::Continue).await
     }
 
     async fn begin(
         &self,
-        message: impl FnOnce(RpcReplyPort<PromptAdmission>) -> Msg,
+        message: impl FnOnce(RpcReplyPort<PromptAdmission>) -> MainRunMsg,
     ) -> Result<RunningPrompt, PromptError> {
         // A client that has not subscribed by now does not need the beginning.
         drop(self.first().take());
+        let message = |reply| Msg::MainRun(message(reply));
         let admission = ask(&self.session, self.ask_timeout, message);
         let (invocation, outcome) = admission.await.unwrap_or(Err(PromptError::Ended))?;
         Ok(RunningPrompt { invocation, outcome })
@@ -202,7 +209,9 @@ impl SessionHandle {
     ) -> Result<MessageId, DeliverError> {
         let id = self.ids.message();
         let queued = QueuedInput { id: id.clone(), kind, content };
-        let delivered = ask(&self.session, self.ask_timeout, |reply| Msg::Deliver(queued, reply));
+        let delivered = ask(&self.session, self.ask_timeout, |reply| {
+            Msg::MainRun(MainRunMsg::Deliver(queued, reply))
+        });
         delivered.await.unwrap_or(Err(DeliverError::Idle))?;
         Ok(id)
     }
@@ -210,7 +219,7 @@ impl SessionHandle {
     /// Takes back a queued message. Returns its content; `None` if it is no longer queued.
     pub async fn withdraw(&self, id: MessageId) -> Option<Vec<ContentPart>> {
         let taken = ask(&self.session, self.ask_timeout, |reply| {
-            Msg::Withdraw(Withdrawal { id, again: false, reply })
+            Msg::MainRun(MainRunMsg::Withdraw(Withdrawal { id, again: false, reply }))
         });
         taken.await.unwrap_or_default()
     }
@@ -218,13 +227,14 @@ impl SessionHandle {
     /// Runs a tool for the user while nothing else runs: judged, confined and recorded like a call
     /// of the agent. The model is informed with the next prompt.
     pub async fn call(&self, wanted: UserCall) -> Result<RunningPrompt, PromptError> {
-        self.begin(|reply| Msg::OwnCall(wanted, reply)).await
+        self.begin(|reply| MainRunMsg::OwnCall(wanted, reply)).await
     }
 
     /// Messages so far, without system messages and without those of a running prompt: suitable as
     /// `history` in the settings of another session.
     pub async fn history(&self) -> Vec<Arc<Message>> {
-        ask(&self.session, self.ask_timeout, Msg::History).await.unwrap_or_default()
+        let history = |reply| Msg::MainRun(MainRunMsg::History(reply));
+        ask(&self.session, self.ask_timeout, history).await.unwrap_or_default()
     }
 
     /// Compacts the history between prompts, by rules or with a summary by the model of that role;
@@ -240,7 +250,7 @@ impl SessionHandle {
         &self,
         keep: Option<String>,
     ) -> Result<Option<CompactedHistory>, PromptError> {
-        let compact = |reply| Msg::Compact(keep, reply);
+        let compact = |reply| Msg::Compactor(CompactorMsg::Compact(keep, reply));
         // A model may need long, and has its own limits.
         let compacted = ask(&self.session, SUMMARY_MAX, compact).await;
         compacted.unwrap_or(Err(PromptError::Ended))
@@ -249,17 +259,18 @@ impl SessionHandle {
     /// Composition of a request of the main agent in tokens, and the budget. `None` if the session
     /// has ended.
     pub async fn context(&self) -> Option<ContextUse> {
-        ask(&self.session, self.ask_timeout, |reply| Msg::Context(Some(reply))).await
+        let context = |reply| Msg::Compactor(CompactorMsg::Context(Some(reply)));
+        ask(&self.session, self.ask_timeout, context).await
     }
 
     /// Sends the composition to all observers as an event.
     pub fn announce_context(&self) {
-        tell(&self.session, Msg::Context(None));
+        tell(&self.session, Msg::Compactor(CompactorMsg::Context(None)));
     }
 
     /// Accounts of the session, including earlier processes.
     pub async fn accounts(&self) -> Option<Accounts> {
-        ask(&self.session, self.ask_timeout, |reply| Msg::Ledger(BudgetMsg::Show(reply))).await
+        ask(&self.session, self.ask_timeout, |reply| Msg::Budget(BudgetMsg::Show(reply))).await
     }
 
     /// Memory of subagents in this session.
@@ -273,8 +284,8 @@ impl SessionHandle {
     }
 
     async fn remembered(&self, forget: Forget) -> Memories {
-        let left = ask(&self.session, self.ask_timeout, |reply| Msg::Memories(forget, reply));
-        left.await.unwrap_or_default()
+        let memories = |reply| Msg::Subagents(SubagentsMsg::Memories(forget, reply));
+        ask(&self.session, self.ask_timeout, memories).await.unwrap_or_default()
     }
 
     /// Sends a one-line warning about a front-end action to all observers.
@@ -285,17 +296,17 @@ impl SessionHandle {
     /// Stops the running prompt, if any, and the subagents that it waits for. Takes effect at once.
     /// Background subagents continue.
     pub fn interrupt(&self) {
-        tell(&self.session, Msg::Interrupt(Reach::Foreground));
+        tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::Foreground)));
     }
 
     /// Stops everything, also background subagents.
     pub fn interrupt_all(&self) {
-        tell(&self.session, Msg::Interrupt(Reach::All));
+        tell(&self.session, Msg::MainRun(MainRunMsg::Interrupt(Reach::All)));
     }
 
     /// Stops background work of `call`, such as a job.
     pub fn stop_job(&self, call: CallId) {
-        tell(&self.session, Msg::Release(BackgroundScope::Call(call)));
+        tell(&self.session, Msg::Jobs(JobsMsg::Release(BackgroundScope::Call(call))));
     }
 
     /// Answers a permission request, and returns when the answer is on the disk and applied. The
@@ -329,7 +340,7 @@ impl SessionHandle {
         let report = Report::call(move |_| {
             done.send(()).ok();
         });
-        tell(&self.session, Msg::End(ending, report));
+        tell(&self.session, Msg::End(EndMsg::End(ending, report)));
         ended.await.ok();
     }
 }

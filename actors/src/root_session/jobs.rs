@@ -14,16 +14,40 @@ use crate::ports::BackgroundScope;
 use crate::replay::{LostJob, Replayed};
 use crate::root_session::{Msg, RootSession, State};
 
+/// Messages about background work of calls.
+pub(super) enum JobsMsg {
+    /// Message for the agent of the call.
+    Notice(Arc<Origin>, Vec<ContentPart>),
+    /// Stop background work.
+    Release(BackgroundScope),
+}
+
+impl JobsMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            JobsMsg::Notice(..) => "Notice",
+            JobsMsg::Release(_) => "Release",
+        }
+    }
+}
+
 impl RootSession {
+    pub(super) fn handle_jobs(&self, me: &ActorRef<Msg>, msg: JobsMsg, state: &mut State) {
+        match msg {
+            JobsMsg::Notice(origin, content) => self.notified(me, &origin, content, state),
+            JobsMsg::Release(what) => self.release(&what),
+        }
+    }
+
     pub(super) fn subscribe_notices(&self, me: &ActorRef<Msg>) {
         let session = me.clone();
-        self.services
-            .notices
-            .open(move |origin, content| tell(&session, Msg::Notice(origin, content)));
+        self.services.notices.open(move |origin, content| {
+            tell(&session, Msg::Jobs(JobsMsg::Notice(origin, content)));
+        });
     }
 
     /// Delivers a message of background work to its agent.
-    pub(super) fn notified(
+    fn notified(
         &self,
         me: &ActorRef<Msg>,
         origin: &Arc<Origin>,
@@ -31,7 +55,7 @@ impl RootSession {
         state: &mut State,
     ) {
         // On resume, the session reports its end.
-        if state.ending.is_none() {
+        if !state.end.is_ending() {
             let id = self.ports.ids.message();
             self.notify(me, origin, QueuedInput { id, kind: MessageKind::Notice, content }, state);
         }
@@ -80,13 +104,15 @@ impl RootSession {
             // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
             self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
-            state.queued.push(queued);
+            state.main_run.queue(queued);
         }
     }
 
     /// Message for a forked session, whose jobs belong to the original one.
     pub(super) fn report_fork_jobs(&self, replayed: &Replayed, state: &mut State) {
-        state.queued.extend(replayed.jobs.iter().map(|job| self.lost(job, "")));
+        for job in &replayed.jobs {
+            state.main_run.queue(self.lost(job, ""));
+        }
     }
 
     fn lost(&self, job: &LostJob, output: &str) -> QueuedInput {

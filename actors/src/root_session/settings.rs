@@ -63,6 +63,40 @@ pub struct SessionSettings {
     pub fail: FailPoints,
 }
 
+impl SessionSettings {
+    /// Settings of a new session in single-agent mode: no tools, no price and no budget, default
+    /// limits, and permission requests that no person answers.
+    pub fn new(
+        session_id: SessionId,
+        cwd: impl Into<String>,
+        agent: impl Into<String>,
+    ) -> SessionSettings {
+        SessionSettings {
+            session_id,
+            posse: env!("CARGO_PKG_VERSION").to_owned(),
+            cwd: cwd.into(),
+            agent: agent.into(),
+            system_prompt: String::new(),
+            tools: Vec::new(),
+            options: RequestOptions::default(),
+            asking: AnswerSource::Nobody,
+            tier: "none".to_owned(),
+            limits: Limits::default(),
+            history: Vec::new(),
+            resumption: None,
+            instructions: String::new(),
+            price: None,
+            budget: Budget::default(),
+            own_budget: Budget::default(),
+            accounts: Accounts::default(),
+            noted: Vec::new(),
+            delegation: None,
+            context: ContextSettings::default(),
+            fail: FailPoints::none(),
+        }
+    }
+}
+
 /// End of the session, as in its last record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionEnding {

@@ -268,12 +268,13 @@ fn every_actor_with_children_overrides_supervision() {
                 continue;
             }
             let source = read(&path);
-            let top = folder.with_extension("rs");
-            // The parts of a module share its actor.
             let overrides = |path: &std::path::Path| {
                 path.is_file() && read(path).contains("fn handle_supervisor_evt")
             };
-            if source.contains("spawn_linked(") && !overrides(&path) && !overrides(&top) {
+            // The parts of a module share its actor.
+            let inherits =
+                || folder.ancestors().any(|above| overrides(&above.with_extension("rs")));
+            if source.contains("spawn_linked(") && !overrides(&path) && !inherits() {
                 missing.push(path.display().to_string());
             }
         }

@@ -15,24 +15,28 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorId, ActorRef, SpawnErr};
+use ractor::{ActorId, ActorRef, RpcReplyPort, SpawnErr};
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
-use crate::agent_invocation::{self, AgentInvocation, QueuedInput, RequestOptions, TimeLimit};
+use crate::agent_invocation::{
+    self, AgentInvocation, InvocationOutcome, QueuedInput, RequestOptions, TimeLimit,
+};
 use crate::conversation::{CallId, ContentPart, InvocationId, Message};
-use crate::cost::Budget;
 use crate::delegation::{
-    ActionLog, BackgroundWork, DelegationRequest, StartRequest, SubagentEnd, SubagentInfo, depth_of,
+    ActionLog, BackgroundWork, DelegationRequest, Forget, StartRequest, SubagentEnd, SubagentInfo,
+    depth_of,
 };
 use crate::event::{Event, Origin};
-use crate::governor::{BudgetLeft, FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
-use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Report};
-use crate::outcome::Ending;
-use crate::ports::ToolSpec;
-use crate::replay::Delegated;
+use crate::governor::{FreedBy, Governor, Permit, PermitRequest, SubagentRefusal};
+use crate::mailbox::{self, AliveToken, AllGone, HandlerResult, Lost, Report, answer};
+use crate::outcome::{Ending, Memories};
+use crate::ports::{JournalError, ToolSpec};
+use crate::replay::{Delegated, Replayed};
 use crate::restarts::RestartBudget;
-use crate::root_session::clients::Clients;
-use crate::root_session::{Msg, Resumed, RootSession, State};
+use crate::root_session::main_run::Resumed;
+use crate::root_session::supervised::clients::Clients;
+use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;
 
 use isolated_workspaces::{Closed, Reopened, SubagentWorkspace};
@@ -40,8 +44,8 @@ use queue::QueuedSubagent;
 use stopping::StopInProgress;
 use subagent_config::SubagentConfig;
 
-/// Messages of the children to the session, besides their ends.
-pub(super) enum ChildMsg {
+/// Messages about subagents.
+pub(super) enum SubagentsMsg {
     /// A request of a delegation tool.
     Request(DelegationRequest),
     /// A subagent has ended: a slot may be free for a queued one.
@@ -54,11 +58,33 @@ pub(super) enum ChildMsg {
     Reopened(InvocationId, Reopened),
     /// The workspace of an ended subagent was examined.
     Closed(InvocationId, Closed),
+    /// The invocation of a subagent has ended.
+    Ended(InvocationId, Result<InvocationOutcome, Lost>),
+    /// Journal state of a crashed or returning subagent.
+    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
+    /// Memory of subagents, after deleting part of it.
+    Memories(Forget, RpcReplyPort<Memories>),
+}
+
+impl SubagentsMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            SubagentsMsg::Ended(..) => "InvocationEnded",
+            SubagentsMsg::Reread(..) => "Reread",
+            SubagentsMsg::Memories(..) => "Memories",
+            SubagentsMsg::Request(_)
+            | SubagentsMsg::PlaceFreed
+            | SubagentsMsg::Overdue
+            | SubagentsMsg::Undelivered(..)
+            | SubagentsMsg::Reopened(..)
+            | SubagentsMsg::Closed(..) => "Children",
+        }
+    }
 }
 
 /// All subagents of the session.
 #[derive(Default)]
-pub(super) struct Children {
+pub(super) struct Subagents {
     governor: Option<Governor>,
     kinds: Vec<SubagentConfig>,
     all: BTreeMap<u32, Child>,
@@ -72,19 +98,6 @@ pub(super) struct Children {
     /// Subagents that were stopped with the main agent: its next prompt mentions that they can be
     /// resumed.
     stopped: Vec<InvocationId>,
-}
-
-/// Remaining budget of the session.
-struct RemainingBudget {
-    tokens: Option<BudgetLeft>,
-    micro_usd: Option<BudgetLeft>,
-}
-
-/// Billionths per millionth of a dollar.
-const NANO_IN_MICRO: u64 = 1000;
-
-fn nano(micro_usd: u64) -> u64 {
-    micro_usd.saturating_mul(NANO_IN_MICRO)
 }
 
 struct Child {
@@ -131,7 +144,7 @@ impl Child {
     /// Known cost of this run of the subagent, in billionths of a dollar.
     fn cost_so_far(&self, state: &State) -> Option<u64> {
         let (carried, before) = self.cost;
-        let here = state.budget_keeper.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
+        let here = state.budget.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
         match (here, carried) {
             (None, 0) => None,
             (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
@@ -198,7 +211,7 @@ impl Child {
     }
 }
 
-impl Children {
+impl Subagents {
     pub(super) fn any_live(&self) -> bool {
         self.governor.as_ref().is_some_and(|governor| governor.live() > 0)
     }
@@ -243,51 +256,69 @@ impl Children {
 
 impl RootSession {
     /// The empty set of subagents, prepared for delegation if the session has it.
-    pub(super) fn children(&self, me: &ActorRef<Msg>, clients: &Clients) -> Children {
-        let Some(delegation_handle) = &self.delegation_handle else { return Children::default() };
+    pub(super) fn subagents(&self, me: &ActorRef<Msg>, clients: &Clients) -> Subagents {
+        let Some(delegation_handle) = &self.delegation_handle else { return Subagents::default() };
         let session = me.clone();
         delegation_handle.open(move |request| {
-            mailbox::tell(&session, Msg::Children(ChildMsg::Request(request)));
+            mailbox::tell(&session, Msg::Subagents(SubagentsMsg::Request(request)));
         });
-        Children {
+        Subagents {
             governor: Some(Governor::new(delegation_handle.delegation.limits.clone())),
             kinds: self.kinds(delegation_handle, clients),
-            ..Children::default()
+            ..Subagents::default()
         }
     }
 
-    pub(super) async fn handle_child_msg(
+    pub(super) async fn handle_subagents(
         &self,
         me: &ActorRef<Msg>,
-        msg: ChildMsg,
+        msg: SubagentsMsg,
         state: &mut State,
     ) -> HandlerResult {
         match msg {
-            ChildMsg::Request(DelegationRequest::Start(start, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Start(start, report)) => {
                 let placed = || start.workplace.as_ref().map(|(id, _)| id.clone());
                 let id = start.resume.clone().or_else(placed);
                 let id = id.unwrap_or_else(|| self.ports.ids.invocation());
                 let waiting = QueuedSubagent { id, start: *start, report };
                 self.delegate(me, waiting, state).await?;
             }
-            ChildMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
                 report.send(Self::attach(&call, &caller, state));
             }
-            ChildMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
                 report.send(Self::detach(&call, &caller, state));
             }
-            ChildMsg::Request(DelegationRequest::Query(origin, report)) => {
+            SubagentsMsg::Request(DelegationRequest::Query(origin, report)) => {
                 report.send(self.status_below(&origin, state));
             }
-            ChildMsg::PlaceFreed => self.start_queued(me, state).await?,
-            ChildMsg::Overdue => self.stop_overdue(me, state),
-            ChildMsg::Undelivered(parent, queued) => {
+            SubagentsMsg::PlaceFreed => self.start_queued(me, state).await?,
+            SubagentsMsg::Overdue => self.stop_overdue(me, state),
+            SubagentsMsg::Undelivered(parent, queued) => {
                 Self::requeue_undelivered(&parent, queued, state);
             }
-            ChildMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
-            ChildMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
+            SubagentsMsg::Reopened(id, opened) => self.reopened(me, &id, opened, state),
+            SubagentsMsg::Closed(id, left) => self.workspace_closed(me, &id, left, state),
+            SubagentsMsg::Ended(id, left) => self.child_ended(me, &id, left, state),
+            SubagentsMsg::Reread(id, replayed) => {
+                self.child_reread(me, &id, *replayed, state).await?;
+            }
+            SubagentsMsg::Memories(forget, reply) => answer(reply, self.memories(forget)),
         }
         Ok(())
+    }
+
+    /// Memory of subagents, after deleting part of it.
+    fn memories(&self, forget: Forget) -> Memories {
+        let Some(delegation_handle) = &self.delegation_handle else { return Memories::default() };
+        if delegation_handle.memories().forget(&forget) > 0 {
+            let agent = match forget {
+                Forget::Of(agent) => Some(agent),
+                Forget::Nothing | Forget::Everything => None,
+            };
+            self.transcript.note(None, Event::MemoryForgotten { agent });
+        }
+        delegation_handle.memories().clone()
     }
 
     /// Data of a subagent before it starts, with its task.
@@ -360,7 +391,7 @@ impl RootSession {
     fn resumable(
         id: &InvocationId,
         start: &StartRequest,
-        children: &mut Children,
+        children: &mut Subagents,
     ) -> Result<u32, String> {
         let is_main = start.origin.parent_invocation_id.is_none();
         // The main agent has a new invocation id with each prompt.
@@ -393,12 +424,13 @@ impl RootSession {
         let now = self.ports.clock.monotonic();
         self.own_depth(start)?;
         // The task as a whole may have a limit, which its subagents share.
-        let left = state.main.as_ref().and_then(|main| {
+        let left = state.main_run.began().and_then(|began| {
             let max = self.settings.limits.duration_max?;
-            Some(max.saturating_sub(now.saturating_sub(main.began)))
+            Some(max.saturating_sub(now.saturating_sub(began)))
         });
-        let kind = state.children.kinds.get(start.subagent);
+        let kind = state.subagents.kinds.get(start.subagent);
         let own = kind.and_then(|kind| kind.duration_max);
+        let left_budget = state.budget.left();
         let request = PermitRequest {
             parent: start
                 .origin
@@ -408,27 +440,13 @@ impl RootSession {
             duration_max: [left, own].into_iter().flatten().min(),
             waits: !start.background,
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
-            tokens_left: self.left(state).tokens,
-            micro_usd_left: self.left(state).micro_usd,
+            tokens_left: left_budget.tokens,
+            micro_usd_left: left_budget.micro_usd,
             ..PermitRequest::default()
         };
-        match &mut state.children.governor {
+        match &mut state.subagents.governor {
             Some(governor) => governor.admit(id, &request, now),
             None => Err(SubagentRefusal::single_agent()),
-        }
-    }
-
-    /// Remaining budget of the session.
-    fn left(&self, state: &State) -> RemainingBudget {
-        let Budget { nano_usd, tokens } = self.settings.budget;
-        let gone = state.budget_keeper.gone();
-        let left = |max: Option<u64>, gone: u64, unit: u64| {
-            let max = max?;
-            Some(BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit })
-        };
-        RemainingBudget {
-            tokens: left(tokens, gone.tokens, 1),
-            micro_usd: left(nano_usd, gone.nano_usd, NANO_IN_MICRO),
         }
     }
 
@@ -497,7 +515,7 @@ impl RootSession {
             tokens_max: child.permit.tokens,
             fitter: kind.fitter(),
             presence,
-            report: Report::to(me, move |outcome| Msg::InvocationEnded(id, outcome)),
+            report: Report::to(me, move |left| Msg::Subagents(SubagentsMsg::Ended(id, left))),
         };
         child.actor = Some(AgentInvocation::start(args, me).await?);
         child.absence = Some(absence);
@@ -506,7 +524,7 @@ impl RootSession {
 
     /// Subagents that `origin` may query: all below it.
     fn status_below(&self, origin: &Origin, state: &State) -> Vec<SubagentInfo> {
-        let children = &state.children;
+        let children = &state.subagents;
         let now = self.ports.clock.monotonic();
         let is_main = origin.parent_invocation_id.is_none();
         let below = |child: &&Child| is_main || children.is_below(child, &origin.invocation_id);
@@ -537,13 +555,12 @@ impl RootSession {
     /// True if the caller is being stopped.
     fn is_stopping(origin: &Origin, state: &State) -> bool {
         let id = &origin.invocation_id;
-        let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
-        let child = state.children.all.values().find(|child| child.id() == id);
-        match (main, child) {
-            (Some(main), _) => main.stopping.is_some() || state.children.stops_main(),
-            (None, Some(child)) => child.stopping.is_some() || !child.is_live(),
+        let child = state.subagents.all.values().find(|child| child.id() == id);
+        match (state.main_run.is(id), child) {
+            (true, _) => state.main_run.is_stopping() || state.subagents.stops_main(),
+            (false, Some(child)) => child.stopping.is_some() || !child.is_live(),
             // No such subagent is running.
-            (None, None) => true,
+            (false, None) => true,
         }
     }
 }

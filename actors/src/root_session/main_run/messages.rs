@@ -7,25 +7,26 @@ use crate::agent_invocation::{self, QueuedInput};
 use crate::conversation::{ContentPart, Message, MessageId};
 use crate::event::{Event, MessageKind};
 use crate::mailbox::{answer, tell};
+use crate::root_session::main_run::MainRunMsg;
 use crate::root_session::{DeliverError, Msg, RootSession, State};
 
 /// Content of a message that was taken back. `None`: it was no longer queued.
-pub(super) type WithdrawnContent = Option<Vec<ContentPart>>;
+pub(in crate::root_session) type WithdrawnContent = Option<Vec<ContentPart>>;
 
 /// A message that is to be withdrawn.
-pub(super) struct Withdrawal {
-    pub(super) id: MessageId,
+pub(in crate::root_session) struct Withdrawal {
+    pub(in crate::root_session) id: MessageId,
     /// A run was asked and ended meanwhile; its queue is here.
-    pub(super) again: bool,
-    pub(super) reply: RpcReplyPort<WithdrawnContent>,
+    pub(in crate::root_session) again: bool,
+    pub(in crate::root_session) reply: RpcReplyPort<WithdrawnContent>,
 }
 
-pub(super) fn deliver(
+pub(in crate::root_session) fn deliver(
     queued: QueuedInput,
     reply: RpcReplyPort<Result<(), DeliverError>>,
     state: &State,
 ) {
-    let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
+    let actor = state.main_run.actor();
     let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
     // The invocation replies directly, because a session never waits.
     let (inner, outer) = oneshot::channel();
@@ -46,7 +47,7 @@ pub(super) fn deliver(
 
 impl RootSession {
     /// Withdraws a queued message: from the run, or from the session if nothing runs.
-    pub(super) fn withdraw_message(
+    pub(in crate::root_session) fn withdraw_message(
         &self,
         me: &ActorRef<Msg>,
         withdrawal: Withdrawal,
@@ -54,30 +55,32 @@ impl RootSession {
     ) {
         let Withdrawal { id, again, reply } = withdrawal;
         let own = |queued: &QueuedInput| queued.id == id && queued.kind != MessageKind::Notice;
-        if let Some(at) = state.queued.iter().position(own) {
-            let queued = state.queued.remove(at);
+        if let Some(at) = state.main_run.queued.iter().position(own) {
+            let queued = state.main_run.queued.remove(at);
             self.transcript.note(None, Event::MessageWithdrawn { message_id: id });
             return answer(reply, Some(queued.content));
         }
-        let actor = state.main.as_ref().and_then(|main| main.actor.as_ref());
+        let actor = state.main_run.actor();
         let Some(actor) = actor.filter(|_| !again) else { return answer(reply, None) };
         let (inner, outer) = oneshot::channel();
         let port = RpcReplyPort::from(inner);
         tell(actor, agent_invocation::Msg::Withdraw(id.clone(), port));
         let me = me.clone();
         tokio::spawn(async move {
-            match outer.await {
-                Ok(taken) => answer(reply, taken),
-                Err(_) => tell(&me, Msg::Withdraw(Withdrawal { id, again: true, reply })),
+            if let Ok(taken) = outer.await {
+                return answer(reply, taken);
             }
+            let again = Withdrawal { id, again: true, reply };
+            tell(&me, Msg::MainRun(MainRunMsg::Withdraw(again)));
         });
     }
 
     /// Adds the user's actions outside the conversation to the history.
-    pub(super) fn append_own_calls(&self, state: &mut State) {
-        let asides = state.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
+    pub(in crate::root_session) fn append_own_calls(&self, state: &mut State) {
+        let asides =
+            state.main_run.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
         for QueuedInput { id, kind: _, content } in asides {
-            state.history.push(Message::User { content: content.clone() }.into());
+            state.main_run.history.push(Message::User { content: content.clone() }.into());
             let delivered = Event::MessageDelivered { message_id: id.clone() };
             self.transcript.note(None, delivered);
             self.transcript.note(None, Event::UserMessage { content, message_id: Some(id) });

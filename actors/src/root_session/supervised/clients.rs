@@ -16,7 +16,7 @@ use crate::root_session::supervised::Supervised;
 use crate::root_session::{Msg, RootSession, State};
 
 /// The clients, in the order of their accounts in the configured fallback order.
-pub(super) struct Clients(Vec<SupervisedClient>);
+pub(in crate::root_session) struct Clients(Vec<SupervisedClient>);
 
 struct SupervisedClient {
     supervised: Supervised<provider_client::Msg>,
@@ -28,7 +28,7 @@ struct SupervisedClient {
 impl Clients {
     /// `price`: pricing of the first model. `own`: providers of agents with a provider of their
     /// own, with their pricing.
-    pub(super) fn new<'a>(
+    pub(in crate::root_session) fn new<'a>(
         ports: &'a Ports,
         price: Option<&PriceLookup>,
         own: impl Iterator<Item = (&'a Arc<dyn Provider>, Option<PriceLookup>)>,
@@ -54,7 +54,7 @@ impl Clients {
     }
 
     /// Routes to all models, in configured order.
-    pub(super) fn model_routes(&self, ports: &Ports) -> ModelRoutes {
+    pub(in crate::root_session) fn model_routes(&self, ports: &Ports) -> ModelRoutes {
         let mut met: Vec<usize> = vec![0; self.0.len()];
         let abilities = ports.fallbacks.iter().map(|fallback| fallback.abilities);
         let abilities = std::iter::once(Abilities::default()).chain(abilities);
@@ -70,7 +70,10 @@ impl Clients {
     }
 
     /// Route to one of the other providers.
-    pub(super) fn contact(&self, provider: &Arc<dyn Provider>) -> Option<ModelRoute> {
+    pub(in crate::root_session) fn contact(
+        &self,
+        provider: &Arc<dyn Provider>,
+    ) -> Option<ModelRoute> {
         self.0.iter().find_map(|client| {
             let model = client.providers.iter().position(|own| Arc::ptr_eq(own, provider))?;
             let (client, info) = (client.supervised.line(), provider.info());
@@ -79,19 +82,19 @@ impl Clients {
     }
 
     /// Route to the model of a role.
-    pub(super) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
+    pub(in crate::root_session) fn of_role(&self, role: Option<&Fallback>) -> Option<ModelRoutes> {
         let role = role?;
         let contact = self.contact(&role.provider)?;
         Some(ModelRoutes::new(vec![ModelRoute { abilities: role.abilities, ..contact }]))
     }
 
-    pub(super) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
+    pub(in crate::root_session) fn tell(&self, message: impl Fn() -> provider_client::Msg) {
         for client in &self.0 {
             client.supervised.line().tell(message());
         }
     }
 
-    pub(super) fn crashed(&self, child: ActorId) -> Option<usize> {
+    pub(in crate::root_session) fn crashed(&self, child: ActorId) -> Option<usize> {
         self.0.iter().position(|client| client.supervised.is(child))
     }
 }
@@ -102,13 +105,13 @@ fn providers(ports: &Ports) -> impl Iterator<Item = &Arc<dyn Provider>> {
 }
 
 impl RootSession {
-    pub(super) async fn start_clients(
+    pub(in crate::root_session) async fn start_clients(
         &self,
         me: &ActorRef<Msg>,
         state: &mut State,
     ) -> StartResult<()> {
-        for client in &state.clients.0 {
-            self.start_client(me, client, state.budget_keeper.budget_handle(), false).await?;
+        for client in &state.supervised.clients.0 {
+            self.start_client(me, client, state.budget.handle(), false).await?;
         }
         Ok(())
     }
@@ -136,19 +139,19 @@ impl RootSession {
         Ok(())
     }
 
-    pub(super) async fn client_crashed(
+    pub(in crate::root_session) async fn client_crashed(
         &self,
         me: &ActorRef<Msg>,
         nth: usize,
         cause: &str,
         state: &mut State,
     ) -> HandlerResult {
-        let alone = state.clients.0.len() == 1;
-        let Some(client) = state.clients.0.get_mut(nth) else { return Ok(()) };
+        let alone = state.supervised.clients.0.len() == 1;
+        let Some(client) = state.supervised.clients.0.get_mut(nth) else { return Ok(()) };
         let Supervised { name, budget, .. } = &mut client.supervised;
         let name = *name;
         if self.spend(name, budget, cause) {
-            return self.start_client(me, client, state.budget_keeper.budget_handle(), true).await;
+            return self.start_client(me, client, state.budget.handle(), true).await;
         }
         client.supervised.give_up();
         // If fallbacks are configured, they are used from now on.

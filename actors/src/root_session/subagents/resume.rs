@@ -17,9 +17,10 @@ use crate::ledger::tokens;
 use crate::mailbox::OwnedTask;
 use crate::outcome::{Memories, SubagentOutcome};
 use crate::replay::{Delegated, OpenCall, Replayed};
-use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
-use crate::root_session::children::{Child, Children, NANO_IN_MICRO, nano};
-use crate::root_session::resume::{OpenCalls, Unfinished};
+use crate::root_session::budget::NANO_IN_MICRO;
+use crate::root_session::main_run::resume::{OpenCalls, Unfinished};
+use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
+use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, RootSession, State};
 
 /// Decision about a subagent that was running.
@@ -41,7 +42,7 @@ fn is_end_reported(one: &Delegated, messages: &[Arc<Message>]) -> bool {
     })
 }
 
-impl Children {
+impl Subagents {
     /// True if a subagent of the main agent has not continued yet.
     pub(in crate::root_session) fn has_unresumed(&self) -> bool {
         self.returning.iter().any(Delegated::runs_in_background)
@@ -101,7 +102,7 @@ impl RootSession {
             }
             spent_nano = spent_nano.saturating_add(nano_usd);
             let Some(outcome) = one.ended.clone() else {
-                state.children.returning.push(one.clone());
+                state.subagents.returning.push(one.clone());
                 continue;
             };
             let ended = self.register_ended(one, outcome, state);
@@ -109,18 +110,18 @@ impl RootSession {
             let unheard = || !one.noticed && !is_end_reported(one, &replayed.messages);
             if one.is_unreported() {
                 let queued = self.queue_notice(one, &ended);
-                state.queued.push(queued);
+                state.main_run.queue(queued);
             } else if one.called_by_main() && cancelled && unheard() {
-                state.children.stopped.push(one.id().clone());
+                state.subagents.stopped.push(one.id().clone());
             } else if one.background && !one.called_by_main() && !one.noticed {
                 // If it continues, it reads this in the journal.
                 let is_caller = |above: &Delegated| above.id() == &one.caller.invocation_id;
-                if state.children.returning.iter().any(is_caller) {
+                if state.subagents.returning.iter().any(is_caller) {
                     self.queue_notice(one, &ended);
                 }
             }
         }
-        if let Some(governor) = &mut state.children.governor {
+        if let Some(governor) = &mut state.subagents.governor {
             let micro_usd = Some(spent_nano.div_ceil(NANO_IN_MICRO));
             governor.restore(total, SubagentUsage { micro_usd, ..spent });
         }
@@ -135,7 +136,7 @@ impl RootSession {
         state: &mut State,
     ) {
         let mut at_work = Vec::new();
-        for one in std::mem::take(&mut state.children.returning) {
+        for one in std::mem::take(&mut state.subagents.returning) {
             match self.decide_resume(&one, unfinished, state) {
                 ResumeDecision::Resume(permit) => {
                     if one.background && one.called_by_main() {
@@ -151,8 +152,8 @@ impl RootSession {
                 ResumeDecision::End(outcome) => self.end_unresumed(me, &one, outcome, state),
             }
         }
-        for id in std::mem::take(&mut state.children.stopped) {
-            let ended = state.children.find(&id).and_then(|child| child.ended.clone());
+        for id in std::mem::take(&mut state.subagents.stopped) {
+            let ended = state.subagents.find(&id).and_then(|child| child.ended.clone());
             if let Some((ended, _)) = ended {
                 self.send_end_notice(me, &id, &ended, state);
             }
@@ -168,7 +169,7 @@ impl RootSession {
             let event =
                 Event::MessageQueued { message_id: id.clone(), kind, content: content.clone() };
             self.transcript.note(None, event);
-            state.queued.push(QueuedInput { id, kind, content });
+            state.main_run.queue(QueuedInput { id, kind, content });
         }
     }
 
@@ -189,12 +190,12 @@ impl RootSession {
         let wanted = if one.called_by_main() {
             one.background || waited_for()
         } else {
-            state.children.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
+            state.subagents.find(&one.caller.invocation_id).is_some_and(|above| above.is_live())
         };
         if !wanted {
             return ResumeDecision::End(SubagentOutcome::Cancelled);
         }
-        if !state.children.kinds.iter().any(|kind| kind.name == one.origin.agent) {
+        if !state.subagents.kinds.iter().any(|kind| kind.name == one.origin.agent) {
             return failed("agent", format!("there is no agent {} any more", one.origin.agent));
         }
         match self.readmit(one, state) {
@@ -205,18 +206,19 @@ impl RootSession {
 
     fn readmit(&self, one: &Delegated, state: &mut State) -> Result<Permit, SubagentRefusal> {
         let now = self.ports.clock.monotonic();
-        let own = state.children.kinds.iter().find(|kind| kind.name == one.origin.agent);
+        let own = state.subagents.kinds.iter().find(|kind| kind.name == one.origin.agent);
+        let left = state.budget.left();
         let request = PermitRequest {
             parent: (!one.called_by_main()).then(|| one.caller.invocation_id.clone()),
             duration_max: own.and_then(|kind| kind.duration_max),
             worked: Duration::from_millis(one.worked_ms),
             again: true,
             waits: !one.background,
-            tokens_left: self.left(state).tokens,
-            micro_usd_left: self.left(state).micro_usd,
+            tokens_left: left.tokens,
+            micro_usd_left: left.micro_usd,
             ..PermitRequest::default()
         };
-        match &mut state.children.governor {
+        match &mut state.subagents.governor {
             Some(governor) => governor.admit(one.id(), &request, now),
             None => Err(SubagentRefusal::single_agent()),
         }
@@ -232,7 +234,7 @@ impl RootSession {
     ) {
         let mut child = self.child_of(one, permit, state);
         if !one.began
-            && let Some(kind) = state.children.kinds.get(child.kind)
+            && let Some(kind) = state.subagents.kinds.get(child.kind)
         {
             self.transcript.note(Some(&child.origin), child.started(kind));
         }
@@ -242,14 +244,14 @@ impl RootSession {
         child.cost = (one.run_nano_usd, 0);
         // Earlier usage counts against its current limits.
         child.permit.tokens = permit.tokens.map(|left| left.saturating_add(tokens(&one.usage)));
-        state.budget_keeper.give_share(one.id(), permit.micro_usd.map(nano));
+        state.budget.give_share(one.id(), permit.micro_usd);
         child.expected = !one.background;
         self.register_background(&child);
-        state.children.insert(child);
+        state.subagents.insert(child);
     }
 
     fn child_of(&self, one: &Delegated, permit: Permit, state: &State) -> Child {
-        let kind = state.children.kinds.iter().position(|kind| kind.name == one.origin.agent);
+        let kind = state.subagents.kinds.iter().position(|kind| kind.name == one.origin.agent);
         // A subagent that is no longer configured starts nothing.
         let kind = kind.unwrap_or(usize::MAX);
         let whose = (Arc::clone(&one.origin), Arc::clone(&one.caller));
@@ -273,7 +275,7 @@ impl RootSession {
         }
         let mut child = self.child_of(one, Permit::default(), state);
         child.ended = Some((Arc::clone(&ended), child.began));
-        state.children.insert(child);
+        state.subagents.insert(child);
         ended
     }
 
@@ -286,7 +288,7 @@ impl RootSession {
         state: &mut State,
     ) {
         self.close_delegated(one, outcome, state);
-        let child = state.children.find(one.id()).and_then(|child| child.ended.clone());
+        let child = state.subagents.find(one.id()).and_then(|child| child.ended.clone());
         if one.background
             && let Some((ended, _)) = child
         {
@@ -311,7 +313,7 @@ impl RootSession {
             self.transcript.note(Some(&one.origin), event);
         }
         self.register_ended(one, outcome, state);
-        if let Some(governor) = &mut state.children.governor {
+        if let Some(governor) = &mut state.subagents.governor {
             let micro_usd = Some(one.run_nano_usd.div_ceil(NANO_IN_MICRO));
             governor.count(SubagentUsage { tokens: tokens(&usage), micro_usd });
         }
@@ -326,7 +328,7 @@ impl RootSession {
         state: &mut State,
     ) {
         let theirs = |one: &mut Delegated| one.call_id == open.call.id;
-        let returning: Vec<Delegated> = state.children.returning.extract_if(.., theirs).collect();
+        let returning: Vec<Delegated> = state.subagents.returning.extract_if(.., theirs).collect();
         for one in returning {
             self.close_delegated(&one, SubagentOutcome::Cancelled, state);
         }
@@ -334,16 +336,17 @@ impl RootSession {
             .delegation_handle
             .as_ref()
             .map_or(0, |delegation_handle| delegation_handle.delegation.caps.result_bytes_max);
-        let child = state.children.by_call(&open.call.id, caller);
+        let child = state.subagents.by_call(&open.call.id, caller);
         let ended = child.and_then(|child| child.ended.as_ref());
-        if let (Some((ended, _)), Some(message)) = (ended, state.history.get_mut(open.message)) {
+        if let Some((ended, _)) = ended {
             let output = ended.output(bytes_max);
-            *message = Arc::new(Message::Tool {
+            let result = Message::Tool {
                 tool_call_id: open.call.id.clone(),
                 name: open.call.name.clone(),
                 content: output.content,
                 is_error: output.is_error,
-            });
+            };
+            state.main_run.replace_message(open.message, result);
         }
     }
 
@@ -370,9 +373,10 @@ impl RootSession {
                 absence.complete().await;
             }
             transcript.drained().await;
-            crate::root_session::supervised::read_back(&*store, &whose).await
+            crate::root_session::main_run::recovery::read_back(&*store, &whose).await
         };
-        crate::mailbox::spawn_task(me, reread, move |read| Msg::Reread(told, Box::new(read)))
+        let reread_msg = move |read| SubagentsMsg::Reread(told, Box::new(read));
+        crate::mailbox::spawn_task(me, reread, |read| Msg::Subagents(reread_msg(read)))
     }
 
     /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
@@ -387,7 +391,7 @@ impl RootSession {
         let mut left = OpenCalls::default();
         for open in &replayed.open_calls {
             let child = if open.started && open.call.name == DELEGATE {
-                state.children.by_call(&open.call.id, caller)
+                state.subagents.by_call(&open.call.id, caller)
             } else {
                 None
             };
@@ -418,13 +422,13 @@ impl RootSession {
         caller: &Origin,
         state: &mut State,
     ) -> Option<DetachedSubagent> {
-        let child = state.children.by_call(call, caller)?;
+        let child = state.subagents.by_call(call, caller)?;
         let id = child.id().clone();
         let Some((ended, _)) = &child.ended else {
             return Some(DetachedSubagent::Running(id, child.origin.agent.clone()));
         };
         let ended = Arc::clone(ended);
-        state.children.stopped.retain(|stopped| *stopped != id);
+        state.subagents.stopped.retain(|stopped| *stopped != id);
         Some(DetachedSubagent::Ended(ended))
     }
 
@@ -434,7 +438,7 @@ impl RootSession {
         caller: &Origin,
         state: &mut State,
     ) -> Option<StartedSubagent> {
-        let child = state.children.by_call(call, caller)?;
+        let child = state.subagents.by_call(call, caller)?;
         let (waiter, ended) = tokio::sync::oneshot::channel();
         child.expected = false;
         if let Some((ended, _)) = &child.ended {

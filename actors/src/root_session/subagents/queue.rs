@@ -13,9 +13,10 @@ use crate::delegation::{NotStarted, StartRequest, StartedSubagent, SubagentInfo,
 use crate::event::{Event, Origin};
 use crate::governor::Permit;
 use crate::mailbox::Report;
-use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
-use crate::root_session::children::{Children, nano};
-use crate::root_session::{Msg, Resumed, RootSession, State};
+use crate::root_session::main_run::Resumed;
+use crate::root_session::subagents::Subagents;
+use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
+use crate::root_session::{Msg, RootSession, State};
 
 /// Subagent that waits for its start.
 pub(super) struct QueuedSubagent {
@@ -32,7 +33,7 @@ impl QueuedSubagent {
     }
 }
 
-impl Children {
+impl Subagents {
     fn places(&self) -> u32 {
         self.governor.as_ref().map_or(0, crate::governor::Governor::places)
     }
@@ -46,18 +47,15 @@ impl RootSession {
         one: QueuedSubagent,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        if state.ending.is_some()
-            || state.parked.is_some()
-            || RootSession::is_stopping(&one.start.origin, state)
-        {
+        if state.end.refusal().is_err() || RootSession::is_stopping(&one.start.origin, state) {
             return Ok(());
         }
-        if state.children.is_isolated(&one.start.origin) {
+        if state.subagents.is_isolated(&one.start.origin) {
             let why = "An agent in a worktree of its own calls nobody: do it yourself.".to_owned();
             one.report.send(Err(NotStarted::Cannot(why)));
             return Ok(());
         }
-        state.children.waiting.push_back(one);
+        state.subagents.waiting.push_back(one);
         self.start_queued(me, state).await
     }
 
@@ -67,17 +65,17 @@ impl RootSession {
         me: &ActorRef<Msg>,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        if state.ending.is_some() || state.parked.is_some() {
+        if state.end.refusal().is_err() {
             return Ok(());
         }
-        let mut queue = std::mem::take(&mut state.children.waiting);
+        let mut queue = std::mem::take(&mut state.subagents.waiting);
         while let Some(one) = queue.pop_front() {
             if !one.is_wanted() {
                 continue;
             }
             // Its call is about to be stopped and reports that itself.
             if RootSession::is_stopping(&one.start.origin, state) {
-                state.children.waiting.push_back(one);
+                state.subagents.waiting.push_back(one);
                 continue;
             }
             self.try_start(me, one, state).await?;
@@ -93,7 +91,7 @@ impl RootSession {
     ) -> Result<(), SpawnErr> {
         let resumed_entry = match &one.start.resume {
             None => None,
-            Some(id) => match Self::resumable(id, &one.start, &mut state.children) {
+            Some(id) => match Self::resumable(id, &one.start, &mut state.subagents) {
                 Ok(nth) => Some(nth),
                 Err(why) => {
                     one.report.send(Err(NotStarted::Cannot(why)));
@@ -101,14 +99,14 @@ impl RootSession {
                 }
             },
         };
-        let ahead = state.children.waiting.len();
+        let ahead = state.subagents.waiting.len();
         match self.admit_child(&one.id, &one.start, ahead, state) {
             Ok(permit) => self.begin_child(me, one, resumed_entry, permit, state).await?,
             Err(refused) if refused.is_place_limit() && !one.start.background => {
                 if let Some(queued) = one.start.queued.take() {
-                    queued.send(state.children.places()).ok();
+                    queued.send(state.subagents.places()).ok();
                 }
-                state.children.waiting.push_back(one);
+                state.subagents.waiting.push_back(one);
             }
             Err(refused) => one.report.send(Err(NotStarted::Limit(refused))),
         }
@@ -125,15 +123,15 @@ impl RootSession {
         state: &mut State,
     ) -> Result<(), SpawnErr> {
         let QueuedSubagent { id, start, report } = one;
-        let Some(kind) = state.children.kinds.get(start.subagent) else { return Ok(()) };
-        let cost_before = state.budget_keeper.cost_of(&id).unwrap_or_default();
-        state.budget_keeper.give_share(&id, permit.micro_usd.map(nano));
+        let Some(kind) = state.subagents.kinds.get(start.subagent) else { return Ok(()) };
+        let cost_before = state.budget.cost_of(&id).unwrap_or_default();
+        state.budget.give_share(&id, permit.micro_usd);
         let (waiter, ended) = oneshot::channel();
         let (mut child, content) = self.child_for(id.clone(), kind, start, permit);
         child.cost.1 = cost_before;
         child.waiter = (!child.background).then_some(waiter);
         if let Some(nth) = &resumed_entry {
-            let before = state.children.all.get(nth).and_then(|before| before.workspace.as_ref());
+            let before = state.subagents.all.get(nth).and_then(|before| before.workspace.as_ref());
             child.workspace =
                 before.map(|workspace| SubagentWorkspace::known(workspace.cwd.clone()));
         }
@@ -143,7 +141,7 @@ impl RootSession {
         self.transcript.note(Some(&child.origin), message);
         self.transcript.note(Some(&child.origin), child.started(kind));
         if let Some(nth) = resumed_entry {
-            state.children.all.remove(&nth);
+            state.subagents.all.remove(&nth);
             child.rereading = Some(self.resume_from_records(me, &child, true));
         } else {
             let messages = vec![Message::User { content }.into()];
@@ -151,8 +149,8 @@ impl RootSession {
         }
         self.register_background(&child);
         let background = child.background;
-        let nth = state.children.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
-        state.children.all.insert(nth, child);
+        let nth = state.subagents.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
+        state.subagents.all.insert(nth, child);
         report.send(Ok(StartedSubagent { id, background, ended }));
         Ok(())
     }
@@ -162,17 +160,17 @@ impl RootSession {
         let is_main = origin.parent_invocation_id.is_none();
         let theirs = |one: &&QueuedSubagent| {
             let caller = &one.start.origin.invocation_id;
-            let above = state.children.all.values().find(|child| child.id() == caller);
-            let is_below = |child| state.children.is_below(child, &origin.invocation_id);
+            let above = state.subagents.all.values().find(|child| child.id() == caller);
+            let is_below = |child| state.subagents.is_below(child, &origin.invocation_id);
             is_main || *caller == origin.invocation_id || above.is_some_and(is_below)
         };
         let seen = |one: &QueuedSubagent| {
-            let kind = state.children.kinds.get(one.start.subagent);
+            let kind = state.subagents.kinds.get(one.start.subagent);
             let name = kind.map_or("", |kind| kind.name.as_str());
             SubagentInfo {
                 id: one.id.clone(),
                 path: format!("{}/{name}", one.start.origin.agent_path),
-                state: waiting_for(state.children.places()),
+                state: waiting_for(state.subagents.places()),
                 task: one.start.handoff.task.clone(),
                 took: std::time::Duration::ZERO,
                 cost_nano_usd: None,
@@ -180,7 +178,7 @@ impl RootSession {
             }
         };
         // A resumed one is listed already.
-        let fresh = state.children.waiting.iter().filter(|one| one.start.resume.is_none());
+        let fresh = state.subagents.waiting.iter().filter(|one| one.start.resume.is_none());
         fresh.filter(|one| one.is_wanted()).filter(theirs).map(seen).collect()
     }
 }

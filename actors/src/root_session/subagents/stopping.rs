@@ -8,8 +8,9 @@ use crate::agent_invocation;
 use crate::conversation::{InvocationId, Usage};
 use crate::mailbox::{OwnedTask, spawn_task, tell};
 use crate::outcome::Ending;
-use crate::root_session::children::{Child, ChildMsg, Children};
-use crate::root_session::{Msg, Reach, RootSession, State};
+use crate::root_session::main_run::stop::Reach;
+use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
+use crate::root_session::{Msg, RootSession, State};
 
 /// Time limit for ending after the message.
 const GRACE: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ pub(super) struct StopInProgress {
     _overdue: OwnedTask,
 }
 
-impl Children {
+impl Subagents {
     /// True if the main agent ends after those below it.
     pub(super) fn stops_main(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.main.is_some())
@@ -69,11 +70,11 @@ impl RootSession {
         ending: &Ending,
         state: &mut State,
     ) -> bool {
-        if !state.children.any_live() {
+        if !state.subagents.any_live() {
             return false;
         }
-        let main = state.main.as_ref().map(|main| main.origin.invocation_id.clone());
-        let ids = state.children.reached(reach, main.as_ref());
+        let main = state.main_run.id().cloned();
+        let ids = state.subagents.reached(reach, main.as_ref());
         if ids.is_empty() {
             return false;
         }
@@ -84,7 +85,7 @@ impl RootSession {
 
     /// Stops all descendants of `id`, which has ended.
     pub(super) fn stop_below(&self, me: &ActorRef<Msg>, id: &InvocationId, state: &mut State) {
-        let ids = state.children.below(id);
+        let ids = state.subagents.below(id);
         if !ids.is_empty() {
             self.begin_stop(me, ids, None, state);
         }
@@ -97,10 +98,10 @@ impl RootSession {
         id: &InvocationId,
         state: &mut State,
     ) {
-        if !state.children.any_live() {
+        if !state.subagents.any_live() {
             return;
         }
-        let ids = state.children.reached(Reach::Foreground, Some(id));
+        let ids = state.subagents.reached(Reach::Foreground, Some(id));
         if !ids.is_empty() {
             self.begin_stop(me, ids, None, state);
         }
@@ -113,9 +114,10 @@ impl RootSession {
         main: Option<Ending>,
         state: &mut State,
     ) {
-        let overdue =
-            spawn_task(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
-        let stopping = state.children.stopping.get_or_insert_with(|| StopInProgress {
+        let overdue = spawn_task(me, self.ports.clock.sleep(GRACE), |_| {
+            Msg::Subagents(SubagentsMsg::Overdue)
+        });
+        let stopping = state.subagents.stopping.get_or_insert_with(|| StopInProgress {
             ids: Vec::new(),
             main: None,
             _overdue: overdue,
@@ -130,9 +132,9 @@ impl RootSession {
     /// Stops the deepest remaining subagents; then the main agent.
     pub(super) fn continue_stop(&self, me: &ActorRef<Msg>, state: &mut State) {
         loop {
-            let Some(stopping) = &state.children.stopping else { return };
+            let Some(stopping) = &state.subagents.stopping else { return };
             let left = |child: &&mut Child| child.is_live() && stopping.ids.contains(child.id());
-            let mut left: Vec<&mut Child> = state.children.all.values_mut().filter(left).collect();
+            let mut left: Vec<&mut Child> = state.subagents.all.values_mut().filter(left).collect();
             let Some(depth) = left.iter().map(|child| child.depth()).max() else { break };
             left.retain(|child| child.depth() == depth);
             let mut gone = None;
@@ -160,7 +162,7 @@ impl RootSession {
                 None => return,
             }
         }
-        let ending = state.children.stopping.take().and_then(|stopping| stopping.main);
+        let ending = state.subagents.stopping.take().and_then(|stopping| stopping.main);
         if let Some(ending) = ending {
             self.stop_main_run(me, ending, state);
         }
@@ -168,12 +170,12 @@ impl RootSession {
 
     /// Kills stopped subagents that have not ended.
     pub(super) fn stop_overdue(&self, me: &ActorRef<Msg>, state: &mut State) {
-        let Some(stopping) = &state.children.stopping else { return };
+        let Some(stopping) = &state.subagents.stopping else { return };
         let told = |child: &&mut Child| {
             child.is_live() && child.stopping.is_some() && stopping.ids.contains(child.id())
         };
         let late: Vec<InvocationId> = state
-            .children
+            .subagents
             .all
             .values_mut()
             .filter(told)
@@ -187,11 +189,12 @@ impl RootSession {
         for id in late {
             self.conclude_child(me, &id, &Ending::Interrupted, (0, Usage::default()), state);
         }
-        if let Some(StopInProgress { ids, main, .. }) = state.children.stopping.take() {
+        if let Some(StopInProgress { ids, main, .. }) = state.subagents.stopping.take() {
             // Their ancestors have a grace period of their own.
-            let overdue =
-                spawn_task(me, self.ports.clock.sleep(GRACE), |_| Msg::Children(ChildMsg::Overdue));
-            state.children.stopping = Some(StopInProgress { ids, main, _overdue: overdue });
+            let overdue = spawn_task(me, self.ports.clock.sleep(GRACE), |_| {
+                Msg::Subagents(SubagentsMsg::Overdue)
+            });
+            state.subagents.stopping = Some(StopInProgress { ids, main, _overdue: overdue });
         }
     }
 }

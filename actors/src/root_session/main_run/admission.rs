@@ -12,13 +12,12 @@ use crate::event::{Event, HookEvent, Origin, SessionEndReason};
 use crate::hook_events::{self, HookOutcome};
 use crate::mailbox::{HandlerResult, OwnedTask, spawn_task};
 use crate::outcome::Ending;
-use crate::ports::{BackgroundScope, HookInvocation, HookPayload};
-use crate::root_session::{
-    MainRun, Msg, PromptAdmission, Reach, Resumed, RootSession, State, stop_main,
-};
+use crate::ports::{HookInvocation, HookPayload};
+use crate::root_session::main_run::{MainInvocation, MainRunMsg, PromptAdmission, Resumed};
+use crate::root_session::{Msg, RootSession, State};
 
 /// Result of the hooks at the start of the session.
-pub(super) enum StartHooks {
+pub(in crate::root_session) enum StartHooks {
     /// No objection.
     Open,
     /// Hooks are running.
@@ -28,7 +27,7 @@ pub(super) enum StartHooks {
 }
 
 /// Task of a run.
-pub(super) enum RunTask {
+pub(in crate::root_session) enum RunTask {
     /// A prompt of the user.
     Prompt(Prompt),
     /// Continue unfinished work.
@@ -36,7 +35,7 @@ pub(super) enum RunTask {
 }
 
 /// A task that waits for hooks.
-pub(super) struct PendingAdmission {
+pub(in crate::root_session) struct PendingAdmission {
     task: RunTask,
     /// `None` while the session-start hooks run.
     _work: Option<OwnedTask>,
@@ -44,25 +43,26 @@ pub(super) struct PendingAdmission {
 
 impl RootSession {
     /// Starts the session-start hooks, if there are any. Prompts wait for them.
-    pub(super) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
+    pub(in crate::root_session) fn open(&self, me: &ActorRef<Msg>, state: &mut State) {
         if self.ports.hooks.has_hook(HookEvent::SessionStart, None) {
             let fired = self.fire(None, HookPayload::SessionStart);
-            state.opening = StartHooks::Asking(spawn_task(me, fired, Msg::Opened));
+            let opened = |hooked| Msg::MainRun(MainRunMsg::Opened(hooked));
+            state.main_run.opening = StartHooks::Asking(spawn_task(me, fired, opened));
         }
     }
 
-    pub(super) async fn opened(
+    pub(in crate::root_session) async fn opened(
         &self,
         me: &ActorRef<Msg>,
         hooked: Result<HookOutcome, JoinError>,
         state: &mut State,
     ) -> HandlerResult {
-        state.opening = match block_reason(hooked) {
+        state.main_run.opening = match block_reason(hooked) {
             None => StartHooks::Open,
             Some(why) => StartHooks::Blocked(why),
         };
-        let waits = |main: &mut MainRun| main.admitting.is_some();
-        if let Some(mut main) = state.main.take_if(waits)
+        let waits = |main: &mut MainInvocation| main.admitting.is_some();
+        if let Some(mut main) = state.main_run.invocation.take_if(waits)
             && let Some(PendingAdmission { task, .. }) = main.admitting.take()
         {
             self.admit(me, main, task, state).await?;
@@ -71,7 +71,7 @@ impl RootSession {
     }
 
     /// Admits `task` as the invocation of `origin`, whose history begins after `base` messages.
-    pub(super) async fn admit_as(
+    pub(in crate::root_session) async fn admit_as(
         &self,
         me: &ActorRef<Msg>,
         origin: Arc<Origin>,
@@ -81,7 +81,7 @@ impl RootSession {
     ) -> Result<PromptAdmission, SpawnErr> {
         let (outcome, receiver) = oneshot::channel();
         let id = origin.invocation_id.clone();
-        let main = MainRun {
+        let main = MainInvocation {
             origin,
             actor: None,
             admitting: None,
@@ -101,11 +101,11 @@ impl RootSession {
     async fn admit(
         &self,
         me: &ActorRef<Msg>,
-        mut main: MainRun,
+        mut main: MainInvocation,
         task: RunTask,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        match &state.opening {
+        match &state.main_run.opening {
             StartHooks::Open => {}
             StartHooks::Blocked(why) => {
                 let why = why.clone();
@@ -114,7 +114,7 @@ impl RootSession {
             }
             StartHooks::Asking(_) => {
                 main.admitting = Some(PendingAdmission { task, _work: None });
-                state.main = Some(main);
+                state.main_run.invocation = Some(main);
                 return Ok(());
             }
         }
@@ -127,23 +127,25 @@ impl RootSession {
         let moment = HookPayload::UserPromptSubmit { content: prompt.content.clone() };
         let id = main.origin.invocation_id.clone();
         let fired = self.fire(Some(&main), moment);
-        let work = spawn_task(me, fired, move |hooked| Msg::Admitted(id, hooked));
+        let admitted = move |hooked| Msg::MainRun(MainRunMsg::Admitted(id, hooked));
+        let work = spawn_task(me, fired, admitted);
         main.admitting =
             Some(PendingAdmission { task: RunTask::Prompt(prompt), _work: Some(work) });
-        state.main = Some(main);
+        state.main_run.invocation = Some(main);
         Ok(())
     }
 
-    pub(super) async fn admitted(
+    pub(in crate::root_session) async fn admitted(
         &self,
         me: &ActorRef<Msg>,
         id: &InvocationId,
         hooked: Result<HookOutcome, JoinError>,
         state: &mut State,
     ) -> HandlerResult {
-        let theirs =
-            |main: &mut MainRun| main.origin.invocation_id == *id && main.admitting.is_some();
-        let Some(mut main) = state.main.take_if(theirs) else { return Ok(()) };
+        let theirs = |main: &mut MainInvocation| {
+            main.origin.invocation_id == *id && main.admitting.is_some()
+        };
+        let Some(mut main) = state.main_run.invocation.take_if(theirs) else { return Ok(()) };
         let Some(PendingAdmission { task, .. }) = main.admitting.take() else { return Ok(()) };
         match block_reason(hooked) {
             None => self.begin(me, main, task, state).await?,
@@ -156,7 +158,7 @@ impl RootSession {
     async fn begin(
         &self,
         me: &ActorRef<Msg>,
-        mut main: MainRun,
+        mut main: MainInvocation,
         task: RunTask,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
@@ -164,7 +166,7 @@ impl RootSession {
             RunTask::Prompt(prompt) => self.begin_with(me, &mut main, prompt, state).await?,
             RunTask::Continue => self.resume_now(me, &mut main, state).await?,
         }
-        state.main = Some(main);
+        state.main_run.invocation = Some(main);
         Ok(())
     }
 
@@ -172,7 +174,7 @@ impl RootSession {
     async fn begin_with(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut MainRun,
+        main: &mut MainInvocation,
         prompt: Prompt,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
@@ -180,8 +182,11 @@ impl RootSession {
         self.resume_subagents(me, None, state);
         let origin = Arc::clone(&main.origin);
         // Messages that arrived too late for the previous run precede this prompt.
-        for queued in std::mem::take(&mut state.queued) {
-            state.history.push(Arc::new(Message::User { content: queued.content.clone() }));
+        for queued in std::mem::take(&mut state.main_run.queued) {
+            state
+                .main_run
+                .history
+                .push(Arc::new(Message::User { content: queued.content.clone() }));
             queued.note_delivered(&self.transcript, &origin);
         }
         if let Some(delegation_handle) = &self.delegation_handle {
@@ -190,40 +195,23 @@ impl RootSession {
         let event = Event::UserMessage { content: prompt.content.clone(), message_id: None };
         self.transcript.note(Some(&origin), event);
         self.transcript.note(Some(&origin), self.invocation_started());
-        state.history.push(Arc::new(Message::User { content: prompt.content }));
+        state.main_run.history.push(Arc::new(Message::User { content: prompt.content }));
         self.start_invocation(me, main, Resumed::default(), state).await
     }
 
     /// Concludes an invocation that never began: its prompt is in no history.
-    fn refuse(&self, me: &ActorRef<Msg>, main: MainRun, ending: Ending, state: &mut State) {
+    pub(super) fn refuse(
+        &self,
+        me: &ActorRef<Msg>,
+        main: MainInvocation,
+        ending: Ending,
+        state: &mut State,
+    ) {
         self.conclude(me, main, ending, 0, Usage::default(), state);
     }
 
-    /// Stops the running or queued work, subagents first.
-    pub(super) fn stop(&self, me: &ActorRef<Msg>, reach: Reach, ending: Ending, state: &mut State) {
-        if let Some(own) = &mut state.own_call {
-            own.stop();
-        }
-        self.give_up_summary(state);
-        if reach == Reach::All && state.ending.is_none() {
-            self.release(&BackgroundScope::All);
-        }
-        if !self.stop_children(me, reach, &ending, state) {
-            self.stop_main_run(me, ending, state);
-        }
-    }
-
-    /// Stops a run, or the wait before it, that has no invocation left.
-    pub(super) fn stop_main_run(&self, me: &ActorRef<Msg>, ending: Ending, state: &mut State) {
-        match state.main.take_if(|main| main.admitting.is_some()) {
-            // Its actor does not exist, so the session ends it.
-            Some(main) => self.refuse(me, main, ending, state),
-            None => stop_main(ending, state),
-        }
-    }
-
     /// Runs the hooks for the end of the session, if any is registered.
-    pub(super) fn closing_hooks(
+    pub(in crate::root_session) fn closing_hooks(
         &self,
         reason: &SessionEndReason,
     ) -> Option<impl Future<Output = HookOutcome> + Send + 'static> {
@@ -233,7 +221,7 @@ impl RootSession {
 
     fn fire(
         &self,
-        main: Option<&MainRun>,
+        main: Option<&MainInvocation>,
         moment: HookPayload,
     ) -> impl Future<Output = HookOutcome> + Send + 'static {
         let occasion = HookInvocation {

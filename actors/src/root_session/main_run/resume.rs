@@ -16,10 +16,9 @@ use crate::ledger::{Accounts, RecoveredUsage};
 use crate::outcome::Memories;
 use crate::ports::ToolOutput;
 use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
-use crate::root_session::admission::RunTask;
-use crate::root_session::{
-    MainRun, Msg, PromptAdmission, PromptError, Resumed, RootSession, SessionSettings, State,
-};
+use crate::root_session::main_run::admission::RunTask;
+use crate::root_session::main_run::{MainInvocation, PromptAdmission, Resumed};
+use crate::root_session::{Msg, PromptError, RootSession, SessionSettings, State};
 
 /// Reason of a withdrawn permission request whose call does not run again.
 const BROKE_OFF: &str = "the session broke off";
@@ -30,7 +29,7 @@ const LOST_RECORDS: &str = "(from posse, not from the user) Part of the journal 
     before you do something again.";
 
 /// An interrupted run that can be continued.
-pub(super) struct Unfinished {
+pub(in crate::root_session) struct Unfinished {
     last: LastInvocation,
     /// Calls that had not started.
     waiting: Vec<OpenCall>,
@@ -42,28 +41,28 @@ pub(super) struct Unfinished {
 
 impl Unfinished {
     /// True if the call waits again for its subagent.
-    pub(super) fn waits_for(&self, call: &CallId) -> bool {
+    pub(in crate::root_session) fn waits_for(&self, call: &CallId) -> bool {
         self.attached.iter().any(|open| open.call.id == *call)
     }
 }
 
 /// Open calls of an invocation: some have not started, some wait for their subagents.
 #[derive(Default)]
-pub(super) struct OpenCalls {
-    pub(super) waiting: Vec<OpenCall>,
-    pub(super) attached: Vec<OpenCall>,
-    pub(super) questions: Vec<OpenQuestion>,
+pub(in crate::root_session) struct OpenCalls {
+    pub(in crate::root_session) waiting: Vec<OpenCall>,
+    pub(in crate::root_session) attached: Vec<OpenCall>,
+    pub(in crate::root_session) questions: Vec<OpenQuestion>,
 }
 
 impl RootSession {
     /// First records of this process: start of the session, or its resume.
-    pub(super) fn begin_or_resume(&self, state: &mut State) {
+    pub(in crate::root_session) fn begin_or_resume(&self, state: &mut State) {
         let Some(resumption) = &self.settings.resumption else {
             return self.transcript.note(None, self.started(None));
         };
         let replayed = &resumption.replayed;
-        state.history.clone_from(&replayed.messages);
-        state.queued = replayed.queued.iter().map(queued).collect();
+        state.main_run.history.clone_from(&replayed.messages);
+        state.main_run.queued = replayed.queued.iter().map(queued).collect();
         if resumption.lost {
             self.queue_lost_records_message(resumption.branch.is_some(), state);
         }
@@ -80,15 +79,15 @@ impl RootSession {
             for RecoveredUsage { origin, event } in &resumption.salvaged {
                 self.transcript.note(origin.as_ref(), event.clone());
             }
-            state.turns = replayed.turns;
-            state.turns += Self::uncounted_subagent_turns(replayed);
+            state.main_run.turns = replayed.turns;
+            state.main_run.turns += Self::uncounted_subagent_turns(replayed);
             if let (Some(delegation_handle), Some(last)) = (&self.delegation_handle, &replayed.last)
                 && let Some(Message::User { content }) =
                     replayed.messages.get(last.base).map(|first| &**first)
             {
                 delegation_handle.set_user_request(&text_of(content));
             }
-            state.unfinished = self.close_started(replayed);
+            state.main_run.unfinished = self.close_started(replayed);
             self.report_lost_jobs(replayed, state);
             self.restore_subagents(replayed, state);
         }
@@ -104,7 +103,7 @@ impl RootSession {
     /// Informs the model about lost records. A fork records its queue anyway.
     fn queue_lost_records_message(&self, is_branch: bool, state: &mut State) {
         let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
-        state.queued.push(queued);
+        state.main_run.queued.push(queued);
     }
 
     fn lost_records_notice(&self) -> QueuedInput {
@@ -113,7 +112,10 @@ impl RootSession {
     }
 
     /// Records the message about lost records for `origin`, or for the main agent.
-    pub(super) fn lost_records(&self, origin: Option<&Arc<Origin>>) -> QueuedInput {
+    pub(in crate::root_session) fn lost_records(
+        &self,
+        origin: Option<&Arc<Origin>>,
+    ) -> QueuedInput {
         let queued = self.lost_records_notice();
         let QueuedInput { id: message_id, kind, content } = queued.clone();
         self.transcript.note(origin, Event::MessageQueued { message_id, kind, content });
@@ -121,12 +123,12 @@ impl RootSession {
     }
 
     /// True if records after the last verified one are lost.
-    pub(super) fn has_lost_records(&self) -> bool {
+    pub(in crate::root_session) fn has_lost_records(&self) -> bool {
         self.settings.resumption.as_ref().is_some_and(|resumption| resumption.lost)
     }
 
     /// Spending of the session. A fork starts at zero: the original session has paid.
-    pub(super) fn accounts(&self) -> Accounts {
+    pub(in crate::root_session) fn accounts(&self) -> Accounts {
         match &self.settings.resumption {
             Some(resumption) if resumption.branch.is_none() => resumption.accounts(),
             _ => self.settings.accounts.clone(),
@@ -141,11 +143,11 @@ impl RootSession {
         let forked = Event::SessionForked {
             parent: branch.session.clone(),
             parent_record: branch.record,
-            history: state.history.clone(),
+            history: state.main_run.history.clone(),
             memories,
         };
         self.transcript.note(None, forked);
-        for QueuedInput { id, kind, content } in &state.queued {
+        for QueuedInput { id, kind, content } in &state.main_run.queued {
             let (message_id, kind, content) = (id.clone(), *kind, content.clone());
             self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
         }
@@ -190,7 +192,7 @@ impl RootSession {
         can_resume.then_some(Unfinished { last, waiting, attached, questions })
     }
 
-    pub(super) fn withdraw(&self, questions: Vec<OpenQuestion>) {
+    pub(in crate::root_session) fn withdraw(&self, questions: Vec<OpenQuestion>) {
         for OpenQuestion { request_id, origin, .. } in questions {
             let event = Event::PermissionWithdrawn { request_id, reason: BROKE_OFF.to_owned() };
             self.transcript.note(origin.as_ref(), event);
@@ -198,7 +200,7 @@ impl RootSession {
     }
 
     /// Starts to continue without a new prompt.
-    pub(super) async fn resume_run(
+    pub(in crate::root_session) async fn resume_run(
         &self,
         me: &ActorRef<Msg>,
         state: &mut State,
@@ -206,28 +208,28 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        let (origin, base) = match &state.unfinished {
+        let (origin, base) = match &state.main_run.unfinished {
             Some(Unfinished { last, .. }) => (Arc::clone(&last.origin), last.base),
-            None if state.awaits_model() || state.children.has_unresumed() => {
-                (self.new_origin(), state.history.len())
+            None if state.main_run.awaits_model() || state.subagents.has_unresumed() => {
+                (self.new_origin(), state.main_run.history.len())
             }
             None => return Ok(Err(PromptError::NothingUnfinished)),
         };
-        state.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
         self.admit_as(me, origin, base, RunTask::Continue, state).await
     }
 
     /// Continues an interrupted run, or sends undelivered messages to the model.
-    pub(super) async fn resume_now(
+    pub(in crate::root_session) async fn resume_now(
         &self,
         me: &ActorRef<Msg>,
-        main: &mut MainRun,
+        main: &mut MainInvocation,
         state: &mut State,
     ) -> Result<(), SpawnErr> {
-        let unfinished = state.unfinished.take();
+        let unfinished = state.main_run.unfinished.take();
         self.resume_subagents(me, unfinished.as_ref(), state);
         let mut resumed =
-            Resumed { queued: std::mem::take(&mut state.queued), ..Resumed::default() };
+            Resumed { queued: std::mem::take(&mut state.main_run.queued), ..Resumed::default() };
         let known = unfinished.as_ref().is_some_and(|unfinished| unfinished.last.tools.is_some());
         if !known {
             self.transcript.note(Some(&main.origin), self.invocation_started());
@@ -235,23 +237,24 @@ impl RootSession {
         if let Some(Unfinished { last, waiting, attached, questions }) = unfinished {
             (resumed.turns, resumed.usage) = (last.turns, last.usage);
             main.counted = last.turns;
-            resumed.pending = pending(&state.history, &OpenCalls { waiting, attached, questions });
+            resumed.pending =
+                pending(&state.main_run.history, &OpenCalls { waiting, attached, questions });
         }
         self.start_invocation(me, main, resumed, state).await
     }
 
     /// The user sent a new prompt: interrupted work does not continue.
-    pub(super) fn drop_unfinished(&self, state: &mut State) {
-        let Some(unfinished) = state.unfinished.take() else { return };
+    pub(in crate::root_session) fn drop_unfinished(&self, state: &mut State) {
+        let Some(unfinished) = state.main_run.unfinished.take() else { return };
         let Unfinished { last, waiting, attached, questions } = unfinished;
         self.withdraw(questions);
         for open in &attached {
             self.abandon_wait(&last.origin, open, state);
-            let event = closed_event(open, &state.history);
+            let event = closed_event(open, &state.main_run.history);
             self.transcript.note(Some(&last.origin), event);
         }
         for open in &waiting {
-            let event = closed_event(open, &state.history);
+            let event = closed_event(open, &state.main_run.history);
             self.transcript.note(Some(&last.origin), event);
         }
         let event = Event::InvocationFailed {
@@ -265,7 +268,7 @@ impl RootSession {
         }
     }
 
-    pub(super) fn new_origin(&self) -> Arc<Origin> {
+    pub(in crate::root_session) fn new_origin(&self) -> Arc<Origin> {
         Arc::new(Origin {
             invocation_id: self.ports.ids.invocation(),
             parent_invocation_id: None,
@@ -275,20 +278,20 @@ impl RootSession {
     }
 }
 
-impl MainRun {
+impl MainInvocation {
     /// Replies of the invocation that the session has not counted yet.
-    pub(super) fn uncounted(&self, turns: u32) -> u32 {
+    pub(in crate::root_session) fn uncounted(&self, turns: u32) -> u32 {
         turns.saturating_sub(self.counted)
     }
 }
 
-pub(super) fn queued(queued: &QueuedMessage) -> QueuedInput {
+pub(in crate::root_session) fn queued(queued: &QueuedMessage) -> QueuedInput {
     let QueuedMessage { id, kind, content } = queued.clone();
     QueuedInput { id, kind, content }
 }
 
 /// Record for a call without an end, matching the history that was built without it.
-pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
+pub(in crate::root_session) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event {
     let content = match messages.get(open.message).map(|message| &**message) {
         Some(Message::Tool { content, .. }) => content.clone(),
         _ => Vec::new(),
@@ -304,7 +307,10 @@ pub(super) fn closed_event(open: &OpenCall, messages: &[Arc<Message>]) -> Event 
 
 /// Calls of the last reply of `messages`, if some of them still have to start or wait for
 /// subagents: all results are at the end, real or synthetic.
-pub(super) fn pending(messages: &[Arc<Message>], left: &OpenCalls) -> Vec<UnfinishedCall> {
+pub(in crate::root_session) fn pending(
+    messages: &[Arc<Message>],
+    left: &OpenCalls,
+) -> Vec<UnfinishedCall> {
     let OpenCalls { waiting, attached, questions } = left;
     if waiting.is_empty() && attached.is_empty() {
         return Vec::new();

@@ -16,12 +16,14 @@ use crate::outcome::{Ending, SubagentOutcome, WorktreeSummary};
 use crate::ports::{BackgroundScope, JournalError};
 use crate::provider_client;
 use crate::replay::{QueuedMessage, Replayed};
-use crate::root_session::children::isolated_workspaces::SubagentWorkspace;
-use crate::root_session::children::subagent_config::SubagentConfig;
-use crate::root_session::children::{Child, ChildMsg, Children, NANO_IN_MICRO};
-use crate::root_session::resume::pending;
-use crate::root_session::supervised::journal_failed;
-use crate::root_session::{Msg, Resumed, RootSession, State};
+use crate::root_session::budget::NANO_IN_MICRO;
+use crate::root_session::main_run::Resumed;
+use crate::root_session::main_run::recovery::journal_failed;
+use crate::root_session::main_run::resume::pending;
+use crate::root_session::subagents::isolated_workspaces::SubagentWorkspace;
+use crate::root_session::subagents::subagent_config::SubagentConfig;
+use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
+use crate::root_session::{Msg, RootSession, State};
 
 impl RootSession {
     pub(in crate::root_session) fn child_ended(
@@ -33,7 +35,7 @@ impl RootSession {
     ) {
         // Supervision reports a crash as well, and restarts it.
         let Ok(Left { ending, history, turns, usage, actions, .. }) = left else { return };
-        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
         if let Some(actor) = child.actor.take() {
             actor.stop(None);
         }
@@ -65,7 +67,7 @@ impl RootSession {
         (turns, usage): (u32, Usage),
         state: &mut State,
     ) {
-        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
         if child.workspace.as_ref().is_some_and(SubagentWorkspace::is_closing) {
             // It has ended already; reported once its workspace was examined.
             return;
@@ -87,14 +89,14 @@ impl RootSession {
             return;
         }
         let now = self.ports.clock.monotonic();
-        let cost_nano_usd = state.children.all.values().rev().find(|child| child.id() == id);
+        let cost_nano_usd = state.subagents.all.values().rev().find(|child| child.id() == id);
         let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
-        let unmerged_below = self.unmerged_below(id, &state.children);
-        state.budget_keeper.give_share(id, None);
+        let unmerged_below = self.unmerged_below(id, &state.subagents);
+        state.budget.give_share(id, None);
         if let Some(delegation_handle) = &self.delegation_handle {
             delegation_handle.in_background().remove(id);
         }
-        let Some(child) = state.children.find(id) else { return };
+        let Some(child) = state.subagents.find(id) else { return };
         let (outcome, said) = SubagentOutcome::of(ending, turns);
         let agent = child.origin.agent.clone();
         let workspace = child.workspace.as_ref();
@@ -122,30 +124,28 @@ impl RootSession {
         child.ended = Some((Arc::clone(&ended), now));
         child.absence = None;
         let caller = Arc::clone(&child.caller);
-        let kinds = &state.children.kinds;
-        if let Some(child) = state.children.all.values().rev().find(|child| child.id() == id) {
+        let kinds = &state.subagents.kinds;
+        if let Some(child) = state.subagents.all.values().rev().find(|child| child.id() == id) {
             // Before its caller is informed, because the caller may start the next one at once.
             self.remember(child, &ended, kinds);
         }
         self.transcript.note(Some(&caller), ended.event());
         let tokens =
             usage.input_tokens.unwrap_or_default() + usage.output_tokens.unwrap_or_default();
-        if let Some(governor) = &mut state.children.governor {
+        if let Some(governor) = &mut state.subagents.governor {
             let micro_usd = cost_nano_usd.map(|nano| nano.div_ceil(NANO_IN_MICRO));
             governor.end(id, SubagentUsage { tokens, micro_usd });
         }
-        if !state.children.waiting.is_empty() {
-            tell(me, Msg::Children(ChildMsg::PlaceFreed));
+        if !state.subagents.waiting.is_empty() {
+            tell(me, Msg::Subagents(SubagentsMsg::PlaceFreed));
         }
-        state.turns += turns;
+        state.main_run.add_turns(turns);
         self.release(&BackgroundScope::Invocation(id.clone()));
         self.report_end(me, id, &ended, state);
         // The answers of its own subagents would have no reader.
         self.stop_below(me, id, state);
         self.continue_stop(me, state);
-        if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
-            self.close(me, state);
-        }
+        self.close_if_idle(me, state);
     }
 
     /// Reports the end to the caller: as the result of its call, or as a message if it did not wait
@@ -159,13 +159,13 @@ impl RootSession {
     ) {
         // The caller is about to be stopped, and the result must not restart it. Its next prompt
         // mentions that this subagent can be resumed.
-        if state.children.stops_main() {
-            if state.children.find(id).is_some_and(|child| child.called_by_main()) {
-                state.children.stopped.push(id.clone());
+        if state.subagents.stops_main() {
+            if state.subagents.find(id).is_some_and(|child| child.called_by_main()) {
+                state.subagents.stopped.push(id.clone());
             }
             return;
         }
-        let Some(child) = state.children.find(id) else { return };
+        let Some(child) = state.subagents.find(id) else { return };
         if child.expected {
             return;
         }
@@ -180,9 +180,8 @@ impl RootSession {
     }
 
     fn is_rebuilding(id: &InvocationId, state: &State) -> bool {
-        let main = state.main.as_ref().filter(|main| main.origin.invocation_id == *id);
-        let child = state.children.all.values().find(|child| child.id() == id);
-        main.is_some_and(|main| main.actor.is_none())
+        let child = state.subagents.all.values().find(|child| child.id() == id);
+        state.main_run.is_rebuilding(id)
             || child.is_some_and(|child| child.is_live() && child.actor.is_none())
     }
 
@@ -208,7 +207,7 @@ impl RootSession {
         ended: &SubagentEnd,
         state: &mut State,
     ) {
-        let Some(child) = state.children.find(id) else { return };
+        let Some(child) = state.subagents.find(id) else { return };
         let queued = self.notice(id, &child.call_id, ended);
         let caller = Arc::clone(&child.caller);
         self.notify(me, &caller, queued, state);
@@ -228,20 +227,19 @@ impl RootSession {
                 .note(Some(origin), Event::MessageQueued { message_id: id, kind, content });
         };
         if caller.parent_invocation_id.is_some() {
-            let above = state.children.find(&caller.invocation_id).filter(|above| above.is_live());
+            let above = state.subagents.find(&caller.invocation_id).filter(|above| above.is_live());
             let Some(above) = above else { return };
             note(&above.origin);
             let (id, actor) = (above.id().clone(), above.actor.clone());
             return Self::send_notice(me, id, actor.as_ref(), queued, state);
         }
         // The main agent may have another prompt by now, or none.
-        let Some(main) = &state.main else {
+        let Some((origin, actor)) = state.main_run.recipient() else {
             note(caller);
-            state.queued.push(queued);
-            return;
+            return state.main_run.queue(queued);
         };
-        note(&main.origin);
-        let (id, actor) = (main.origin.invocation_id.clone(), main.actor.clone());
+        note(&origin);
+        let id = origin.invocation_id.clone();
         Self::send_notice(me, id, actor.as_ref(), queued, state);
     }
 
@@ -253,13 +251,13 @@ impl RootSession {
         state: &mut State,
     ) {
         let Some(actor) = actor else {
-            state.children.pending.push((id, queued));
+            state.subagents.pending.push((id, queued));
             return;
         };
         let (session, unheard) = (me.clone(), queued.clone());
         let report = Report::call(move |heard| {
             if heard == Err(Lost) {
-                tell(&session, Msg::Children(ChildMsg::Undelivered(id, unheard)));
+                tell(&session, Msg::Subagents(SubagentsMsg::Undelivered(id, unheard)));
             }
         });
         tell(actor, agent_invocation::Msg::Notice(queued, report));
@@ -268,11 +266,9 @@ impl RootSession {
     /// The subagent ended before it could read the message: the message waits for the next prompt.
     /// A crashed one finds it in the journal.
     pub(super) fn requeue_undelivered(id: &InvocationId, queued: QueuedInput, state: &mut State) {
-        let crashed = state.main.as_ref().is_some_and(|main| main.origin.invocation_id == *id)
-            || state.children.has(id);
-        let known = state.queued.iter().any(|waiting| waiting.id == queued.id);
-        if !crashed && !known {
-            state.queued.push(queued);
+        let crashed = state.main_run.is(id) || state.subagents.has(id);
+        if !crashed && !state.main_run.has_queued(&queued.id) {
+            state.main_run.queue(queued);
         }
     }
 
@@ -280,7 +276,7 @@ impl RootSession {
     pub(in crate::root_session) fn pending(
         id: &InvocationId,
         queued: &mut Vec<QueuedInput>,
-        children: &mut Children,
+        children: &mut Subagents,
     ) {
         let theirs = children.pending.extract_if(.., |(whose, _)| whose == id);
         for (_, message) in theirs {
@@ -297,18 +293,18 @@ impl RootSession {
         cause: &str,
         state: &mut State,
     ) {
-        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
         child.actor = None;
         // Its request would continue to cost money without a receiver.
         let model_routes = child.kind;
         let absence = child.absence.take();
         let restarts =
             child.stopping.is_none() && self.spend("AgentInvocation", &mut child.restarts, cause);
-        if let Some(kind) = state.children.kinds.get(model_routes) {
+        if let Some(kind) = state.subagents.kinds.get(model_routes) {
             kind.model_routes.tell(|| provider_client::Msg::Cancel(id.clone()));
         }
         if !restarts {
-            let stopped = state.children.find(id).and_then(|child| child.stopping.clone());
+            let stopped = state.subagents.find(id).and_then(|child| child.stopping.clone());
             let ending = stopped.unwrap_or_else(|| Ending::Failed {
                 class: "crashed".to_owned(),
                 cause: format!("it crashed too often: {cause}"),
@@ -316,7 +312,7 @@ impl RootSession {
             return self.conclude_child(me, id, &ending, (0, Usage::default()), state);
         }
         let work = self.reread_child(me, id, absence);
-        if let Some(child) = state.children.find(id) {
+        if let Some(child) = state.subagents.find(id) {
             child.rereading = Some(work);
         }
     }
@@ -329,7 +325,7 @@ impl RootSession {
         state: &mut State,
     ) -> HandlerResult {
         let waits = |child: &mut Child| child.is_live() && child.actor.is_none();
-        if !state.children.find(id).is_some_and(waits) {
+        if !state.subagents.find(id).is_some_and(waits) {
             return Ok(());
         }
         let failed = match replayed {
@@ -348,9 +344,9 @@ impl RootSession {
         mut replayed: Replayed,
         state: &mut State,
     ) -> HandlerResult {
-        let key = state.children.all.iter().find(|(_, child)| child.id() == id);
+        let key = state.subagents.all.iter().find(|(_, child)| child.id() == id);
         let Some(key) = key.map(|(key, _)| *key) else { return Ok(()) };
-        let Some(mut child) = state.children.all.remove(&key) else { return Ok(()) };
+        let Some(mut child) = state.subagents.all.remove(&key) else { return Ok(()) };
         child.rereading = None;
         let lost = child.returned && self.has_lost_records();
         if lost {
@@ -365,17 +361,17 @@ impl RootSession {
             .into_iter()
             .map(|QueuedMessage { id, kind, content }| QueuedInput { id, kind, content })
             .collect();
-        Self::pending(id, &mut queued, &mut state.children);
+        Self::pending(id, &mut queued, &mut state.subagents);
         if lost {
             queued.push(self.lost_records(Some(&child.origin)));
         }
-        if let Some(kind) = state.children.kinds.get(child.kind) {
+        if let Some(kind) = state.subagents.kinds.get(child.kind) {
             let resumed =
                 Resumed { pending: pending(&messages, &left), queued, turns, usage, actions };
             child.returned = false;
             self.start_child(me, &mut child, kind, messages, resumed).await?;
         }
-        state.children.all.insert(key, child);
+        state.subagents.all.insert(key, child);
         Ok(())
     }
 }

@@ -13,8 +13,9 @@ use crate::mailbox::{AliveToken, Lost, Report, tell};
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
 use crate::replay::OpenOwnCall;
-use crate::root_session::admission::StartHooks;
-use crate::root_session::{Msg, PromptAdmission, PromptError, RootSession, State, TurnOutcome};
+use crate::root_session::main_run::admission::StartHooks;
+use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
+use crate::root_session::{Msg, PromptError, RootSession, State, TurnOutcome};
 use crate::tool_call::{self, IntentProgress, ToolCallRun};
 
 /// Text for the model about a user call that started and has no recorded end.
@@ -34,7 +35,7 @@ pub struct UserCall {
 }
 
 /// A user's call in progress.
-pub(super) struct OwnCall {
+pub(in crate::root_session) struct OwnCall {
     origin: Arc<Origin>,
     call: ToolCall,
     message_id: MessageId,
@@ -47,11 +48,11 @@ pub(super) struct OwnCall {
 }
 
 impl OwnCall {
-    pub(super) fn is(&self, id: ActorId) -> bool {
+    pub(in crate::root_session) fn is(&self, id: ActorId) -> bool {
         self.actor.as_ref().is_some_and(|actor| actor.get_id() == id)
     }
 
-    pub(super) fn stop(&mut self) {
+    pub(in crate::root_session) fn stop(&mut self) {
         self.stopped = true;
         if let Some(actor) = &self.actor {
             tell(actor, tool_call::Msg::Cancel("the user stopped it".to_owned()));
@@ -61,7 +62,7 @@ impl OwnCall {
 
 impl RootSession {
     /// Starts a user's call, while nothing else runs.
-    pub(super) async fn own_call(
+    pub(in crate::root_session) async fn own_call(
         &self,
         me: &ActorRef<Msg>,
         wanted: UserCall,
@@ -70,7 +71,7 @@ impl RootSession {
         if let Err(error) = state.may_begin() {
             return Ok(Err(error));
         }
-        match &state.opening {
+        match &state.main_run.opening {
             StartHooks::Open => (),
             StartHooks::Asking(_) => return Ok(Err(PromptError::Busy)),
             StartHooks::Blocked(why) => return Ok(Err(PromptError::Parked(why.clone()))),
@@ -99,7 +100,7 @@ impl RootSession {
             visible,
             progress: Arc::clone(&progress),
             presence,
-            report: Report::to(me, Msg::OwnCallEnded),
+            report: Report::to(me, |output| Msg::MainRun(MainRunMsg::OwnCallEnded(output))),
         };
         let actor = match Actor::spawn_linked(None, ToolCallRun, args, me.get_cell()).await {
             Ok((actor, _)) => Some(actor),
@@ -111,17 +112,17 @@ impl RootSession {
         let id = origin.invocation_id.clone();
         let stopped = false;
         let own = OwnCall { origin, call, message_id, said, progress, actor, stopped, outcome };
-        state.own_call = Some(own);
+        state.main_run.own_call = Some(own);
         Ok(Ok((id, receiver)))
     }
 
-    pub(super) fn own_call_ended(
+    pub(in crate::root_session) fn own_call_ended(
         &self,
         me: &ActorRef<Msg>,
         output: Result<ToolOutput, Lost>,
         state: &mut State,
     ) {
-        let Some(own) = state.own_call.take() else { return };
+        let Some(own) = state.main_run.own_call.take() else { return };
         if let Some(actor) = &own.actor {
             actor.stop(None);
         }
@@ -136,13 +137,11 @@ impl RootSession {
         let usage = Usage::default();
         let outcome = TurnOutcome { ending, turns: 0, usage, unanswered, not_by_yes };
         own.outcome.send(outcome).ok();
-        if state.ending.is_some() && state.main.is_none() && !state.children.any_live() {
-            self.close(me, state);
-        }
+        self.close_if_idle(me, state);
     }
 
     /// An earlier process started it and did not inform the model.
-    pub(super) fn close_own_call(&self, open: OpenOwnCall, state: &mut State) {
+    pub(in crate::root_session) fn close_own_call(&self, open: OpenOwnCall, state: &mut State) {
         let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
         let output = output.unwrap_or_else(|| {
             let content =
@@ -173,6 +172,6 @@ impl RootSession {
             std::iter::once(ContentPart::text(said)).chain(output).collect();
         let (message_id, queued) = (id.clone(), content.clone());
         self.transcript.note(None, Event::MessageQueued { message_id, kind, content: queued });
-        state.queued.push(QueuedInput { id, kind, content });
+        state.main_run.queued.push(QueuedInput { id, kind, content });
     }
 }

@@ -12,7 +12,7 @@ use crate::governor::Permit;
 use crate::limits::Limits;
 use crate::ports::{ProviderInfo, Thinking, ToolSpec};
 use crate::root_session::RootSession;
-use crate::root_session::clients::Clients;
+use crate::root_session::supervised::clients::Clients;
 use crate::tool_call::Services;
 
 pub(super) struct SubagentConfig {

@@ -12,7 +12,7 @@ use crate::event::Origin;
 use crate::mailbox::{OwnedTask, spawn_task};
 use crate::outcome::{Ending, WorkspaceChanges, WorktreeSummary};
 use crate::ports::{IsolatedWorkspace, Toolbox};
-use crate::root_session::children::{Child, ChildMsg, Children};
+use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, RootSession, State};
 use crate::tool_call::Services;
 
@@ -82,7 +82,7 @@ impl SubagentWorkspace {
     }
 }
 
-impl Children {
+impl Subagents {
     /// True if `origin` works in an isolated workspace, where it cannot call agents.
     pub(super) fn is_isolated(&self, origin: &Origin) -> bool {
         let child = self.all.values().rev().find(|child| *child.id() == origin.invocation_id);
@@ -129,7 +129,7 @@ impl RootSession {
                 None => Err("there are no worktrees here".to_owned()),
             }
         };
-        spawn_task(me, work, move |opened| Msg::Children(ChildMsg::Reopened(id, opened)))
+        spawn_task(me, work, move |opened| Msg::Subagents(SubagentsMsg::Reopened(id, opened)))
     }
 
     /// Its workspace is open again, or is gone.
@@ -140,7 +140,7 @@ impl RootSession {
         opened: Reopened,
         state: &mut State,
     ) {
-        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
         let opened = opened.unwrap_or_else(|died| Err(crate::mailbox::panic_text(died)));
         match (opened, &mut child.workspace) {
             (Ok(place), Some(workspace)) => {
@@ -170,7 +170,7 @@ impl RootSession {
             .delegation_handle
             .as_ref()
             .and_then(|delegation_handle| delegation_handle.delegation.workplaces.clone());
-        let workspace = state.children.find(id).and_then(|child| child.workspace.as_mut());
+        let workspace = state.subagents.find(id).and_then(|child| child.workspace.as_mut());
         let (Some(workplaces), Some(workspace)) = (workplaces, workspace) else { return false };
         if workspace.place.is_none() || workspace.remains.is_some() {
             return false;
@@ -185,7 +185,7 @@ impl RootSession {
                 workplaces.close(&whose).await
             };
             let work =
-                spawn_task(me, work, move |left| Msg::Children(ChildMsg::Closed(told, left)));
+                spawn_task(me, work, move |left| Msg::Subagents(SubagentsMsg::Closed(told, left)));
             workspace.ending = Some((ending.clone(), counted, work));
         }
         true
@@ -195,7 +195,7 @@ impl RootSession {
     pub(super) fn unmerged_below(
         &self,
         id: &InvocationId,
-        children: &Children,
+        children: &Subagents,
     ) -> Vec<UnmergedWorkspace> {
         let workplaces = self
             .delegation_handle
@@ -219,7 +219,7 @@ impl RootSession {
         left: Closed,
         state: &mut State,
     ) {
-        let Some(child) = state.children.find(id).filter(|child| child.is_live()) else { return };
+        let Some(child) = state.subagents.find(id).filter(|child| child.is_live()) else { return };
         let Some(workspace) = &mut child.workspace else { return };
         let Some((ending, counted, _)) = workspace.ending.take() else { return };
         let cwd = workspace.cwd.clone();

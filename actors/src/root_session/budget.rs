@@ -1,0 +1,106 @@
+//! Budget of the session: its ledger, the shares of subagents, and the rest of it.
+
+use crate::conversation::InvocationId;
+use crate::cost::Budget;
+use crate::governor::BudgetLeft;
+use crate::ledger::{Accounts, BudgetHandle, BudgetKeeper, BudgetMsg};
+
+/// Billionths per millionth of a dollar.
+pub(super) const NANO_IN_MICRO: u64 = 1000;
+
+/// Budget and ledger of the session.
+pub(super) struct SessionBudget {
+    keeper: BudgetKeeper,
+    limits: Budget,
+}
+
+/// Remaining budget of the session.
+#[derive(Debug, PartialEq)]
+pub(super) struct RemainingBudget {
+    pub(super) tokens: Option<BudgetLeft>,
+    pub(super) micro_usd: Option<BudgetLeft>,
+}
+
+impl SessionBudget {
+    /// `accounts`: spending before this process.
+    pub(super) fn new(handle: BudgetHandle, accounts: Accounts) -> SessionBudget {
+        let limits = handle.budget();
+        SessionBudget { keeper: BudgetKeeper::new(handle, accounts), limits }
+    }
+
+    pub(super) fn on(&mut self, msg: BudgetMsg) {
+        self.keeper.take(msg);
+    }
+
+    pub(super) fn handle(&self) -> &BudgetHandle {
+        self.keeper.budget_handle()
+    }
+
+    pub(super) fn accounts(&self) -> &Accounts {
+        self.keeper.accounts()
+    }
+
+    /// Known cost of a subagent in this process, in billionths of a dollar.
+    pub(super) fn cost_of(&self, id: &InvocationId) -> Option<u64> {
+        self.keeper.cost_of(id)
+    }
+
+    /// Limits the cost of a subagent in millionths of a dollar. `None` removes the limit.
+    pub(super) fn give_share(&mut self, id: &InvocationId, micro_usd: Option<u64>) {
+        let nano_usd = micro_usd.map(|micro_usd| micro_usd.saturating_mul(NANO_IN_MICRO));
+        self.keeper.give_share(id, nano_usd);
+    }
+
+    /// Budget that is neither spent nor reserved.
+    pub(super) fn left(&self) -> RemainingBudget {
+        let Budget { nano_usd, tokens } = self.limits;
+        let gone = self.keeper.gone();
+        RemainingBudget {
+            tokens: tokens.map(|max| left(max, gone.tokens, 1)),
+            micro_usd: nano_usd.map(|max| left(max, gone.nano_usd, NANO_IN_MICRO)),
+        }
+    }
+}
+
+/// Rest of `max` after `gone`, both in parts of `unit`.
+fn left(max: u64, gone: u64, unit: u64) -> BudgetLeft {
+    BudgetLeft { max: max / unit, left: max.saturating_sub(gone) / unit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_budget_is_never_negative_and_rounded_down() {
+        let table = [
+            ((10, 0, 1), (10, 10)),
+            ((10, 4, 1), (10, 6)),
+            ((10, 11, 1), (10, 0)),
+            ((5_999, 1_000, NANO_IN_MICRO), (5, 4)),
+            ((5_000, 1, NANO_IN_MICRO), (5, 4)),
+        ];
+        for ((max, gone, unit), (whole, rest)) in table {
+            let BudgetLeft { max: seen, left } = left(max, gone, unit);
+            assert_eq!((seen, left), (whole, rest), "{max} {gone} {unit}");
+        }
+    }
+
+    #[test]
+    fn a_session_without_limits_has_no_rest() {
+        let handle = BudgetHandle::new(Budget::default(), 0, |_| ());
+        let budget = SessionBudget::new(handle, Accounts::default());
+        assert_eq!(budget.left(), RemainingBudget { tokens: None, micro_usd: None });
+        assert_eq!(budget.cost_of(&InvocationId::new("child")), None);
+    }
+
+    #[test]
+    fn the_rest_counts_what_was_spent_before_this_process() {
+        let limits = Budget { nano_usd: Some(9_000), tokens: Some(50) };
+        let handle = BudgetHandle::new(limits, 0, |_| ());
+        let budget = SessionBudget::new(handle, Accounts::default());
+        let (tokens, usd) = (budget.left().tokens.unwrap(), budget.left().micro_usd.unwrap());
+        assert_eq!((tokens.max, tokens.left), (50, 50));
+        assert_eq!((usd.max, usd.left), (9, 9));
+    }
+}

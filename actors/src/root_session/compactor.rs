@@ -1,0 +1,354 @@
+//! Context size of the conversation, and compaction between prompts.
+
+use std::sync::Arc;
+
+use ractor::{ActorRef, RpcReplyPort};
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{
+    ContextFitter, ModelRoutes, Summary, compacted_event, without_summary,
+};
+use crate::compaction::{CompactedHistory, CompactionGoal, compact, said_last, size_of};
+use crate::context::{ContextMeter, ContextReading};
+use crate::conversation::{InvocationId, Message};
+use crate::event::{AnnouncedEvent, CompactionCause, ContextUse, Event};
+use crate::mailbox::{OwnedTask, answer, panic_text, spawn_task};
+use crate::provider_client;
+use crate::root_session::supervised::clients::Clients;
+use crate::root_session::{Msg, PromptError, RootSession, State};
+
+/// Reply channel for the result of a compaction.
+pub(super) type CompactReply = RpcReplyPort<Result<Option<CompactedHistory>, PromptError>>;
+
+/// Messages about the size of the context.
+pub(super) enum CompactorMsg {
+    /// Compact, with the user's words about text to keep.
+    Compact(Option<String>, CompactReply),
+    /// Result of the summary request.
+    Summarised(Result<Result<String, String>, JoinError>),
+    /// Composition of the context, for the caller or for every observer.
+    Context(Option<RpcReplyPort<ContextUse>>),
+}
+
+impl CompactorMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            CompactorMsg::Compact(..) => "Compact",
+            CompactorMsg::Summarised(_) => "Summarised",
+            CompactorMsg::Context(_) => "Context",
+        }
+    }
+}
+
+/// A summary being written between prompts.
+struct PendingCompaction {
+    goal: CompactionGoal,
+    reply: CompactReply,
+    /// Invocation id of the model request.
+    id: InvocationId,
+    _work: OwnedTask,
+}
+
+/// Context size and compaction of the conversation.
+pub(super) struct Compactor {
+    /// Route to the summary model, if configured.
+    summariser: Option<ModelRoutes>,
+    /// A compaction in progress.
+    pending: Option<PendingCompaction>,
+    /// Token state of the history.
+    meter: ContextMeter,
+}
+
+impl Compactor {
+    pub(super) fn new(summariser: Option<ModelRoutes>) -> Compactor {
+        Compactor { summariser, pending: None, meter: ContextMeter::default() }
+    }
+
+    /// True while a model writes a summary.
+    pub(super) fn is_busy(&self) -> bool {
+        self.pending.is_some()
+    }
+}
+
+impl RootSession {
+    pub(super) fn handle_compactor(
+        &self,
+        me: &ActorRef<Msg>,
+        msg: CompactorMsg,
+        state: &mut State,
+    ) {
+        match msg {
+            CompactorMsg::Compact(keep, reply) => self.compact(me, keep, reply, state),
+            CompactorMsg::Summarised(summary) => self.summarised(summary, state),
+            CompactorMsg::Context(Some(reply)) => answer(reply, self.context(state)),
+            CompactorMsg::Context(None) => self.announce_context(state),
+        }
+    }
+
+    /// Context limits of the main agent.
+    pub(super) fn fitter(&self, state: &State) -> ContextFitter {
+        ContextFitter {
+            budget: self.settings.limits.context_main.clone(),
+            settings: self.settings.context.clone(),
+            meter: state.compactor.meter.clone(),
+            summariser: state.compactor.summariser.clone(),
+        }
+    }
+
+    /// Context limits of a subagent.
+    pub(super) fn child_fitter(&self, clients: &Clients) -> ContextFitter {
+        ContextFitter {
+            budget: self.settings.limits.context_child.clone(),
+            settings: self.settings.context.clone(),
+            meter: ContextMeter::default(),
+            summariser: clients.of_role(self.settings.context.compact.as_ref()),
+        }
+    }
+
+    /// Compacts the history between prompts. If a model writes the summary, the caller is answered
+    /// when it is done.
+    pub(super) fn compact(
+        &self,
+        me: &ActorRef<Msg>,
+        keep: Option<String>,
+        reply: CompactReply,
+        state: &mut State,
+    ) {
+        if state.end.is_ending() {
+            return answer(reply, Err(PromptError::Ended));
+        }
+        if state.main_run.is_running() || state.compactor.is_busy() {
+            return answer(reply, Err(PromptError::Busy));
+        }
+        let budget = &self.settings.limits.context_main;
+        let turns = budget.recent_turns_min;
+        let quarter =
+            CompactionGoal::quarter(state.main_run.history(), turns, budget.summary_tokens);
+        let origin = self.new_origin();
+        let goal =
+            CompactionGoal { keep, beside: self.services.background_work(&origin), ..quarter };
+        let plan = plan(state.main_run.history(), goal, state.compactor.summariser.is_some());
+        let (goal, gone) = match plan {
+            CompactionPlan::Nothing => return answer(reply, Ok(None)),
+            CompactionPlan::Apply(compacted) => {
+                let applied = self.apply(compacted, None, state);
+                return answer(reply, Ok(Some(applied)));
+            }
+            CompactionPlan::Summarise(goal, gone) => (goal, gone),
+        };
+        let Some(summariser) = &state.compactor.summariser else { return };
+        let gone = state.main_run.history()[..gone].to_vec();
+        let settings = &self.settings.context;
+        let summary = Summary::new(&self.services, summariser, settings, &origin, &goal);
+        let id = summary.id();
+        let work =
+            spawn_task(me, summary.of(gone), |said| Msg::Compactor(CompactorMsg::Summarised(said)));
+        state.compactor.pending = Some(PendingCompaction { goal, reply, id, _work: work });
+    }
+
+    /// Continues with the summary, or without one.
+    pub(super) fn summarised(
+        &self,
+        summary: Result<Result<String, String>, JoinError>,
+        state: &mut State,
+    ) {
+        // The compaction was cancelled.
+        let Some(PendingCompaction { goal, reply, .. }) = state.compactor.pending.take() else {
+            return;
+        };
+        let model = state.compactor.summariser.as_ref().and_then(ModelRoutes::info);
+        let summary = summary.unwrap_or_else(|died| Err(panic_text(died)));
+        let summarised =
+            summarise(state.main_run.history(), goal, summary, model.map(|info| info.model));
+        if let Some(message) = summarised.warning {
+            self.transcript.note(None, Event::Warning { message });
+        }
+        let by = summarised.by;
+        let compacted = summarised.compacted.map(|compacted| self.apply(compacted, by, state));
+        answer(reply, Ok(compacted));
+    }
+
+    /// Cancels the summary request; the rules alone decide.
+    pub(super) fn give_up_summary(&self, state: &mut State) {
+        let Some(PendingCompaction { id, .. }) = &state.compactor.pending else { return };
+        let id = id.clone();
+        if let Some(summariser) = &state.compactor.summariser {
+            summariser.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+        self.summarised(Ok(Err("it was stopped".to_owned())), state);
+    }
+
+    /// Records the compaction first; afterwards it is the history.
+    fn apply(
+        &self,
+        compacted: CompactedHistory,
+        by: Option<String>,
+        state: &mut State,
+    ) -> CompactedHistory {
+        self.drop_unfinished(state);
+        let before = self.reading(state).total;
+        state.main_run.set_history(compacted.history.clone());
+        state.compactor.meter.compacted(&self.told(state));
+        self.ports.tools.iter().for_each(|tool| tool.history_shortened());
+        let tokens = (before, self.reading(state).total);
+        let event = compacted_event(compacted.clone(), tokens, CompactionCause::Request, by);
+        self.transcript.note(None, event);
+        compacted
+    }
+
+    /// Composition of the next request; during a run, of the last one.
+    pub(super) fn context(&self, state: &State) -> ContextUse {
+        let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
+        let info = &self.provider_info;
+        if !state.main_run.is_running() {
+            self.reading(state);
+        }
+        state.compactor.meter.last(budget, settings, info)
+    }
+
+    pub(super) fn announce_context(&self, state: &State) {
+        self.feed.publish(AnnouncedEvent::Ephemeral {
+            ts: self.ports.clock.wall_ms(),
+            session_id: self.settings.session_id.clone(),
+            origin: None,
+            event: Event::ContextUsed { used: self.context(state) },
+        });
+    }
+
+    fn reading(&self, state: &State) -> ContextReading {
+        let (budget, settings) = (&self.settings.limits.context_main, &self.settings.context);
+        let info = Some(&self.provider_info);
+        state.compactor.meter.read(&self.told(state), &self.specs, budget, settings, info)
+    }
+
+    /// The history with the system message in front.
+    fn told(&self, state: &State) -> Vec<Arc<Message>> {
+        let system = Message::System { content: self.settings.system_prompt.clone() };
+        let mut history = Vec::with_capacity(state.main_run.history().len() + 1);
+        history.push(Arc::new(system));
+        history.extend(state.main_run.history().iter().cloned());
+        history
+    }
+}
+
+/// Decision about a request to compact.
+#[derive(Debug, PartialEq)]
+enum CompactionPlan {
+    /// There is nothing to remove.
+    Nothing,
+    /// The rules alone decide.
+    Apply(CompactedHistory),
+    /// A model summarises this number of messages at the beginning.
+    Summarise(CompactionGoal, usize),
+}
+
+fn plan(history: &[Arc<Message>], goal: CompactionGoal, has_summariser: bool) -> CompactionPlan {
+    match shortened(history, goal) {
+        None => CompactionPlan::Nothing,
+        Some((goal, compacted)) if has_summariser && compacted.messages_removed > 0 => {
+            CompactionPlan::Summarise(goal, compacted.messages_removed)
+        }
+        Some((_, compacted)) => CompactionPlan::Apply(compacted),
+    }
+}
+
+/// Compaction after the summary request.
+#[derive(Debug, PartialEq)]
+struct SummarisedHistory {
+    compacted: Option<CompactedHistory>,
+    /// Model that wrote the summary.
+    by: Option<String>,
+    /// Text about a failed request.
+    warning: Option<String>,
+}
+
+/// Compacts `history` with the summary, or by the rules alone.
+fn summarise(
+    history: &[Arc<Message>],
+    mut goal: CompactionGoal,
+    summary: Result<String, String>,
+    model: Option<String>,
+) -> SummarisedHistory {
+    let warning = summary.as_ref().err().map(|why| without_summary(why));
+    goal.summary = summary.ok();
+    let by = model.filter(|_| goal.summary.is_some());
+    SummarisedHistory { compacted: compact(history, &goal), by, warning }
+}
+
+/// Compacts `history` to `goal`. The last user message stays; earlier unanswered ones are removed
+/// if they would dominate the rest.
+fn shortened(
+    history: &[Arc<Message>],
+    goal: CompactionGoal,
+) -> Option<(CompactionGoal, CompactedHistory)> {
+    let usual = compact(history, &goal);
+    let left = usual.as_ref().map_or_else(|| size_of(history), |usual| usual.tokens_after);
+    let unanswered = said_last(history).saturating_sub(1);
+    let without = CompactionGoal { unanswered, ..goal.clone() };
+    let shorter = compact(history, &without).filter(|one| one.tokens_after <= left / 2);
+    shorter.map(|shorter| (without, shorter)).or(usual.map(|usual| (goal, usual)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{AssistantMessage, ContentPart};
+
+    fn user(text: &str) -> Arc<Message> {
+        Arc::new(Message::User { content: vec![ContentPart::text(text)] })
+    }
+
+    fn says(text: &str) -> Arc<Message> {
+        let content = Some(text.to_owned());
+        Arc::new(Message::Assistant(AssistantMessage { content, ..AssistantMessage::default() }))
+    }
+
+    /// Ten answered prompts with long texts.
+    fn long() -> Vec<Arc<Message>> {
+        let word = "word ".repeat(400);
+        (0..10).flat_map(|_| [user(&word), says(&word)]).collect()
+    }
+
+    #[test]
+    fn model_summarises_only_if_messages_are_removed() {
+        let table = [
+            (vec![], true, "nothing"),
+            (vec![user("a")], true, "nothing"),
+            (long(), false, "apply"),
+            (long(), true, "summarise"),
+            // Only the beginning of an unanswered prompt stays; no reply is removed.
+            (vec![user(&"word ".repeat(4000)), user("b")], true, "apply"),
+        ];
+        for (at, (history, has_summariser, expected)) in table.into_iter().enumerate() {
+            let goal = CompactionGoal::quarter(&history, 1, 100);
+            let seen = match plan(&history, goal, has_summariser) {
+                CompactionPlan::Nothing => "nothing",
+                CompactionPlan::Apply(compacted) => {
+                    assert!(compacted.tokens_after < compacted.tokens_before, "row {at}");
+                    "apply"
+                }
+                CompactionPlan::Summarise(_, gone) => {
+                    assert!((1..history.len()).contains(&gone), "row {at}: {gone}");
+                    "summarise"
+                }
+            };
+            assert_eq!(seen, expected, "row {at}");
+        }
+    }
+
+    #[test]
+    fn failed_summary_is_a_warning_and_the_rules_decide() {
+        let history = long();
+        let goal = CompactionGoal::quarter(&history, 1, 100);
+        let model = || Some("small".to_owned());
+        let written = summarise(&history, goal.clone(), Ok("It was long.".to_owned()), model());
+        assert_eq!((written.by, written.warning), (model(), None));
+        let failed = summarise(&history, goal.clone(), Err("no".to_owned()), model());
+        assert_eq!((failed.by, failed.warning), (None, Some(without_summary("no"))));
+        assert_eq!(failed.compacted, compact(&history, &goal));
+        let said =
+            |compacted: Option<CompactedHistory>| format!("{:?}", compacted.unwrap().history);
+        assert!(said(written.compacted).contains("It was long."));
+        assert!(!said(failed.compacted).contains("It was long."));
+    }
+}

@@ -1,0 +1,200 @@
+//! End of the session: its last record, and the end of its event stream.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+
+use crate::conversation::SessionId;
+use crate::cost::usd;
+use crate::event::{AnnouncedEvent, Durability, Event};
+use crate::mailbox::{OwnedTask, Report, spawn_task};
+use crate::outcome::Ending;
+use crate::permission_coordinator as permission;
+use crate::ports::{BackgroundScope, Clock};
+use crate::root_session::main_run::stop::Reach;
+use crate::root_session::{Msg, PromptError, RootSession, SessionEnding, State};
+use crate::subscription::Feed;
+
+/// Messages about the end.
+pub(super) enum EndMsg {
+    End(SessionEnding, Report<()>),
+    /// The last record is written.
+    Closed,
+}
+
+impl EndMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            EndMsg::End(..) => "End",
+            EndMsg::Closed => "Closed",
+        }
+    }
+}
+
+/// Progress of the session towards its end.
+pub(super) struct SessionEnd {
+    /// The requested ending.
+    ending: Option<SessionEnding>,
+    /// Callers that wait for the last record.
+    waiting: Vec<Report<()>>,
+    /// Reason for accepting no work: an actor crashed too often.
+    parked: Option<String>,
+    /// Writes the last record.
+    closing: Option<OwnedTask>,
+    _observed: EndNotifier,
+}
+
+impl SessionEnd {
+    /// Adds a request to end. Returns false if the session is ending already.
+    fn begin(&mut self, ending: SessionEnding, done: Report<()>) -> bool {
+        self.waiting.push(done);
+        let is_first = self.ending.is_none();
+        self.ending.get_or_insert(ending);
+        is_first
+    }
+
+    fn ending(&self) -> Option<&SessionEnding> {
+        self.ending.as_ref()
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    pub(super) fn park(&mut self, cause: String) {
+        self.parked = Some(cause);
+    }
+
+    /// Returns an error if the session accepts no more work.
+    pub(super) fn refusal(&self) -> Result<(), PromptError> {
+        match (&self.ending, &self.parked) {
+            (Some(_), _) => Err(PromptError::Ended),
+            (None, Some(cause)) => Err(PromptError::Parked(cause.clone())),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Ends the event stream in every case.
+struct EndNotifier {
+    feed: Feed,
+    session_id: SessionId,
+    clock: Arc<dyn Clock>,
+}
+
+impl Drop for EndNotifier {
+    fn drop(&mut self) {
+        if self.feed.is_closed() {
+            return;
+        }
+        let (actor, cause) = ("RootSession".to_owned(), "the session itself crashed".to_owned());
+        self.feed.publish(AnnouncedEvent::Ephemeral {
+            ts: self.clock.wall_ms(),
+            session_id: self.session_id.clone(),
+            origin: None,
+            event: Event::ActorCrashed { actor, cause },
+        });
+        self.feed.close();
+    }
+}
+
+impl RootSession {
+    pub(super) async fn handle_end(&self, me: &ActorRef<Msg>, msg: EndMsg, state: &mut State) {
+        match msg {
+            EndMsg::End(ending, done) => self.end(me, ending, done, state),
+            EndMsg::Closed => self.closed(me, state).await,
+        }
+    }
+
+    pub(super) fn session_end(&self) -> SessionEnd {
+        let observed = EndNotifier {
+            feed: self.feed.clone(),
+            session_id: self.settings.session_id.clone(),
+            clock: Arc::clone(&self.ports.clock),
+        };
+        SessionEnd {
+            ending: None,
+            waiting: Vec::new(),
+            parked: None,
+            closing: None,
+            _observed: observed,
+        }
+    }
+
+    fn end(&self, me: &ActorRef<Msg>, ending: SessionEnding, done: Report<()>, state: &mut State) {
+        if !state.end.begin(ending, done) {
+            return;
+        }
+        self.give_up_summary(state);
+        // An ending session does not wait for disk space.
+        self.outbox.hurry();
+        state.supervised.wake_writer();
+        if state.main_run.is_busy() || state.subagents.any_live() {
+            self.stop(me, Reach::All, Ending::Interrupted, state);
+        } else {
+            self.close(me, state);
+        }
+    }
+
+    /// Closes an ending session when nothing runs any more.
+    pub(super) fn close_if_idle(&self, me: &ActorRef<Msg>, state: &mut State) {
+        if state.end.is_ending() && !state.main_run.is_busy() && !state.subagents.any_live() {
+            self.close(me, state);
+        }
+    }
+
+    /// Writes the last record. The writer is the last actor to stop.
+    pub(super) fn close(&self, me: &ActorRef<Msg>, state: &mut State) {
+        let Some(reason) = state.end.ending().map(|ending| ending.reason.clone()) else {
+            return;
+        };
+        if self.awaits_title(me, &reason, state) {
+            return;
+        }
+        let Some(ending) = state.end.ending() else { return };
+        let spent = &state.budget.accounts().total;
+        let event = Event::SessionEnded {
+            reason: ending.reason.clone(),
+            exit_code: ending.exit_code,
+            usage: spent.usage,
+            cost_usd: spent.cost().map(usd),
+            cost_nano_usd: spent.known(),
+            unpriced_requests: spent.unpriced,
+            turns: state.main_run.turns(),
+            result: ending.result.clone(),
+        };
+        let (transcript, feed) = (self.transcript.clone(), self.feed.clone());
+        let passing = AnnouncedEvent::Ephemeral {
+            ts: self.ports.clock.wall_ms(),
+            session_id: self.settings.session_id.clone(),
+            origin: None,
+            event: event.clone(),
+        };
+        let permissions = state.supervised.coordinator_line();
+        let hooks = self.closing_hooks(&ending.reason);
+        let released = self.release_and_wait(&BackgroundScope::Session);
+        let last = async move {
+            // The end of background work is recorded before the session's own end.
+            released.await;
+            if let Some(hooks) = hooks {
+                hooks.await;
+            }
+            // The withdrawal of a permission request may still be queued.
+            permissions.call_until_answered(permission::Msg::Settle).await;
+            // If recording is impossible, observers are still informed of the end.
+            if transcript.record(None, event, Durability::Synced).await.is_err() {
+                feed.publish(passing);
+            }
+            feed.close();
+        };
+        state.end.closing = Some(spawn_task(me, last, |_| Msg::End(EndMsg::Closed)));
+    }
+
+    async fn closed(&self, me: &ActorRef<Msg>, state: &mut State) {
+        me.get_cell().stop_children_and_wait(None, Some(self.settings.limits.ask_timeout)).await;
+        for done in std::mem::take(&mut state.end.waiting) {
+            done.send(());
+        }
+        me.stop(None);
+    }
+}

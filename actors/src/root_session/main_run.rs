@@ -1,0 +1,406 @@
+//! The main run: admission of prompts, the queue, resume, interruption, and calls of the user.
+
+pub(super) mod admission;
+pub(super) mod messages;
+pub(super) mod own_call;
+pub(super) mod recovery;
+pub(super) mod resume;
+pub(super) mod stop;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{ActorId, ActorRef, RpcReplyPort, SpawnErr};
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{
+    self, AgentInvocation, InvocationOutcome, ModelRoutes, QueuedInput, TimeLimit, UnfinishedCall,
+};
+use crate::conversation::{InvocationId, Message, MessageId, Prompt, Usage};
+use crate::delegation::ActionLog;
+use crate::event::{Event, MessageKind, Origin};
+use crate::hook_events::HookOutcome;
+use crate::mailbox::{AliveToken, AllGone, HandlerResult, Lost, OwnedTask, Report, answer};
+use crate::outcome::Ending;
+use crate::ports::{JournalError, ToolOutput};
+use crate::replay::{Replayed, awaits_answer};
+use crate::restarts::RestartBudget;
+use crate::root_session::{
+    DeliverError, Msg, PromptError, RootSession, State, TurnOutcome, UserCall,
+};
+
+use admission::{PendingAdmission, RunTask, StartHooks};
+use messages::Withdrawal;
+use own_call::OwnCall;
+use resume::Unfinished;
+use stop::Reach;
+
+pub(super) type PromptAdmission =
+    Result<(InvocationId, oneshot::Receiver<TurnOutcome>), PromptError>;
+
+/// Messages about the main run.
+pub(super) enum MainRunMsg {
+    Prompt(Prompt, RpcReplyPort<PromptAdmission>),
+    /// Continue an interrupted run.
+    Continue(RpcReplyPort<PromptAdmission>),
+    /// The session-start hooks have finished.
+    Opened(Result<HookOutcome, JoinError>),
+    /// The prompt hooks have finished.
+    Admitted(InvocationId, Result<HookOutcome, JoinError>),
+    Deliver(QueuedInput, RpcReplyPort<Result<(), DeliverError>>),
+    Withdraw(Withdrawal),
+    /// The user runs a tool.
+    OwnCall(UserCall, RpcReplyPort<PromptAdmission>),
+    OwnCallEnded(Result<ToolOutput, Lost>),
+    Interrupt(Reach),
+    History(RpcReplyPort<Vec<Arc<Message>>>),
+    Ended(InvocationId, Result<InvocationOutcome, Lost>),
+    /// Journal state of the crashed invocation.
+    Reread(InvocationId, Box<Result<Result<Replayed, JournalError>, JoinError>>),
+}
+
+impl MainRunMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            MainRunMsg::Prompt(..) => "Prompt",
+            MainRunMsg::Continue(_) => "Continue",
+            MainRunMsg::Opened(_) => "Opened",
+            MainRunMsg::Admitted(..) => "Admitted",
+            MainRunMsg::Deliver(..) => "Deliver",
+            MainRunMsg::Withdraw(_) => "Withdraw",
+            MainRunMsg::OwnCall(..) => "OwnCall",
+            MainRunMsg::OwnCallEnded(_) => "OwnCallEnded",
+            MainRunMsg::Interrupt(_) => "Interrupt",
+            MainRunMsg::History(_) => "History",
+            MainRunMsg::Ended(..) => "InvocationEnded",
+            MainRunMsg::Reread(..) => "Reread",
+        }
+    }
+}
+
+/// State of an earlier incarnation of an invocation.
+#[derive(Default)]
+pub(super) struct Resumed {
+    /// The calls of the last reply, if not all of them are done; their results end the history.
+    pub(super) pending: Vec<UnfinishedCall>,
+    pub(super) queued: Vec<QueuedInput>,
+    pub(super) turns: u32,
+    pub(super) usage: Usage,
+    /// Its actions, if it is a subagent.
+    pub(super) actions: ActionLog,
+}
+
+/// The main invocation.
+pub(super) struct MainInvocation {
+    origin: Arc<Origin>,
+    /// `None` while it is rebuilt from the journal, and while hooks check its prompt.
+    actor: Option<ActorRef<agent_invocation::Msg>>,
+    /// Prompt that waits for hooks and is not in the history yet.
+    admitting: Option<PendingAdmission>,
+    outcome: oneshot::Sender<TurnOutcome>,
+    rereading: Option<OwnedTask>,
+    /// The ending that it was asked for.
+    stopping: Option<Ending>,
+    /// Length of the history before it.
+    base: usize,
+    /// Replies that the session has counted already.
+    counted: u32,
+    /// Start time (monotonic), unchanged by crashes.
+    began: Duration,
+    /// Completes when nothing of its last incarnation is left.
+    absence: Option<AllGone>,
+}
+
+/// State of the main run.
+pub(super) struct MainRun {
+    /// The conversation, without system messages.
+    history: Vec<Arc<Message>>,
+    /// Messages that were queued and not delivered before their run ended.
+    queued: Vec<QueuedInput>,
+    invocation: Option<MainInvocation>,
+    /// Unfinished work of an earlier process.
+    unfinished: Option<Unfinished>,
+    /// Tool call of the user.
+    own_call: Option<OwnCall>,
+    /// Result of the start hooks.
+    opening: StartHooks,
+    /// Routes to the models, with their state.
+    model_routes: ModelRoutes,
+    restarts: RestartBudget,
+    /// Replies in this session, also of subagents.
+    turns: u32,
+}
+
+impl MainRun {
+    pub(super) fn new(
+        history: Vec<Arc<Message>>,
+        model_routes: ModelRoutes,
+        restarts: RestartBudget,
+    ) -> MainRun {
+        MainRun {
+            history,
+            queued: Vec::new(),
+            invocation: None,
+            unfinished: None,
+            own_call: None,
+            opening: StartHooks::Open,
+            model_routes,
+            restarts,
+            turns: 0,
+        }
+    }
+
+    pub(super) fn history(&self) -> &[Arc<Message>] {
+        &self.history
+    }
+
+    pub(super) fn set_history(&mut self, history: Vec<Arc<Message>>) {
+        self.history = history;
+    }
+
+    /// Replaces the message with this index, if there is one.
+    pub(super) fn replace_message(&mut self, index: usize, message: Message) {
+        if let Some(place) = self.history.get_mut(index) {
+            *place = Arc::new(message);
+        }
+    }
+
+    /// Queues a message for the next run.
+    pub(super) fn queue(&mut self, queued: QueuedInput) {
+        self.queued.push(queued);
+    }
+
+    pub(super) fn has_queued(&self, id: &MessageId) -> bool {
+        self.queued.iter().any(|queued| queued.id == *id)
+    }
+
+    pub(super) fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    pub(super) fn add_turns(&mut self, turns: u32) {
+        self.turns += turns;
+    }
+
+    /// True while there is a main invocation, also one that is rebuilt or waits for hooks.
+    pub(super) fn is_running(&self) -> bool {
+        self.invocation.is_some()
+    }
+
+    /// True while a run or a call of the user is in progress.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_running() || self.own_call.is_some()
+    }
+
+    /// Id of the main invocation.
+    pub(super) fn id(&self) -> Option<&InvocationId> {
+        self.invocation.as_ref().map(|main| &main.origin.invocation_id)
+    }
+
+    pub(super) fn is(&self, id: &InvocationId) -> bool {
+        self.id() == Some(id)
+    }
+
+    /// Start time of the run (monotonic).
+    pub(super) fn began(&self) -> Option<Duration> {
+        self.invocation.as_ref().map(|main| main.began)
+    }
+
+    /// True if the run was asked to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.invocation.as_ref().is_some_and(|main| main.stopping.is_some())
+    }
+
+    /// True if the invocation with this id has no actor.
+    pub(super) fn is_rebuilding(&self, id: &InvocationId) -> bool {
+        self.is(id) && self.actor().is_none()
+    }
+
+    /// Recipient of messages during a run, with its actor if that exists.
+    pub(super) fn recipient(
+        &self,
+    ) -> Option<(Arc<Origin>, Option<ActorRef<agent_invocation::Msg>>)> {
+        self.invocation.as_ref().map(|main| (Arc::clone(&main.origin), main.actor.clone()))
+    }
+
+    fn actor(&self) -> Option<&ActorRef<agent_invocation::Msg>> {
+        self.invocation.as_ref().and_then(|main| main.actor.as_ref())
+    }
+
+    pub(super) fn has_actor(&self, id: ActorId) -> bool {
+        self.actor().is_some_and(|actor| actor.get_id() == id)
+    }
+
+    pub(super) fn has_own_call(&self, id: ActorId) -> bool {
+        self.own_call.as_ref().is_some_and(|own| own.is(id))
+    }
+
+    /// Removes an invocation whose actor does not exist and that does not wait for hooks.
+    pub(super) fn take_rebuilding(&mut self) -> Option<MainInvocation> {
+        self.invocation.take_if(|main| main.actor.is_none() && main.admitting.is_none())
+    }
+
+    /// True if the model must answer without new input.
+    fn awaits_model(&self) -> bool {
+        // Ended background work does not start a run.
+        let asks = |queued: &QueuedInput| {
+            matches!(queued.kind, MessageKind::Steer | MessageKind::FollowUp)
+        };
+        self.queued.iter().any(asks) || self.history.last().is_some_and(|last| awaits_answer(last))
+    }
+}
+
+impl State {
+    /// Returns an error if no run may start now.
+    fn may_begin(&self) -> Result<(), PromptError> {
+        self.end.refusal()?;
+        if self.main_run.is_busy() || self.compactor.is_busy() {
+            return Err(PromptError::Busy);
+        }
+        Ok(())
+    }
+}
+
+impl RootSession {
+    pub(super) async fn handle_main_run(
+        &self,
+        me: &ActorRef<Msg>,
+        msg: MainRunMsg,
+        state: &mut State,
+    ) -> HandlerResult {
+        match msg {
+            MainRunMsg::Prompt(prompt, reply) => {
+                let admission = self.prompt(me, prompt, state).await?;
+                answer(reply, admission);
+            }
+            MainRunMsg::Continue(reply) => {
+                let admission = self.resume_run(me, state).await?;
+                answer(reply, admission);
+            }
+            MainRunMsg::Opened(hooked) => self.opened(me, hooked, state).await?,
+            MainRunMsg::Admitted(id, hooked) => self.admitted(me, &id, hooked, state).await?,
+            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, state),
+            MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(me, withdrawal, state),
+            MainRunMsg::OwnCall(wanted, reply) => {
+                let admission = self.own_call(me, wanted, state).await?;
+                answer(reply, admission);
+            }
+            MainRunMsg::OwnCallEnded(output) => self.own_call_ended(me, output, state),
+            MainRunMsg::Interrupt(reach) => self.stop(me, reach, Ending::Interrupted, state),
+            MainRunMsg::History(reply) => {
+                self.append_own_calls(state);
+                answer(reply, state.main_run.history.clone());
+            }
+            MainRunMsg::Ended(id, outcome) => self.invocation_ended(me, &id, outcome, state),
+            MainRunMsg::Reread(id, replayed) => self.reread(me, &id, *replayed, state).await?,
+        }
+        Ok(())
+    }
+
+    async fn prompt(
+        &self,
+        me: &ActorRef<Msg>,
+        prompt: Prompt,
+        state: &mut State,
+    ) -> Result<PromptAdmission, SpawnErr> {
+        if let Err(error) = state.may_begin() {
+            return Ok(Err(error));
+        }
+        state.main_run.model_routes.retry_now(self.ports.clock.monotonic(), &self.settings.limits);
+        let base = state.main_run.history.len();
+        self.admit_as(me, self.new_origin(), base, RunTask::Prompt(prompt), state).await
+    }
+
+    fn invocation_started(&self) -> Event {
+        Event::InvocationStarted {
+            provider: self.provider_info.profile.clone(),
+            model: self.provider_info.model.clone(),
+            tools: self.specs.iter().map(|spec| spec.name.clone()).collect(),
+            after: None,
+        }
+    }
+
+    async fn start_invocation(
+        &self,
+        me: &ActorRef<Msg>,
+        main: &mut MainInvocation,
+        resumed: Resumed,
+        state: &mut State,
+    ) -> Result<(), SpawnErr> {
+        let system = Message::System { content: self.settings.system_prompt.clone() };
+        let mut history = Vec::with_capacity(state.main_run.history.len() + 64);
+        history.push(Arc::new(system));
+        history.extend(state.main_run.history.iter().cloned());
+        history.truncate(history.len() - resumed.pending.len());
+        let id = main.origin.invocation_id.clone();
+        let mut resumed = resumed;
+        RootSession::pending(&id, &mut resumed.queued, &mut state.subagents);
+        let (presence, absence) = AliveToken::new();
+        let spent = self.ports.clock.monotonic().saturating_sub(main.began);
+        let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
+        let args = agent_invocation::Args {
+            origin: Arc::clone(&main.origin),
+            services: Arc::clone(&self.services),
+            model_routes: state.main_run.model_routes.clone(),
+            options: self.settings.options.clone(),
+            tools: Arc::clone(&self.specs),
+            history,
+            pending: resumed.pending,
+            queued: resumed.queued,
+            turns: resumed.turns,
+            usage: resumed.usage,
+            actions: resumed.actions,
+            time: self.settings.limits.duration_max.map(limit),
+            tokens_max: None,
+            fitter: self.fitter(state),
+            presence,
+            report: Report::to(me, move |outcome| Msg::MainRun(MainRunMsg::Ended(id, outcome))),
+        };
+        main.actor = Some(AgentInvocation::start(args, me).await?);
+        main.absence = Some(absence);
+        Ok(())
+    }
+
+    fn invocation_ended(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        outcome: Result<InvocationOutcome, Lost>,
+        state: &mut State,
+    ) {
+        // Supervision reports a crash as well, and restarts it.
+        let Ok(InvocationOutcome { ending, history, queued, turns, usage, .. }) = outcome else {
+            return;
+        };
+        let Some(main) = state.main_run.invocation.take_if(|main| main.origin.invocation_id == *id)
+        else {
+            return;
+        };
+        if let Some(actor) = &main.actor {
+            actor.stop(None);
+        }
+        let system = |message: &Arc<Message>| matches!(**message, Message::System { .. });
+        state.main_run.history = history.into_iter().filter(|message| !system(message)).collect();
+        state.main_run.queued.extend(queued);
+        self.stop_awaited(me, id, state);
+        self.conclude(me, main, ending, turns, usage, state);
+    }
+
+    fn conclude(
+        &self,
+        me: &ActorRef<Msg>,
+        main: MainInvocation,
+        ending: Ending,
+        turns: u32,
+        usage: Usage,
+        state: &mut State,
+    ) {
+        state.main_run.turns += main.uncounted(turns);
+        let unanswered = self.services.book.unanswered();
+        let not_by_yes = self.services.book.not_by_yes();
+        self.name_session(me, &main.origin, &ending, state);
+        main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
+        self.close_if_idle(me, state);
+    }
+}

@@ -1,0 +1,164 @@
+//! Recovery of the main invocation after a crash: it is rebuilt from the journal.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::ended_event;
+use crate::conversation::InvocationId;
+use crate::event::Origin;
+use crate::mailbox::{HandlerResult, panic_text, spawn_task};
+use crate::outcome::Ending;
+use crate::ports::{JournalError, JournalStore};
+use crate::replay::{OpenCall, OpenQuestion, Replay, Replayed};
+use crate::root_session::main_run::resume::{self, OpenCalls, closed_event};
+use crate::root_session::main_run::{MainInvocation, MainRunMsg, Resumed};
+use crate::root_session::{Msg, RootSession, State};
+
+/// Records per read when an invocation is rebuilt.
+const RECORDS_AT_A_TIME: u64 = 1024;
+
+impl RootSession {
+    /// Concludes an invocation that cannot do so itself.
+    pub(in crate::root_session) fn conclude_for(
+        &self,
+        me: &ActorRef<Msg>,
+        main: MainInvocation,
+        ending: Ending,
+        resumed: Resumed,
+        state: &mut State,
+    ) {
+        let Resumed { queued, turns, usage, .. } = resumed;
+        let event = ended_event(&ending, turns, usage);
+        self.transcript.note(Some(&main.origin), event);
+        state.main_run.queued.extend(queued);
+        self.conclude(me, main, ending, turns, usage, state);
+    }
+
+    /// Rebuilds the main invocation from the journal, at the last durable turn.
+    pub(in crate::root_session) fn main_crashed(
+        &self,
+        me: &ActorRef<Msg>,
+        cause: &str,
+        state: &mut State,
+    ) {
+        let Some(main) = &mut state.main_run.invocation else { return };
+        main.actor = None;
+        let (id, absence) = (main.origin.invocation_id.clone(), main.absence.take());
+        // Its request would continue to cost money without a receiver.
+        state.supervised.cancel_requests(&id);
+        if !self.spend("AgentInvocation", &mut state.main_run.restarts, cause) {
+            return self.park(me, "AgentInvocation", cause, state);
+        }
+        let (transcript, store) = (self.transcript.clone(), Arc::clone(&self.ports.journal));
+        let reread = async move {
+            // The crash is reported before its last tool is dropped: effects until then belong into
+            // the history.
+            if let Some(absence) = absence {
+                absence.complete().await;
+            }
+            transcript.drained().await;
+            read_back(&*store, &id).await
+        };
+        let id = main.origin.invocation_id.clone();
+        main.rereading = Some(spawn_task(me, reread, move |replayed| {
+            Msg::MainRun(MainRunMsg::Reread(id, Box::new(replayed)))
+        }));
+    }
+
+    pub(in crate::root_session) async fn reread(
+        &self,
+        me: &ActorRef<Msg>,
+        id: &InvocationId,
+        replayed: Result<Result<Replayed, JournalError>, JoinError>,
+        state: &mut State,
+    ) -> HandlerResult {
+        let theirs =
+            |main: &mut MainInvocation| main.origin.invocation_id == *id && main.actor.is_none();
+        let Some(mut main) = state.main_run.invocation.take_if(theirs) else { return Ok(()) };
+        main.rereading = None;
+        let replayed = match replayed {
+            Ok(Ok(replayed)) => replayed,
+            Ok(Err(error)) => {
+                let ending = journal_failed(error.to_string());
+                self.conclude_for(me, main, ending, Resumed::default(), state);
+                return Ok(());
+            }
+            Err(died) => {
+                let ending = journal_failed(panic_text(died));
+                self.conclude_for(me, main, ending, Resumed::default(), state);
+                return Ok(());
+            }
+        };
+        let left = match main.stopping {
+            None => Self::open_calls_of(&main.origin, &replayed, false, state),
+            Some(_) => OpenCalls::default(),
+        };
+        self.close_open_calls(&main.origin, &replayed, &left);
+        let Replayed { messages, queued, turns, usage, compacted, .. } = replayed;
+        let pending = resume::pending(&messages, &left);
+        // The history of a run after a compaction is complete.
+        if compacted {
+            main.base = 0;
+        }
+        state.main_run.history.truncate(main.base);
+        state.main_run.history.extend(messages);
+        let queued = queued.iter().map(resume::queued).collect();
+        let resumed = Resumed { pending, queued, turns, usage, ..Resumed::default() };
+        if let Some(ending) = main.stopping.take() {
+            self.conclude_for(me, main, ending, resumed, state);
+            return Ok(());
+        }
+        self.start_invocation(me, &mut main, resumed, state).await?;
+        state.main_run.invocation = Some(main);
+        Ok(())
+    }
+
+    /// Closes calls that the crash left open in the journal, as in the history.
+    pub(in crate::root_session) fn close_open_calls(
+        &self,
+        origin: &Arc<Origin>,
+        replayed: &Replayed,
+        left: &OpenCalls,
+    ) {
+        let stays_open = |open: &OpenCall| {
+            let mut left = left.waiting.iter().chain(&left.attached);
+            left.any(|one| one.call.id == open.call.id)
+        };
+        for open in replayed.open_calls.iter().filter(|open| !stays_open(open)) {
+            self.transcript.note(Some(origin), closed_event(open, &replayed.messages));
+        }
+        // Requests that were shown are withdrawn by the actor that showed them.
+        let ours = |asked: &&OpenQuestion| {
+            let id = |theirs: &Arc<Origin>| theirs.invocation_id == origin.invocation_id;
+            asked.origin.as_ref().is_some_and(id)
+                && !self.services.book.has_shown(&asked.request_id)
+                && !left.questions.iter().any(|kept| kept.request_id == asked.request_id)
+        };
+        self.withdraw(replayed.open_questions.iter().filter(ours).cloned().collect());
+    }
+}
+
+/// Records of an invocation in the journal.
+pub(in crate::root_session) async fn read_back(
+    store: &dyn JournalStore,
+    id: &InvocationId,
+) -> Result<Replayed, JournalError> {
+    let mut replay = Replay::new(Some(id.clone()));
+    let mut from = 1;
+    loop {
+        let records = store.read(from, from + RECORDS_AT_A_TIME - 1).await?;
+        for record in &records {
+            replay.push(record);
+        }
+        match records.last() {
+            Some(last) => from = last.record + 1,
+            None => return Ok(replay.finish()),
+        }
+    }
+}
+
+pub(in crate::root_session) fn journal_failed(cause: String) -> Ending {
+    Ending::Failed { class: "journal".to_owned(), cause }
+}

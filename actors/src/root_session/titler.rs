@@ -1,0 +1,383 @@
+//! Session title for lists, written by the model with the role `title` after the first answer. Runs
+//! never wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::ActorRef;
+use tokio::task::JoinError;
+
+use crate::agent_invocation::{AuxiliaryRequest, ModelRoutes};
+use crate::conversation::{InvocationId, Message, text_of};
+use crate::event::{Event, Origin, SessionEndReason};
+use crate::mailbox::{OwnedTask, panic_text, spawn_task};
+use crate::outcome::Ending;
+use crate::provider_client;
+use crate::root_session::supervised::clients::Clients;
+use crate::root_session::{Msg, RootSession, State};
+
+/// Bytes of the prompt, and of the answer, in the request.
+const READ_BYTES_MAX: usize = 2000;
+/// Most tokens of the reply: enough for a model that thinks first.
+const TOKENS_MAX: u64 = 512;
+const CHARS_MAX: usize = 80;
+/// Maximum wait for the request.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum wait of an ended session for a title that is in flight.
+const LAST_MOMENT: Duration = Duration::from_secs(3);
+
+const INSTRUCTION: &str = "You name conversations with a coding agent, for a list. Answer with the \
+    name alone: one line of at most eight words, in the language of the conversation, about what is \
+    to be done. No quotation marks, no full stop.";
+
+/// Messages about the title.
+pub(super) enum TitlerMsg {
+    /// Result of the title request.
+    Titled(Result<Result<String, String>, JoinError>),
+    /// The title did not arrive in time.
+    Untitled,
+}
+
+impl TitlerMsg {
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            TitlerMsg::Titled(_) => "Titled",
+            TitlerMsg::Untitled => "Untitled",
+        }
+    }
+}
+
+/// Something that concerns the title.
+#[derive(Debug)]
+enum TitleInput<'a> {
+    /// A run of the main agent has ended, with an answer or without.
+    RunEnded { above: &'a Arc<Origin>, history: &'a [Arc<Message>], answer: Option<&'a str> },
+    /// The request has ended.
+    Titled(Result<String, String>),
+    /// The session is about to write its last record.
+    Closing { completed: bool },
+    /// The wait at the end of the session is over.
+    Overdue,
+}
+
+/// Action that the session performs for the title.
+#[derive(Debug, PartialEq)]
+enum TitleEffect {
+    /// Ask the model, for this invocation.
+    Ask(Arc<Origin>, String),
+    /// Cancel the request in flight.
+    Cancel,
+    Record(String),
+    Warn(String),
+    /// Wait briefly for the request in flight.
+    StartTimer,
+    /// Continue to close the session, which waited for its title.
+    Close,
+}
+
+/// Progress of the title, without the work for it.
+#[derive(Default)]
+struct TitleProgress {
+    known: Option<String>,
+    /// True if a model may write it and was not asked; it is asked once per process.
+    may_ask: bool,
+    /// True while a request is in flight.
+    is_asking: bool,
+    /// True while the ended session only waits for its title.
+    is_awaited: bool,
+}
+
+impl TitleProgress {
+    fn on(&mut self, input: TitleInput<'_>) -> Vec<TitleEffect> {
+        match input {
+            TitleInput::RunEnded { above, history, answer } => match (&self.known, answer) {
+                // Lists look for it near the end of the journal.
+                (Some(title), _) => vec![TitleEffect::Record(title.clone())],
+                (None, Some(answer)) if self.may_ask => {
+                    (self.may_ask, self.is_asking) = (false, true);
+                    vec![TitleEffect::Ask(Arc::clone(above), request_text(history, answer))]
+                }
+                (None, _) => Vec::new(),
+            },
+            TitleInput::Titled(said) if std::mem::take(&mut self.is_asking) => {
+                let title =
+                    said.and_then(|said| clean(&said).ok_or_else(|| "it said nothing".to_owned()));
+                let mut effects = match title {
+                    Ok(title) => {
+                        self.known = Some(title.clone());
+                        vec![TitleEffect::Record(title)]
+                    }
+                    Err(why) => {
+                        let message = format!("no session title was generated ({why})");
+                        vec![TitleEffect::Cancel, TitleEffect::Warn(message)]
+                    }
+                };
+                effects.extend(self.stop_waiting());
+                effects
+            }
+            // The request was cancelled.
+            TitleInput::Titled(_) => Vec::new(),
+            TitleInput::Closing { .. } if self.is_awaited || !self.is_asking => Vec::new(),
+            TitleInput::Closing { completed: true } => {
+                self.is_awaited = true;
+                vec![TitleEffect::StartTimer]
+            }
+            TitleInput::Closing { completed: false } => {
+                self.is_asking = false;
+                vec![TitleEffect::Cancel]
+            }
+            TitleInput::Overdue => {
+                let asked = std::mem::take(&mut self.is_asking).then_some(TitleEffect::Cancel);
+                asked.into_iter().chain(self.stop_waiting()).collect()
+            }
+        }
+    }
+
+    fn stop_waiting(&mut self) -> Option<TitleEffect> {
+        std::mem::take(&mut self.is_awaited).then_some(TitleEffect::Close)
+    }
+}
+
+/// Prompt and answer for the model that writes the title.
+fn request_text(history: &[Arc<Message>], answer: &str) -> String {
+    let first = history.iter().find_map(|message| match &**message {
+        Message::User { content } => Some(text_of(content)),
+        Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => None,
+    });
+    let cut = |text: &str| text[..text.floor_char_boundary(READ_BYTES_MAX)].to_owned();
+    format!("USER: {}\n\nASSISTANT: {}", cut(&first.unwrap_or_default()), cut(answer))
+}
+
+/// The title, and the work for it.
+pub(super) struct Titler {
+    progress: TitleProgress,
+    /// Model that writes it, if configured.
+    namer: Option<ModelRoutes>,
+    /// The request, with its invocation id.
+    request: Option<(InvocationId, OwnedTask)>,
+    /// Timer of an ended session that only waits for its title.
+    timer: Option<OwnedTask>,
+}
+
+impl RootSession {
+    pub(super) fn handle_titler(&self, me: &ActorRef<Msg>, msg: TitlerMsg, state: &mut State) {
+        let input = match msg {
+            TitlerMsg::Titled(said) => {
+                TitleInput::Titled(said.unwrap_or_else(|died| Err(panic_text(died))))
+            }
+            TitlerMsg::Untitled => TitleInput::Overdue,
+        };
+        let effects = state.titler.progress.on(input);
+        self.perform_title_effects(me, effects, state);
+    }
+
+    /// Initial state, with the title of a resumed session.
+    pub(super) fn titler(&self, clients: &Clients) -> Titler {
+        let resumption = self.settings.resumption.as_ref();
+        let known = resumption.filter(|resumption| resumption.branch.is_none());
+        let known = known.and_then(|resumption| resumption.replayed.title.clone());
+        let namer = clients.of_role(self.settings.context.title.as_ref());
+        let progress =
+            TitleProgress { known, may_ask: namer.is_some(), ..TitleProgress::default() };
+        Titler { progress, namer, request: None, timer: None }
+    }
+
+    /// After a run of the main agent: requests a title if there is none, otherwise records it
+    /// again.
+    pub(super) fn name_session(
+        &self,
+        me: &ActorRef<Msg>,
+        above: &Arc<Origin>,
+        ending: &Ending,
+        state: &mut State,
+    ) {
+        let answer = if let Ending::Answered(answer) = ending { Some(&**answer) } else { None };
+        let history = state.main_run.history();
+        let effects = state.titler.progress.on(TitleInput::RunEnded { above, history, answer });
+        self.perform_title_effects(me, effects, state);
+    }
+
+    /// True if the ended session still waits for its title: briefly, and only after a normal end.
+    pub(super) fn awaits_title(
+        &self,
+        me: &ActorRef<Msg>,
+        reason: &SessionEndReason,
+        state: &mut State,
+    ) -> bool {
+        let completed = *reason == SessionEndReason::Completed;
+        let effects = state.titler.progress.on(TitleInput::Closing { completed });
+        self.perform_title_effects(me, effects, state);
+        state.titler.progress.is_awaited
+    }
+
+    fn perform_title_effects(
+        &self,
+        me: &ActorRef<Msg>,
+        effects: Vec<TitleEffect>,
+        state: &mut State,
+    ) {
+        for effect in effects {
+            match effect {
+                TitleEffect::Ask(above, text) => {
+                    self.ask_title(me, &above, text, &mut state.titler);
+                }
+                TitleEffect::Cancel => state.titler.cancel(),
+                TitleEffect::Record(title) => {
+                    self.transcript.note(None, Event::SessionTitled { title });
+                }
+                TitleEffect::Warn(message) => {
+                    self.transcript.note(None, Event::Warning { message });
+                }
+                TitleEffect::StartTimer => {
+                    let moment = self.ports.clock.sleep(LAST_MOMENT);
+                    let overdue = |_| Msg::Titler(TitlerMsg::Untitled);
+                    state.titler.timer = Some(spawn_task(me, moment, overdue));
+                }
+                TitleEffect::Close => {
+                    state.titler.timer = None;
+                    self.close(me, state);
+                }
+            }
+        }
+    }
+
+    fn ask_title(&self, me: &ActorRef<Msg>, above: &Origin, text: String, titler: &mut Titler) {
+        let Some(namer) = &titler.namer else { return };
+        let thinking = self.settings.context.title_thinking;
+        let aside =
+            AuxiliaryRequest::new(&self.services, namer, above, "title", (TOKENS_MAX, thinking));
+        let (id, clock) = (aside.id(), Arc::clone(&self.ports.clock));
+        let work = async move {
+            let overdue = clock.sleep(PATIENCE);
+            tokio::select! {
+                biased;
+                said = aside.ask(1, INSTRUCTION.to_owned(), text) => said,
+                () = overdue => Err("it took too long".to_owned()),
+            }
+        };
+        let titled = |said| Msg::Titler(TitlerMsg::Titled(said));
+        titler.request = Some((id, spawn_task(me, work, titled)));
+    }
+}
+
+impl Titler {
+    fn cancel(&mut self) {
+        if let (Some(namer), Some((id, _))) = (&self.namer, self.request.take()) {
+            namer.tell(|| provider_client::Msg::Cancel(id.clone()));
+        }
+    }
+}
+
+/// One line, safe for display.
+fn clean(said: &str) -> Option<String> {
+    let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;
+    // Bidirectional controls and zero-width characters are removed, too.
+    let shown = |c: &char| {
+        (c.is_whitespace() || !c.is_control())
+            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let line: String = line.chars().filter(shown).collect();
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let around = |c: char| matches!(c, ' ' | '"' | '\'' | '`' | '*' | '#' | '“' | '”');
+    let line = line.trim_matches(around).trim_end_matches('.');
+    let line: String = line.chars().take(CHARS_MAX).collect();
+    (!line.is_empty()).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::ContentPart;
+
+    const TITLE: &str = "Mend the login";
+
+    fn origin() -> Arc<Origin> {
+        Arc::new(Origin {
+            invocation_id: InvocationId::new("main"),
+            parent_invocation_id: None,
+            agent: "build".to_owned(),
+            agent_path: "build".to_owned(),
+        })
+    }
+
+    fn known() -> TitleProgress {
+        TitleProgress { known: Some(TITLE.to_owned()), may_ask: true, ..TitleProgress::default() }
+    }
+
+    fn unknown() -> TitleProgress {
+        TitleProgress { may_ask: true, ..TitleProgress::default() }
+    }
+
+    fn asking() -> TitleProgress {
+        TitleProgress { is_asking: true, ..TitleProgress::default() }
+    }
+
+    fn awaited() -> TitleProgress {
+        TitleProgress { is_asking: true, is_awaited: true, ..TitleProgress::default() }
+    }
+
+    #[test]
+    fn title_is_requested_once_after_an_answer_and_recorded_again_later() {
+        let above = origin();
+        let content = vec![ContentPart::text("p".repeat(3000))];
+        let history = [Arc::new(Message::User { content })];
+        let text = format!("USER: {}\n\nASSISTANT: done", "p".repeat(READ_BYTES_MAX));
+        let ask = TitleEffect::Ask(origin(), text);
+        let table = [
+            (unknown(), Some("done"), vec![ask]),
+            (unknown(), None, Vec::new()),
+            (asking(), Some("done"), Vec::new()),
+            (TitleProgress::default(), Some("done"), Vec::new()),
+            (known(), Some("done"), vec![TitleEffect::Record(TITLE.to_owned())]),
+            (known(), None, vec![TitleEffect::Record(TITLE.to_owned())]),
+        ];
+        for (mut progress, answer, effects) in table {
+            let ended = || TitleInput::RunEnded { above: &above, history: &history, answer };
+            assert_eq!(progress.on(ended()), effects, "{answer:?}");
+            let again = progress.on(ended());
+            assert!(!again.iter().any(|effect| matches!(effect, TitleEffect::Ask(..))));
+        }
+    }
+
+    #[test]
+    fn end_of_the_session_waits_for_a_title_in_flight_after_a_normal_end_only() {
+        let closing = |completed| TitleInput::Closing { completed };
+        let said = |said: &str| TitleInput::Titled(Ok(said.to_owned()));
+        let failed = || TitleInput::Titled(Err("no".to_owned()));
+        let record = || TitleEffect::Record(TITLE.to_owned());
+        let warn = |why: &str| TitleEffect::Warn(format!("no session title was generated ({why})"));
+        let table = [
+            (unknown(), closing(true), vec![], false),
+            (asking(), closing(true), vec![TitleEffect::StartTimer], true),
+            (asking(), closing(false), vec![TitleEffect::Cancel], false),
+            (awaited(), closing(true), vec![], true),
+            (asking(), said(TITLE), vec![record()], false),
+            (awaited(), said(TITLE), vec![record(), TitleEffect::Close], false),
+            (asking(), said(" "), vec![TitleEffect::Cancel, warn("it said nothing")], false),
+            (awaited(), failed(), vec![TitleEffect::Cancel, warn("no"), TitleEffect::Close], false),
+            (unknown(), said(TITLE), vec![], false),
+            (awaited(), TitleInput::Overdue, vec![TitleEffect::Cancel, TitleEffect::Close], false),
+            (unknown(), TitleInput::Overdue, vec![], false),
+        ];
+        for (at, (mut progress, input, effects, waits)) in table.into_iter().enumerate() {
+            assert_eq!(progress.on(input), effects, "row {at}");
+            assert_eq!(progress.is_awaited, waits, "row {at}");
+        }
+    }
+
+    #[test]
+    fn title_is_one_bounded_line_without_control_characters() {
+        let table = [
+            ("Mend the login", Some("Mend the login")),
+            ("\n\n  \"Mend\tthe  login.\"\nand more", Some("Mend the login")),
+            ("\u{1b}]0;evil\u{7}Mend\u{202e} it", Some("]0;evilMend it")),
+            ("# **Mend**", Some("Mend")),
+            (" \n\t", None),
+            ("\u{200b}\u{202e}", None),
+        ];
+        for (said, title) in table {
+            assert_eq!(clean(said).as_deref(), title, "{said:?}");
+        }
+        assert_eq!(clean(&"ü".repeat(500)).unwrap().chars().count(), CHARS_MAX);
+    }
+}
