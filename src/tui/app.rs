@@ -11,6 +11,7 @@ mod selection;
 
 use std::time::Duration;
 
+use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::{MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Origin};
 use posse_actors::permission_coordinator::HumanDecision;
@@ -21,7 +22,7 @@ use posse_frontend::{Selectable, SelectionSources};
 
 use crate::completion::Completion;
 use crate::composer::{Composer, Outcome, may_be_image};
-use crate::input::{InputEvent, KeyCode, KeyPress};
+use crate::input::{InputEvent, character};
 use crate::keymap::{EditAction, KeyAction, Keymap, SHORTCUTS};
 use crate::permission_prompt::{KeyOutcome, PermissionPrompts};
 use crate::scrollback::Scrollback;
@@ -106,7 +107,7 @@ pub(super) struct App {
     /// The completion list was closed; it stays closed until the query ends.
     dismissed: bool,
     /// First key of a chord.
-    prefix: Option<KeyPress>,
+    prefix: Option<KeyEvent>,
     viewer: Option<Viewer>,
     /// Shortcut letter that acts unless another key follows soon, with the time of the key press.
     pending: Option<(char, Duration)>,
@@ -171,7 +172,7 @@ impl App {
         }
     }
 
-    fn key(&mut self, key: KeyPress, now: Duration) -> Vec<Effect> {
+    fn key(&mut self, key: KeyEvent, now: Duration) -> Vec<Effect> {
         let pending = self.pending.take();
         let action = match self.prefix.take() {
             Some(first) => self.keymap.chord(first, key),
@@ -208,7 +209,7 @@ impl App {
         if let Some(action) = action {
             return self.act(action, now);
         }
-        let shortcut = key.character().filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
+        let shortcut = character(key).filter(|c| SHORTCUTS.iter().any(|(known, _)| known == c));
         if let Some(letter) =
             shortcut.filter(|_| self.composer.is_empty() && self.is_idle() && pending.is_none())
         {
@@ -220,7 +221,7 @@ impl App {
 
     fn handle_prompt_key(
         &mut self,
-        key: KeyPress,
+        key: KeyEvent,
         action: Option<KeyAction>,
         now: Duration,
     ) -> Vec<Effect> {

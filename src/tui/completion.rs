@@ -7,7 +7,7 @@ use posse_frontend::commands::{COMMANDS, Command};
 use crate::text::{TextRow, clipped, row, sanitize, span, width};
 use crate::theme::{Role, Theme};
 
-use ratatui_core::text::Line;
+use ratatui::text::Line;
 
 /// Maximum rows of the list.
 const SHOWN_MAX: usize = 6;

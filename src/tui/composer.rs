@@ -5,13 +5,14 @@
 
 mod edit;
 
-use crate::input::{KeyCode, KeyPress};
+use crate::input::character;
 use crate::keymap::EditAction;
 use crate::text::{TextRow, break_rows, clipped, row, row_width, sanitize, span};
 use crate::theme::{Role, Theme};
 
+use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::ContentPart;
-use ratatui_core::text::{Line, Span};
+use ratatui::text::{Line, Span};
 
 use edit::Text;
 
@@ -151,13 +152,13 @@ impl Composer {
     }
 
     /// Handles a key without a binding: one that inserts a character.
-    pub(super) fn key(&mut self, key: KeyPress) -> Outcome {
-        match key.character() {
+    pub(super) fn key(&mut self, key: KeyEvent) -> Outcome {
+        match character(key) {
             Some(c) => {
                 self.write(c);
                 Outcome::Changed
             }
-            None if key == KeyPress::plain(KeyCode::Tab) => {
+            None if key == KeyEvent::from(KeyCode::Tab) => {
                 self.text.insert("    ");
                 Outcome::Changed
             }

@@ -1,7 +1,7 @@
 //! Rendering of a unified diff with line numbers: of the new file, or of the old one for removed
 //! lines.
 
-use ratatui_core::text::Span;
+use ratatui::text::Span;
 
 use crate::text::{TextRow, sanitize, span, wrap};
 use crate::theme::{Role, Theme};

@@ -3,6 +3,8 @@
 //! Replies of a terminal to queries are parsed in order to be dropped: a late reply, or one to
 //! another program, is no key.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
 /// Maximum bytes of a paste; the rest is dropped.
 const PASTE_BYTES_MAX: usize = 32 << 20;
 
@@ -16,85 +18,25 @@ const PASTE_ENDS: &[u8] = b"\x1b[201~";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InputEvent {
     /// A key.
-    Key(KeyPress),
+    Key(KeyEvent),
     /// A bracketed paste, with `\n` as line ends.
     Paste(String),
     /// The terminal is gone.
     Gone,
 }
 
-/// A key press with its modifiers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct KeyPress {
-    /// The key.
-    pub(super) code: KeyCode,
-    /// Ctrl was held.
-    pub(super) ctrl: bool,
-    /// Alt was held.
-    pub(super) alt: bool,
-    /// Shift was held, for keys other than characters.
-    pub(super) shift: bool,
+/// The character that a key inserts, if any.
+pub(super) fn character(key: KeyEvent) -> Option<char> {
+    let commands = KeyModifiers::CONTROL | KeyModifiers::ALT;
+    match key.code {
+        KeyCode::Char(c) if !key.modifiers.intersects(commands) => Some(c),
+        _ => None,
+    }
 }
 
-/// A key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum KeyCode {
-    /// A character.
-    Char(char),
-    /// Enter.
-    Enter,
-    /// Tab.
-    Tab,
-    /// Backspace.
-    Backspace,
-    /// Delete.
-    Delete,
-    /// Escape.
-    Esc,
-    /// Up.
-    Up,
-    /// Down.
-    Down,
-    /// Left.
-    Left,
-    /// Right.
-    Right,
-    /// Home.
-    Home,
-    /// End.
-    End,
-    /// Page up.
-    PageUp,
-    /// Page down.
-    PageDown,
-    /// A function key, or another key without a meaning here.
-    Other(u8),
-}
-
-impl KeyPress {
-    /// A key without modifiers.
-    pub(super) const fn plain(code: KeyCode) -> KeyPress {
-        KeyPress { code, ctrl: false, alt: false, shift: false }
-    }
-
-    /// A character with Ctrl.
-    pub(super) const fn ctrl(letter: char) -> KeyPress {
-        KeyPress { code: KeyCode::Char(letter), ctrl: true, alt: false, shift: false }
-    }
-
-    /// A key with Alt.
-    #[cfg(test)]
-    pub(super) const fn alt(code: KeyCode) -> KeyPress {
-        KeyPress { code, ctrl: false, alt: true, shift: false }
-    }
-
-    /// The character that the key inserts, if any.
-    pub(super) fn character(self) -> Option<char> {
-        match self.code {
-            KeyCode::Char(c) if !self.ctrl && !self.alt => Some(c),
-            _ => None,
-        }
-    }
+/// A character with Ctrl.
+pub(super) const fn ctrl(letter: char) -> KeyEvent {
+    KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL)
 }
 
 /// Incremental parser.
@@ -107,7 +49,7 @@ pub(super) struct Parser {
 /// Result of parsing the first bytes of a buffer. The numbers are lengths in bytes.
 enum ParsedBytes {
     /// A key.
-    Key(usize, KeyPress),
+    Key(usize, KeyEvent),
     /// A sequence without a meaning.
     Nothing(usize),
     /// The start of a paste.
@@ -177,7 +119,7 @@ impl Parser {
                 ParsedBytes::Part if is_all => {
                     // A single Escape is the key; any other incomplete sequence is dropped.
                     if rest == b"\x1b" {
-                        inputs.push(InputEvent::Key(KeyPress::plain(KeyCode::Esc)));
+                        inputs.push(InputEvent::Key(KeyEvent::from(KeyCode::Esc)));
                     }
                     rest = &[];
                 }
@@ -208,18 +150,18 @@ fn pasted(bytes: &[u8]) -> InputEvent {
 fn parse(bytes: &[u8]) -> ParsedBytes {
     match bytes[0] {
         0x1b => escape(bytes),
-        0 => ParsedBytes::Key(1, KeyPress::ctrl(' ')),
-        b'\r' => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Enter)),
-        b'\t' => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Tab)),
-        0x7f | 0x08 => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Backspace)),
+        0 => ParsedBytes::Key(1, ctrl(' ')),
+        b'\r' => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Enter)),
+        b'\t' => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Tab)),
+        0x7f | 0x08 => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Backspace)),
         // Includes Ctrl+J, which inserts a line break.
-        byte @ 0x01..=0x1a => ParsedBytes::Key(1, KeyPress::ctrl(char::from(byte - 1 + b'a'))),
-        byte @ 0x1c..=0x1f => ParsedBytes::Key(1, KeyPress::ctrl(char::from(byte + 0x40))),
-        _ => character(bytes),
+        byte @ 0x01..=0x1a => ParsedBytes::Key(1, ctrl(char::from(byte - 1 + b'a'))),
+        byte @ 0x1c..=0x1f => ParsedBytes::Key(1, ctrl(char::from(byte + 0x40))),
+        _ => parse_character(bytes),
     }
 }
 
-fn character(bytes: &[u8]) -> ParsedBytes {
+fn parse_character(bytes: &[u8]) -> ParsedBytes {
     let length = match bytes[0] {
         0x00..=0x7f => 1,
         0xc2..=0xdf => 2,
@@ -231,7 +173,7 @@ fn character(bytes: &[u8]) -> ParsedBytes {
     match std::str::from_utf8(there) {
         Ok(text) => match text.chars().next() {
             Some(c) if !c.is_control() => {
-                ParsedBytes::Key(length, KeyPress::plain(KeyCode::Char(c)))
+                ParsedBytes::Key(length, KeyEvent::from(KeyCode::Char(c)))
             }
             _ => ParsedBytes::Nothing(length),
         },
@@ -247,18 +189,19 @@ fn escape(bytes: &[u8]) -> ParsedBytes {
         b'O' => match bytes.get(2) {
             None => ParsedBytes::Part,
             Some(last) => match letter(*last) {
-                Some(code) => ParsedBytes::Key(3, KeyPress::plain(code)),
+                Some(code) => ParsedBytes::Key(3, KeyEvent::from(code)),
                 None => ParsedBytes::Nothing(3),
             },
         },
         // String sequences, which terminals reply with.
         b']' | b'P' | b'_' | b'^' | b'X' => string(bytes),
         // Two Escapes: the first one is the key.
-        0x1b => ParsedBytes::Key(1, KeyPress::plain(KeyCode::Esc)),
+        0x1b => ParsedBytes::Key(1, KeyEvent::from(KeyCode::Esc)),
         _ => match parse(&bytes[1..]) {
-            ParsedBytes::Key(length, key) => {
-                ParsedBytes::Key(length + 1, KeyPress { alt: true, ..key })
-            }
+            ParsedBytes::Key(length, key) => ParsedBytes::Key(
+                length + 1,
+                KeyEvent { modifiers: key.modifiers | KeyModifiers::ALT, ..key },
+            ),
             ParsedBytes::Nothing(length) => ParsedBytes::Nothing(length + 1),
             ParsedBytes::Paste(length) => ParsedBytes::Paste(length + 1),
             ParsedBytes::Part => ParsedBytes::Part,
@@ -299,7 +242,7 @@ fn control_sequence(bytes: &[u8]) -> ParsedBytes {
 }
 
 /// The key of a control sequence, if it is one.
-fn key_of(parameters: &[u8], last: u8) -> Option<KeyPress> {
+fn key_of(parameters: &[u8], last: u8) -> Option<KeyEvent> {
     let text = std::str::from_utf8(parameters).ok()?;
     // Sequences with these prefixes are replies.
     if text.starts_with(['?', '>', '<', '=']) {
@@ -314,7 +257,10 @@ fn key_of(parameters: &[u8], last: u8) -> Option<KeyPress> {
         return None;
     }
     let held = number(held).unwrap_or(1).saturating_sub(1);
-    let (shift, alt, ctrl) = (held & 1 != 0, held & 2 != 0, held & 4 != 0);
+    let mut modifiers = KeyModifiers::NONE;
+    modifiers.set(KeyModifiers::SHIFT, held & 1 != 0);
+    modifiers.set(KeyModifiers::ALT, held & 2 != 0);
+    modifiers.set(KeyModifiers::CONTROL, held & 4 != 0);
     let code = match last {
         b'~' => match number(first)? {
             1 | 7 => KeyCode::Home,
@@ -323,17 +269,21 @@ fn key_of(parameters: &[u8], last: u8) -> Option<KeyPress> {
             5 => KeyCode::PageUp,
             6 => KeyCode::PageDown,
             // `modifyOtherKeys` encoding of a character: 27;modifiers;character.
-            27 => return unicode(number(fields.next()?)?, shift, alt, ctrl),
-            other => KeyCode::Other(u8::try_from(other).ok()?),
+            27 => return unicode(number(fields.next()?)?, modifiers),
+            2 => KeyCode::Insert,
+            other @ 11..=15 => KeyCode::F(u8::try_from(other - 10).ok()?),
+            other @ 17..=21 => KeyCode::F(u8::try_from(other - 11).ok()?),
+            other @ 23..=24 => KeyCode::F(u8::try_from(other - 12).ok()?),
+            _ => KeyCode::Null,
         },
-        b'u' => return unicode(number(first)?, shift, alt, ctrl),
-        b'Z' => return Some(KeyPress { code: KeyCode::Tab, ctrl, alt, shift: true }),
+        b'u' => return unicode(number(first)?, modifiers),
+        b'Z' => return Some(KeyEvent::new(KeyCode::Tab, modifiers | KeyModifiers::SHIFT)),
         // A cursor position report; it is never requested.
         b'R' if !first.is_empty() && text.contains(';') && first != "1" => return None,
         b'I' | b'O' if text.is_empty() => return None,
         other => letter(other)?,
     };
-    Some(KeyPress { code, ctrl, alt, shift })
+    Some(KeyEvent::new(code, modifiers))
 }
 
 fn letter(last: u8) -> Option<KeyCode> {
@@ -345,16 +295,18 @@ fn letter(last: u8) -> Option<KeyCode> {
         b'H' => KeyCode::Home,
         b'F' => KeyCode::End,
         b'M' => KeyCode::Enter,
-        b'P' => KeyCode::Other(11),
-        b'Q' => KeyCode::Other(12),
-        b'R' => KeyCode::Other(13),
-        b'S' => KeyCode::Other(14),
+        b'P' => KeyCode::F(1),
+        b'Q' => KeyCode::F(2),
+        b'R' => KeyCode::F(3),
+        b'S' => KeyCode::F(4),
         _ => return None,
     })
 }
 
 /// A key encoded by its Unicode code point (CSI u).
-fn unicode(number: u32, shift: bool, alt: bool, ctrl: bool) -> Option<KeyPress> {
+fn unicode(number: u32, mut modifiers: KeyModifiers) -> Option<KeyEvent> {
+    let held = |modifier| modifiers.contains(modifier);
+    let (shift, ctrl) = (held(KeyModifiers::SHIFT), held(KeyModifiers::CONTROL));
     let code = match number {
         13 => KeyCode::Enter,
         9 => KeyCode::Tab,
@@ -370,8 +322,10 @@ fn unicode(number: u32, shift: bool, alt: bool, ctrl: bool) -> Option<KeyPress> 
             c => KeyCode::Char(c),
         },
     };
-    let shift = shift && !matches!(code, KeyCode::Char(_));
-    Some(KeyPress { code, ctrl, alt, shift })
+    if matches!(code, KeyCode::Char(_)) {
+        modifiers.remove(KeyModifiers::SHIFT);
+    }
+    Some(KeyEvent::new(code, modifiers))
 }
 
 #[cfg(test)]
@@ -389,14 +343,15 @@ mod tests {
     }
 
     fn key(code: KeyCode) -> InputEvent {
-        InputEvent::Key(KeyPress::plain(code))
+        InputEvent::Key(KeyEvent::from(code))
     }
 
     #[test]
     fn parses_keys() {
-        let shift = |code| InputEvent::Key(KeyPress { shift: true, ..KeyPress::plain(code) });
-        let ctrl = |letter| InputEvent::Key(KeyPress::ctrl(letter));
-        let alt = |code| InputEvent::Key(KeyPress::alt(code));
+        let with = |code, modifiers| InputEvent::Key(KeyEvent::new(code, modifiers));
+        let shift = |code| with(code, KeyModifiers::SHIFT);
+        let ctrl = |letter| InputEvent::Key(ctrl(letter));
+        let alt = |code| with(code, KeyModifiers::ALT);
         let table: &[(&[u8], InputEvent)] = &[
             (b"a", key(KeyCode::Char('a'))),
             ("é".as_bytes(), key(KeyCode::Char('é'))),
@@ -410,10 +365,11 @@ mod tests {
             (b"\x1b", key(KeyCode::Esc)),
             (b"\x1b[A", key(KeyCode::Up)),
             (b"\x1bOB", key(KeyCode::Down)),
-            (
-                b"\x1b[1;5C",
-                InputEvent::Key(KeyPress { ctrl: true, ..KeyPress::plain(KeyCode::Right) }),
-            ),
+            (b"\x1b[1;5C", with(KeyCode::Right, KeyModifiers::CONTROL)),
+            (b"\x1bOP", key(KeyCode::F(1))),
+            (b"\x1b[17~", key(KeyCode::F(6))),
+            (b"\x1b[24~", key(KeyCode::F(12))),
+            (b"\x1b[2~", key(KeyCode::Insert)),
             (b"\x1b[3~", key(KeyCode::Delete)),
             (b"\x1b[5~", key(KeyCode::PageUp)),
             (b"\x1b[Z", shift(KeyCode::Tab)),
@@ -503,7 +459,7 @@ mod tests {
             parser.feed(&bytes[cut..]);
             parser.flush();
             prop_assert!(!parser.waits());
-            prop_assert_eq!(parser.feed(b"q"), [InputEvent::Key(KeyPress::plain(KeyCode::Char('q')))]);
+            prop_assert_eq!(parser.feed(b"q"), [InputEvent::Key(KeyEvent::from(KeyCode::Char('q')))]);
         }
 
         #[test]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_base::failure::nearest;
 
-use crate::input::{KeyCode, KeyPress};
+use crate::input::character;
 
 /// An action of a key in the prompt editor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,7 +225,7 @@ impl Keymap {
     }
 
     /// Returns `true` if a key is the first one of a chord.
-    pub(super) fn begins(&self, key: KeyPress) -> bool {
+    pub(super) fn begins(&self, key: KeyEvent) -> bool {
         let Some(first) = name_of(key) else { return false };
         let begins =
             |keys: &String| keys.split_once(' ').is_some_and(|(before, _)| before == first);
@@ -232,13 +233,13 @@ impl Keymap {
     }
 
     /// The action of a chord.
-    pub(super) fn chord(&self, first: KeyPress, second: KeyPress) -> Option<KeyAction> {
+    pub(super) fn chord(&self, first: KeyEvent, second: KeyEvent) -> Option<KeyAction> {
         let keys = format!("{} {}", name_of(first)?, name_of(second)?);
         self.keys.get(&keys).copied()
     }
 
     /// The action of a key.
-    pub(super) fn action(&self, key: KeyPress) -> Option<KeyAction> {
+    pub(super) fn action(&self, key: KeyEvent) -> Option<KeyAction> {
         self.keys.get(&name_of(key)?).copied()
     }
 }
@@ -272,9 +273,9 @@ fn is_key(written: &str) -> bool {
 }
 
 /// Configuration syntax of a key. `None` for a key that inserts a character or has no name.
-fn name_of(key: KeyPress) -> Option<String> {
+fn name_of(key: KeyEvent) -> Option<String> {
     let code = match key.code {
-        KeyCode::Char(_) if key.character().is_some() => return None,
+        KeyCode::Char(_) if character(key).is_some() => return None,
         KeyCode::Char(c) => c.to_lowercase().to_string(),
         KeyCode::Enter => "enter".to_owned(),
         KeyCode::Tab => "tab".to_owned(),
@@ -289,10 +290,15 @@ fn name_of(key: KeyPress) -> Option<String> {
         KeyCode::End => "end".to_owned(),
         KeyCode::PageUp => "pageup".to_owned(),
         KeyCode::PageDown => "pagedown".to_owned(),
-        KeyCode::Other(_) => return None,
+        _ => return None,
     };
-    let held = [(key.ctrl, "ctrl+"), (key.alt, "alt+"), (key.shift, "shift+")];
-    let held: String = held.iter().filter(|(held, _)| *held).map(|(_, name)| *name).collect();
+    let held = [
+        (KeyModifiers::CONTROL, "ctrl+"),
+        (KeyModifiers::ALT, "alt+"),
+        (KeyModifiers::SHIFT, "shift+"),
+    ];
+    let held = held.iter().filter(|(held, _)| key.modifiers.contains(*held));
+    let held: String = held.map(|(_, name)| *name).collect();
     Some(format!("{held}{code}"))
 }
 
@@ -315,6 +321,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::input::ctrl;
 
     #[test]
     fn no_key_is_bound_twice() {
@@ -340,15 +347,14 @@ mod tests {
                 "there is no \"redrw\", did you mean redraw?"
             ]
         );
-        assert_eq!(keymap.action(KeyPress::ctrl('t')), Some(KeyAction::Viewer));
-        assert_eq!(keymap.action(KeyPress::alt(KeyCode::Char('o'))), Some(KeyAction::Viewer));
-        assert_eq!(keymap.action(KeyPress::ctrl('o')), None);
-        assert_eq!(keymap.action(KeyPress::ctrl('q')), Some(KeyAction::Cancel));
+        assert_eq!(keymap.action(ctrl('t')), Some(KeyAction::Viewer));
         assert_eq!(
-            keymap.action(KeyPress::ctrl('c')),
-            Some(KeyAction::Cancel),
-            "Ctrl+C stays bound"
+            keymap.action(KeyEvent::new(KeyCode::Char('o'), KeyModifiers::ALT)),
+            Some(KeyAction::Viewer)
         );
+        assert_eq!(keymap.action(ctrl('o')), None);
+        assert_eq!(keymap.action(ctrl('q')), Some(KeyAction::Cancel));
+        assert_eq!(keymap.action(ctrl('c')), Some(KeyAction::Cancel), "Ctrl+C stays bound");
     }
 
     #[test]
@@ -363,23 +369,28 @@ mod tests {
 
     #[test]
     fn keys_are_found_by_their_syntax() {
-        let held = |code, ctrl, alt, shift| KeyPress { code, ctrl, alt, shift };
         let table = [
-            (KeyPress::plain(KeyCode::Enter), Some(KeyAction::Submit)),
-            (KeyPress::alt(KeyCode::Enter), Some(KeyAction::FollowUp)),
-            (KeyPress::ctrl('j'), Some(KeyAction::Edit(EditAction::Newline))),
-            (KeyPress::ctrl('C'), Some(KeyAction::Cancel)),
-            (held(KeyCode::Enter, false, false, true), Some(KeyAction::Edit(EditAction::Newline))),
-            (held(KeyCode::Left, true, false, false), Some(KeyAction::Edit(EditAction::WordLeft))),
-            (KeyPress::plain(KeyCode::Char('c')), None),
-            (held(KeyCode::Char('q'), true, true, false), None),
-            (KeyPress::plain(KeyCode::Other(5)), None),
+            (KeyEvent::from(KeyCode::Enter), Some(KeyAction::Submit)),
+            (KeyEvent::new(KeyCode::Enter, KeyModifiers::ALT), Some(KeyAction::FollowUp)),
+            (ctrl('j'), Some(KeyAction::Edit(EditAction::Newline))),
+            (ctrl('C'), Some(KeyAction::Cancel)),
+            (
+                KeyEvent::new(KeyCode::Enter, KeyModifiers::SHIFT),
+                Some(KeyAction::Edit(EditAction::Newline)),
+            ),
+            (
+                KeyEvent::new(KeyCode::Left, KeyModifiers::CONTROL),
+                Some(KeyAction::Edit(EditAction::WordLeft)),
+            ),
+            (KeyEvent::from(KeyCode::Char('c')), None),
+            (KeyEvent::new(KeyCode::Char('q'), KeyModifiers::CONTROL | KeyModifiers::ALT), None),
+            (KeyEvent::from(KeyCode::F(5)), None),
         ];
         for (key, expected) in table {
             assert_eq!(Keymap::default().action(key), expected, "{key:?}");
         }
         assert_eq!(shown(&BINDINGS[1]), "Alt+Enter");
-        let (x, k) = (KeyPress::ctrl('x'), KeyPress::ctrl('k'));
+        let (x, k) = (ctrl('x'), ctrl('k'));
         let keymap = Keymap::default();
         assert!(keymap.begins(x) && !keymap.begins(k));
         assert_eq!(keymap.chord(x, k), Some(KeyAction::StopAll));

@@ -4,8 +4,8 @@ mod stream;
 mod table;
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
-use ratatui_core::style::Style;
-use ratatui_core::text::{Line, Span};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
 
 use crate::highlight::Highlighter;
 use crate::text::{TextRow, clipped, row, sanitize, span, width, wrap};

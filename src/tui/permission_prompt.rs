@@ -4,15 +4,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::QuestionId;
 use posse_actors::event::{Event, Origin, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
 use posse_frontend::quiet_period::QuietPeriod;
 use posse_frontend::subagents::label_with_id;
-use ratatui_core::text::{Line, Span};
+use ratatui::text::{Line, Span};
 
 use crate::diff;
-use crate::input::{KeyCode, KeyPress};
+use crate::input::character;
 use crate::text::{TextRow, break_rows, clipped, clipped_front, escape_invisible, row, span, wrap};
 use crate::theme::{Role, Theme};
 
@@ -146,7 +147,7 @@ impl PermissionPrompts {
     }
 
     /// Handles a key while a request is open.
-    pub(super) fn key(&mut self, key: KeyPress, now: Duration) -> KeyOutcome {
+    pub(super) fn key(&mut self, key: KeyEvent, now: Duration) -> KeyOutcome {
         if self.open.is_empty() {
             return KeyOutcome::Passed;
         }
@@ -164,7 +165,7 @@ impl PermissionPrompts {
         KeyOutcome::Taken
     }
 
-    fn decide(&mut self, key: KeyPress, now: Duration) -> KeyOutcome {
+    fn decide(&mut self, key: KeyEvent, now: Duration) -> KeyOutcome {
         let Some(open) = self.open.front() else { return KeyOutcome::Passed };
         let (id, scopes) = (open.id.clone(), open.scopes.clone());
         // A request that was not shown yet cannot be answered.
@@ -172,7 +173,7 @@ impl PermissionPrompts {
         if !counts {
             return KeyOutcome::Passed;
         }
-        let Some(letter) = key.character() else {
+        let Some(letter) = character(key) else {
             self.restart_quiet_period(now);
             return KeyOutcome::Passed;
         };

@@ -1,12 +1,13 @@
 //! A list with a filter, navigated with the arrow keys.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_frontend::Selectable;
 
-use crate::input::{KeyCode, KeyPress};
+use crate::input::character;
 use crate::text::{TextRow, clipped, row, sanitize, span};
 use crate::theme::{Role, Theme};
 
-use ratatui_core::text::Line;
+use ratatui::text::Line;
 
 /// Maximum number of visible entries.
 const SHOWN_MAX: usize = 8;
@@ -127,20 +128,24 @@ impl Selector {
     }
 
     /// Handles a key.
-    pub(super) fn key(&mut self, key: KeyPress) -> SelectorOutcome {
+    pub(super) fn key(&mut self, key: KeyEvent) -> SelectorOutcome {
         let found = self.found().len();
         let spaces = !matches!(self.subject, SelectorKind::Name(_));
         match key.code {
             KeyCode::Esc => return SelectorOutcome::Closed,
-            KeyCode::Char('c' | 'g') if key.ctrl => return SelectorOutcome::Closed,
+            KeyCode::Char('c' | 'g') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                return SelectorOutcome::Closed;
+            }
             KeyCode::Enter => return self.taken(),
             KeyCode::Delete if self.subject == SelectorKind::Queue => {
                 let value = self.found().get(self.chosen).map(|entry| entry.value.clone());
                 return value.map_or(SelectorOutcome::Open, SelectorOutcome::Deleted);
             }
-            KeyCode::Char('p') if key.ctrl => self.back(found),
+            KeyCode::Char('p') if key.modifiers.contains(KeyModifiers::CONTROL) => self.back(found),
             KeyCode::Up => self.back(found),
-            KeyCode::Char('n' | 'r') if key.ctrl => self.on(found),
+            KeyCode::Char('n' | 'r') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                self.on(found);
+            }
             KeyCode::Down | KeyCode::Tab => self.on(found),
             KeyCode::Backspace => {
                 self.filter.pop();
@@ -148,8 +153,7 @@ impl Selector {
             }
             _ => {
                 let room = self.filter.chars().count() < FILTER_MAX;
-                if let Some(c) = key.character().filter(|c| room && (spaces || !c.is_whitespace()))
-                {
+                if let Some(c) = character(key).filter(|c| room && (spaces || !c.is_whitespace())) {
                     self.filter.push(c);
                     self.chosen = 0;
                 }
@@ -236,25 +240,25 @@ mod tests {
         let names = ["alpha", "beta", "alphabet"].map(str::to_owned).to_vec();
         let mut selector = Selector::new(Selectable::Model, names, "beta", "its default");
         assert_eq!(
-            selector.key(KeyPress::plain(KeyCode::Enter)),
+            selector.key(KeyEvent::from(KeyCode::Enter)),
             SelectorOutcome::Name("beta".into())
         );
         for c in "bet".chars() {
-            assert_eq!(selector.key(KeyPress::plain(KeyCode::Char(c))), SelectorOutcome::Open);
+            assert_eq!(selector.key(KeyEvent::from(KeyCode::Char(c))), SelectorOutcome::Open);
         }
         let found: Vec<&str> = selector.found().iter().map(|entry| entry.value.as_str()).collect();
         assert_eq!(found, ["beta", "alphabet"]);
-        selector.key(KeyPress::plain(KeyCode::Up));
+        selector.key(KeyEvent::from(KeyCode::Up));
         assert_eq!(
-            selector.key(KeyPress::plain(KeyCode::Enter)),
+            selector.key(KeyEvent::from(KeyCode::Enter)),
             SelectorOutcome::Name("alphabet".into())
         );
-        selector.key(KeyPress::plain(KeyCode::Char('9')));
+        selector.key(KeyEvent::from(KeyCode::Char('9')));
         assert_eq!(
-            selector.key(KeyPress::plain(KeyCode::Enter)),
+            selector.key(KeyEvent::from(KeyCode::Enter)),
             SelectorOutcome::Name("bet9".into())
         );
-        assert_eq!(selector.key(KeyPress::plain(KeyCode::Esc)), SelectorOutcome::Closed);
+        assert_eq!(selector.key(KeyEvent::from(KeyCode::Esc)), SelectorOutcome::Closed);
     }
 
     #[test]
@@ -264,16 +268,16 @@ mod tests {
         for subject in [SelectorKind::History, SelectorKind::Queue, SelectorKind::Sessions] {
             let mut selector = list(subject);
             for c in "test fix".chars() {
-                selector.key(KeyPress::plain(KeyCode::Char(c)));
+                selector.key(KeyEvent::from(KeyCode::Char(c)));
             }
             assert_eq!(
-                selector.key(KeyPress::plain(KeyCode::Enter)),
+                selector.key(KeyEvent::from(KeyCode::Enter)),
                 SelectorOutcome::Name("fix the test".into())
             );
-            let deleted = selector.key(KeyPress::plain(KeyCode::Delete));
+            let deleted = selector.key(KeyEvent::from(KeyCode::Delete));
             assert_eq!(deleted != SelectorOutcome::Open, subject == SelectorKind::Queue);
             selector.filter_by("zzz");
-            assert_eq!(selector.key(KeyPress::plain(KeyCode::Enter)), SelectorOutcome::Closed);
+            assert_eq!(selector.key(KeyEvent::from(KeyCode::Enter)), SelectorOutcome::Closed);
         }
         let mut selector = list(SelectorKind::Queue);
         assert!(selector.remove("b"));

@@ -3,7 +3,7 @@
 use crate::text::{TextRow, clipped, clipped_front, span, width};
 use crate::theme::{Role, Theme};
 
-use ratatui_core::text::{Line, Span};
+use ratatui::text::{Line, Span};
 
 /// Content of the status bar.
 #[derive(Debug, Clone, Default, PartialEq)]

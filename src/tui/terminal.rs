@@ -12,6 +12,14 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossterm::cursor::{MoveTo, Show};
+use crossterm::event::{
+    DisableBracketedPaste, EnableBracketedPaste, KeyboardEnhancementFlags,
+    PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
+};
+use crossterm::queue;
+use crossterm::style::{Attribute, SetAttribute};
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, window_size};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{
     InputFlags, LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
@@ -19,15 +27,6 @@ use nix::sys::termios::{
 use tokio::sync::Notify;
 
 pub(super) use reader::{Reader, read};
-
-/// Enables bracketed paste and distinguishable modified keys.
-const ACQUIRE: &[u8] = b"\x1b[?2004h\x1b[>1u";
-
-/// Disables both, resets colours and shows the cursor.
-const RESTORE: &[u8] = b"\x1b[<u\x1b[?2004l\x1b[0m\x1b[?25h";
-
-const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h\x1b[H";
-const LEAVE_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049l";
 
 /// Minimum rows that one frame moves to the terminal's scrollback. At 1 MB/s they take less than a
 /// twentieth of a second.
@@ -94,7 +93,7 @@ impl Terminal {
             restored: false,
             released: false,
         };
-        terminal.write(ACQUIRE.to_vec());
+        terminal.write(acquire_sequence());
         Ok(terminal)
     }
 
@@ -136,17 +135,19 @@ impl Terminal {
     /// Returns the sequence that enters or leaves the alternate screen.
     pub(super) fn set_alternate_screen(&mut self, alternate_screen: bool) -> Vec<u8> {
         self.alternate_screen = alternate_screen;
+        let mut bytes = Vec::new();
         if alternate_screen {
-            ENTER_ALTERNATE_SCREEN.to_vec()
+            queue!(bytes, EnterAlternateScreen, MoveTo(0, 0)).ok();
         } else {
-            LEAVE_ALTERNATE_SCREEN.to_vec()
+            queue!(bytes, LeaveAlternateScreen).ok();
         }
+        bytes
     }
 
     /// Restores the terminal temporarily, for the shell or another program.
     pub(super) async fn release(&mut self, last: Vec<u8>) {
         self.released = true;
-        self.write([&last, RESTORE].concat());
+        self.write(restore_sequence(false, &last));
         tokio::time::timeout(Duration::from_secs(1), self.write_finished()).await.ok();
         tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.found).ok();
     }
@@ -156,14 +157,13 @@ impl Terminal {
         raw(&self.found).ok();
         // The terminal stacks keyboard modes, so each must be enabled once.
         if std::mem::take(&mut self.released) {
-            self.write(ACQUIRE.to_vec());
+            self.write(acquire_sequence());
         }
     }
 
     /// Restores the terminal for good, after writing `last`.
     pub(super) async fn restore(mut self, last: Vec<u8>) {
-        let leave: &[u8] = if self.alternate_screen { LEAVE_ALTERNATE_SCREEN } else { b"" };
-        self.write([leave, &last, RESTORE].concat());
+        self.write(restore_sequence(self.alternate_screen, &last));
         // A terminal that accepts no more output must not block the exit.
         tokio::time::timeout(Duration::from_secs(2), self.write_finished()).await.ok();
         tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
@@ -183,8 +183,7 @@ impl Drop for Terminal {
             std::thread::sleep(Duration::from_millis(2));
         }
         tcsetattr(io::stdin(), SetArg::TCSANOW, &self.found).ok();
-        let leave: &[u8] = if self.alternate_screen { LEAVE_ALTERNATE_SCREEN } else { b"" };
-        let last = [leave, b"\r\x1b[J", RESTORE].concat();
+        let last = restore_sequence(self.alternate_screen, b"\r\x1b[J");
         let stdout = io::stdout();
         let mut ready = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
         if poll(&mut ready, PollTimeout::ZERO) == Ok(1) {
@@ -196,6 +195,30 @@ impl Drop for Terminal {
     }
 }
 
+/// Enables bracketed paste and distinguishable modified keys.
+fn acquire_sequence() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let keys = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
+    queue!(bytes, EnableBracketedPaste, PushKeyboardEnhancementFlags(keys)).ok();
+    bytes
+}
+
+/// Leaves the alternate screen if it is active, writes `last`, undoes [`acquire_sequence`], resets
+/// colours and shows the cursor.
+fn restore_sequence(alternate_screen: bool, last: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if alternate_screen {
+        queue!(bytes, LeaveAlternateScreen).ok();
+    }
+    bytes.extend_from_slice(last);
+    let reset = SetAttribute(Attribute::Reset);
+    queue!(bytes, PopKeyboardEnhancementFlags, DisableBracketedPaste, reset, Show).ok();
+    bytes
+}
+
+/// Raw mode, except that the output flags stay: other programs' output then starts in the first
+/// column. The settings found at the start are kept here, because the program in between may have
+/// changed them; `crossterm` would restore those of that program.
 fn raw(found: &Termios) -> io::Result<()> {
     let mut raw = found.clone();
     raw.input_flags.remove(
@@ -211,16 +234,13 @@ fn raw(found: &Termios) -> io::Result<()> {
         .remove(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG | LocalFlags::IEXTEN);
     raw.control_chars[SpecialCharacterIndices::VMIN as usize] = 1;
     raw.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
-    // Output flags are unchanged, so that other programs' output starts in the first column.
     Ok(tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw)?)
 }
 
 /// Columns and rows of the terminal; 80 by 24 if they are unknown.
 pub(super) fn size() -> (u16, u16) {
-    let sizes =
-        [rustix::termios::tcgetwinsize(io::stdout()), rustix::termios::tcgetwinsize(io::stdin())];
-    let known = sizes.into_iter().flatten().find(|size| size.ws_col > 0 && size.ws_row > 0);
-    known.map_or((80, 24), |size| (size.ws_col, size.ws_row))
+    let size = window_size().ok().map(|size| (size.columns, size.rows));
+    size.filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or((80, 24))
 }
 
 /// Returns `true` if standard input and output are a terminal.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crossterm::event::KeyEvent;
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, InvocationId, QuestionId, StopReason, Usage,
 };
@@ -10,7 +11,7 @@ use posse_frontend::SelectionSources;
 use serde_json::{Value, json};
 
 use crate::app::{App, Effect};
-use crate::input::{InputEvent, KeyPress};
+use crate::input::InputEvent;
 use crate::text::TextRow;
 use crate::theme::Theme;
 
@@ -152,16 +153,16 @@ impl TestScreen {
         self.app.finish_task();
     }
 
-    pub(crate) fn presses(&mut self, key: KeyPress) -> Vec<Effect> {
+    pub(crate) fn presses(&mut self, key: KeyEvent) -> Vec<Effect> {
         self.app.input(InputEvent::Key(key), self.now)
     }
 
     pub(crate) fn types(&mut self, text: &str) -> Vec<Effect> {
-        use crate::input::KeyCode;
+        use crossterm::event::KeyCode;
         text.chars()
             .flat_map(|c| {
                 let code = if c == '\n' { KeyCode::Enter } else { KeyCode::Char(c) };
-                self.presses(KeyPress::plain(code))
+                self.presses(KeyEvent::from(code))
             })
             .collect()
     }

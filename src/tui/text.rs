@@ -1,8 +1,8 @@
 //! Text for the screen: control sequences removed, measured in columns, wrapped into rows.
 
 use posse_base::failure::printable;
-use ratatui_core::style::Style;
-use ratatui_core::text::{Line, Span};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

@@ -1,7 +1,7 @@
 //! Themes: styles by meaning. Colours come from the terminal's palette, so they fit the user's
 //! choice.
 
-use ratatui_core::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Modifier, Style};
 
 /// Meaning of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

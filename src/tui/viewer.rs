@@ -1,12 +1,13 @@
 //! The viewer: full outputs and diffs on the alternate screen.
 
 use crate::diff;
-use crate::input::{KeyCode, KeyPress};
+use crate::input::character;
 use crate::text::{TextRow, clipped, hanging_indent, row, sanitize, span, wrap};
 use crate::theme::{Role, Theme};
 use crate::view::Outputs;
 
-use ratatui_core::text::{Line, Span};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::text::{Line, Span};
 
 /// A page of the viewer.
 #[derive(Debug, Clone)]
@@ -67,13 +68,17 @@ impl Viewer {
     }
 
     /// Handles a key. Returns `false` if the viewer was closed.
-    pub(super) fn key(&mut self, key: KeyPress) -> bool {
+    pub(super) fn key(&mut self, key: KeyEvent) -> bool {
         let page = self.size.1.saturating_sub(1).max(1);
         let last = self.size.0.saturating_sub(self.size.1);
-        let letter = key.character();
+        let letter = character(key);
         match (key.code, letter) {
             (KeyCode::Esc, _) | (_, Some('q')) => return false,
-            (KeyCode::Char('o' | 'c' | 'd'), None) if key.ctrl => return false,
+            (KeyCode::Char('o' | 'c' | 'd'), None)
+                if key.modifiers.contains(KeyModifiers::CONTROL) =>
+            {
+                return false;
+            }
             (KeyCode::Up, _) | (_, Some('k')) => self.scroll = self.scroll.saturating_sub(1),
             (KeyCode::Down | KeyCode::Enter, _) | (_, Some('j')) => self.scroll += 1,
             (KeyCode::PageUp, _) | (_, Some('b')) => self.scroll = self.scroll.saturating_sub(page),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::event::MessageKind;
 use posse_frontend::commands::{Availability, Command, ParsedLine, parse, unknown};
 
 use crate::app::{App, Effect};
 use crate::completion::{Completion, CompletionQuery};
 use crate::composer::may_be_image;
-use crate::input::{KeyCode, KeyPress};
 use crate::keymap::{EditAction, KeyAction};
 use crate::theme::Role;
 
@@ -48,12 +48,12 @@ impl App {
     /// Handles a key while a completion list is open. `None`: the key has its usual meaning.
     pub(super) fn handle_completion_key(
         &mut self,
-        key: KeyPress,
+        key: KeyEvent,
         action: Option<KeyAction>,
         now: Duration,
     ) -> Option<Vec<Effect>> {
         let completion = self.completion.as_mut().filter(|completion| !completion.is_empty())?;
-        let takes = key == KeyPress::plain(KeyCode::Tab)
+        let takes = key == KeyEvent::from(KeyCode::Tab)
             || action == Some(KeyAction::Submit) && completion.is_chosen();
         match action {
             _ if takes => {

@@ -105,7 +105,9 @@ impl App {
 #[cfg(test)]
 mod tests {
     use crate::app::Effect;
-    use crate::input::{KeyCode, KeyPress};
+    use crossterm::event::{KeyCode, KeyEvent};
+
+    use crate::input::ctrl;
     use crate::testing::TestScreen;
 
     #[test]
@@ -119,12 +121,12 @@ mod tests {
         assert_eq!(stage.types("a task\n"), []);
         assert!(stage.screen(60, 24).contains("❯ a task"), "it stays in the prompt");
         assert!(stage.screen(60, 24).contains("(wait for the lookup"));
-        stage.presses(KeyPress::ctrl('u'));
+        stage.presses(ctrl('u'));
         assert_eq!(stage.types("/stop all\n"), []);
         assert!(stage.screen(60, 24).contains("❯ /stop all"), "it waits as well");
-        stage.presses(KeyPress::ctrl('u'));
+        stage.presses(ctrl('u'));
         assert_eq!(stage.types("/exit\n"), [Effect::Leave(posse_base::failure::Exit::Done)]);
-        stage.presses(KeyPress::plain(KeyCode::Esc));
+        stage.presses(KeyEvent::from(KeyCode::Esc));
         assert!(stage.screen(60, 24).contains("cancelled"));
         assert!(!stage.app.finish_lookup(1), "its result comes too late");
         assert_ne!(stage.types("a task\n"), []);

@@ -1,17 +1,17 @@
 //! Selectors and the effects of a choice.
 
+use crossterm::event::KeyEvent;
 use posse_actors::conversation::MessageId;
 use posse_frontend::Selectable;
 use posse_frontend::commands::SessionSwitch;
 
 use crate::app::{App, Effect};
-use crate::input::KeyPress;
 use crate::selector::{Selector, SelectorEntry, SelectorKind, SelectorOutcome, in_one_line};
 use crate::theme::{Role, Theme};
 use crate::view::QueuedMessage;
 
 impl App {
-    pub(super) fn handle_selector_key(&mut self, key: KeyPress) -> Vec<Effect> {
+    pub(super) fn handle_selector_key(&mut self, key: KeyEvent) -> Vec<Effect> {
         let Some(selector) = &mut self.selector else { return Vec::new() };
         match selector.key(key) {
             SelectorOutcome::Open => Vec::new(),

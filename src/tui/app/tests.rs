@@ -1,5 +1,6 @@
 //! Snapshots of every screen at three widths, and the effects of keys.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId};
 use posse_actors::event::{Event, MessageKind, Scope};
 use posse_actors::permission_coordinator::HumanDecision;
@@ -9,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::app::Effect;
-use crate::input::{InputEvent, KeyCode, KeyPress};
+use crate::input::{InputEvent, ctrl};
 use crate::testing::{TestScreen, command_ended, origin, question};
 use crate::theme::Role;
 
@@ -220,9 +221,9 @@ fn the_viewer() {
     let build = |stage: &mut TestScreen| {
         let lines: Vec<String> = (1..=50).map(|nth| format!("line {nth}")).collect();
         stage.calls("c1", "run seq 50", &lines.join("\n"), command_ended(0));
-        stage.presses(KeyPress::ctrl('o'));
+        stage.presses(ctrl('o'));
         stage.screen(60, 30);
-        stage.presses(KeyPress::plain(KeyCode::PageDown));
+        stage.presses(KeyEvent::from(KeyCode::PageDown));
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));
 }
@@ -231,10 +232,10 @@ fn the_viewer() {
 fn a_prompt_of_several_lines() {
     let build = |stage: &mut TestScreen| {
         stage.app.input(InputEvent::Paste("fn main() {\n    body();\n}".to_owned()), stage.now);
-        stage.presses(KeyPress::ctrl('j'));
+        stage.presses(ctrl('j'));
         stage.types(&"word ".repeat(20));
         stage.app.input(InputEvent::Paste("x\n".repeat(40)), stage.now);
-        stage.presses(KeyPress::plain(KeyCode::Left));
+        stage.presses(KeyEvent::from(KeyCode::Left));
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
 }
@@ -261,7 +262,7 @@ fn shortcut_letter_acts_if_no_key_follows() {
     stage.later(150);
     stage.app.choose(Selectable::Agent, vec!["build".to_owned()], Some('a'));
     stage.types("dd");
-    stage.presses(KeyPress::plain(KeyCode::Esc));
+    stage.presses(KeyEvent::from(KeyCode::Esc));
     assert_eq!(stage.app.composer.shown(), "add");
 }
 
@@ -274,7 +275,10 @@ fn enter_sends_now_or_at_the_next_step() {
     assert_eq!(stage.types("two\\\nlines\n"), say("two\nlines", MessageKind::Steer));
     let mut stage = TestScreen::with_task();
     stage.types("then");
-    assert_eq!(stage.presses(KeyPress::alt(KeyCode::Enter)), say("then", MessageKind::FollowUp));
+    assert_eq!(
+        stage.presses(KeyEvent::new(KeyCode::Enter, KeyModifiers::ALT)),
+        say("then", MessageKind::FollowUp)
+    );
     assert_eq!(stage.types("/new\n"), [], "not while something runs");
     assert_eq!(stage.types("/stop\n"), [Effect::Interrupt]);
 }
@@ -282,7 +286,7 @@ fn enter_sends_now_or_at_the_next_step() {
 #[test]
 fn ctrl_c_cancels_one_thing_at_a_time() {
     let mut stage = TestScreen::new();
-    let press = |stage: &mut TestScreen| stage.presses(KeyPress::ctrl('c'));
+    let press = |stage: &mut TestScreen| stage.presses(ctrl('c'));
     stage.types("draft");
     assert_eq!(press(&mut stage), []);
     assert!(stage.app.composer.is_empty());
@@ -295,9 +299,9 @@ fn ctrl_c_cancels_one_thing_at_a_time() {
     assert_eq!(press(&mut stage), [Effect::Interrupt]);
     assert_eq!(press(&mut stage), [Effect::Leave(Exit::Interrupt)]);
     let mut stage = TestScreen::with_task();
-    assert_eq!(stage.presses(KeyPress::plain(KeyCode::Esc)), [Effect::Interrupt]);
-    assert_eq!(TestScreen::new().presses(KeyPress::plain(KeyCode::Esc)), []);
-    assert_eq!(TestScreen::new().presses(KeyPress::ctrl('d')), [Effect::Leave(Exit::Done)]);
+    assert_eq!(stage.presses(KeyEvent::from(KeyCode::Esc)), [Effect::Interrupt]);
+    assert_eq!(TestScreen::new().presses(KeyEvent::from(KeyCode::Esc)), []);
+    assert_eq!(TestScreen::new().presses(ctrl('d')), [Effect::Leave(Exit::Done)]);
 }
 
 fn asked() -> TestScreen {
@@ -340,7 +344,7 @@ fn permission_request_of_a_background_agent_outlives_the_run() {
     stage.happens_in(&child, question("q1", "touch a"));
     stage.app.finish_task();
     assert!(stage.screen(100, 30).contains("asked by build/worker"));
-    let escape = KeyPress::plain(KeyCode::Esc);
+    let escape = KeyEvent::from(KeyCode::Esc);
     assert_eq!(stage.presses(escape), [Effect::Interrupt]);
     assert_eq!(stage.presses(escape), [Effect::Interrupt], "and never leaves");
     stage.later(400);
@@ -394,7 +398,7 @@ fn details_must_be_scrolled_to_the_end_before_allowing() {
     assert_eq!(stage.types("y"), []);
     assert!(stage.screen(80, 24).contains("scroll to the end"));
     for _ in 0..20 {
-        stage.presses(KeyPress::plain(KeyCode::PageDown));
+        stage.presses(KeyEvent::from(KeyCode::PageDown));
         stage.screen(80, 24);
     }
     stage.later(400);
@@ -445,13 +449,13 @@ fn history_is_recalled_with_arrow_keys() {
     stage.types("first\n");
     stage.types("second\n");
     stage.types("draft");
-    stage.presses(KeyPress::plain(KeyCode::Up));
+    stage.presses(KeyEvent::from(KeyCode::Up));
     assert_eq!(stage.app.composer.shown(), "second");
-    stage.presses(KeyPress::plain(KeyCode::Up));
-    stage.presses(KeyPress::plain(KeyCode::Up));
+    stage.presses(KeyEvent::from(KeyCode::Up));
+    stage.presses(KeyEvent::from(KeyCode::Up));
     assert_eq!(stage.app.composer.shown(), "first");
-    stage.presses(KeyPress::plain(KeyCode::Down));
-    stage.presses(KeyPress::plain(KeyCode::Down));
+    stage.presses(KeyEvent::from(KeyCode::Down));
+    stage.presses(KeyEvent::from(KeyCode::Down));
     assert_eq!(stage.app.composer.shown(), "draft");
 }
 
@@ -495,7 +499,7 @@ proptest! {
         }
         stage.types(&keys);
         stage.screen(columns, rows);
-        stage.presses(KeyPress::ctrl('o'));
+        stage.presses(ctrl('o'));
         stage.later(500);
         stage.screen(rows, columns.min(80));
     }

@@ -1,7 +1,7 @@
 //! Tables with columns as wide as their content. A table that does not fit is shown cell by cell.
 
 use pulldown_cmark::Alignment;
-use ratatui_core::text::{Line, Span};
+use ratatui::text::{Line, Span};
 
 use crate::text::{TextRow, span, width, wrap};
 use crate::theme::{Role, Theme};

@@ -1,7 +1,7 @@
 //! Tests of the painter against a small terminal emulator.
 
 use proptest::prelude::*;
-use ratatui_core::text::Line;
+use ratatui::text::Line;
 
 use super::*;
 
@@ -363,7 +363,7 @@ fn finished_row_never_wraps() {
 
 #[test]
 fn styles_are_reset() {
-    use ratatui_core::style::Stylize;
+    use ratatui::style::Stylize;
     let mut painter = Painter::new(true);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 1));
     buffer.set_line(0, 0, &Line::from(vec!["a".red(), "b".bold(), "c".into()]), 10);

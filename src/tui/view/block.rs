@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratatui_core::text::Span;
+use ratatui::text::Span;
 
 use crate::markdown::{self, Piece};
 use crate::text::{TextRow, hanging_indent, sanitize, span, wrap};

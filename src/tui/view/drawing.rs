@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratatui_core::text::Line;
+use ratatui::text::Line;
 
 use crate::text::{TextRow, clipped, row, sanitize, span};
 use crate::theme::{Role, Theme};

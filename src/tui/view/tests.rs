@@ -6,7 +6,7 @@ use posse_base::failure::Exit;
 use serde_json::json;
 
 use crate::app::Effect;
-use crate::input::KeyPress;
+use crate::input::ctrl;
 use crate::testing::{TestScreen, origin, question};
 
 const DIFF: &str = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one\n+two\n";
@@ -224,21 +224,21 @@ fn late_message_is_sent_with_the_next_prompt() {
 fn exit_warns_about_background_work() {
     let leave = vec![Effect::Leave(Exit::Done)];
     let mut stage = TestScreen::with_task();
-    assert_eq!(stage.presses(KeyPress::ctrl('d')), []);
+    assert_eq!(stage.presses(ctrl('d')), []);
     assert!(stage.screen(80, 24).contains("a task runs: Esc stops it"));
     stage.later(2000);
     assert!(!stage.screen(80, 24).contains("a task runs:"), "a hint for a moment");
     stage.ends();
     let summary = "serve".to_owned();
     stage.happens(Event::JobStarted { call_id: CallId::new("c1"), summary: summary.clone() });
-    assert_eq!(stage.presses(KeyPress::ctrl('d')), []);
+    assert_eq!(stage.presses(ctrl('d')), []);
     let text = "! 1 job in the background would be stopped: Ctrl+D or /exit again";
     assert!(stage.screen(100, 24).contains(text));
     assert_eq!(stage.types("/exit\n"), leave);
     // Another input resets the warning.
     stage.types("go on\n");
     assert_eq!(stage.types("/exit\n"), []);
-    assert_eq!(stage.presses(KeyPress::ctrl('d')), leave);
+    assert_eq!(stage.presses(ctrl('d')), leave);
     stage.happens(Event::JobEnded {
         call_id: CallId::new("c1"),
         summary,
@@ -250,5 +250,5 @@ fn exit_warns_about_background_work() {
         findings: Vec::new(),
     });
     stage.types("go on\n");
-    assert_eq!(stage.presses(KeyPress::ctrl('d')), leave);
+    assert_eq!(stage.presses(ctrl('d')), leave);
 }

@@ -7,7 +7,7 @@ use posse_actors::event::{StartedCall, ToolFailureClass};
 use serde_json::Value;
 
 use posse_frontend::outcome::clock_time;
-use ratatui_core::text::Span;
+use ratatui::text::Span;
 
 use crate::diff;
 use crate::text::{TextRow, clipped, row, sanitize, span, wrap};

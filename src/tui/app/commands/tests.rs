@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crossterm::event::{KeyCode, KeyEvent};
 use posse_actors::conversation::{ContentPart, MessageId};
 use posse_actors::event::{ContextUse, Event, MessageKind};
 use posse_frontend::commands::{COMMANDS, Command};
 use posse_frontend::session_records::Changes;
 
 use crate::app::Effect;
-use crate::input::{KeyCode, KeyPress};
 use crate::testing::{TestScreen, question};
 
 const ENDED: &str = "(from posse, not from the user) An agent that works for you has ended.\n\
@@ -117,7 +117,7 @@ fn long_answers_and_changes_open_in_the_viewer() {
     stage.app.show_changes(Changes { diffs, remark: String::new() });
     let screen = stage.screen(60, 20);
     assert!(screen.contains("2/2 change two") && screen.contains("1 +new two"), "{screen}");
-    stage.presses(KeyPress::plain(KeyCode::Left));
+    stage.presses(KeyEvent::from(KeyCode::Left));
     assert!(stage.screen(60, 20).contains("new one"));
 }
 

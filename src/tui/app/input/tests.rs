@@ -1,11 +1,12 @@
 //! Tests of completion, history, queued messages and shell commands in the prompt.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use posse_actors::conversation::{CallId, ContentPart, MessageId};
 use posse_actors::event::{Event, MessageKind};
 use posse_frontend::commands::COMMANDS;
 
 use crate::app::Effect;
-use crate::input::{KeyCode, KeyPress};
+use crate::input::ctrl;
 use crate::testing::{TestScreen, command_ended};
 
 fn queued(id: &str, kind: MessageKind, text: &str) -> Event {
@@ -17,11 +18,11 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-const TAB: KeyPress = KeyPress::plain(KeyCode::Tab);
-const UP: KeyPress = KeyPress::plain(KeyCode::Up);
-const DOWN: KeyPress = KeyPress::plain(KeyCode::Down);
-const ENTER: KeyPress = KeyPress::plain(KeyCode::Enter);
-const ESC: KeyPress = KeyPress::plain(KeyCode::Esc);
+const TAB: KeyEvent = KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE);
+const UP: KeyEvent = KeyEvent::new(KeyCode::Up, KeyModifiers::NONE);
+const DOWN: KeyEvent = KeyEvent::new(KeyCode::Down, KeyModifiers::NONE);
+const ENTER: KeyEvent = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
+const ESC: KeyEvent = KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE);
 
 #[test]
 fn command_completion() {
@@ -53,7 +54,7 @@ fn history_search() {
             stage.presses(ENTER);
         }
         stage.types("fix");
-        stage.presses(KeyPress::ctrl('r'));
+        stage.presses(ctrl('r'));
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
 }
@@ -97,7 +98,7 @@ fn tab_completes_and_enter_accepts_the_selection() {
     stage.types("/mod");
     stage.presses(TAB);
     assert_eq!(stage.app.composer.shown(), "/model ");
-    stage.presses(KeyPress::ctrl('u'));
+    stage.presses(ctrl('u'));
     // Nothing is selected: the text is submitted as it is.
     stage.types("/mod");
     assert_eq!(stage.presses(ENTER), []);
@@ -117,7 +118,7 @@ fn tab_completes_and_enter_accepts_the_selection() {
     assert!(!stage.screen(80, 24).contains("▸ /"));
     stage.types("mo");
     assert!(!stage.screen(80, 24).contains("/model [NAME]"), "it stays closed");
-    stage.presses(KeyPress::ctrl('u'));
+    stage.presses(ctrl('u'));
     stage.types("/mo");
     assert!(stage.screen(80, 24).contains("/model [NAME]"));
 }
@@ -147,20 +148,20 @@ fn file_results_apply_only_to_the_current_query() {
 #[test]
 fn queued_message_returns_before_the_current_text() {
     let mut stage = TestScreen::with_task();
-    assert_eq!(stage.presses(KeyPress::alt(KeyCode::Up)), []);
+    assert_eq!(stage.presses(KeyEvent::new(KeyCode::Up, KeyModifiers::ALT)), []);
     stage.happens(queued("m1", MessageKind::Steer, "one"));
     stage.happens(queued("m2", MessageKind::FollowUp, "two"));
     stage.happens(queued("m3", MessageKind::Notice, "not yours"));
     let back = |id: &str, back| Effect::Withdraw { id: MessageId::new(id), back };
-    assert_eq!(stage.presses(KeyPress::alt(KeyCode::Up)), [back("m2", true)]);
+    assert_eq!(stage.presses(KeyEvent::new(KeyCode::Up, KeyModifiers::ALT)), [back("m2", true)]);
     stage.happens(Event::MessageWithdrawn { message_id: MessageId::new("m2") });
     stage.types("draft");
     stage.app.composer.restore_text("two");
     assert_eq!(stage.app.composer.shown(), "two\ndraft");
-    stage.presses(KeyPress::ctrl('u'));
+    stage.presses(ctrl('u'));
     stage.app.composer.take();
     stage.types("/queue\n");
-    assert_eq!(stage.presses(KeyPress::plain(KeyCode::Delete)), [back("m1", false)]);
+    assert_eq!(stage.presses(KeyEvent::from(KeyCode::Delete)), [back("m1", false)]);
     stage.types("x");
     assert_eq!(stage.app.composer.shown(), "x", "the list is closed with its last entry");
 }
@@ -168,10 +169,10 @@ fn queued_message_returns_before_the_current_text() {
 #[test]
 fn everything_is_stopped_by_a_chord_or_a_command() {
     let mut stage = TestScreen::with_task();
-    assert_eq!(stage.presses(KeyPress::ctrl('x')), []);
-    assert_eq!(stage.presses(KeyPress::ctrl('k')), [Effect::InterruptAll]);
+    assert_eq!(stage.presses(ctrl('x')), []);
+    assert_eq!(stage.presses(ctrl('k')), [Effect::InterruptAll]);
     assert_eq!(stage.types("/stop all\n"), [Effect::InterruptAll]);
-    assert_eq!(stage.presses(KeyPress::ctrl('x')), []);
+    assert_eq!(stage.presses(ctrl('x')), []);
     assert_eq!(stage.presses(ESC), [], "no two that belong together");
     assert_eq!(stage.presses(ESC), [Effect::Interrupt]);
 }
@@ -185,7 +186,7 @@ fn shell_command_is_refused_while_a_task_runs() {
 
 #[test]
 fn image_paste_is_attached_and_other_pastes_are_text() {
-    use crate::input::InputEvent;
+    use crate::input::{InputEvent, ctrl};
     let mut stage = TestScreen::new();
     let paste = |stage: &mut TestScreen, text: &str| {
         let now = stage.now;
@@ -198,9 +199,9 @@ fn image_paste_is_attached_and_other_pastes_are_text() {
     stage.app.show_found_files("sh", &names(&["docs/shot.png"]));
     assert_eq!(stage.presses(TAB), attach("docs/shot.png"));
     assert_eq!(stage.app.composer.shown(), "see shot.png? ");
-    assert_eq!(stage.presses(KeyPress::ctrl('g')), [Effect::Edit]);
-    stage.presses(KeyPress::ctrl('x'));
-    assert_eq!(stage.presses(KeyPress::ctrl('e')), [Effect::Edit]);
+    assert_eq!(stage.presses(ctrl('g')), [Effect::Edit]);
+    stage.presses(ctrl('x'));
+    assert_eq!(stage.presses(ctrl('e')), [Effect::Edit]);
 }
 
 #[test]
@@ -236,7 +237,7 @@ fn alternate_screen() {
             stage.app.view.note(crate::theme::Role::Text, format!("note {nth}"));
         }
         stage.screen(60, 30);
-        stage.presses(KeyPress::plain(KeyCode::PageUp));
+        stage.presses(KeyEvent::from(KeyCode::PageUp));
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::new));
 }
