@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::failure::{Failure, printable};
+use crate::failure::{ErrorCode, Failure, printable};
 
 pub use describe::{json_schema, reference};
 pub use edit::{SettingChange, edit, explain};
@@ -73,7 +73,7 @@ pub struct Loaded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// `CFG005`, …
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// The deviation and its handling.
     pub text: String,
 }
@@ -150,7 +150,7 @@ fn left_aside(provider: &str, dirs: &Dirs) -> Notice {
          aside; choose another with /provider, or forget it with `posse config forget`",
         printable(&path.display().to_string())
     );
-    Notice { code: "CFG024", text }
+    Notice { code: ErrorCode::ProviderUnknown, text }
 }
 
 /// The user's configuration file, whether or not it exists.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::project::Identity;
 use crate::signed_store::{SignedStore, TamperError};
 
@@ -92,7 +92,7 @@ impl TrustStore {
             if projects.len() >= PROJECTS_MAX {
                 let what = format!("{PROJECTS_MAX} projects are trusted already");
                 let fix = "`posse trust list` shows them, `posse trust revoke PATH` ends one";
-                return Err(Failure::new("TRU003", Exit::Session, what).fix(fix));
+                return Err(Failure::new(ErrorCode::TrustTooMany, Exit::Session, what).fix(fix));
             }
             projects.push(trusted);
             Ok(true)
@@ -131,9 +131,13 @@ impl TrustStore {
             let mut book = match text {
                 None => Book::default(),
                 Some(text) => serde_json::from_str(text).map_err(|error| {
-                    Failure::new("TRU003", Exit::Session, "the stored trust is damaged")
-                        .because(error.to_string())
-                        .fix("`posse trust clear` begins anew")
+                    Failure::new(
+                        ErrorCode::TrustDamaged,
+                        Exit::Session,
+                        "the stored trust is damaged",
+                    )
+                    .because(error.to_string())
+                    .fix("`posse trust clear` begins anew")
                 })?,
             };
             book.v = VERSION;

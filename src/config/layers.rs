@@ -20,7 +20,7 @@ use crate::config::file::{ConfigFile, ReadPolicy};
 use crate::config::preferences::Preferences;
 use crate::config::schema::{self, ConfigKey, ValueKind};
 use crate::config::{Notice, looks_like_key};
-use crate::failure::{Exit, Failure, nearest};
+use crate::failure::{ErrorCode, Exit, Failure, nearest};
 pub use project::{Fate, ProjectFile, ProjectSetting, TrustClass};
 pub(crate) use walk::Walk;
 
@@ -224,7 +224,7 @@ impl LayerReader {
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity(name) {
                 let text = format!("environment variable {name} {oddity}");
-                self.notices.push(Notice { code: "CFG018", text });
+                self.notices.push(Notice { code: ErrorCode::VariableUnusable, text });
             }
             let Some(key) = schema::KEYS.iter().find(|key| key.variable == Some(name)) else {
                 if !OTHERS.contains(&name) {
@@ -232,7 +232,7 @@ impl LayerReader {
                     let hint = meant.map(|meant| format!("; did you mean {meant}?"));
                     let hint = hint.unwrap_or_default();
                     let text = format!("environment variable {name} means nothing{hint}");
-                    self.notices.push(Notice { code: "CFG002", text });
+                    self.notices.push(Notice { code: ErrorCode::ConfigUnknownKey, text });
                 }
                 continue;
             };
@@ -249,7 +249,7 @@ impl LayerReader {
         match schema::find(&parts) {
             Some(key) => self.set(key, value, SettingOrigin::Flag(flag.to_owned())),
             None => self.failures.push(Failure::new(
-                "CFG002",
+                ErrorCode::ConfigUnknownKey,
                 Exit::Internal,
                 format!("{flag} sets the unknown key \"{path}\""),
             )),
@@ -272,7 +272,7 @@ impl LayerReader {
         if !self.inactive.is_empty() {
             let names = names(self.inactive.iter().map(String::as_str));
             let text = format!("{names}: accepted, but without effect in this version");
-            self.notices.push(Notice { code: "CFG017", text });
+            self.notices.push(Notice { code: ErrorCode::ConfigNoEffect, text });
         }
         let LayerReader { layers, notices, failures, .. } = self;
         Finished { layers, notices, failures, missing }
@@ -294,7 +294,8 @@ impl LayerReader {
                     }
                     _ => format!("correct it or leave it out; {}", fitting(key, key.path)),
                 };
-                let failure = Failure::new("CFG003", exit, what).at(origin.to_string());
+                let failure =
+                    Failure::new(ErrorCode::ConfigInvalidValue, exit, what).at(origin.to_string());
                 self.failures.push(failure.fix(fix));
             }
         }
@@ -311,7 +312,7 @@ impl LayerReader {
         if !secret && value.as_str().is_some_and(looks_like_key) {
             let text =
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
-            self.notices.push(Notice { code: "CFG015", text });
+            self.notices.push(Notice { code: ErrorCode::ConfigPlainSecret, text });
         }
         if !key.active {
             self.inactive.insert(path.clone());
@@ -349,7 +350,7 @@ impl LayerReader {
         };
         let fix = if source.is_foreign { "run chown on it" } else { "run chmod 600 on it" };
         let text = format!("{} {text}; {fix}", source.name);
-        self.notices.push(Notice { code: "CFG010", text });
+        self.notices.push(Notice { code: ErrorCode::FileNotTrusted, text });
     }
 }
 
@@ -366,7 +367,7 @@ fn from_future(walk: &Walk<'_>) -> Notice {
         walk.version,
         schema::VERSION
     );
-    Notice { code: "CFG012", text }
+    Notice { code: ErrorCode::ConfigLaterVersion, text }
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::config::file::{ConfigFile, ReadPolicy};
 use crate::config::layers::{is_model, is_name};
 use crate::config::{Dirs, Notice, write};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 const VERSION: u64 = 1;
 
@@ -43,15 +43,21 @@ pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
 pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     let path = path(dirs);
     let refused = |code, what: &str| Failure::new(code, Exit::Configuration, what);
-    if let Err(("CFG012", why)) = read(dirs) {
-        return Err(refused("CFG012", "the saved preferences are left as they are")
-            .at(path.display().to_string())
-            .because(why));
+    if let Err((ErrorCode::ConfigLaterVersion, why)) = read(dirs) {
+        return Err(refused(
+            ErrorCode::ConfigLaterVersion,
+            "the saved preferences are left as they are",
+        )
+        .at(path.display().to_string())
+        .because(why));
     }
     let fits = preferences.provider.as_deref().is_none_or(is_name)
         && preferences.model.as_deref().is_none_or(is_model);
     if !fits {
-        return Err(refused("CFG003", "such a provider or model cannot be saved"));
+        return Err(refused(
+            ErrorCode::ConfigInvalidValue,
+            "such a provider or model cannot be saved",
+        ));
     }
     let mut object = json!({ "version": VERSION });
     for (key, value) in [("provider", &preferences.provider), ("model", &preferences.model)] {
@@ -60,7 +66,7 @@ pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
         }
     }
     write::replace(&path, &format!("{object:#}\n")).map_err(|error| {
-        refused("CFG007", "the choice cannot be saved")
+        refused(ErrorCode::ConfigUnwritable, "the choice cannot be saved")
             .at(path.display().to_string())
             .because(error.to_string())
     })
@@ -84,15 +90,17 @@ pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Ok(format!("nothing was chosen  ({shown})\n"))
         }
-        Err(error) => {
-            Err(Failure::new("CFG007", Exit::Configuration, "the choice cannot be removed")
-                .at(shown)
-                .because(error.to_string()))
-        }
+        Err(error) => Err(Failure::new(
+            ErrorCode::ConfigUnwritable,
+            Exit::Configuration,
+            "the choice cannot be removed",
+        )
+        .at(shown)
+        .because(error.to_string())),
     }
 }
 
-fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
+fn read(dirs: &Dirs) -> Result<Preferences, (ErrorCode, String)> {
     let path = path(dirs);
     let source = match ConfigFile::read(&path, ReadPolicy::Foreign) {
         Ok(None) => return Ok(Preferences::default()),
@@ -103,19 +111,23 @@ fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
     };
     if source.is_foreign || source.mode & 0o022 != 0 {
         let why = format!("others can change {}; run chmod 600 on it", path.display());
-        return Err(("CFG010", why));
+        return Err((ErrorCode::FileNotTrusted, why));
     }
-    let value: Value = serde_json::from_str(&source.text)
-        .map_err(|error| ("CFG001", format!("{} is not valid JSON: {error}", path.display())))?;
+    let value: Value = serde_json::from_str(&source.text).map_err(|error| {
+        (ErrorCode::ConfigInvalidJson, format!("{} is not valid JSON: {error}", path.display()))
+    })?;
     let version = value.get("version").and_then(Value::as_u64).unwrap_or(VERSION);
     if version > VERSION {
         let why = format!("{} was written by a later version of posse", path.display());
-        return Err(("CFG012", why));
+        return Err((ErrorCode::ConfigLaterVersion, why));
     }
     let text = |key: &str, fits: fn(&str) -> bool| match value.get(key) {
         None => Ok(None),
         Some(Value::String(text)) if fits(text) => Ok(Some(text.clone())),
-        Some(_) => Err(("CFG003", format!("\"{key}\" in {} makes no sense", path.display()))),
+        Some(_) => Err((
+            ErrorCode::ConfigInvalidValue,
+            format!("\"{key}\" in {} makes no sense", path.display()),
+        )),
     };
     Ok(Preferences { provider: text("provider", is_name)?, model: text("model", is_model)? })
 }
@@ -193,7 +205,10 @@ mod tests {
             fs::write(path(&dirs), text).unwrap();
             fs::set_permissions(path(&dirs), Permissions::from_mode(mode)).unwrap();
             let (preferences, notice) = load(&dirs);
-            assert_eq!((preferences, notice.unwrap().code), (Preferences::default(), code));
+            assert_eq!(
+                (preferences, notice.unwrap().code.as_str()),
+                (Preferences::default(), code)
+            );
         }
         fs::remove_file(path(&dirs)).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", path(&dirs)).unwrap();

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::config::environment::Environment;
 use crate::config::layers::{Layers, SettingOrigin, duration};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 pub use agents::{ConfiguredAgent, DelegationSettings};
 pub use contexts::{ContextSize, ContextSizes};
@@ -351,7 +351,9 @@ fn paths(
         } else {
             let what = format!("{key}: \"{given}\" is not an absolute path");
             let fix = "begin it with / or ~/";
-            failures.push(Failure::new("CFG003", Exit::Configuration, what).fix(fix));
+            failures.push(
+                Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what).fix(fix),
+            );
         }
     }
     paths
@@ -377,7 +379,9 @@ fn providers(
                     "environment variable {variable} is not a key: it has white space in it"
                 );
                 let place = format!("providers.{}.apiKeyEnv", provider.name);
-                failures.push(Failure::new("CFG018", Exit::Configuration, what).at(place));
+                failures.push(
+                    Failure::new(ErrorCode::VariableUnusable, Exit::Configuration, what).at(place),
+                );
             }
             Some(key) => provider.api_key = Some(key.into()),
             None => {}

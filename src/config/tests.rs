@@ -265,7 +265,7 @@ fn refuses_what_is_no_text_file_without_waiting_or_growing() {
     let missing = ConfigFolders::new();
     let failures =
         missing.load_with(|sources| sources.file = Some(Path::new("/none/x"))).unwrap_err();
-    assert_eq!((failures[0].code, failures.len()), ("CFG007", 1));
+    assert_eq!((failures[0].code.as_str(), failures.len()), ("CFG007", 1));
 }
 
 #[test]
@@ -529,7 +529,7 @@ fn goes_on_without_a_repositorys_broken_file_unless_it_is_trusted() {
     )
     .unwrap();
     let loaded = place.load().unwrap();
-    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG007"));
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code.as_str()), (1, "CFG007"));
 }
 
 #[test]
@@ -582,7 +582,7 @@ fn names_what_is_odd_about_variables() {
     ");
     assert_eq!(loaded.settings.model.as_deref(), Some("quoted"));
     let broken = place.variable("A_KEY", "a\nb").load().unwrap_err();
-    assert_eq!((broken.len(), broken[0].code), (1, "CFG018"));
+    assert_eq!((broken.len(), broken[0].code.as_str()), (1, "CFG018"));
 }
 
 #[test]
@@ -592,7 +592,7 @@ fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
     for (mode, codes) in [(0o600, "CFG015"), (0o644, "CFG010 CFG015"), (0o666, "CFG010 CFG015")] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
         let loaded = place.load().unwrap();
-        let found: Vec<_> = loaded.notices.iter().map(|notice| notice.code).collect();
+        let found: Vec<_> = loaded.notices.iter().map(|notice| notice.code.as_str()).collect();
         assert_eq!(found.join(" "), codes);
         assert!(!place.notices(&loaded).contains("sk-123"));
     }

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use jiff::tz::TimeZone;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::journal::commands::{damaged, ended, unreadable};
 use crate::journal::export::story::Story;
 use crate::journal::read;
@@ -89,9 +89,10 @@ fn create(file: &Path) -> io::Result<File> {
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> Failure {
-    let failure = Failure::new("SES008", Exit::Failed, "cannot write the document")
-        .at(file.display().to_string())
-        .because(error.to_string());
+    let failure =
+        Failure::new(ErrorCode::DocumentUnwritable, Exit::Failed, "cannot write the document")
+            .at(file.display().to_string())
+            .because(error.to_string());
     match error.kind() {
         io::ErrorKind::AlreadyExists => failure.fix("remove it first, or name another file"),
         _ => failure,

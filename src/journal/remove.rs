@@ -6,7 +6,7 @@ use std::path::Path;
 
 use posse_actors::ports::JournalError;
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::lock::SessionLock;
 use crate::journal::state::{StateDir, StoredSession, Within};
 use crate::journal::summary::SessionSummary;
@@ -30,9 +30,13 @@ pub fn remove(
     let lock = SessionLock::take(&found.dir).map_err(|error| refused(&found, &error))?;
     // The standard library descends by descriptors and never follows a link.
     fs::remove_dir_all(&found.dir).map_err(|error| {
-        Failure::new("SES010", Exit::Failed, format!("session `{}` cannot be removed", found.id))
-            .at(found.dir.display().to_string())
-            .because(error.to_string())
+        Failure::new(
+            ErrorCode::SessionNotRemoved,
+            Exit::Failed,
+            format!("session `{}` cannot be removed", found.id),
+        )
+        .at(found.dir.display().to_string())
+        .because(error.to_string())
     })?;
     drop(lock);
     writeln!(out, "removed {}", printable(&found.id)).and_then(|()| out.flush()).ok();
@@ -54,10 +58,14 @@ fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
         Ok(inside && fs::symlink_metadata(sessions)?.is_dir() && found.dir.is_dir())
     };
     let wrong = |why: String| {
-        Failure::new("SES010", Exit::Failed, format!("session `{}` is not removed", found.id))
-            .at(found.dir.display().to_string())
-            .because(why)
-            .fix("to delete it anyway, remove the folder by hand")
+        Failure::new(
+            ErrorCode::SessionNotRemoved,
+            Exit::Failed,
+            format!("session `{}` is not removed", found.id),
+        )
+        .at(found.dir.display().to_string())
+        .because(why)
+        .fix("to delete it anyway, remove the folder by hand")
     };
     match place() {
         Ok(true) => Ok(()),
@@ -67,9 +75,12 @@ fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
 }
 
 fn refused(found: &StoredSession, error: &JournalError) -> Failure {
-    let failure =
-        Failure::new("SES009", Exit::Session, format!("session `{}` is not removed", found.id))
-            .at(found.dir.display().to_string());
+    let failure = Failure::new(
+        ErrorCode::SessionInUse,
+        Exit::Session,
+        format!("session `{}` is not removed", found.id),
+    )
+    .at(found.dir.display().to_string());
     match error {
         JournalError::Locked { owner } => failure
             .because(format!("it is running in {owner}"))
@@ -124,7 +135,7 @@ mod tests {
         let (state, dir) = session(home.path());
         let lock = SessionLock::take(&dir).unwrap();
         let failure = remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err();
-        assert_eq!((failure.code, failure.exit), ("SES009", Exit::Session));
+        assert_eq!((failure.code.as_str(), failure.exit), ("SES009", Exit::Session));
         drop(lock);
         let mut no = |summary: &SessionSummary| {
             assert_eq!(summary.id, ID);

@@ -8,7 +8,7 @@ use posse_actors::ports::{Action, Operation};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::permission::JudgedAction;
 use crate::permission::commands::begins;
 use crate::permission::shell::{self, Judged};
@@ -90,7 +90,7 @@ pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
 
 fn refused(index: usize, why: &str) -> Failure {
     let what = format!("permissions[{index}] is not a rule: {why}");
-    Failure::new("CFG013", Exit::Configuration, what).fix(
+    Failure::new(ErrorCode::RuleInvalid, Exit::Configuration, what).fix(
         "write {\"tool\": \"bash\", \"match\": {\"commandPrefix\": \"cargo test\"}, \
          \"decision\": \"allow\"}",
     )

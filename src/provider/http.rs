@@ -14,7 +14,7 @@ use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::provider::codex::{Access, Login, Trouble};
 use crate::provider::decode::Patience;
 use crate::provider::openai_compatible::classify;
@@ -222,7 +222,7 @@ fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static s
 fn parse_url(profile: &ProviderProfile, path: &str) -> Result<Url, Failure> {
     let wrong = |what: &str| {
         Failure::new(
-            "NET001",
+            ErrorCode::AddressInvalid,
             Exit::Configuration,
             format!("provider \"{}\": baseURL {what}", profile.name),
         )
@@ -264,7 +264,7 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     };
     let Some(key) = &profile.api_key else {
         return Err(Failure::new(
-            "CFG020",
+            ErrorCode::ProviderWithoutKey,
             Exit::Configuration,
             format!("provider \"{}\" has no key", profile.name),
         )
@@ -300,7 +300,7 @@ fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
 fn header_name(profile: &ProviderProfile, name: &str) -> Result<HeaderName, Failure> {
     name.parse().map_err(|_| {
         Failure::new(
-            "CFG003",
+            ErrorCode::ConfigInvalidValue,
             Exit::Configuration,
             format!("provider \"{}\": \"{name}\" is not the name of a header", profile.name),
         )
@@ -316,7 +316,7 @@ fn secret_value(
     let text = format!("{prefix}{}", secret.expose_secret().trim());
     let mut value = HeaderValue::from_str(&text).map_err(|_| {
         Failure::new(
-            "CFG003",
+            ErrorCode::ConfigInvalidValue,
             Exit::Configuration,
             format!(
                 "provider \"{}\": the value of {name} has characters that no header can carry",

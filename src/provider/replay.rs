@@ -48,7 +48,7 @@ use posse_actors::ports::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::provider::decode::{self, ChunkSource, Patience};
 use crate::provider::http::MessageOrigin;
 use crate::provider::openai_compatible::classify;
@@ -174,8 +174,12 @@ impl RecordedError {
 /// `workspace` replaces `${WORKSPACE}` in this run.
 pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
     let unreadable = |reason: &dyn fmt::Display| {
-        Failure::new("CFG030", Exit::Configuration, format!("cannot read the cassette: {reason}"))
-            .at(file.display().to_string())
+        Failure::new(
+            ErrorCode::CassetteUnreadable,
+            Exit::Configuration,
+            format!("cannot read the cassette: {reason}"),
+        )
+        .at(file.display().to_string())
     };
     let mut text = String::new();
     let opened = fs::File::open(file).map_err(|error| unreadable(&error))?;
@@ -200,8 +204,12 @@ pub fn from_text(
     workspace: &Path,
 ) -> Result<Arc<dyn Provider>, Failure> {
     let wrong = |line: usize, what: &dyn fmt::Display| {
-        Failure::new("CFG031", Exit::Configuration, format!("not a cassette: {what}"))
-            .at(format!("{file}:{line}"))
+        Failure::new(
+            ErrorCode::CassetteInvalid,
+            Exit::Configuration,
+            format!("not a cassette: {what}"),
+        )
+        .at(format!("{file}:{line}"))
     };
     let mut lines =
         text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, l)| !l.is_empty());

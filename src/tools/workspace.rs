@@ -20,7 +20,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, mkdirat};
 use posse_actors::ports::{Operation, ToolError};
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::secrets::is_secret;
 use crate::tools::workspace::links::{Linked, SecretLinks};
 
@@ -148,10 +148,14 @@ impl Workspace {
 impl Root {
     fn open(path: &Path) -> Result<Root, Failure> {
         let failure = |why: String| {
-            Failure::new("CFG014", Exit::Configuration, "cannot use a folder as workspace")
-                .at(path.display().to_string())
-                .because(why)
-                .fix("name a folder that exists and that you may read")
+            Failure::new(
+                ErrorCode::WorkspaceRootUnusable,
+                Exit::Configuration,
+                "cannot use a folder as workspace",
+            )
+            .at(path.display().to_string())
+            .because(why)
+            .fix("name a folder that exists and that you may read")
         };
         let directory = open(path, walk::FOLDER, Mode::empty())
             .map_err(|errno| failure(errno.desc().to_owned()))?;

@@ -20,7 +20,7 @@ use posse_actors::event::AnnouncedEvent;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::SessionSelection;
 use crate::frontend::drafts::Drafts;
 use crate::frontend::files::Finder;
@@ -91,7 +91,8 @@ pub(super) async fn run(
     environment: &mut dyn TuiEnvironment,
     mut options: Options,
 ) -> Result<Exit, Vec<Failure>> {
-    let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
+    let internal =
+        |what: String| vec![Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)];
     let history = History::open(options.history.take());
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
@@ -184,7 +185,11 @@ impl Tui<'_> {
                 self.current = Some(current);
             }
             Err(what) => {
-                self.app.view.failures(&[Failure::new("INT003", Exit::Internal, what)]);
+                self.app.view.failures(&[Failure::new(
+                    ErrorCode::InternalFailure,
+                    Exit::Internal,
+                    what,
+                )]);
                 self.leaving = Some(Exit::Internal);
             }
         }

@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_TOOL, Skills};
 use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::config::{Dirs, Environment, Loaded, Settings};
-use crate::failure::{Exit, Failure, lines, printable};
+use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
 use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
 use crate::front::prompt::{self, Images, PromptSource};
 use crate::frontend::Task;
@@ -165,7 +165,7 @@ fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     if driven && args.output_format != OutputFormat::StreamJson {
         let what = "--input-format stream-json needs --output-format stream-json";
         let why = "questions and errors are events, and their answers need their ids";
-        return Err(Failure::new("CLI004", Exit::Usage, what)
+        return Err(Failure::new(ErrorCode::FlagNeedsAnother, Exit::Usage, what)
             .because(why)
             .fix("pass both, or neither"));
     }
@@ -199,7 +199,8 @@ pub(crate) fn perform(
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| {
-        Failure::new("INT003", Exit::Internal, "no runtime").because(error.to_string())
+        Failure::new(ErrorCode::InternalFailure, Exit::Internal, "no runtime")
+            .because(error.to_string())
     })
 }
 
@@ -208,7 +209,7 @@ fn hold(
     assembled: Assembled,
     front: impl AsyncFnOnce(SessionHandle) -> Exit,
 ) -> Result<Exit, Failure> {
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let internal = |what: String| Failure::new(ErrorCode::InternalFailure, Exit::Internal, what);
     let runtime = runtime()?;
     let Assembled { ports, settings, scratch, session_server, .. } = assembled;
     let exit = runtime.block_on(async {
@@ -522,8 +523,12 @@ impl JournalSettings {
             return Ok(JournalSettings { id, journal, dir, scratch: None, is_new: true });
         }
         let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
-            Failure::new("JRN002", Exit::Session, "cannot create a temporary directory")
-                .because(error.to_string())
+            Failure::new(
+                ErrorCode::SessionFolderUnusable,
+                Exit::Session,
+                "cannot create a temporary directory",
+            )
+            .because(error.to_string())
         })?;
         let dir = scratch.path().to_owned();
         let journal = Arc::new(MemoryJournal::default());
@@ -533,7 +538,7 @@ impl JournalSettings {
 
 fn unusable(dir: &Path, error: &JournalError) -> Failure {
     let why = std::error::Error::source(error).map(ToString::to_string);
-    let failure = Failure::new("JRN002", Exit::Session, error.to_string())
+    let failure = Failure::new(ErrorCode::SessionFolderUnusable, Exit::Session, error.to_string())
         .at(dir.display().to_string())
         .fix("make the state directory writable, set POSSE_HOME, or pass --no-transcript");
     match why {
@@ -659,7 +664,7 @@ fn read_prompt(
         PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
         PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
         PromptSource::Nothing | PromptSource::Stdin if driven => {
-            Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
+            Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
         wanted => prompt::read(wanted, &images).map(Some),

@@ -46,7 +46,11 @@ impl RosterFolders {
             has_profile: &|name| name == "fast",
             check_rules: &|rules| match rules[0]["tool"].as_str() {
                 Some(_) => Vec::new(),
-                None => vec![Failure::new("CFG013", Exit::Configuration, "permissions[0] is none")],
+                None => vec![Failure::new(
+                    ErrorCode::RuleInvalid,
+                    Exit::Configuration,
+                    "permissions[0] is none",
+                )],
             },
             believes: &|_, _| self.believes,
         };

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
 use crate::config::Notice;
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 /// The first must not be more than the second.
 const AT_MOST: [(&str, &str); 12] = [
@@ -91,7 +91,8 @@ impl LayerReader {
         if asked("sandbox.mode", "off") && asked("sandbox.network", "deny") {
             let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": nothing \
                         keeps commands from the network";
-            self.notices.push(Notice { code: "CFG011", text: text.to_owned() });
+            self.notices
+                .push(Notice { code: ErrorCode::ConfigContradiction, text: text.to_owned() });
         }
     }
 
@@ -115,7 +116,7 @@ impl LayerReader {
                 };
             }
             let text = format!("{what}; the project's value was ignored");
-            return self.notices.push(Notice { code: "CFG011", text });
+            return self.notices.push(Notice { code: ErrorCode::ConfigContradiction, text });
         }
         let origin = |key: &&str| {
             self.layers.get(key).map(|leaf: &Leaf| leaf.origin.to_string()).unwrap_or_default()
@@ -125,7 +126,11 @@ impl LayerReader {
             self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, SettingOrigin::Flag(_)))
         });
         let exit = if usage { Exit::Usage } else { Exit::Configuration };
-        self.failures.push(Failure::new("CFG011", exit, what).at(origins.join(" and ")).fix(fix));
+        self.failures.push(
+            Failure::new(ErrorCode::ConfigContradiction, exit, what)
+                .at(origins.join(" and "))
+                .fix(fix),
+        );
     }
 }
 

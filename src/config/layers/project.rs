@@ -16,6 +16,7 @@ use crate::config::layers::walk::ConfigLeaf;
 use crate::config::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
 use crate::config::schema::{self, ConfigKey, Project};
 use crate::config::{Notice, Sources};
+use crate::failure::ErrorCode;
 
 /// The key of the rules.
 const RULES: &str = "permissions";
@@ -248,7 +249,11 @@ impl LayerReader {
             parts.push(format!("{names} not used{rules}: {what}"));
         }
         if !parts.is_empty() {
-            let code = if refused.is_empty() { "TRU001" } else { "CFG005" };
+            let code = if refused.is_empty() {
+                ErrorCode::ProjectNotTrusted
+            } else {
+                ErrorCode::ConfigProjectForbidden
+            };
             let text = format!("{}; ignored ({name})", parts.join("; "));
             self.notices.push(Notice { code, text });
         }
@@ -311,7 +316,7 @@ impl LayerReader {
         }
         let names = names(gone.iter().map(String::as_str));
         let text = format!("{names} cannot be set by a repository: the provider is yours; ignored");
-        self.notices.push(Notice { code: "CFG005", text });
+        self.notices.push(Notice { code: ErrorCode::ConfigProjectForbidden, text });
     }
 }
 

@@ -433,7 +433,7 @@ async fn believes_no_file_that_others_can_have_written() {
         assert!(!error.chain().contains("sk-of-the-user"), "{}", error.chain());
         assert_eq!(world.server.seen().len(), 0, "{words}");
         let failure = world.profile().login.unwrap().check().unwrap_err();
-        assert_eq!(failure.code, "CFG020");
+        assert_eq!(failure.code, "CFG034");
     }
     // That of another user, if we may make one.
     let world = LoginFixture::new(HOUR).await;

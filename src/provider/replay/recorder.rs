@@ -14,7 +14,7 @@ use posse_actors::ports::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::provider::replay::key::{CassetteKey, neutral};
 use crate::provider::replay::{
     Conceal, Exchange, Header, OpaqueReply, RecordedError, RecordedReply, VERSION, Voice, WORKSPACE,
@@ -57,7 +57,7 @@ impl Recording {
     ) -> Result<Recording, Failure> {
         let unwritable = |error: std::io::Error| {
             Failure::new(
-                "CFG032",
+                ErrorCode::CassetteUnwritable,
                 Exit::Configuration,
                 format!("cannot write the cassette: {error}"),
             )

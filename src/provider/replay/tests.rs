@@ -90,7 +90,11 @@ fn refuses_what_is_not_a_cassette() {
     ];
     for (text, place) in table {
         let failure = replay(text).err().unwrap();
-        assert_eq!((failure.code, failure.place.as_deref()), ("CFG031", Some(place)), "{text}");
+        assert_eq!(
+            (failure.code.as_str(), failure.place.as_deref()),
+            ("CFG031", Some(place)),
+            "{text}"
+        );
     }
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(open("replay", folder.path(), folder.path()).err().unwrap().code, "CFG030");

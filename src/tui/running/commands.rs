@@ -3,7 +3,7 @@
 use posse_actors::event::SessionEndReason;
 use posse_actors::root_session::SessionHandle;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::commands::Command;
 use crate::frontend::{
     BackgroundJob, LoadedSession, Report, Selectable, SessionSelection, Task, is_default,
@@ -293,7 +293,11 @@ impl Tui<'_> {
 /// Runs a job on a blocking thread.
 async fn run_blocking<T: Send + 'static>(job: BackgroundJob<T>) -> Result<T, Vec<Failure>> {
     let failed = |error: tokio::task::JoinError| {
-        vec![Failure::new("INT003", Exit::Internal, format!("the lookup crashed: {error}"))]
+        vec![Failure::new(
+            ErrorCode::InternalFailure,
+            Exit::Internal,
+            format!("the lookup crashed: {error}"),
+        )]
     };
     tokio::task::spawn_blocking(job).await.unwrap_or_else(|error| Err(failed(error)))
 }

@@ -4,7 +4,7 @@ use posse_actors::conversation::{ContentPart, Prompt, text_of};
 use posse_actors::event::MessageKind;
 use posse_actors::root_session::UserCall;
 
-use crate::failure::Failure;
+use crate::failure::{ErrorCode, Failure};
 use crate::frontend::Task;
 use crate::frontend::files::Finder;
 use crate::frontend::{clipboard, session_queries};
@@ -123,7 +123,9 @@ impl Tui<'_> {
                 }
             }
             // The text only looks like the file name of an image.
-            Err(failure) if failure.code == "IMG001" => self.app.composer.paste(name),
+            Err(failure) if failure.code == ErrorCode::ImageUnreadable => {
+                self.app.composer.paste(name);
+            }
             Err(failure) => {
                 self.app.view.failures(&[failure]);
                 self.app.composer.paste(name);
