@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::config::Environment;
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 pub use terminal::Streams;
 
@@ -124,7 +124,7 @@ pub fn run(
     };
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("DOC001", Exit::Failed, "cannot write the output")
+            Err(Failure::new(ErrorCode::DoctorOutput, Exit::Failed, "cannot write the output")
                 .because(error.to_string()))
         }
         _ if ok => Ok(Exit::Done),

@@ -24,7 +24,7 @@ use posse_actors::ports::{
 };
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::{ErrorCode, Failure};
 use crate::sandbox::Sandbox;
 
 use command::Runner;
@@ -155,7 +155,7 @@ fn take_over(moment: &mut HookPayload, says: &HookResult) {
 fn crashed(hook: &str, blocks: bool) -> HookReport {
     HookReport {
         hook: hook.to_owned(),
-        says: HookResult::Failed { code: "HK006".to_owned(), blocks },
+        says: HookResult::Failed { code: ErrorCode::HookCrashed.to_string(), blocks },
         message: Some("the part that asks this hook crashed".to_owned()),
         metadata: Value::Null,
         duration: Duration::ZERO,

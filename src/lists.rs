@@ -6,7 +6,7 @@ use posse_actors::ports::{SideEffect, Thinking, ToolSpec, Toolbox};
 use serde_json::{Value, json};
 
 use crate::agents::{Agent, Cost, Instruction, Instructions, Skill, Skills, ToolSelection};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 /// Configured model of an agent. `None`: the session's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -291,7 +291,7 @@ fn write_json(rows: &[Value], out: &mut dyn Write) -> io::Result<()> {
 fn ended(written: io::Result<()>, out: &mut dyn Write) -> Result<Exit, Failure> {
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("LST001", Exit::Failed, "the answer cannot be written")
+            Err(Failure::new(ErrorCode::ListOutput, Exit::Failed, "the answer cannot be written")
                 .because(error.to_string()))
         }
         _ => Ok(Exit::Done),

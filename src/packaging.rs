@@ -7,7 +7,7 @@ use std::path::Path;
 use clap_complete::Shell;
 
 use crate::cli;
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 /// Writes the completions for a shell.
 pub fn completions(shell: cli::Shell, out: &mut dyn Write) -> Result<Exit, Failure> {
@@ -35,7 +35,7 @@ pub fn man(dir: Option<&Path>, out: &mut dyn Write) -> Result<Exit, Failure> {
         .and_then(|()| clap_mangen::generate_to(cli::command(), dir))
         .map(|()| Exit::Done);
     made.map_err(|error| {
-        Failure::new("PKG001", Exit::Failed, "the manual pages cannot be written")
+        Failure::new(ErrorCode::PackagingOutput, Exit::Failed, "the manual pages cannot be written")
             .at(dir.display().to_string())
             .because(error.to_string())
     })
@@ -44,10 +44,12 @@ pub fn man(dir: Option<&Path>, out: &mut dyn Write) -> Result<Exit, Failure> {
 /// A reader that went away is an ending like another.
 fn written(written: io::Result<()>) -> Result<Exit, Failure> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("PKG001", Exit::Failed, "the answer cannot be written")
-                .because(error.to_string()))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            ErrorCode::PackagingOutput,
+            Exit::Failed,
+            "the answer cannot be written",
+        )
+        .because(error.to_string())),
         _ => Ok(Exit::Done),
     }
 }
@@ -95,6 +97,6 @@ mod tests {
     fn a_folder_that_cannot_be_made_is_an_error_with_its_name() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let failure = man(Some(&file.path().join("man")), &mut Vec::new()).unwrap_err();
-        assert_eq!((failure.code, failure.exit), ("PKG001", Exit::Failed));
+        assert_eq!((failure.code.as_str(), failure.exit), ("PKG001", Exit::Failed));
     }
 }

@@ -25,7 +25,7 @@ use posse_actors::ports::{
 use posse_actors::root_session::{SessionEnding, SessionHandle, SessionSettings};
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::{MemoryJournal, StateDir, whole_session};
 use context::{
     RecordedIds, RecordedModel, RecordedPolicy, RecordedTool, ReplayClock, ReplayContext,
@@ -76,7 +76,7 @@ pub fn run(
     let recorded = steps::steps(&records);
     if recorded.is_empty() {
         let what = format!("session `{}` has no prompt to replay", found.id);
-        return Err(Failure::new("RPL001", Exit::Session, what));
+        return Err(Failure::new(ErrorCode::ReplayWithoutPrompt, Exit::Session, what));
     }
     let replayed_records = perform(&found.id, Recording::of(&records), specs)?;
     let replayed = steps::steps(&replayed_records);
@@ -96,7 +96,7 @@ pub fn run(
     let written = write(&report, &replayed_records, format, out).and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new("RPL003", Exit::Failed, "cannot write the output")
+            Err(Failure::new(ErrorCode::ReplayOutput, Exit::Failed, "cannot write the output")
                 .because(error.to_string()))
         }
         _ if report.identical => Ok(Exit::Done),
@@ -144,14 +144,14 @@ fn perform(
     recording: Recording,
     specs: &[ToolSpec],
 ) -> Result<Vec<StoredRecord>, Failure> {
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let internal = |what: String| Failure::new(ErrorCode::InternalFailure, Exit::Internal, what);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| internal(format!("cannot start the async runtime: {error}")))?;
     let played = runtime.block_on(async {
         tokio::time::timeout(RUN_MAX, play(id, recording, specs)).await.unwrap_or_else(|_| {
             let what = "the replay did not finish within 5 minutes";
-            Err(Failure::new("RPL002", Exit::Failed, what))
+            Err(Failure::new(ErrorCode::ReplayTimedOut, Exit::Failed, what))
         })
     });
     runtime.shutdown_background();
@@ -163,7 +163,7 @@ async fn play(
     mut recording: Recording,
     specs: &[ToolSpec],
 ) -> Result<Vec<StoredRecord>, Failure> {
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let internal = |what: String| Failure::new(ErrorCode::InternalFailure, Exit::Internal, what);
     let turns = std::mem::take(&mut recording.turns);
     let settings = settings(id, &recording);
     let names = recording.tools.clone();

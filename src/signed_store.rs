@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::hex::hex;
 
 use folder::StoreFolder;
@@ -66,7 +66,7 @@ impl TamperError {
     /// The error for a person.
     pub fn failure(&self) -> Failure {
         let what = format!("refusing to trust {}: {}", self.path.display(), self.what);
-        Failure::new("CFG010", Exit::Configuration, what).fix(&self.fix)
+        Failure::new(ErrorCode::FileNotTrusted, Exit::Configuration, what).fix(&self.fix)
     }
 
     /// In one line.
@@ -171,10 +171,14 @@ impl SignedStore {
 
     fn lock(&self, folder: &StoreFolder) -> Result<File, Failure> {
         let failed = |why: &str| {
-            Failure::new("CFG019", Exit::Session, "the files of permissions cannot be locked")
-                .at(self.path(LOCK).display().to_string())
-                .because(why)
-                .fix("try again; if it stays so, see which process holds the file")
+            Failure::new(
+                ErrorCode::StoreLocked,
+                Exit::Session,
+                "the files of permissions cannot be locked",
+            )
+            .at(self.path(LOCK).display().to_string())
+            .because(why)
+            .fix("try again; if it stays so, see which process holds the file")
         };
         let file = folder.lock_file(LOCK).map_err(|error| failed(&error.to_string()))?;
         let start = Instant::now();
@@ -204,7 +208,7 @@ impl SignedStore {
     }
 
     fn unwritable(&self, name: &str, error: &std::io::Error) -> Failure {
-        Failure::new("CFG020", Exit::Session, "what was decided cannot be stored")
+        Failure::new(ErrorCode::StoreUnwritable, Exit::Session, "what was decided cannot be stored")
             .at(self.path(name).display().to_string())
             .because(error.to_string())
             .fix("make the state directory writable, or set POSSE_HOME")

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::project::Identity;
 use crate::signed_store::{SignedStore, TamperError};
 
@@ -92,7 +92,7 @@ impl TrustStore {
             if projects.len() >= PROJECTS_MAX {
                 let what = format!("the maximum of {PROJECTS_MAX} trusted projects is reached");
                 let fix = "`posse trust list` shows them, `posse trust revoke PATH` removes one";
-                return Err(Failure::new("TRU003", Exit::Session, what).fix(fix));
+                return Err(Failure::new(ErrorCode::TrustTooMany, Exit::Session, what).fix(fix));
             }
             projects.push(trusted);
             Ok(true)
@@ -131,9 +131,13 @@ impl TrustStore {
             let mut book = match text {
                 None => Book::default(),
                 Some(text) => serde_json::from_str(text).map_err(|error| {
-                    Failure::new("TRU003", Exit::Session, "the stored trust is damaged")
-                        .because(error.to_string())
-                        .fix("`posse trust clear` starts over")
+                    Failure::new(
+                        ErrorCode::TrustDamaged,
+                        Exit::Session,
+                        "the stored trust is damaged",
+                    )
+                    .because(error.to_string())
+                    .fix("`posse trust clear` starts over")
                 })?,
             };
             book.v = VERSION;
@@ -223,7 +227,10 @@ mod tests {
         fs::write(vault.path(FILE), text).unwrap();
         let identity = Identity::of(dir.path()).unwrap();
         assert!(trust.find(&identity).unwrap_err().line().starts_with("CFG010"));
-        assert_eq!(trust.add(trusted(dir.path(), "two")).unwrap_err().code, "CFG010");
+        assert_eq!(
+            trust.add(trusted(dir.path(), "two")).unwrap_err().code,
+            ErrorCode::FileNotTrusted
+        );
         let aside = trust.clear(7).unwrap().unwrap();
         assert!(fs::read_to_string(aside).unwrap().contains("two"));
         assert_eq!(trust.all().unwrap(), []);

@@ -11,7 +11,7 @@ use crate::agents::{
     Agent, AgentDecision, AgentMode, AgentSource, CatalogEntry, Cost, Delegation, Limits,
     ToolSelection,
 };
-use crate::failure::{Exit, Failure, nearest, printable, printable_lines};
+use crate::failure::{ErrorCode, Exit, Failure, nearest, printable, printable_lines};
 
 /// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 40;
@@ -82,9 +82,13 @@ impl FieldGroup<'_> {
 }
 
 impl<'a> DefinitionReader<'a> {
-    fn flaw(
+    fn flaw(&mut self, path: &str, what: impl AsRef<str>, fix: impl Into<String>) {
+        self.flaw_as(ErrorCode::AgentDefinitionInvalid, path, what, fix);
+    }
+
+    fn flaw_as(
         &mut self,
-        code: &'static str,
+        code: ErrorCode,
         path: &str,
         what: impl AsRef<str>,
         fix: impl Into<String>,
@@ -100,7 +104,7 @@ impl<'a> DefinitionReader<'a> {
             let what = "its name is not usable".to_owned();
             let fix =
                 format!("up to {NAME_CHARS_MAX} of a-z, 0-9, - and _, beginning with a letter");
-            self.flaw("AGN003", "name", what, fix);
+            self.flaw("name", what, fix);
         }
         let top = FieldGroup { path: "", fields: Some(self.written.fields) };
         self.only(
@@ -127,12 +131,12 @@ impl<'a> DefinitionReader<'a> {
         );
         if self.text(&top, "name").is_some_and(|given| given != name) {
             let what = "its name is not that of its place".to_owned();
-            self.flaw("AGN003", "name", what, format!("call it \"{name}\", or leave the name out"));
+            self.flaw("name", what, format!("call it \"{name}\", or leave the name out"));
         }
         let description = self.line(&top, "description");
         if description.is_none() {
             let what = "it has no description".to_owned();
-            self.flaw("AGN003", "", what, "say in one line what it is for");
+            self.flaw("", what, "say in one line what it is for");
         }
         let modes = [AgentMode::Primary, AgentMode::Subagent, AgentMode::All];
         let mode = self.choice(&top, "mode", modes, AgentMode::name).unwrap_or(AgentMode::Subagent);
@@ -172,15 +176,15 @@ impl<'a> DefinitionReader<'a> {
         }
         if agent.default_decision == Some(AgentDecision::Allow) {
             let what = "a repository cannot allow what nothing else covers".to_owned();
-            self.flaw("AGN003", "defaultDecision", what, FIX);
+            self.flaw("defaultDecision", what, FIX);
         }
         if let Some(nth) = agent.rules.iter().position(|rule| rule["decision"] == "allow") {
             let what = "a repository cannot allow anything".to_owned();
-            self.flaw("AGN003", &format!("permissions[{nth}]"), what, FIX);
+            self.flaw(&format!("permissions[{nth}]"), what, FIX);
         }
         if agent.delegation.invocation == Some(AgentDecision::Allow) {
             let what = "a repository cannot allow itself to be called".to_owned();
-            self.flaw("AGN003", "delegation.invocationDecision", what, FIX);
+            self.flaw("delegation.invocationDecision", what, FIX);
         }
     }
 
@@ -191,7 +195,12 @@ impl<'a> DefinitionReader<'a> {
                 let what = format!("provider.{field} does not belong into an agent");
                 let fix = "name a profile: endpoint, model and key stand in `providers` of your \
                            configuration";
-                self.flaw("AGN007", &format!("provider.{field}"), what, fix);
+                self.flaw_as(
+                    ErrorCode::AgentProviderField,
+                    &format!("provider.{field}"),
+                    what,
+                    fix,
+                );
             }
         }
         let names: Vec<&str> = OF_PROVIDERS.into_iter().chain(["profile", "inheritRoot"]).collect();
@@ -199,12 +208,17 @@ impl<'a> DefinitionReader<'a> {
         let profile = self.text(&group, "profile");
         if self.flag(&group, "inheritRoot") == Some(true) && profile.is_some() {
             let what = "it has a profile and inherits the session's".to_owned();
-            self.flaw("AGN003", "provider", what, "leave one of them out");
+            self.flaw("provider", what, "leave one of them out");
         }
         let profile = profile?;
         if !(known.has_profile)(profile) {
             let what = format!("there is no provider profile \"{}\"", printable(profile));
-            self.flaw("AGN006", "provider.profile", what, "add it to `providers`, or leave it out");
+            self.flaw_as(
+                ErrorCode::AgentProfileUnknown,
+                "provider.profile",
+                what,
+                "add it to `providers`, or leave it out",
+            );
         }
         Some(profile.to_owned())
     }
@@ -224,7 +238,7 @@ impl<'a> DefinitionReader<'a> {
             return ToolSelection::All;
         }
         let Some(names) = list.and_then(texts) else {
-            self.flaw("AGN003", path, "it does not say which tools it sees", FIX);
+            self.flaw(path, "it does not say which tools it sees", FIX);
             return ToolSelection::Only(Vec::new());
         };
         if names.contains(&"*") {
@@ -237,7 +251,7 @@ impl<'a> DefinitionReader<'a> {
                     Some(meant) => format!("did you mean \"{meant}\"?"),
                     None => format!("choose from {}", known.tools.join(", ")),
                 };
-                self.flaw("AGN005", &format!("{path}[{nth}]"), what, fix);
+                self.flaw_as(ErrorCode::AgentToolUnknown, &format!("{path}[{nth}]"), what, fix);
             }
         }
         ToolSelection::Only(names.into_iter().map(str::to_owned).collect())
@@ -249,14 +263,14 @@ impl<'a> DefinitionReader<'a> {
         };
         let Value::Array(rules) = given else {
             let fix = "write [{ tool: bash, decision: deny }]";
-            self.flaw("AGN003", "permissions", "permissions is not a list of rules", fix);
+            self.flaw("permissions", "permissions is not a list of rules", fix);
             return Vec::new();
         };
         for (nth, rule) in rules.iter().enumerate() {
             for wrong in (known.check_rules)(std::slice::from_ref(rule)) {
                 let what = wrong.what.replace("permissions[0]", &format!("permissions[{nth}]"));
                 let fix = wrong.fix.unwrap_or_default();
-                self.flaw("AGN003", &format!("permissions[{nth}]"), what, fix);
+                self.flaw(&format!("permissions[{nth}]"), what, fix);
             }
         }
         rules.clone()
@@ -279,7 +293,7 @@ impl<'a> DefinitionReader<'a> {
         let callable = self.flag(&group, "callable").unwrap_or(mode != AgentMode::Primary);
         if callable && mode == AgentMode::Primary {
             let what = "a primary agent works for the user and cannot be called".to_owned();
-            self.flaw("AGN003", "delegation.callable", what, "set mode to all or subagent");
+            self.flaw("delegation.callable", what, "set mode to all or subagent");
         }
         Delegation {
             callable,
@@ -330,10 +344,10 @@ impl<'a> DefinitionReader<'a> {
         let prompt = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n");
         if prompt.is_empty() {
             let what = "it is told nothing".to_owned();
-            self.flaw("AGN003", "prompt", what, "write below the front matter what it has to do");
+            self.flaw("prompt", what, "write below the front matter what it has to do");
         } else if prompt.len() > PROMPT_BYTES_MAX {
             let what = format!("what it is told is longer than {PROMPT_BYTES_MAX} bytes");
-            self.flaw("AGN003", "prompt", what, "make it shorter");
+            self.flaw("prompt", what, "make it shorter");
         }
         // Hidden characters become visible for the model as well.
         printable_lines(&prompt)
@@ -347,7 +361,7 @@ impl<'a> DefinitionReader<'a> {
             Some(Value::Object(fields)) => Some(fields),
             None | Some(Value::Null) => None,
             Some(_) => {
-                self.flaw("AGN003", name, format!("{name} is not a group of fields"), "nest them");
+                self.flaw(name, format!("{name} is not a group of fields"), "nest them");
                 None
             }
         };
@@ -363,7 +377,7 @@ impl<'a> DefinitionReader<'a> {
                     None => format!("known are {}", names.join(", ")),
                 };
                 let what = format!("unknown field \"{}\"", printable(&path));
-                self.flaw("AGN003", &path, what, fix);
+                self.flaw(&path, what, fix);
             }
         }
     }
@@ -374,7 +388,7 @@ impl<'a> DefinitionReader<'a> {
             Value::String(text) => Some(text.as_str()),
             _ => {
                 let path = group.at(name);
-                self.flaw("AGN003", &path, format!("{path} is not a text"), "put it in quotes");
+                self.flaw(&path, format!("{path} is not a text"), "put it in quotes");
                 None
             }
         }
@@ -385,7 +399,7 @@ impl<'a> DefinitionReader<'a> {
         if text.len() > LINE_BYTES_MAX {
             let path = group.at(name);
             let what = format!("{path} is longer than {LINE_BYTES_MAX} bytes");
-            self.flaw("AGN003", &path, what, "make it one line");
+            self.flaw(&path, what, "make it one line");
         }
         let line = printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
         (!line.is_empty()).then_some(line)
@@ -397,12 +411,7 @@ impl<'a> DefinitionReader<'a> {
             Value::Bool(flag) => Some(*flag),
             _ => {
                 let path = group.at(name);
-                self.flaw(
-                    "AGN003",
-                    &path,
-                    format!("{path} is not true or false"),
-                    "write true or false",
-                );
+                self.flaw(&path, format!("{path} is not true or false"), "write true or false");
                 None
             }
         }
@@ -415,7 +424,7 @@ impl<'a> DefinitionReader<'a> {
         if number.is_none() {
             let path = group.at(name);
             let fix = format!("write a whole number from {least} to {most}");
-            self.flaw("AGN003", &path, format!("{path} is out of range"), fix);
+            self.flaw(&path, format!("{path} is out of range"), fix);
         }
         number
     }
@@ -425,7 +434,7 @@ impl<'a> DefinitionReader<'a> {
         let names = texts(given);
         if names.is_none() {
             let path = group.at(name);
-            self.flaw("AGN003", &path, format!("{path} is not a list of texts"), "write [a, b]");
+            self.flaw(&path, format!("{path} is not a list of texts"), "write [a, b]");
         }
         let line = |text: &str| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
         names.map(|names| names.into_iter().map(line).collect())
@@ -444,7 +453,7 @@ impl<'a> DefinitionReader<'a> {
             let path = group.at(name);
             let words: Vec<&str> = all.into_iter().map(word).collect();
             let what = format!("{path} is \"{}\"", printable(text));
-            self.flaw("AGN003", &path, what, format!("one of {}", words.join(", ")));
+            self.flaw(&path, what, format!("one of {}", words.join(", ")));
         }
         chosen
     }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 
 /// Maximum number of files per folder.
 const FILES_MAX: usize = 200;
@@ -36,7 +36,9 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
     if paths.len() > FILES_MAX {
         let what = format!("only the first {FILES_MAX} agent files are read");
         let shown = printable(&folder.display().to_string());
-        flaws.push(Failure::new("AGN002", Exit::Configuration, what).at(shown));
+        flaws.push(
+            Failure::new(ErrorCode::AgentFileUnreadable, Exit::Configuration, what).at(shown),
+        );
     }
     for path in paths.into_iter().take(FILES_MAX) {
         let shown = printable(&path.display().to_string());
@@ -45,7 +47,8 @@ pub(crate) fn read(folder: &Path, within: Option<&Path>) -> (Vec<AgentFile>, Vec
             Ok(bytes) => files.push(AgentFile { name, shown, bytes }),
             Err(why) => {
                 let what = "an agent file cannot be read, and is left out";
-                let failure = Failure::new("AGN002", Exit::Configuration, what);
+                let failure =
+                    Failure::new(ErrorCode::AgentFileUnreadable, Exit::Configuration, what);
                 flaws.push(failure.at(shown).because(why));
             }
         }

@@ -12,7 +12,7 @@ use crate::agents::folder::{self, AgentFile};
 use crate::agents::front_matter;
 use crate::agents::instructions::hidden;
 use crate::agents::{Agent, AgentSource, built_in};
-use crate::failure::{Exit, Failure, nearest, printable};
+use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
 
 /// An entry of `agents` in the configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +118,7 @@ impl Roster {
             "there is no such agent"
         };
         let what = format!("agent \"{}\": {list} names \"{name}\"", agent.name);
-        let failure = Failure::new("AGN009", Exit::Configuration, what)
+        let failure = Failure::new(ErrorCode::AgentListUnknown, Exit::Configuration, what)
             .at(agent.source.place().unwrap_or_default())
             .because(why);
         match nearest(name, self.agents.iter().map(|agent| agent.name.as_str())) {
@@ -132,7 +132,9 @@ impl Roster {
         if let Some(found) = hidden(text) {
             let name = printable(name);
             let what = format!("agent \"{name}\": hidden characters, shown as escapes: {found}");
-            self.remarks.push(Failure::new("AGN010", Exit::Configuration, what).at(place));
+            self.remarks.push(
+                Failure::new(ErrorCode::AgentHiddenCharacters, Exit::Configuration, what).at(place),
+            );
         }
     }
 
@@ -146,7 +148,9 @@ impl Roster {
         let Configured { name, definition, place, project } = configured;
         let Value::Object(fields) = definition else {
             let what = format!("agents.{} is not an object", printable(name));
-            let failure = Failure::new("AGN003", Exit::Configuration, what).at(place.clone());
+            let failure =
+                Failure::new(ErrorCode::AgentDefinitionInvalid, Exit::Configuration, what)
+                    .at(place.clone());
             self.refused.push((name.clone(), failure));
             return;
         };
@@ -178,7 +182,7 @@ impl Roster {
         let AgentFile { name, shown, bytes } = file;
         let refuse = |line: usize, what: &str| {
             let what = format!("agent \"{}\": {what}", printable(name));
-            Failure::new("AGN002", Exit::Configuration, what)
+            Failure::new(ErrorCode::AgentFileUnreadable, Exit::Configuration, what)
                 .at(format!("{shown}:{line}"))
                 .fix("docs/guide/agents.md shows what an agent file looks like")
         };
@@ -222,7 +226,7 @@ impl Roster {
                 other => format!("it is taken by {}", other.place().unwrap_or_default()),
             };
             let what = format!("agent \"{}\" is left out: {whose}", printable(written.name));
-            let failure = Failure::new("AGN004", Exit::Configuration, what)
+            let failure = Failure::new(ErrorCode::AgentNameTaken, Exit::Configuration, what)
                 .at((written.place)("name"))
                 .fix("give it another name");
             self.refused.push((String::new(), failure));
@@ -284,14 +288,14 @@ impl Roster {
             }
             let what = format!("the agent \"{name}\" works for other agents only");
             let names: Vec<&str> = self.primaries().map(|agent| agent.name.as_str()).collect();
-            return Err(Failure::new("AGN008", Exit::Configuration, what)
+            return Err(Failure::new(ErrorCode::AgentNotPrimary, Exit::Configuration, what)
                 .fix(format!("choose one of {}", names.join(", "))));
         }
         if let Some((_, why)) = self.refused.iter().find(|(refused, _)| refused == name) {
             return Err(why.clone());
         }
         let what = format!("there is no agent \"{}\"", printable(name));
-        let failure = Failure::new("AGN001", Exit::Configuration, what);
+        let failure = Failure::new(ErrorCode::AgentNotFound, Exit::Configuration, what);
         if self.inert.iter().any(|inert| inert == name) {
             return Err(failure
                 .because("the project has one, and you do not trust it")

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Exit, Failure, nearest, printable};
+use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
 use crate::secrets::is_secret;
 
 use definition::{Head, is_name};
@@ -204,7 +204,7 @@ impl Skills {
 
     fn unreadable(&mut self, name: &str, path: &Path, why: &str) {
         let what = format!("skill \"{}\" cannot be read, and is left out", printable(name));
-        let failure = Failure::new("SKL001", Exit::Configuration, what);
+        let failure = Failure::new(ErrorCode::SkillUnreadable, Exit::Configuration, what);
         self.refused.push(failure.at(shown(path)).because(why));
     }
 
@@ -233,7 +233,7 @@ impl Skills {
             // The same folder by another path is not a second skill.
             if taken.folder != path {
                 let what = format!("skill \"{}\" is left out: the name is taken", head.name);
-                let failure = Failure::new("SKL003", Exit::Configuration, what);
+                let failure = Failure::new(ErrorCode::SkillNameTaken, Exit::Configuration, what);
                 let why = format!("{} comes before it", taken.place);
                 self.refused.push(failure.at(main).because(why).fix("give one another name"));
             }
@@ -276,7 +276,7 @@ impl Skills {
             return Ok(skill);
         }
         let what = format!("there is no skill \"{}\"", printable(name));
-        let failure = Failure::new("SKL005", Exit::Configuration, what);
+        let failure = Failure::new(ErrorCode::SkillNotFound, Exit::Configuration, what);
         let end = format!("/{name}");
         if is_name(name) && self.inert.iter().any(|inert| inert.ends_with(&end)) {
             return Err(failure
@@ -371,7 +371,7 @@ fn skill_folders(
         .collect();
     names.sort_unstable();
     let mut leave_out = |what: String, path: &Path, why: &str| {
-        let failure = Failure::new("SKL001", Exit::Configuration, what);
+        let failure = Failure::new(ErrorCode::SkillUnreadable, Exit::Configuration, what);
         refused.push(failure.at(shown(path)).because(why));
     };
     if names.len() > SKILLS_MAX {

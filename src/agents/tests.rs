@@ -1,5 +1,6 @@
 //! System prompts, instruction files, and the choice of an agent by name.
 
+use crate::failure::ErrorCode;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ fn keeps_prompts_short_and_tools_apart() {
     }
     let fix = |name| roster.choose(name).unwrap_err().fix.unwrap();
     assert_eq!(roster.choose("plan"), Ok(plan));
-    assert_eq!(roster.choose("worker").unwrap_err().code, "AGN008");
+    assert_eq!(roster.choose("worker").unwrap_err().code, ErrorCode::AgentNotPrimary);
     assert_eq!(fix("bulid"), "did you mean \"build\"?");
     assert_eq!(fix("sheriff"), "choose one of build, plan");
 }

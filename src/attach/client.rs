@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::attach::SocketAddress;
 use crate::attach::handshake::{Hello, HostReply, classify_host_line, line};
 use crate::attach::lines::{BoundedLine, LineBuffer};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::remote_session::{AttachRole, RemoteMessage, RemoteSession};
 
 /// Lines received and not yet shown. When the queue is full the host waits, at no cost to the
@@ -45,7 +45,7 @@ pub struct AttachOptions {
 /// Attaches to the session at `place`. Must run within a tokio runtime.
 ///
 /// Errors: `ATT002` if the session cannot be reached, `ATT003` or `ATT005` if the token or the
-/// request is rejected, `ATT004` if the answer is missing or unknown.
+/// request is rejected, `ATT007` if the answer is missing or unknown.
 pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<RemoteSession, Failure> {
     let address = place.address().map_err(|error| unreachable_session(&error))?;
     let connected = timeout(ANSWER_MAX, UnixStream::connect(&address.path)).await;
@@ -53,7 +53,7 @@ pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<Remot
         .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
         .map_err(|error| unreachable_session(&error))?;
     let token = place.token().map_err(|error| {
-        Failure::new("ATT003", Exit::Session, "cannot read the attach token")
+        Failure::new(ErrorCode::AttachRefused, Exit::Session, "cannot read the attach token")
             .because(error.to_string())
     })?;
     let hello = Hello::new(token, options.role, options.after, options.last);
@@ -72,12 +72,20 @@ pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<Remot
         Ok(HostReply::Accepted { accepted, .. }) => accepted,
         Ok(HostReply::Refused { code, message, .. }) => {
             let what = format!("cannot attach to the session: {message}");
-            let code = if code == "ATT005" { "ATT005" } else { "ATT003" };
+            let code = if code == ErrorCode::AttachLimit.as_str() {
+                ErrorCode::AttachLimit
+            } else {
+                ErrorCode::AttachRefused
+            };
             return Err(Failure::new(code, Exit::Session, what));
         }
         Ok(_) | Err(_) => {
-            return Err(Failure::new("ATT004", Exit::Session, "the session does not respond")
-                .fix("try again; the process that owns it may be stopped"));
+            return Err(Failure::new(
+                ErrorCode::AttachNoAnswer,
+                Exit::Session,
+                "the session does not respond",
+            )
+            .fix("try again; the process that owns it may be stopped"));
         }
     };
     let (out, heard) = mpsc::channel(RECEIVED_LINES_MAX);
@@ -88,7 +96,7 @@ pub async fn join(place: &SocketAddress, options: AttachOptions) -> Result<Remot
 }
 
 fn unreachable_session(error: &io::Error) -> Failure {
-    Failure::new("ATT002", Exit::Session, "cannot connect to the session")
+    Failure::new(ErrorCode::AttachUnreachable, Exit::Session, "cannot connect to the session")
         .because(error.to_string())
         .fix("it may just have ended: `posse sessions list` shows its state")
 }

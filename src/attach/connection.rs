@@ -18,6 +18,7 @@ use crate::attach::address::constant_time_eq;
 use crate::attach::handshake::{AttachRefusal, HELLO_BYTES_MAX, Hello, HostReply, line};
 use crate::attach::host::{AttachBounds, refuse};
 use crate::attach::lines::{BoundedLine, LineBuffer};
+use crate::failure::ErrorCode;
 use crate::frontend::instruction::{Instruction, LINE_BYTES_MAX, parse};
 use crate::frontend::remote_session::{AttachAccepted, AttachRole};
 
@@ -58,10 +59,12 @@ pub(super) async fn serve(
     let first = match timeout(bounds.handshake_max, reader.next(&mut stream)).await {
         Ok(Some(BoundedLine::Whole(first))) => Hello::read(&first),
         Ok(Some(BoundedLine::TooLong)) => {
-            Err(AttachRefusal::new("ATT004", "the first line is too long"))
+            Err(AttachRefusal::new(ErrorCode::AttachInvalidRequest, "the first line is too long"))
         }
         Ok(None) => return,
-        Err(_) => Err(AttachRefusal::new("ATT004", "no first line was received")),
+        Err(_) => {
+            Err(AttachRefusal::new(ErrorCode::AttachInvalidRequest, "no first line was received"))
+        }
     };
     let hello = first.and_then(|hello| admit(hello, place));
     let hello = match hello {
@@ -112,10 +115,14 @@ pub(super) async fn serve(
 
 /// Process id of the client, where the system reports it. Clients of other users are rejected.
 fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
-    let peer =
-        stream.peer_cred().map_err(|error| AttachRefusal::new("ATT003", error.to_string()))?;
+    let peer = stream
+        .peer_cred()
+        .map_err(|error| AttachRefusal::new(ErrorCode::AttachRefused, error.to_string()))?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(AttachRefusal::new("ATT003", "the session belongs to another user"));
+        return Err(AttachRefusal::new(
+            ErrorCode::AttachRefused,
+            "the session belongs to another user",
+        ));
     }
     Ok(peer.pid().filter(|pid| *pid > 0))
 }
@@ -123,12 +130,18 @@ fn peer(stream: &UnixStream) -> Result<Option<i32>, AttachRefusal> {
 fn admit(hello: Hello, place: &SocketAddress) -> Result<Hello, AttachRefusal> {
     let ours = place.token();
     let ours = ours.map_err(|error| {
-        AttachRefusal::new("ATT003", format!("cannot read the attach token: {error}"))
+        AttachRefusal::new(
+            ErrorCode::AttachRefused,
+            format!("cannot read the attach token: {error}"),
+        )
     })?;
     if constant_time_eq(&ours, &hello.token) {
         Ok(hello)
     } else {
-        Err(AttachRefusal::new("ATT003", "the token does not match that of this state directory"))
+        Err(AttachRefusal::new(
+            ErrorCode::AttachRefused,
+            "the token does not match that of this state directory",
+        ))
     }
 }
 

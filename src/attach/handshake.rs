@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::failure::ErrorCode;
 use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage};
 
 /// Version of the attach protocol.
@@ -35,7 +36,7 @@ impl Hello {
 
     /// Parses a first line. Errors describe the mistake.
     pub(crate) fn read(line: &[u8]) -> Result<Hello, AttachRefusal> {
-        let invalid = |message: &str| AttachRefusal::new("ATT004", message);
+        let invalid = |message: &str| AttachRefusal::new(ErrorCode::AttachInvalidRequest, message);
         // The parse error is dropped: its text may quote the token.
         let hello: Hello = serde_json::from_slice(line)
             .map_err(|_| invalid("the first line is not a valid `attach` line"))?;
@@ -60,8 +61,8 @@ pub(crate) struct AttachRefusal {
 }
 
 impl AttachRefusal {
-    pub(crate) fn new(code: &str, message: impl Into<String>) -> AttachRefusal {
-        AttachRefusal { code: code.to_owned(), message: message.into() }
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> AttachRefusal {
+        AttachRefusal { code: code.as_str().to_owned(), message: message.into() }
     }
 }
 
@@ -189,7 +190,7 @@ mod tests {
             RemoteMessage::Failed(7, "no".to_owned())
         );
         assert_eq!(of(&HostReply::dropped("slow")), RemoteMessage::Dropped("slow".to_owned()));
-        let refused = HostReply::refused(AttachRefusal::new("ATT003", "no"));
+        let refused = HostReply::refused(AttachRefusal::new(ErrorCode::AttachRefused, "no"));
         assert_eq!(of(&refused), RemoteMessage::Dropped("no".to_owned()));
         let event = br#"{"v":1,"type":"attach.done","line":1}"#.to_vec();
         assert_eq!(

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::attach::SocketAddress;
 use crate::attach::connection::serve;
 use crate::attach::handshake::{AttachRefusal, HostReply, line};
+use crate::failure::ErrorCode;
 use crate::frontend::remote_session::SocketGuard;
 
 /// Limits for what clients can cost the owner of a session.
@@ -133,7 +134,7 @@ async fn listen(
                 Ok((stream, _)) => {
                     let most = bounds.connections_max;
                     let message = format!("the limit of {most} attached front ends is reached");
-                    refuse(stream, AttachRefusal::new("ATT005", message), bounds.refusal_max).await;
+                    refuse(stream, AttachRefusal::new(ErrorCode::AttachLimit, message), bounds.refusal_max).await;
                 }
                 // Probably too many open files, which may be a temporary condition.
                 Err(error) => {
@@ -214,13 +215,13 @@ mod tests {
             remotes.push(join(&place, joining(AttachRole::Observer)).await.unwrap());
         }
         let refused = join(&place, joining(AttachRole::Observer)).await.unwrap_err();
-        assert_eq!(refused.code, "ATT005");
+        assert_eq!(refused.code, ErrorCode::AttachLimit);
         // A client that leaves frees a connection.
         drop(remotes.pop());
         let again = loop {
             match join(&place, joining(AttachRole::Observer)).await {
                 Ok(again) => break again,
-                Err(refused) => assert_eq!(refused.code, "ATT005"),
+                Err(refused) => assert_eq!(refused.code, ErrorCode::AttachLimit),
             }
         };
         remotes.push(again);

@@ -1,6 +1,10 @@
 //! User-visible errors and exit codes.
 
+mod codes;
+
 use std::fmt;
+
+pub use codes::ErrorCode;
 
 /// Exit codes of the product contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +46,7 @@ pub enum Exit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Error code, such as `CFG001`.
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// Error in one line.
     pub what: String,
     /// `file:line:column`, or a flag. Text after a newline is an excerpt, shown below it.
@@ -57,7 +61,7 @@ pub struct Failure {
 
 impl Failure {
     /// Creates an error with its first line only.
-    pub fn new(code: &'static str, exit: Exit, what: impl Into<String>) -> Failure {
+    pub fn new(code: ErrorCode, exit: Exit, what: impl Into<String>) -> Failure {
         Failure { code, what: what.into(), place: None, why: None, fix: None, exit }
     }
 
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn leaves_out_the_numbers_of_errors() {
-        let failure = Failure::new("IMG001", Exit::Usage, "gone (os error 2)")
+        let failure = Failure::new(ErrorCode::ImageUnreadable, Exit::Usage, "gone (os error 2)")
             .because("a (os error 13) and b (os error 5): no (os error");
         let text = failure.to_string();
         assert_eq!(text, "error[IMG001]: gone\n  why: a and b: no (os error");
@@ -214,9 +218,10 @@ mod tests {
 
     #[test]
     fn shows_every_part_on_a_line_of_its_own() {
-        let failure = Failure::new("CFG002", Exit::Configuration, "unknown key \"modle\"")
-            .at("config.json:3:5")
-            .fix("did you mean \"model\"?");
+        let failure =
+            Failure::new(ErrorCode::ConfigUnknownKey, Exit::Configuration, "unknown key \"modle\"")
+                .at("config.json:3:5")
+                .fix("did you mean \"model\"?");
         insta::assert_snapshot!(failure, @r#"
         error[CFG002]: unknown key "modle"
           where: config.json:3:5

@@ -13,7 +13,7 @@ use crate::cli::{
     Invocation, ListArgs, ManArgs, OutputFormat, PermissionsArgs, PlaceArgs, ReplayArgs,
     SessionsAction, SessionsArgs, Shell, usage,
 };
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use flags::{ConfigLocationFlags, PlainFlags, RUN_EXITS, ResumeCommand, Run};
 
 /// A local coding-agent runtime: a posse of agents under one authority.
@@ -424,7 +424,7 @@ impl Config {
                     _ => {
                         let what = "the setting or its value is missing";
                         return Err(usage(
-                            &Failure::new("CLI008", Exit::Usage, what)
+                            &Failure::new(ErrorCode::ArgumentMissing, Exit::Usage, what)
                                 .fix("give KEY and VALUE, or --unset KEY"),
                         ));
                     }

@@ -2,20 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 /// The absolute, resolved folder that `--cwd` (or its absence) means.
 pub fn working_directory(flag: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(given) = flag else {
         return std::env::current_dir().and_then(|cwd| cwd.canonicalize()).map_err(|error| {
-            Failure::new("CLI001", Exit::Usage, "the working directory cannot be used")
-                .because(error.to_string())
-                .fix("change to a folder that exists, or name one with --cwd DIR")
+            Failure::new(
+                ErrorCode::DirectoryUnusable,
+                Exit::Usage,
+                "the working directory cannot be used",
+            )
+            .because(error.to_string())
+            .fix("change to a folder that exists, or name one with --cwd DIR")
         });
     };
     let refused = |why: String| {
         let what = format!("--cwd {} cannot be used", given.display());
-        Failure::new("CLI001", Exit::Usage, what)
+        Failure::new(ErrorCode::DirectoryUnusable, Exit::Usage, what)
             .at("--cwd")
             .because(why)
             .fix("name a folder that exists and that you may read")
@@ -45,7 +49,7 @@ mod tests {
             (Exit::Usage, Some("it is not a folder"))
         );
         let failure = working_directory(Some(&dir.path().join("none"))).unwrap_err();
-        assert_eq!((failure.code, failure.exit), ("CLI001", Exit::Usage));
+        assert_eq!((failure.code.as_str(), failure.exit), ("CLI001", Exit::Usage));
         let found = working_directory(Some(dir.path())).unwrap();
         assert_eq!(found, dir.path().canonicalize().unwrap());
     }

@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::args::Cli;
-use crate::failure::{Exit, Failure, nearest};
+use crate::failure::{ErrorCode, Exit, Failure, nearest};
 
 const FLAGS: [&str; 4] = [
     "--main-max-context-tokens",
@@ -29,8 +29,12 @@ pub(crate) fn explain(error: &clap::Error) -> Option<Failure> {
     let Some(ContextValue::String(given)) = error.get(kind) else { return None };
     let given = given.split('=').next().unwrap_or(given);
     names.contains(&given).then(|| {
-        Failure::new("CLI010", Exit::Usage, format!("the {word} \"{given}\" is not available yet"))
-            .fix("`posse --help` shows what is")
+        Failure::new(
+            ErrorCode::NotAvailableYet,
+            Exit::Usage,
+            format!("the {word} \"{given}\" is not available yet"),
+        )
+        .fix("`posse --help` shows what is")
     })
 }
 

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::later;
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 /// Failure for an error of clap. `command`: the subcommand, if it was recognised.
 pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
@@ -21,7 +21,7 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
             let what = format!("there is no command \"{}\"", one(ContextKind::InvalidSubcommand));
             let fix = meant(error, ContextKind::SuggestedSubcommand)
                 .unwrap_or_else(|| format!("{help}; a task is given with `posse run \"TASK\"`"));
-            wrong("CLI005", what).fix(fix)
+            wrong(ErrorCode::CommandUnknown, what).fix(fix)
         }
         ErrorKind::UnknownArgument => unknown(error, &argument(), &help),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::NoEquals => {
@@ -34,20 +34,22 @@ pub(crate) fn failure(error: &clap::Error, command: Option<&str>) -> Failure {
             } else {
                 format!("{argument} cannot be used with {other}")
             };
-            wrong("CLI009", what).fix(format!("leave one out; {help}"))
+            wrong(ErrorCode::FlagsConflict, what).fix(format!("leave one out; {help}"))
         }
         ErrorKind::MissingRequiredArgument => {
             let what = format!("{} is missing", argument().replace(", ", " and "));
-            wrong("CLI008", what).fix(help)
+            wrong(ErrorCode::ArgumentMissing, what).fix(help)
         }
         ErrorKind::InvalidUtf8 => {
-            wrong("CLI007", "an argument is not valid UTF-8").fix("convert it to UTF-8")
+            wrong(ErrorCode::FlagValueInvalid, "an argument is not valid UTF-8")
+                .fix("convert it to UTF-8")
         }
         _ => {
             // The first paragraph is the error; usage and help follow.
             let text = error.to_string();
             let what = text.lines().next().unwrap_or_default();
-            wrong("CLI008", what.strip_prefix("error: ").unwrap_or(what)).fix(help)
+            wrong(ErrorCode::CommandLineInvalid, what.strip_prefix("error: ").unwrap_or(what))
+                .fix(help)
         }
     }
 }
@@ -59,15 +61,15 @@ fn unknown(error: &clap::Error, given: &str, help: &str) -> Failure {
         format!("\"{given}\" is not expected here")
     };
     let fix = meant(error, ContextKind::SuggestedArg);
-    wrong("CLI006", what).fix(fix.unwrap_or_else(|| help.to_owned()))
+    wrong(ErrorCode::FlagUnknown, what).fix(fix.unwrap_or_else(|| help.to_owned()))
 }
 
 fn value(error: &clap::Error, argument: &str, given: &str, help: String) -> Failure {
     let flag = argument.split(' ').next().unwrap_or(argument);
     let failure = if given.is_empty() {
-        wrong("CLI007", format!("{argument} has no value"))
+        wrong(ErrorCode::FlagValueInvalid, format!("{argument} has no value"))
     } else {
-        wrong("CLI007", format!("{flag} cannot be \"{given}\""))
+        wrong(ErrorCode::FlagValueInvalid, format!("{flag} cannot be \"{given}\""))
     };
     let why = std::error::Error::source(error).map(ToString::to_string);
     let failure = match why {
@@ -95,6 +97,6 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-fn wrong(code: &'static str, what: impl Into<String>) -> Failure {
+fn wrong(code: ErrorCode, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Usage, what)
 }

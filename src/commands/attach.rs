@@ -14,7 +14,7 @@ use crate::commands::colors;
 use crate::commands::resume::{is_there, pick};
 use crate::commands::run::runtime;
 use crate::config::{Dirs, Environment};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::attached::{self, AttachDisplay, AttachOutcome};
 use crate::frontend::remote_session::{AttachAccepted, AttachRole, RemoteMessage, RemoteSession};
 use crate::journal::state::{StoredSession, Within};
@@ -97,17 +97,20 @@ async fn joined_soon(
             }
             let what = format!("session `{}` is not running", found.id);
             let fix = format!("resume it with `posse resume {}`", found.id);
-            return Err(Failure::new("ATT001", Exit::Session, what).fix(fix));
+            return Err(Failure::new(ErrorCode::AttachNotRunning, Exit::Session, what).fix(fix));
         };
         let joined = tokio::select! {
             joined = attach::join(place, joining) => joined,
             pid = stopped(&found.dir) => Err(unanswered(pid)),
         };
         match joined {
-            Err(failure) if failure.code == "ATT002" && start.elapsed() < BEGINS_WITHIN => {
+            Err(failure)
+                if failure.code == ErrorCode::AttachUnreachable
+                    && start.elapsed() < BEGINS_WITHIN =>
+            {
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(failure) if failure.code == "ATT002" => {
+            Err(failure) if failure.code == ErrorCode::AttachUnreachable => {
                 let what =
                     format!("session `{}` runs in {owner} and does not accept clients", found.id);
                 return Err(Failure { what, ..failure });
@@ -132,7 +135,7 @@ async fn stopped(dir: &Path) -> u32 {
 
 fn unanswered(pid: u32) -> Failure {
     let what = format!("process {pid}, which owns the session, is stopped and does not respond");
-    Failure::new("ATT004", Exit::Session, what)
+    Failure::new(ErrorCode::AttachNoAnswer, Exit::Session, what)
         .fix(format!("continue it with `kill -CONT {pid}`, or `fg` in its terminal"))
 }
 
@@ -190,7 +193,7 @@ fn find(
         });
         if live.is_empty() {
             let what = "no session of this directory or its project is running";
-            let failure = Failure::new("ATT001", Exit::Session, what);
+            let failure = Failure::new(ErrorCode::AttachNotRunning, Exit::Session, what);
             return Err(match &elsewhere[..] {
                 [] => failure.fix("resume an ended session with `posse resume`"),
                 some => failure.fix(format!("elsewhere there is {}: give its id", some.join(", "))),
@@ -213,7 +216,7 @@ fn find(
         format!("`{}` ({age})", summary.id)
     };
     let ids: Vec<String> = live.into_iter().map(shown).collect();
-    Err(Failure::new("CLI012", Exit::Usage, "attach to which session?")
+    Err(Failure::new(ErrorCode::SelectionNotPossible, Exit::Usage, "attach to which session?")
         .because("several sessions are running here, and selecting one needs a terminal")
         .fix(format!("give one of {}", ids.join(", "))))
 }

@@ -14,7 +14,7 @@ use posse_actors::ports::AnswerSource;
 use crate::cli::{DemoArgs, OutputFormat};
 use crate::commands;
 use crate::config::{self, Dirs, Environment, Sources};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::headless::{OnHangup, RunFormat, RunOptions};
 use crate::frontend::Task;
 use crate::journal::verify_session;
@@ -131,7 +131,7 @@ fn conclude(session_dir: &Path, id: &str) {
 }
 
 fn unwritable(error: &io::Error) -> Failure {
-    Failure::new("DEM001", Exit::Failed, "the sample repository cannot be written")
+    Failure::new(ErrorCode::DemoUnwritable, Exit::Failed, "the sample repository cannot be written")
         .because(error.to_string())
         .fix("set TMPDIR to a directory that can be written")
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 /// Minimum number of free descriptors. A run with sandboxed commands used 21 at most; with fewer a
 /// command fails with a clear error, which needs these.
@@ -27,7 +27,7 @@ pub(crate) fn check_free() -> Result<(), Failure> {
     }
     let what =
         format!("too few files may be open at once: {limit}, of which {} are free", free.len());
-    Err(Failure::new("INT004", Exit::Configuration, what)
+    Err(Failure::new(ErrorCode::TooFewDescriptors, Exit::Configuration, what)
         .because(format!("a session needs {FREE_MIN} of them"))
         .fix("raise the limit first: ulimit -n 1024"))
 }

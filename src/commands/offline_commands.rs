@@ -14,7 +14,7 @@ use crate::cli::{
 use crate::commands::{colors, notices};
 use crate::config::{Dirs, Environment};
 use crate::doctor::{self, Examined, Streams};
-use crate::failure::{Exit, Failure, lines, printable};
+use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
 use crate::journal::{SessionSummary, StateDir, export, remove};
 use crate::project;
 use crate::sandbox::Sandbox;
@@ -76,8 +76,12 @@ fn names(toolbox: &Toolbox) -> Vec<String> {
 pub(super) fn toolbox(cwd: &Path, dirs: Dirs) -> Result<Toolbox, Failure> {
     let workspace = Workspace::open(cwd, &[])?;
     let sandbox = Sandbox::new(Vec::new()).map_err(|error| {
-        Failure::new("SBX001", Exit::Internal, "cannot determine the path of the posse executable")
-            .because(error.to_string())
+        Failure::new(
+            ErrorCode::ExecutableUnknown,
+            Exit::Internal,
+            "cannot determine the path of the posse executable",
+        )
+        .because(error.to_string())
     })?;
     let env = ToolEnvironment { dry_run: true, ..ToolEnvironment::new(workspace, dirs.state) };
     Ok(tools::builtin(Arc::new(env), Arc::new(sandbox)))
@@ -148,7 +152,7 @@ pub(super) fn remove(
 fn ask(session: &SessionSummary) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let what = "removing a session needs a confirmation, and there is no terminal to ask on";
-        return Err(Failure::new("SES011", Exit::Usage, what).fix("add --yes"));
+        return Err(Failure::new(ErrorCode::RemovalUnconfirmed, Exit::Usage, what).fix("add --yes"));
     }
     let prompt = session.prompt.as_deref().unwrap_or("-").lines().next().unwrap_or_default();
     let prompt: String = prompt.chars().take(60).collect();

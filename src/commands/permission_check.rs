@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli::PermissionsArgs;
 use crate::commands::notices;
 use crate::config::Environment;
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::permission::{
     Checked, NetworkMode, PolicySettings, RulePolicy, SandboxMode, command_grant,
 };
@@ -52,7 +52,7 @@ pub(super) fn check(
         if broken > 0 {
             let what = format!("{broken} line(s) of standard input are not valid commands");
             return Err(vec![
-                Failure::new("USE012", Exit::Usage, what)
+                Failure::new(ErrorCode::CommandLinesInvalid, Exit::Usage, what)
                     .fix("write {\"command\": \"git status\"}, one object a line"),
             ]);
         }
@@ -72,8 +72,12 @@ pub(super) fn check(
 
 fn unread(error: &io::Error) -> Vec<Failure> {
     vec![
-        Failure::new("USE013", Exit::Usage, "cannot read the commands or write the answers")
-            .because(error.to_string()),
+        Failure::new(
+            ErrorCode::CommandsUnreadable,
+            Exit::Usage,
+            "cannot read the commands or write the answers",
+        )
+        .because(error.to_string()),
     ]
 }
 
@@ -81,7 +85,7 @@ fn grants(prefixes: &[String]) -> Result<Vec<Grant>, Vec<Failure>> {
     let read = |prefix: &String| {
         command_grant(prefix).ok_or_else(|| {
             let what = format!("--grant {prefix} is not the beginning of one simple command");
-            Failure::new("USE011", Exit::Usage, what)
+            Failure::new(ErrorCode::GrantPrefixInvalid, Exit::Usage, what)
                 .fix("pass the first words of a command: --grant 'git log'")
         })
     };

@@ -17,7 +17,7 @@ use crate::commands::run::{runtime, start_log};
 use crate::commands::{colors, descriptors, notices, print_notices, undo};
 use crate::config::preferences::{self, Preferences};
 use crate::config::{Environment, Layers, Loaded, SettingOrigin};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::picker::SessionRow;
 use crate::front::plain::{self, Options};
 use crate::front::prompt::{self, Images};
@@ -258,7 +258,7 @@ impl frontend::Sessions for PlainSessions<'_> {
                 meant.into_iter().chain(stored.iter().filter(|s| s.id.starts_with(&id)));
             let Some(session) = meant.next() else {
                 let what = format!("there is no session `{id}` of this folder or its project");
-                return Err(one(Failure::new("SES014", Exit::Session, what)
+                return Err(one(Failure::new(ErrorCode::SessionElsewhere, Exit::Session, what)
                     .fix("`posse sessions list --all` shows every session")));
             };
             let which = Which::Id(session.id.clone());
@@ -272,7 +272,7 @@ impl frontend::Sessions for PlainSessions<'_> {
     fn resume(&mut self, ready: LoadedSession) -> Result<(OpenedSession, bool), Vec<Failure>> {
         let Some(resuming) = ready.0.downcast().ok().and_then(|it| *it) else {
             let what = "the selected item is not a session";
-            return Err(vec![Failure::new("INT003", Exit::Internal, what)]);
+            return Err(vec![Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)]);
         };
         let resuming: Resuming = resuming;
         let unfinished = resuming.is_unfinished();

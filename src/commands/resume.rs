@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::cli::{self, RunArgs, Which};
 use crate::commands::print_notices;
 use crate::config::{Dirs, Environment};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::journal::state::StoredSession;
 use crate::journal::{self, FileJournal, StateDir};
 use crate::project;
@@ -68,7 +68,7 @@ impl Resuming {
         let Some(resume) = &args.resume else { return Ok(None) };
         if args.no_transcript && !resume.fork {
             let what = "--no-transcript cannot be used with a stored session";
-            return Err(Failure::new("CLI011", Exit::Usage, what).fix(
+            return Err(Failure::new(ErrorCode::TranscriptRequired, Exit::Usage, what).fix(
                 "add --fork: the continuation is not stored then, and the session stays unchanged",
             ));
         }
@@ -77,9 +77,10 @@ impl Resuming {
         let mut notes = Vec::new();
         let found = find(resume, &state, &cwd, environment, &mut notes)?;
         let last = resume.which == Which::Last;
-        let opened = ReadSession::of(&found, resume.fork).map_err(|failure| match failure.code {
-            "SES012" | "SES016" if last => instead(failure, &found, &state, &cwd),
-            _ => failure,
+        let opened = ReadSession::of(&found, resume.fork).map_err(|failure| {
+            let unusable =
+                matches!(failure.code, ErrorCode::SessionEmpty | ErrorCode::SessionNotOpened);
+            if unusable && last { instead(failure, &found, &state, &cwd) } else { failure }
         });
         let ReadSession { journal, replayed, started, damage, lost, salvaged } = opened?;
         let dir = directory(&started, args, &cwd, &mut notes)?;
@@ -108,7 +109,7 @@ impl Resuming {
     /// The error for a resume without a prompt or unfinished work.
     pub(crate) fn nothing_to_do(&self) -> Failure {
         let what = format!("session `{}` has no unfinished work to resume", self.found.id);
-        Failure::new("SES013", Exit::Usage, what)
+        Failure::new(ErrorCode::NothingToResume, Exit::Usage, what)
             .because("results of background work are delivered with the next prompt")
             .fix(format!("pass a prompt: posse resume {} \"...\"", self.found.id))
     }
@@ -253,7 +254,7 @@ impl ReadSession {
         let Some(started) = replayed.started.clone() else {
             let what = format!("session `{}` has no records to resume from", found.id);
             let why = "it broke off before its first record was written";
-            return Err(Failure::new("SES012", Exit::Session, what)
+            return Err(Failure::new(ErrorCode::SessionEmpty, Exit::Session, what)
                 .because(damage.unwrap_or_else(|| why.to_owned()))
                 .fix("start a new one with `posse run`"));
         };
@@ -272,7 +273,7 @@ fn take(found: &StoredSession) -> Result<FileJournal, Failure> {
     FileJournal::lock(&found.dir, SessionId::new(found.id.clone())).map_err(|error| match error {
         JournalError::Locked { owner } => {
             let what = format!("session `{}` is open in {owner}", found.id);
-            Failure::new("SES015", Exit::Session, what).fix(format!(
+            Failure::new(ErrorCode::SessionOpen, Exit::Session, what).fix(format!(
                 "attach to it with `posse attach {}`, or pass `--fork` to continue in a copy",
                 found.id
             ))
@@ -293,13 +294,13 @@ fn folded(
 
 fn unusable(found: &StoredSession, error: &JournalError) -> Failure {
     if let JournalError::Damaged { .. } = error {
-        return Failure::new("SES016", Exit::Session, error.to_string())
+        return Failure::new(ErrorCode::SessionNotOpened, Exit::Session, error.to_string())
             .at(found.dir.display().to_string())
             .because("its remaining files are there, unchanged")
             .fix("start a new one with `posse run`");
     }
     let why = std::error::Error::source(error).map(ToString::to_string);
-    let failure = Failure::new("SES016", Exit::Session, error.to_string())
+    let failure = Failure::new(ErrorCode::SessionNotOpened, Exit::Session, error.to_string())
         .at(found.dir.display().to_string())
         .fix("`--fork` continues in a new session from the verified records");
     match why {
@@ -321,7 +322,7 @@ fn directory(
     }
     let refused = |why: String| {
         let what = format!("the session belongs to {}", started.cwd);
-        Failure::new("SES017", Exit::Usage, what)
+        Failure::new(ErrorCode::SessionOtherFolder, Exit::Usage, what)
             .because(why)
             .fix("change to that folder, or pass --cwd DIR")
     };
@@ -450,7 +451,7 @@ fn copy_outputs(from: &Path, to: &Path) -> io::Result<()> {
 
 fn uncopied(found: &StoredSession, error: &io::Error) -> Failure {
     let what = format!("the outputs of session `{}` cannot be copied", found.id);
-    Failure::new("SES018", Exit::Session, what)
+    Failure::new(ErrorCode::OutputsNotCopied, Exit::Session, what)
         .at(found.dir.join("outputs").display().to_string())
         .because(error.to_string())
 }

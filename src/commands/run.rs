@@ -12,7 +12,7 @@ use crate::cli::{InputFormat, OutputFormat, PromptArg, RunArgs};
 use crate::commands::resume::{self, Resuming};
 use crate::commands::{colors, descriptors, notices, print_notices};
 use crate::config::{Environment, Loaded, Settings};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::headless::{self, OnHangup, RunFormat, RunOptions};
 use crate::front::prompt::{self, Images, PromptSource};
 use crate::frontend::Task;
@@ -96,7 +96,7 @@ fn is_driven(args: &RunArgs) -> Result<bool, Failure> {
     if driven && args.output_format != OutputFormat::StreamJson {
         let what = "--input-format stream-json needs --output-format stream-json";
         let why = "questions and errors are events, and their answers need their ids";
-        return Err(Failure::new("CLI004", Exit::Usage, what)
+        return Err(Failure::new(ErrorCode::FlagNeedsAnother, Exit::Usage, what)
             .because(why)
             .fix("pass both, or neither"));
     }
@@ -130,7 +130,8 @@ pub(crate) fn perform(
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| {
-        Failure::new("INT003", Exit::Internal, "no runtime").because(error.to_string())
+        Failure::new(ErrorCode::InternalFailure, Exit::Internal, "no runtime")
+            .because(error.to_string())
     })
 }
 
@@ -139,7 +140,7 @@ fn hold(
     assembled: Assembled,
     front: impl AsyncFnOnce(SessionHandle) -> Exit,
 ) -> Result<Exit, Failure> {
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let internal = |what: String| Failure::new(ErrorCode::InternalFailure, Exit::Internal, what);
     let runtime = runtime()?;
     let Assembled { ports, settings, scratch, session_server, .. } = assembled;
     let exit = runtime.block_on(async {
@@ -180,7 +181,7 @@ fn read_prompt(
         PromptSource::Text(text) if driven => prompt::of_text(text, &images).map(Some),
         PromptSource::Nothing | PromptSource::Stdin if driven && args.images.is_empty() => Ok(None),
         PromptSource::Nothing | PromptSource::Stdin if driven => {
-            Err(Failure::new("CLI002", Exit::Usage, "--image needs a prompt here")
+            Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "--image needs a prompt here")
                 .fix("put the image into a message on standard input"))
         }
         wanted => prompt::read(wanted, &images).map(Some),

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::sandbox;
 use crate::wiring::clock::random;
 
@@ -28,7 +28,7 @@ impl Drop for TemporaryFile {
 pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Failure> {
     let failed = |why: String| {
         let what = format!("cannot use the editor `{}`", printable(editor));
-        Failure::new("EDR001", Exit::Failed, what)
+        Failure::new(ErrorCode::EditorFailed, Exit::Failed, what)
             .because(why)
             .fix("set VISUAL or EDITOR to another one; the text is unchanged")
     };
@@ -40,7 +40,8 @@ pub(crate) fn edited(editor: &str, dir: &Path, text: &str) -> Result<String, Fai
     }
     let bytes = read(&file.0).map_err(|error| failed(error.to_string()))?;
     let unusable = |why: &str| {
-        Failure::new("EDR002", Exit::Failed, "cannot use the edited text").because(why.to_owned())
+        Failure::new(ErrorCode::EditedTextUnusable, Exit::Failed, "cannot use the edited text")
+            .because(why.to_owned())
     };
     if bytes.len() as u64 > TEXT_BYTES_MAX {
         return Err(unusable("it is longer than 4 MiB"));
@@ -74,7 +75,8 @@ mod tests {
     #[test]
     fn edited_text_returns_and_the_file_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let code = |editor: &str| edited(editor, dir.path(), "one\ntwo").map_err(|f| f.code);
+        let code =
+            |editor: &str| edited(editor, dir.path(), "one\ntwo").map_err(|f| f.code.as_str());
         assert_eq!(code("true"), Ok("one\ntwo".to_owned()));
         assert_eq!(code("sed -i '$a three'"), Ok("one\ntwo\nthree".to_owned()));
         assert_eq!(code("false"), Err("EDR001"));

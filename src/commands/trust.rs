@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::agents::project_skills;
 use crate::cli::{self, TrustAction, TrustArgs};
 use crate::config::{self, Dirs, Environment, Fate, ProjectFile, ProjectSetting, Sources};
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::project::{self, Identity};
 use crate::signed_store::SignedStore;
 use crate::trust::{TrustStore, Trusted, difference};
@@ -74,17 +74,27 @@ impl ProjectTrust {
         dirs: &Dirs,
     ) -> Result<ProjectTrust, Vec<Failure>> {
         let identity = Identity::of(&root).map_err(|error| {
-            one(Failure::new("TRU004", Exit::Usage, "cannot determine the project's folder")
-                .at(root.display().to_string())
-                .because(error.to_string()))
+            one(Failure::new(
+                ErrorCode::ProjectUnidentified,
+                Exit::Usage,
+                "cannot determine the project's folder",
+            )
+            .at(root.display().to_string())
+            .because(error.to_string()))
         })?;
         let before = trust.find(&identity).map_err(|distrust| one(distrust.failure()))?;
         let presets = authority::presets();
         // Evaluated as untrusted: pending items would become active.
         let sources = Sources { project: Some(&root), presets: &presets, ..Sources::default() };
         let loaded = config::load(environment, dirs, &sources)?;
-        let shown =
-            |notice: &config::Notice| !matches!(notice.code, "CFG005" | "TRU001" | "CFG017");
+        let shown = |notice: &config::Notice| {
+            !matches!(
+                notice.code,
+                ErrorCode::ConfigProjectForbidden
+                    | ErrorCode::ProjectNotTrusted
+                    | ErrorCode::ConfigNoEffect
+            )
+        };
         let file = loaded.project;
         let contents = TrustContents::of(&root, dirs, &loaded.settings, file.as_ref());
         let notices = loaded.notices.into_iter().filter(shown).collect();
@@ -334,7 +344,7 @@ fn add(
         Some(_) => {
             let what = "the file differs from the accepted one";
             let name = case.file.as_ref().map(|file| file.name.clone());
-            return Err(one(Failure::new("TRU005", Exit::Usage, what)
+            return Err(one(Failure::new(ErrorCode::TrustStale, Exit::Usage, what)
                 .at(name.unwrap_or_else(|| case.root.display().to_string()))
                 .because(format!("its SHA-256 is {whole}"))
                 .fix("review it again with `posse trust show`")));
@@ -342,7 +352,7 @@ fn add(
         None if !io::stdin().is_terminal() || !io::stderr().is_terminal() => {
             let what =
                 "trusting a project needs a confirmation, and there is no terminal to ask on";
-            return Err(one(Failure::new("TRU006", Exit::Permission, what)
+            return Err(one(Failure::new(ErrorCode::TrustUnconfirmed, Exit::Permission, what)
                 .at(case.root.display().to_string())
                 .fix("review `posse trust show`, then run `posse trust add --accept SHA256`")));
         }

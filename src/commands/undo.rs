@@ -13,7 +13,7 @@ use posse_actors::root_session::UserCall;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::hex::hex;
 use crate::journal::{self, StateDir};
 use crate::protected::is_protected;
@@ -47,13 +47,13 @@ pub(crate) fn undo(state: &StateDir, session: &str, cwd: &Path) -> Result<UserCa
         }
         if now != change.after {
             let what = format!("{} was modified after the change", printable(&change.path));
-            return Err(Failure::new("UND002", Exit::Failed, what)
+            return Err(Failure::new(ErrorCode::ChangedSince, Exit::Failed, what)
                 .because("undoing the change would lose that modification")
                 .fix("look at it with /diff, and change it by hand"));
         }
         return call(&found.dir.join("blobs"), &change);
     }
-    Err(Failure::new("UND001", Exit::Failed, "there is no change to undo")
+    Err(Failure::new(ErrorCode::NothingToUndo, Exit::Failed, "there is no change to undo")
         .because("only changes of file tools in this session can be undone, not those of commands"))
 }
 
@@ -107,7 +107,7 @@ fn call(blobs: &Path, change: &UndoableChange) -> Result<UserCall, Failure> {
     };
     let unknown = |why: &str| {
         let what = format!("the earlier content of {} is not available", printable(path));
-        Failure::new("UND003", Exit::Failed, what).because(why.to_owned())
+        Failure::new(ErrorCode::BeforeImageMissing, Exit::Failed, what).because(why.to_owned())
     };
     let is_hash = before.len() == 64 && before.bytes().all(|b| b.is_ascii_hexdigit());
     let bytes = read(&blobs.join(before)).filter(|_| is_hash);
@@ -224,7 +224,7 @@ mod tests {
         std::fs::write(dir.path().join(&stored), "damaged").unwrap();
         for before in [stored.as_str(), "../../etc/passwd", &hash(b"other")] {
             let failure = call(dir.path(), &changed(before)).unwrap_err();
-            assert_eq!(failure.code, "UND003", "{before}");
+            assert_eq!(failure.code, ErrorCode::BeforeImageMissing, "{before}");
         }
         let new = UndoableChange {
             path: "it's -rf".to_owned(),

@@ -6,6 +6,8 @@ use jsonc_parser::cst::{CstContainerNode, CstInputValue, CstObject, CstRootNode}
 use posse_base::failure::{Exit, Failure, nearest, printable};
 use serde_json::Value;
 
+use posse_base::failure::ErrorCode;
+
 use crate::file::{ConfigFile, ReadPolicy, options};
 use crate::layers::{self, Walk};
 use crate::schema::{self, ConfigKey, ValueKind};
@@ -42,10 +44,12 @@ pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failur
     let before = source.unwrap_or_else(|| ConfigFile::of(&name, HEADER.to_owned()));
     let old = seen(&before)?;
     let root = CstRootNode::parse(&before.text, &options()).map_err(|error| {
-        one(failed("CFG001", "the configuration cannot be edited").because(error.to_string()))
+        one(failed(ErrorCode::ConfigInvalidJson, "the configuration cannot be edited")
+            .because(error.to_string()))
     })?;
     let object = root.object_value_or_create().ok_or_else(|| {
-        one(failed("CFG001", "the configuration is not an object").at(name.clone()))
+        one(failed(ErrorCode::ConfigInvalidJson, "the configuration is not an object")
+            .at(name.clone()))
     })?;
     let said = match change {
         SettingChange::Set { key, value } => set(&object, key, value, &name).map_err(one)?,
@@ -67,7 +71,7 @@ pub fn edit(path: &Path, change: SettingChange<'_>) -> Result<String, Vec<Failur
     }
     let bom = if after.has_bom { "\u{feff}" } else { "" };
     write::replace(path, &format!("{bom}{}", after.text)).map_err(|error| {
-        one(failed("CFG007", "the configuration cannot be written")
+        one(failed(ErrorCode::ConfigUnwritable, "the configuration cannot be written")
             .at(name.clone())
             .because(error.to_string()))
     })?;
@@ -86,7 +90,7 @@ pub fn explain(path: &Path) -> String {
     )
 }
 
-fn failed(code: &'static str, what: impl Into<String>) -> Failure {
+fn failed(code: ErrorCode, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Configuration, what)
 }
 
@@ -101,9 +105,11 @@ fn seen(source: &ConfigFile) -> Result<Vec<Failure>, Vec<Failure>> {
             walk.version,
             schema::VERSION
         );
-        return Err(vec![failed("CFG012", what).fix("use the later posse to change it")]);
+        return Err(vec![
+            failed(ErrorCode::ConfigLaterVersion, what).fix("use the later posse to change it"),
+        ]);
     }
-    if walk.failures.iter().any(|failure| failure.code == "CFG001") {
+    if walk.failures.iter().any(|failure| failure.code == ErrorCode::ConfigInvalidJson) {
         return Err(walk.failures);
     }
     Ok(walk.failures)
@@ -120,8 +126,9 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
     // What begins like JSON was meant as JSON, also where any text would do.
     if value.is_string() && matches!(kind, ValueKind::Any) && text.starts_with(['{', '[', '"']) {
         let quoted = serde_json::from_str::<String>(text);
-        quoted
-            .map_err(|error| failed("CFG003", format!("{key}: it is not valid JSON: {error}")))?;
+        quoted.map_err(|error| {
+            failed(ErrorCode::ConfigInvalidValue, format!("{key}: it is not valid JSON: {error}"))
+        })?;
     }
     layers::check(kind, &value).map_err(|expected| {
         let what = layers::mismatch(key, expected.clone(), &value);
@@ -131,13 +138,13 @@ fn set(object: &CstObject, key: &str, text: &str, file: &str) -> Result<String, 
             _ => None,
         };
         let fix = fix.unwrap_or_else(|| format!("give a value that is {expected}"));
-        failed("CFG003", what).at("the command line").fix(fix)
+        failed(ErrorCode::ConfigInvalidValue, what).at("the command line").fix(fix)
     })?;
     let Some((last, above)) = parts.split_last() else { return Err(unknown(key)) };
     let mut group = object.clone();
     for name in above {
         group = group.object_value_or_create(name).ok_or_else(|| {
-            failed("CFG003", format!("\"{name}\" is not an object in {file}"))
+            failed(ErrorCode::ConfigInvalidValue, format!("\"{name}\" is not an object in {file}"))
                 .fix(format!("remove it first: posse config edit --unset {name}"))
         })?;
     }
@@ -221,7 +228,8 @@ fn resolve(parts: &[String]) -> Option<(&'static ConfigKey, bool)> {
 
 fn unknown(key: &str) -> Failure {
     let shown: String = key.chars().take(100).collect();
-    let failure = failed("CFG002", format!("unknown key \"{shown}\"")).at("the command line");
+    let failure = failed(ErrorCode::ConfigUnknownKey, format!("unknown key \"{shown}\""))
+        .at("the command line");
     let known = schema::KEYS.iter().map(|key| key.path).filter(|path| !path.contains('*'));
     match nearest(key, known) {
         Some(meant) => failure.fix(format!("did you mean \"{meant}\"?")),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 
 /// The variables of the process. Nothing else reads them, so tests pass their own.
 #[derive(Clone, Default)]
@@ -108,7 +108,7 @@ impl Dirs {
         if let Some(all) = environment.path("POSSE_HOME") {
             if !all.is_absolute() {
                 let what = format!("POSSE_HOME is not an absolute path: {}", all.display());
-                return Err(Failure::new("ENV001", Exit::Configuration, what)
+                return Err(Failure::new(ErrorCode::FoldersUnknown, Exit::Configuration, what)
                     .at("environment variable POSSE_HOME")
                     .fix("set POSSE_HOME to a path that begins with /"));
             }
@@ -129,7 +129,7 @@ impl Dirs {
                 let unset = environment.path("HOME").is_none();
                 let why = if unset { "HOME is not set" } else { "HOME is not an absolute path" };
                 let what = "cannot determine the folders for configuration and state";
-                Failure::new("ENV001", Exit::Configuration, what)
+                Failure::new(ErrorCode::FoldersUnknown, Exit::Configuration, what)
                     .at("environment variable HOME")
                     .because(why)
                     .fix("set HOME, or POSSE_HOME=DIR to keep everything below one folder")
@@ -185,7 +185,7 @@ impl Dirs {
             return Ok(());
         };
         let what = format!("{} cannot be a workspace", workspace.display());
-        Err(Failure::new("CFG016", Exit::Usage, what).because(why).fix(fix))
+        Err(Failure::new(ErrorCode::WorkspaceIsOwnFolder, Exit::Usage, what).because(why).fix(fix))
     }
 }
 
@@ -256,9 +256,12 @@ mod tests {
         let above = ["/", "/h", "/h/u", "/v", "/v/s/posse", "/h/u/.config"];
         for refused in above.into_iter().chain(inside) {
             let failure = dirs.check_workspace(Path::new(refused)).expect_err(refused);
-            assert_eq!((failure.code, failure.exit), ("CFG016", Exit::Usage));
+            assert_eq!((failure.code.as_str(), failure.exit), ("CFG016", Exit::Usage));
             let added = dirs.check_added(Path::new(refused)).expect_err(refused);
-            assert_eq!((added.code, added.exit, added.why), ("CFG016", Exit::Usage, failure.why));
+            assert_eq!(
+                (added.code.as_str(), added.exit, added.why),
+                ("CFG016", Exit::Usage, failure.why)
+            );
             assert!(added.fix.is_some_and(|fix| fix.contains("--add-dir")));
         }
         for fine in ["/h/u/project", "/w", "/v/s/other", "/v/s/posse-not"] {

@@ -13,6 +13,7 @@ use posse_base::failure::{Exit, Failure, printable};
 use posse_base::hex::hex;
 use sha2::{Digest, Sha256};
 
+use posse_base::failure::ErrorCode;
 const BYTES_MAX: u64 = 2 << 20;
 const EXCERPT_CHARS_MAX: usize = 80;
 
@@ -54,7 +55,10 @@ impl ConfigFile {
         // A folder that is a link leads out of the repository as well.
         let above = path.parent().and_then(|folder| folder.symlink_metadata().ok());
         if reading == ReadPolicy::Foreign && above.is_some_and(|above| above.is_symlink()) {
-            return Err(refused("CFG007", "the folder of the configuration is a link".into()));
+            return Err(refused(
+                ErrorCode::ConfigUnreadable,
+                "the folder of the configuration is a link".into(),
+            ));
         }
         let mut flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
         if reading == ReadPolicy::Foreign {
@@ -71,7 +75,9 @@ impl ConfigFile {
                 }
                 let what = "the configuration cannot be read".to_owned();
                 let fix = if missing { "name a file that exists" } else { "make it readable" };
-                return Err(refused("CFG007", what).because(error.to_string()).fix(fix));
+                return Err(refused(ErrorCode::ConfigUnreadable, what)
+                    .because(error.to_string())
+                    .fix(fix));
             }
         };
         let (bytes, mode, owner) = bytes(file).map_err(|(code, what)| refused(code, what))?;
@@ -79,12 +85,13 @@ impl ConfigFile {
         let mut text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let line = 1 + newlines(&error.as_bytes()[..at]);
-            refused("CFG008", "the configuration is not UTF-8".into()).at(format!("{name}:{line}"))
+            refused(ErrorCode::ConfigNotUtf8, "the configuration is not UTF-8".into())
+                .at(format!("{name}:{line}"))
         })?;
         if let Some(at) = text.find('\0') {
             let line = 1 + text[..at].matches('\n').count();
             let what = "the configuration contains a NUL byte".into();
-            return Err(refused("CFG009", what).at(format!("{name}:{line}")));
+            return Err(refused(ErrorCode::ConfigNulByte, what).at(format!("{name}:{line}")));
         }
         let has_bom = text.starts_with('\u{feff}');
         if has_bom {
@@ -113,7 +120,8 @@ impl ConfigFile {
                 None => Ok(None),
                 Some(ast::Value::Object(object)) => Ok(Some(object)),
                 Some(other) => {
-                    let failure = invalid("CFG001", "the configuration is not an object");
+                    let failure =
+                        invalid(ErrorCode::ConfigInvalidJson, "the configuration is not an object");
                     let place = self.place(other.range().start);
                     Err(failure.at(place).fix("write { \"key\": value }"))
                 }
@@ -122,7 +130,7 @@ impl ConfigFile {
                 let file = Path::new(&self.name).file_name();
                 let file = file.map_or("it".into(), |name| name.to_string_lossy());
                 let what = format!("{file} is not valid JSON: {}", error.kind());
-                Err(invalid("CFG001", what)
+                Err(invalid(ErrorCode::ConfigInvalidJson, what)
                     .at(self.place(error.range().start))
                     .fix("fix the syntax there; comments and trailing commas are allowed"))
             }
@@ -179,7 +187,7 @@ pub(crate) fn options() -> ParseOptions {
 }
 
 /// A mistake in the configuration.
-pub(crate) fn invalid(code: &'static str, what: impl Into<String>) -> Failure {
+pub(crate) fn invalid(code: ErrorCode, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Configuration, what)
 }
 
@@ -196,8 +204,10 @@ fn may_show(line: &str) -> bool {
         && !line.split(['"', ' ', ',', '\t']).any(crate::looks_like_key)
 }
 
-fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (&'static str, String)> {
-    let unreadable = |error: std::io::Error| ("CFG007", format!("it cannot be read: {error}"));
+fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (ErrorCode, String)> {
+    let unreadable = |error: std::io::Error| {
+        (ErrorCode::ConfigUnreadable, format!("it cannot be read: {error}"))
+    };
     let metadata = file.metadata().map_err(unreadable)?;
     let kind = metadata.file_type();
     if !kind.is_file() {
@@ -207,14 +217,17 @@ fn bytes(file: File) -> Result<(Vec<u8>, u32, u32), (&'static str, String)> {
             () if kind.is_socket() => "a socket",
             () => "a device",
         };
-        return Err(("CFG007", format!("the configuration is {what}, not a file")));
+        return Err((
+            ErrorCode::ConfigUnreadable,
+            format!("the configuration is {what}, not a file"),
+        ));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(1 << 16)).unwrap_or(0));
     file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > BYTES_MAX {
         let found = metadata.len().max(BYTES_MAX + 1);
         let what = format!("the configuration is too large: {found} bytes, at most {BYTES_MAX}");
-        return Err(("CFG006", what));
+        return Err((ErrorCode::ConfigTooLarge, what));
     }
     Ok((bytes, metadata.mode(), metadata.uid()))
 }

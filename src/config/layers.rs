@@ -16,6 +16,8 @@ use std::sync::Arc;
 use posse_base::failure::{Exit, Failure, nearest};
 use serde_json::Value;
 
+use posse_base::failure::ErrorCode;
+
 use crate::environment::Environment;
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::preferences::Preferences;
@@ -224,7 +226,7 @@ impl LayerReader {
         for name in environment.names("POSSE_") {
             if let Some(oddity) = environment.oddity(name) {
                 let text = format!("environment variable {name} {oddity}");
-                self.notices.push(Notice { code: "CFG018", text });
+                self.notices.push(Notice { code: ErrorCode::VariableUnusable, text });
             }
             let Some(key) = schema::KEYS.iter().find(|key| key.variable == Some(name)) else {
                 if !OTHERS.contains(&name) {
@@ -232,7 +234,7 @@ impl LayerReader {
                     let hint = meant.map(|meant| format!("; did you mean {meant}?"));
                     let hint = hint.unwrap_or_default();
                     let text = format!("environment variable {name} is unknown{hint}");
-                    self.notices.push(Notice { code: "CFG002", text });
+                    self.notices.push(Notice { code: ErrorCode::ConfigUnknownKey, text });
                 }
                 continue;
             };
@@ -249,7 +251,7 @@ impl LayerReader {
         match schema::find(&parts) {
             Some(key) => self.set(key, value, SettingOrigin::Flag(flag.to_owned())),
             None => self.failures.push(Failure::new(
-                "CFG002",
+                ErrorCode::ConfigUnknownKey,
                 Exit::Internal,
                 format!("{flag} sets the unknown key \"{path}\""),
             )),
@@ -272,7 +274,7 @@ impl LayerReader {
         if !self.inactive.is_empty() {
             let names = names(self.inactive.iter().map(String::as_str));
             let text = format!("{names}: accepted, but without effect in this version");
-            self.notices.push(Notice { code: "CFG017", text });
+            self.notices.push(Notice { code: ErrorCode::ConfigNoEffect, text });
         }
         let LayerReader { layers, notices, failures, .. } = self;
         Finished { layers, notices, failures, missing }
@@ -294,7 +296,8 @@ impl LayerReader {
                     }
                     _ => format!("correct it or leave it out; {}", fitting(key, key.path)),
                 };
-                let failure = Failure::new("CFG003", exit, what).at(origin.to_string());
+                let failure =
+                    Failure::new(ErrorCode::ConfigInvalidValue, exit, what).at(origin.to_string());
                 self.failures.push(failure.fix(fix));
             }
         }
@@ -311,7 +314,7 @@ impl LayerReader {
         if !secret && value.as_str().is_some_and(looks_like_key) {
             let text =
                 format!("{path} looks like a secret ({origin}); name a variable in apiKeyEnv");
-            self.notices.push(Notice { code: "CFG015", text });
+            self.notices.push(Notice { code: ErrorCode::ConfigPlainSecret, text });
         }
         if !key.active {
             self.inactive.insert(path.clone());
@@ -349,7 +352,7 @@ impl LayerReader {
         };
         let fix = if source.is_foreign { "run chown on it" } else { "run chmod 600 on it" };
         let text = format!("{} {text}; {fix}", source.name);
-        self.notices.push(Notice { code: "CFG010", text });
+        self.notices.push(Notice { code: ErrorCode::FileNotTrusted, text });
     }
 }
 
@@ -366,7 +369,7 @@ fn from_future(walk: &Walk<'_>) -> Notice {
         walk.version,
         schema::VERSION
     );
-    Notice { code: "CFG012", text }
+    Notice { code: ErrorCode::ConfigLaterVersion, text }
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -24,6 +24,7 @@ pub use describe::{json_schema, reference};
 pub use edit::{SettingChange, edit, explain};
 pub use environment::{Dirs, Environment};
 pub use layers::{Fate, Layers, Leaf, ProjectFile, ProjectSetting, SettingOrigin, TrustClass};
+use posse_base::failure::ErrorCode;
 pub use settings::{
     CallBudget, ConfiguredAgent, ContextSize, ContextSizes, DelegationSettings, GrantKeeping,
     ProviderSettings, RoleSettings, SandboxSettings, Settings, SkillSettings, Timeouts,
@@ -72,7 +73,7 @@ pub struct Loaded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// `CFG005`, …
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// The deviation and its handling.
     pub text: String,
 }
@@ -150,7 +151,7 @@ fn left_aside(provider: &str, dirs: &Dirs) -> Notice {
          and was ignored; choose another with /provider, or remove it with `posse config forget`",
         printable(&path.display().to_string())
     );
-    Notice { code: "CFG024", text }
+    Notice { code: ErrorCode::ProviderUnknown, text }
 }
 
 /// The user's configuration file, whether or not it exists.

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use posse_base::failure::{Exit, Failure, printable};
 use serde_json::{Value, json};
 
+use posse_base::failure::ErrorCode;
+
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::layers::{is_model, is_name};
 use crate::{Dirs, Notice, write};
@@ -43,16 +45,19 @@ pub fn load(dirs: &Dirs) -> (Preferences, Option<Notice>) {
 pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
     let path = path(dirs);
     let refused = |code, what: &str| Failure::new(code, Exit::Configuration, what);
-    if let Err(("CFG012", why)) = read(dirs) {
-        return Err(refused("CFG012", "the saved preferences were not changed")
-            .at(path.display().to_string())
-            .because(why));
+    if let Err((ErrorCode::ConfigLaterVersion, why)) = read(dirs) {
+        return Err(refused(
+            ErrorCode::ConfigLaterVersion,
+            "the saved preferences were not changed",
+        )
+        .at(path.display().to_string())
+        .because(why));
     }
     let fits = preferences.provider.as_deref().is_none_or(is_name)
         && preferences.model.as_deref().is_none_or(is_model);
     if !fits {
         return Err(refused(
-            "CFG003",
+            ErrorCode::ConfigInvalidValue,
             "the provider or model has an invalid name and cannot be \
                                       saved",
         ));
@@ -64,7 +69,7 @@ pub fn save(dirs: &Dirs, preferences: &Preferences) -> Result<(), Failure> {
         }
     }
     write::replace(&path, &format!("{object:#}\n")).map_err(|error| {
-        refused("CFG007", "the choice cannot be saved")
+        refused(ErrorCode::ConfigUnwritable, "the choice cannot be saved")
             .at(path.display().to_string())
             .because(error.to_string())
     })
@@ -88,15 +93,17 @@ pub fn forget(dirs: &Dirs) -> Result<String, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Ok(format!("no choice is saved  ({shown})\n"))
         }
-        Err(error) => {
-            Err(Failure::new("CFG007", Exit::Configuration, "the choice cannot be removed")
-                .at(shown)
-                .because(error.to_string()))
-        }
+        Err(error) => Err(Failure::new(
+            ErrorCode::ConfigUnwritable,
+            Exit::Configuration,
+            "the choice cannot be removed",
+        )
+        .at(shown)
+        .because(error.to_string())),
     }
 }
 
-fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
+fn read(dirs: &Dirs) -> Result<Preferences, (ErrorCode, String)> {
     let path = path(dirs);
     let source = match ConfigFile::read(&path, ReadPolicy::Foreign) {
         Ok(None) => return Ok(Preferences::default()),
@@ -107,19 +114,23 @@ fn read(dirs: &Dirs) -> Result<Preferences, (&'static str, String)> {
     };
     if source.is_foreign || source.mode & 0o022 != 0 {
         let why = format!("others can change {}; run chmod 600 on it", path.display());
-        return Err(("CFG010", why));
+        return Err((ErrorCode::FileNotTrusted, why));
     }
-    let value: Value = serde_json::from_str(&source.text)
-        .map_err(|error| ("CFG001", format!("{} is not valid JSON: {error}", path.display())))?;
+    let value: Value = serde_json::from_str(&source.text).map_err(|error| {
+        (ErrorCode::ConfigInvalidJson, format!("{} is not valid JSON: {error}", path.display()))
+    })?;
     let version = value.get("version").and_then(Value::as_u64).unwrap_or(VERSION);
     if version > VERSION {
         let why = format!("{} was written by a later version of posse", path.display());
-        return Err(("CFG012", why));
+        return Err((ErrorCode::ConfigLaterVersion, why));
     }
     let text = |key: &str, fits: fn(&str) -> bool| match value.get(key) {
         None => Ok(None),
         Some(Value::String(text)) if fits(text) => Ok(Some(text.clone())),
-        Some(_) => Err(("CFG003", format!("\"{key}\" in {} is not valid", path.display()))),
+        Some(_) => Err((
+            ErrorCode::ConfigInvalidValue,
+            format!("\"{key}\" in {} is not valid", path.display()),
+        )),
     };
     Ok(Preferences { provider: text("provider", is_name)?, model: text("model", is_model)? })
 }
@@ -175,7 +186,7 @@ mod tests {
     fn refuses_to_save_what_could_not_be_read_again() {
         let (_dir, dirs) = dirs();
         for wrong in [chosen("a b", None), chosen("a", Some("b\nc")), chosen("", None)] {
-            assert_eq!(save(&dirs, &wrong).unwrap_err().code, "CFG003");
+            assert_eq!(save(&dirs, &wrong).unwrap_err().code, ErrorCode::ConfigInvalidValue);
         }
         assert!(!path(&dirs).exists());
     }
@@ -197,11 +208,14 @@ mod tests {
             fs::write(path(&dirs), text).unwrap();
             fs::set_permissions(path(&dirs), Permissions::from_mode(mode)).unwrap();
             let (preferences, notice) = load(&dirs);
-            assert_eq!((preferences, notice.unwrap().code), (Preferences::default(), code));
+            assert_eq!(
+                (preferences, notice.unwrap().code.as_str()),
+                (Preferences::default(), code)
+            );
         }
         fs::remove_file(path(&dirs)).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", path(&dirs)).unwrap();
-        assert_eq!(load(&dirs).1.unwrap().code, "CFG007");
+        assert_eq!(load(&dirs).1.unwrap().code, ErrorCode::ConfigUnreadable);
     }
 
     #[test]
@@ -210,7 +224,10 @@ mod tests {
         fs::create_dir_all(&dirs.state).unwrap();
         let text = r#"{ "version": 2, "provider": "a" }"#;
         fs::write(path(&dirs), text).unwrap();
-        assert_eq!(save(&dirs, &chosen("b", None)).unwrap_err().code, "CFG012");
+        assert_eq!(
+            save(&dirs, &chosen("b", None)).unwrap_err().code,
+            ErrorCode::ConfigLaterVersion
+        );
         assert_eq!(fs::read_to_string(path(&dirs)).unwrap(), text);
     }
 }

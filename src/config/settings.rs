@@ -13,6 +13,8 @@ use posse_base::failure::{Exit, Failure};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
+use posse_base::failure::ErrorCode;
+
 use crate::environment::Environment;
 use crate::layers::{Layers, SettingOrigin, duration};
 
@@ -351,7 +353,9 @@ fn paths(
         } else {
             let what = format!("{key}: \"{given}\" is not an absolute path");
             let fix = "begin it with / or ~/";
-            failures.push(Failure::new("CFG003", Exit::Configuration, what).fix(fix));
+            failures.push(
+                Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what).fix(fix),
+            );
         }
     }
     paths
@@ -377,7 +381,9 @@ fn providers(
                     "environment variable {variable} is not a key: it has white space in it"
                 );
                 let place = format!("providers.{}.apiKeyEnv", provider.name);
-                failures.push(Failure::new("CFG018", Exit::Configuration, what).at(place));
+                failures.push(
+                    Failure::new(ErrorCode::VariableUnusable, Exit::Configuration, what).at(place),
+                );
             }
             Some(key) => provider.api_key = Some(key.into()),
             None => {}

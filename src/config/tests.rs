@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use posse_base::failure::Exit;
+use posse_base::failure::{ErrorCode, Exit};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -215,7 +215,7 @@ fn shows_where_the_syntax_breaks() {
         ["[]", "{", "{\"a\" 1}", "\"x\"", "{'model': 'x'}", "{model: 1}", "{} {}", "{\"a\": NaN}"];
     for text in table {
         let failures = ConfigFolders::new().user(text).load().unwrap_err();
-        assert_eq!(failures[0].code, "CFG001", "{text}");
+        assert_eq!(failures[0].code, ErrorCode::ConfigInvalidJson, "{text}");
     }
     for text in ["", " \n// nothing\n", "{}", "\u{feff}{}", "{ \"$schema\": \"x\", }"] {
         assert!(ConfigFolders::new().user(text).load().is_ok(), "{text:?}");
@@ -249,23 +249,29 @@ fn refuses_what_is_no_text_file_without_waiting_or_growing() {
         make(&place.dir.path().join("home/config/config.json"));
         place
     };
-    assert_eq!(code(ConfigFolders::new().user(vec![b' '; (2 << 20) + 1])), "CFG006");
-    assert_eq!(code(special(&|path| fs::create_dir(path).unwrap())), "CFG007");
+    assert_eq!(
+        code(ConfigFolders::new().user(vec![b' '; (2 << 20) + 1])),
+        ErrorCode::ConfigTooLarge
+    );
+    assert_eq!(code(special(&|path| fs::create_dir(path).unwrap())), ErrorCode::ConfigUnreadable);
     let fifo = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR).unwrap();
-    assert_eq!(code(special(&fifo)), "CFG007");
+    assert_eq!(code(special(&fifo)), ErrorCode::ConfigUnreadable);
     let link = |target: &'static str| {
         special(&move |path| std::os::unix::fs::symlink(target, path).unwrap())
     };
-    assert_eq!(code(link("/dev/zero")), "CFG007");
-    assert_eq!(code(link("config.json")), "CFG007");
-    assert_eq!(code(ConfigFolders::new().user(b"{}\n\xff")), "CFG008");
-    assert_eq!(code(ConfigFolders::new().user("{}\n\0")), "CFG009");
+    assert_eq!(code(link("/dev/zero")), ErrorCode::ConfigUnreadable);
+    assert_eq!(code(link("config.json")), ErrorCode::ConfigUnreadable);
+    assert_eq!(code(ConfigFolders::new().user(b"{}\n\xff")), ErrorCode::ConfigNotUtf8);
+    assert_eq!(code(ConfigFolders::new().user("{}\n\0")), ErrorCode::ConfigNulByte);
     let deep = "[".repeat(100_000);
-    assert_eq!(code(ConfigFolders::new().user(format!("{{\"agents\": {deep}"))), "CFG001");
+    assert_eq!(
+        code(ConfigFolders::new().user(format!("{{\"agents\": {deep}"))),
+        ErrorCode::ConfigInvalidJson
+    );
     let missing = ConfigFolders::new();
     let failures =
         missing.load_with(|sources| sources.file = Some(Path::new("/none/x"))).unwrap_err();
-    assert_eq!((failures[0].code, failures.len()), ("CFG007", 1));
+    assert_eq!((failures[0].code.as_str(), failures.len()), ("CFG007", 1));
 }
 
 #[test]
@@ -529,7 +535,7 @@ fn goes_on_without_a_repositorys_broken_file_unless_it_is_trusted() {
     )
     .unwrap();
     let loaded = place.load().unwrap();
-    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG007"));
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code.as_str()), (1, "CFG007"));
 }
 
 #[test]
@@ -582,7 +588,7 @@ fn names_what_is_odd_about_variables() {
     ");
     assert_eq!(loaded.settings.model.as_deref(), Some("quoted"));
     let broken = place.variable("A_KEY", "a\nb").load().unwrap_err();
-    assert_eq!((broken.len(), broken[0].code), (1, "CFG018"));
+    assert_eq!((broken.len(), broken[0].code.as_str()), (1, "CFG018"));
 }
 
 #[test]
@@ -592,7 +598,7 @@ fn says_so_when_others_can_touch_the_file_or_a_secret_lies_in_the_open() {
     for (mode, codes) in [(0o600, "CFG015"), (0o644, "CFG010 CFG015"), (0o666, "CFG010 CFG015")] {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
         let loaded = place.load().unwrap();
-        let found: Vec<_> = loaded.notices.iter().map(|notice| notice.code).collect();
+        let found: Vec<_> = loaded.notices.iter().map(|notice| notice.code.as_str()).collect();
         assert_eq!(found.join(" "), codes);
         assert!(!place.notices(&loaded).contains("sk-123"));
     }
@@ -638,7 +644,7 @@ fn knows_the_shape_of_the_documented_example() {
     let place = ConfigFolders::new().user(text);
     let loaded = place.load().unwrap();
     assert_eq!(loaded.notices.len(), 1, "{}", place.notices(&loaded));
-    assert_eq!(loaded.notices[0].code, "CFG017");
+    assert_eq!(loaded.notices[0].code, ErrorCode::ConfigNoEffect);
     assert_eq!(loaded.settings.providers.len(), 3);
 }
 

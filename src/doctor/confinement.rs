@@ -13,7 +13,7 @@ use posse_actors::ports::Confinement;
 use serde_json::Value;
 
 use crate::doctor::{Check, Examined, Status};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::sandbox::{
     Backend, Directory, ProbeRequest, RunError, Sandbox, Spawn, Surroundings, Tried, Update,
 };
@@ -56,7 +56,7 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
             return problem(format!("cannot determine the path of the posse executable: {error}"));
         }
     };
-    let internal = |what: String| Failure::new("INT003", Exit::Internal, what);
+    let internal = |what: String| Failure::new(ErrorCode::InternalFailure, Exit::Internal, what);
     let trial = Trial::new()
         .map_err(|error| internal(format!("cannot prepare the sandbox test: {error}")))?;
     let wanted = ProbeRequest::Strongest { kept_in: None };

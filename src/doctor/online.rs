@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::doctor::{Check, Examined, Status};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::provider::connectivity::{Reached, reach};
 use crate::provider::profile::ProviderProfile;
 use crate::wiring::provider;
@@ -37,7 +37,11 @@ pub(super) fn checks(examined: &Examined<'_>) -> Result<Vec<Check>, Failure> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
-        Failure::new("INT003", Exit::Internal, format!("cannot start the async runtime: {error}"))
+        Failure::new(
+            ErrorCode::InternalFailure,
+            Exit::Internal,
+            format!("cannot start the async runtime: {error}"),
+        )
     })?;
     let checks = names.into_iter().map(|name| {
         let profile = provider::profile(name, settings, examined.environment);

@@ -9,7 +9,7 @@ use std::io;
 use posse_actors::event::{Event, SessionEndReason};
 use tokio::sync::mpsc;
 
-use crate::failure::{Exit, Failure, lines as all_lines};
+use crate::failure::{ErrorCode, Exit, Failure, lines as all_lines};
 use crate::front::driver::{InputLine, next_line};
 use crate::front::output::{Output, OutputTarget};
 use crate::frontend::remote_session::{RemoteMessage, RemoteSession, announcement};
@@ -41,9 +41,13 @@ impl AttachOutcome {
             AttachOutcome::Left(exit) => return exit,
             AttachOutcome::Cut(why) => why,
         };
-        let failure = Failure::new("ATT006", Exit::Session, "the connection to the session ended")
-            .because(why)
-            .fix("`posse sessions list` shows how the session stands; `posse attach` joins again");
+        let failure = Failure::new(
+            ErrorCode::AttachCut,
+            Exit::Session,
+            "the connection to the session ended",
+        )
+        .because(why)
+        .fix("`posse sessions list` shows how the session stands; `posse attach` joins again");
         let mut stderr = Output::new(OutputTarget::Stderr);
         stderr.write(all_lines(&[failure]).into_bytes()).await;
         stderr.finish().await.ok();

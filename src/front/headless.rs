@@ -16,7 +16,7 @@ use posse_actors::root_session::{SessionHandle, TurnOutcome};
 use posse_actors::subscription::Subscription;
 use serde::Serialize;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::front::output::{Output, OutputTarget};
 use crate::front::progress::ProgressPrinter;
 use crate::front::question::{self, AnswerLine, TerminalQuestions};
@@ -189,7 +189,7 @@ fn is_zero(number: &u64) -> bool {
 
 #[derive(Serialize)]
 struct ErrorJson<'a> {
-    code: &'a str,
+    code: ErrorCode,
     what: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
@@ -315,7 +315,7 @@ impl Front {
 
     /// No prompt was given.
     async fn nothing_to_do(self) -> Exit {
-        let failure = Failure::new("CLI002", Exit::Usage, "there was no message")
+        let failure = Failure::new(ErrorCode::PromptMissing, Exit::Usage, "there was no message")
             .fix(r#"write a line like {"type":"message","content":"fix the test"}"#);
         let verdict = Verdict {
             exit: Exit::Usage,

@@ -19,7 +19,7 @@ use posse_actors::event::SessionEndReason;
 use posse_actors::root_session::{SessionEnding, SessionHandle};
 use posse_actors::subscription::Subscription;
 
-use crate::failure::{Exit, Failure, lines, printable};
+use crate::failure::{ErrorCode, Exit, Failure, lines, printable};
 use crate::front::output::{Output, OutputTarget};
 use crate::front::progress::ProgressPrinter;
 use crate::front::question::TerminalQuestions;
@@ -73,7 +73,8 @@ pub struct Options {
 pub async fn run(sessions: &mut dyn Sessions, options: Options) -> Result<Exit, Vec<Failure>> {
     let choice = SessionSelection::default();
     let opened = sessions.open(&choice, false)?;
-    let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
+    let internal =
+        |what: String| vec![Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)];
     let history = History::open(options.history.filter(|_| options.interactive));
     let terminal = LineTerminal::open(options.interactive, history)
         .map_err(|error| internal(format!("no thread to read with: {error}")))?;
@@ -354,7 +355,7 @@ impl LineMode<'_> {
     async fn select(&mut self, what: Selectable, name: String) {
         if name.contains(char::is_whitespace) {
             let what = format!("a name has no white space: \"{}\"", printable(&name));
-            let failure = Failure::new("CFG003", Exit::Configuration, what);
+            let failure = Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what);
             self.complain(&[failure]).await;
             return;
         }
@@ -413,7 +414,8 @@ impl LineMode<'_> {
                 true
             }
             Err(what) => {
-                self.complain(&[Failure::new("INT003", Exit::Internal, what)]).await;
+                self.complain(&[Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)])
+                    .await;
                 self.leaving = Some(Exit::Internal);
                 false
             }

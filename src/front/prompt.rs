@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use posse_actors::conversation::{ContentPart, Prompt};
 
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::images::{self, ImageLimits};
 
 /// Maximum size of standard input as prompt or context, in bytes.
@@ -52,7 +52,7 @@ pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure
             None => text,
         },
         PromptSource::Nothing if io::stdin().is_terminal() => {
-            return Err(Failure::new("CLI002", Exit::Usage, "there is no prompt")
+            return Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "there is no prompt")
                 .fix("say what to do: posse run \"fix the failing test\""));
         }
         PromptSource::Stdin | PromptSource::Nothing => stdin_text()?,
@@ -63,7 +63,7 @@ pub fn read(wanted: PromptSource, images: &Images<'_>) -> Result<Prompt, Failure
 /// Assembles the prompt from a text alone.
 pub fn of_text(text: String, images: &Images<'_>) -> Result<Prompt, Failure> {
     if text.trim().is_empty() {
-        return Err(Failure::new("CLI002", Exit::Usage, "the prompt is empty")
+        return Err(Failure::new(ErrorCode::PromptMissing, Exit::Usage, "the prompt is empty")
             .fix("say what to do: posse run \"fix the failing test\""));
     }
     let mut content = vec![ContentPart::text(text)];
@@ -98,7 +98,9 @@ fn context() -> Result<Option<String>, Failure> {
 fn stdin_text() -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let read = io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
-    let usage = |what: String| Failure::new("CLI003", Exit::Usage, what).at("standard input");
+    let usage = |what: String| {
+        Failure::new(ErrorCode::PromptUnreadable, Exit::Usage, what).at("standard input")
+    };
     read.map_err(|error| usage(format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > STDIN_BYTES_MAX {
         let what = format!("is longer than {} MiB", STDIN_BYTES_MAX >> 20);
@@ -183,10 +185,10 @@ mod tests {
             let images = Images { named: &[], cwd: Path::new("/"), limits, detail: "auto" };
             images.read(&image.to_string_lossy()).unwrap_err().code
         };
-        assert_eq!(code(&dir.path().join("none.png"), 100), "IMG001");
-        assert_eq!(code(dir.path(), 100), "IMG001");
-        assert_eq!(code(&file, 3), "IMG002");
-        assert_eq!(code(&file, 100), "IMG003");
+        assert_eq!(code(&dir.path().join("none.png"), 100), ErrorCode::ImageUnreadable);
+        assert_eq!(code(dir.path(), 100), ErrorCode::ImageUnreadable);
+        assert_eq!(code(&file, 3), ErrorCode::ImageTooManyBytes);
+        assert_eq!(code(&file, 100), ErrorCode::ImageFormatUnknown);
     }
 
     #[test]

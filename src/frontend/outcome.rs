@@ -6,7 +6,7 @@ use posse_actors::cost::{BudgetRefusal, dollars};
 use posse_actors::event::SessionEndReason;
 use posse_actors::outcome::Ending;
 use posse_actors::root_session::TurnOutcome;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 
 /// Result of a headless run: what is printed and returned at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,8 +51,12 @@ pub fn judge(
     advised: PermissionHints,
 ) -> Verdict {
     let Some(outcome) = outcome else {
-        let failure = Failure::new("INT001", Exit::Internal, "the session ended unexpectedly")
-            .fix("run `posse sessions verify` and report the result");
+        let failure = Failure::new(
+            ErrorCode::SessionEndedUnexpectedly,
+            Exit::Internal,
+            "the session ended unexpectedly",
+        )
+        .fix("run `posse sessions verify` and report the result");
         return failed(Exit::Internal, SessionEndReason::Failed, failure, None);
     };
     match &outcome.ending {
@@ -66,8 +70,8 @@ pub fn judge(
             let count = outcome.unanswered;
             let what =
                 format!("{count} permission request(s) were denied because no user could be asked");
-            let failure =
-                Failure::new("PRM001", Exit::Permission, what).fix(missing(outcome, advised));
+            let failure = Failure::new(ErrorCode::PermissionUnanswered, Exit::Permission, what)
+                .fix(missing(outcome, advised));
             failed(Exit::Permission, SessionEndReason::Permission, failure, Some(answer.clone()))
         }
         Ending::Limited { limit, value, said } => limited(limit, *value, said.clone()),
@@ -92,7 +96,8 @@ fn remedy(cause: &str, usual: String) -> String {
 
 /// Error for an answer that could not be written to standard output.
 pub fn unwritten(cause: String) -> Failure {
-    Failure::new("OUT001", Exit::Failed, "the answer could not be written").because(cause)
+    Failure::new(ErrorCode::AnswerOutput, Exit::Failed, "the answer could not be written")
+        .because(cause)
 }
 
 /// Fix that would grant the missing permissions; suggests nothing that would not help.
@@ -143,7 +148,12 @@ fn limited(limit: &str, value: u64, said: Option<String>) -> Verdict {
             "raise it with `--max-turns`",
         ),
     };
-    failed(exit, SessionEndReason::Limit, Failure::new("LIM001", exit, what).fix(fix), said)
+    failed(
+        exit,
+        SessionEndReason::Limit,
+        Failure::new(ErrorCode::LimitReached, exit, what).fix(fix),
+        said,
+    )
 }
 
 fn over_budget(refused: &BudgetRefusal) -> Verdict {
@@ -164,14 +174,14 @@ fn over_budget(refused: &BudgetRefusal) -> Verdict {
         "raise it with `budget.maxTokens`"
     };
     let fix = format!("{raise}; `posse sessions show ID --cost` shows what used it");
-    let failure = Failure::new("LIM002", Exit::Limit, what).because(why).fix(fix);
+    let failure = Failure::new(ErrorCode::BudgetReached, Exit::Limit, what).because(why).fix(fix);
     failed(Exit::Limit, SessionEndReason::Limit, failure, None)
 }
 
 /// Verdict for a run that was parked because the patience ran out. Completed work is kept.
 fn parked(cause: &str, next_try_ms: Option<u64>) -> Verdict {
     let failure = Failure::new(
-        "PRV001",
+        ErrorCode::ProviderUnavailable,
         Exit::Provider,
         "the provider was unavailable for too long; the run is parked",
     )
@@ -207,35 +217,35 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
     }
     let (code, exit, reason, what, fix) = match class {
         "content_filter" | "provider.filtered" => (
-            "PRV005",
+            ErrorCode::ReplyWithheld,
             Exit::Failed,
             SessionEndReason::Failed,
             "the provider withheld the reply",
             "rephrase the prompt, or use another model",
         ),
         "loop" => (
-            "LOOP001",
+            ErrorCode::LoopDetected,
             Exit::Failed,
             SessionEndReason::Failed,
             "the model kept making the same failing call",
             "check the call above, and tell the model what to do instead",
         ),
         "hook" => (
-            "HK005",
+            ErrorCode::HookEndedRun,
             Exit::Failed,
             SessionEndReason::Failed,
             "a hook ended the run",
             "follow its message, or check `hooks` in `posse config show --origin`",
         ),
         "journal" => (
-            "JRN001",
+            ErrorCode::JournalUnwritable,
             Exit::Session,
             SessionEndReason::Failed,
             "the journal cannot be written, so the run was stopped",
             "free space on the disk of the state directory",
         ),
         _ => (
-            "INT002",
+            ErrorCode::ComponentCrashed,
             Exit::Internal,
             SessionEndReason::Parked,
             "an internal component crashed too often",
@@ -250,7 +260,7 @@ fn class_failed(class: &str, cause: &str) -> Verdict {
 fn provider_failed(class: &str, cause: &str) -> Verdict {
     let (code, exit, what, fix) = match class {
         "unauthorized" => (
-            "PRV003",
+            ErrorCode::CredentialsRejected,
             Exit::Configuration,
             "the provider does not accept the credentials",
             // The cause names the login command if the provider uses one.
@@ -261,7 +271,7 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
             },
         ),
         "rejected" if is_history_error(cause) => (
-            "PRV009",
+            ErrorCode::HistoryRejected,
             Exit::Failed,
             "the provider does not accept the history of this conversation",
             // The encoders must produce only histories that every server accepts.
@@ -270,45 +280,45 @@ fn provider_failed(class: &str, cause: &str) -> Verdict {
              from requests, `/clear` starts a new one, and another model may accept it as it is",
         ),
         "rejected" => (
-            "PRV004",
+            ErrorCode::RequestRejected,
             Exit::Failed,
             "the provider did not accept the request",
             "check its message; the model name and `maxTokens` are common causes",
         ),
         "context_full" => (
-            "PRV006",
+            ErrorCode::ContextFull,
             Exit::Failed,
             "the conversation no longer fits the model's context",
             "send less at once, start a new session, or use a model with a larger context (`posse \
              models`); `/context` in `posse plain` shows what uses it",
         ),
         "redirected" => (
-            "PRV007",
+            ErrorCode::ProviderRedirected,
             Exit::Failed,
             "the provider redirects to another address; nothing was sent there",
             "log in to the network, or set `baseURL` to the right address",
         ),
         "not_the_provider" => (
-            "PRV008",
+            ErrorCode::NotTheProvider,
             Exit::Failed,
             "the server that answered is not the provider",
             "log in to the network, or correct `baseURL` (it often ends with /v1)",
         ),
         "budget" => (
-            "BUD001",
+            ErrorCode::BudgetWithoutPrice,
             Exit::Configuration,
             "a budget is set, but the price of the model is not known",
             "set `inputPrice` and `outputPrice` of the model under `models`",
         ),
         "no_vision" => (
-            "IMG007",
+            ErrorCode::ModelWithoutVision,
             Exit::Usage,
             "the model does not accept images; nothing was sent",
             "select a model with image input with `--model`, in `posse plain` with `/model`; or \
              continue without images in a new session, in `posse plain` with `/clear`",
         ),
         _ => (
-            "PRV001",
+            ErrorCode::ProviderUnavailable,
             Exit::Provider,
             "the provider could not answer",
             "try again later; the session is kept",

@@ -8,7 +8,7 @@ use posse_actors::event::Scope;
 use posse_actors::ports::GrantTime;
 use serde_json::json;
 
-use crate::failure::{Exit, Failure, nearest, printable};
+use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
 use crate::grants::stored_grants::{self, Book, StoredGrant};
 use crate::grants::{FILE, GrantSettings};
 use crate::project::Identity;
@@ -143,7 +143,7 @@ fn unknown(id: &str, book: &Book) -> Failure {
     let meant = nearest(id, book.grants.iter().map(|kept| kept.id.as_str()));
     let fix = meant.map(|meant| format!("did you mean `{meant}`?"));
     let fix = fix.unwrap_or_else(|| "`posse grants list --all` shows them".to_owned());
-    Failure::new("GRT002", Exit::Usage, what).fix(fix)
+    Failure::new(ErrorCode::GrantUnknown, Exit::Usage, what).fix(fix)
 }
 
 fn row(kept: &StoredGrant, ends_ms: u64, counts: bool) -> serde_json::Value {

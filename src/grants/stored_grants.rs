@@ -5,7 +5,7 @@ use posse_actors::ports::GrantTime;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::hex::hex;
 use crate::project::Identity;
 
@@ -148,5 +148,5 @@ pub(super) fn time(book: &Book, began: GrantTime, now: GrantTime) -> Result<u64,
 }
 
 pub(super) fn refused(what: &str) -> Failure {
-    Failure::new("GRT001", Exit::Session, what)
+    Failure::new(ErrorCode::GrantsUnreadable, Exit::Session, what)
 }

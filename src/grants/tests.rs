@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::failure::Exit;
+use crate::failure::{ErrorCode, Exit};
 use crate::grants::commands::GrantCommands;
 
 const HOUR: u64 = 3_600_000;
@@ -278,7 +278,7 @@ fn everything_has_a_bound() {
         book.add(kept).unwrap();
     }
     let more = StoredGrant::new(grant("more", Scope::Global), None, T0, DAY);
-    assert_eq!(book.add(more).unwrap_err().code, "GRT001");
+    assert_eq!(book.add(more).unwrap_err().code, ErrorCode::GrantsUnreadable);
 }
 
 type GrantCommand<'a> = dyn Fn(&GrantCommands, &mut Vec<u8>) -> Result<Exit, Failure> + 'a;
@@ -308,14 +308,14 @@ fn the_commands_show_and_end_them() {
     assert_eq!(counting, [true, true, false]);
     let id = rows[0]["id"].as_str().unwrap().to_owned();
     let (ended, _) = run(&|desk, out| desk.revoke(&[id.clone(), "g0".to_owned()], out), false);
-    assert_eq!(ended.unwrap_err().code, "GRT002", "and none is ended");
+    assert_eq!(ended.unwrap_err().code, ErrorCode::GrantUnknown, "and none is ended");
     let (_, text) = run(&|desk, out| desk.revoke(std::slice::from_ref(&id), out), false);
     assert_eq!(text, format!("revoked {id} execute git status\n"));
     assert_eq!(run(&|desk, out| desk.clear(out), false).1.lines().count(), 2);
     assert_eq!(run(&list(true), false).1, "no grants\n");
     fs::write(place.file(), "rubbish").unwrap();
     let (ended, _) = run(&list(true), false);
-    assert_eq!(ended.unwrap_err().code, "CFG010");
+    assert_eq!(ended.unwrap_err().code, ErrorCode::FileNotTrusted);
     let (_, text) = run(&|desk, out| desk.clear(out), false);
     assert!(text.contains("/authority/grants.bad-"), "{text}");
     assert_eq!(run(&list(true), false).1, "no grants\n");

@@ -9,7 +9,7 @@ use posse_actors::ports::HookResult;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::failure::printable_lines;
+use crate::failure::{ErrorCode, printable_lines};
 use crate::sandbox::Exit;
 
 /// Exit code of a denial.
@@ -49,9 +49,9 @@ pub(super) struct HookAnswer {
 }
 
 impl HookAnswer {
-    pub(super) fn failed(code: &str, message: &str, blocks: bool) -> HookAnswer {
+    pub(super) fn failed(code: ErrorCode, message: &str, blocks: bool) -> HookAnswer {
         HookAnswer {
-            says: HookResult::Failed { code: code.to_owned(), blocks },
+            says: HookResult::Failed { code: code.to_string(), blocks },
             message: Some(shown(message)),
             metadata: Value::Null,
         }
@@ -83,30 +83,35 @@ enum AnswerDecision {
 
 /// Parses the answer to `asked`.
 pub(super) fn read(asked: &HookInput<'_>, ended: &HookExit<'_>) -> HookAnswer {
-    let failed = |code: &str, message: &str| HookAnswer::failed(code, message, asked.blocks);
+    let failed = |code: ErrorCode, message: &str| HookAnswer::failed(code, message, asked.blocks);
     let code = match ended.exit {
         Exit::Code(code) => code,
         Exit::Signal(_) => {
             let name = ended.exit.signal_name().unwrap_or_default();
-            return failed("HK003", &said(&format!("it was ended by {name}"), ended.errors));
+            return failed(
+                ErrorCode::HookFailed,
+                &said(&format!("it was ended by {name}"), ended.errors),
+            );
         }
         Exit::TimedOut => {
             let text = format!("it took longer than {} ms and was killed", ended.timeout_ms);
-            return failed("HK002", &text);
+            return failed(ErrorCode::HookTimedOut, &text);
         }
-        Exit::OutputFull => return failed("HK004", "it printed too much and was killed"),
-        Exit::Stopped => return failed("HK003", "it was stopped"),
+        Exit::OutputFull => {
+            return failed(ErrorCode::HookAnswerInvalid, "it printed too much and was killed");
+        }
+        Exit::Stopped => return failed(ErrorCode::HookFailed, "it was stopped"),
     };
     let answer = by_code(asked, code, ended);
     if ended.stragglers > 0 && !answer.says.blocks() {
         let text = format!("it left {} processes behind, which were killed", ended.stragglers);
-        return failed("HK002", &text);
+        return failed(ErrorCode::HookTimedOut, &text);
     }
     answer
 }
 
 fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer {
-    let failed = |code: &str, message: &str| HookAnswer::failed(code, message, asked.blocks);
+    let failed = |code: ErrorCode, message: &str| HookAnswer::failed(code, message, asked.blocks);
     let text = String::from_utf8_lossy(ended.output);
     let text = text.trim_start_matches('\u{feff}').trim();
     let json = text.starts_with('{').then(|| serde_json::from_str::<Json>(text));
@@ -121,15 +126,19 @@ fn by_code(asked: &HookInput<'_>, code: i32, ended: &HookExit<'_>) -> HookAnswer
         // A denial in JSON counts with any exit code.
         (_, Some(Ok(json))) if json.decision == AnswerDecision::Block => blocked(json.message),
         (0, Some(Ok(json))) => from_json(asked, json),
-        (0, Some(Err(error))) => failed("HK004", &format!("its answer makes no sense: {error}")),
+        (0, Some(Err(error))) => {
+            failed(ErrorCode::HookAnswerInvalid, &format!("its answer makes no sense: {error}"))
+        }
         (0, None) if text.is_empty() => {
             HookAnswer { says: HookResult::Pass, message: None, metadata: Value::Null }
         }
-        (0, None) if asked.blocks => failed("HK004", "its answer is not JSON"),
+        (0, None) if asked.blocks => failed(ErrorCode::HookAnswerInvalid, "its answer is not JSON"),
         (0, None) => {
             HookAnswer { says: HookResult::Pass, message: Some(shown(text)), metadata: Value::Null }
         }
-        (code, _) => failed("HK003", &said(&format!("it exited with {code}"), ended.errors)),
+        (code, _) => {
+            failed(ErrorCode::HookFailed, &said(&format!("it exited with {code}"), ended.errors))
+        }
     }
 }
 
@@ -141,7 +150,11 @@ fn blocked(message: Option<String>) -> HookAnswer {
 fn from_json(asked: &HookInput<'_>, json: Json) -> HookAnswer {
     let Json { decision, message, patch, metadata } = json;
     let failed = |what: &str| {
-        HookAnswer::failed("HK004", &format!("its answer makes no sense: {what}"), asked.blocks)
+        HookAnswer::failed(
+            ErrorCode::HookAnswerInvalid,
+            &format!("its answer makes no sense: {what}"),
+            asked.blocks,
+        )
     };
     if metadata.to_string().len() > METADATA_BYTES_MAX {
         return failed("metadata is too long");

@@ -10,6 +10,7 @@ use std::time::Duration;
 use posse_actors::ports::{Confinement, HookInvocation, HookReport, HookResult};
 use serde_json::Value;
 
+use crate::failure::ErrorCode;
 use crate::hooks::answer::{HookAnswer, HookExit, HookInput, read, shown};
 use crate::hooks::hook_input;
 use crate::hooks::settings::CommandHook;
@@ -81,12 +82,18 @@ impl Runner {
     ) -> HookAnswer {
         let Some(program) = self.program(&hook.program) else {
             let text = format!("{} was not found", hook.program.display());
-            return HookAnswer::failed("HK001", &text, hook.blocks);
+            return HookAnswer::failed(ErrorCode::HookNotStarted, &text, hook.blocks);
         };
         let spawn = self.spawn(hook, occasion, program, timeout);
         let outcome = match self.sandbox.run(spawn, |_| {}).await {
             Ok(outcome) => outcome,
-            Err(error) => return HookAnswer::failed("HK001", &cannot_run(&error), hook.blocks),
+            Err(error) => {
+                return HookAnswer::failed(
+                    ErrorCode::HookNotStarted,
+                    &cannot_run(&error),
+                    hook.blocks,
+                );
+            }
         };
         let ProcessOutcome { exit, output, errors, stragglers, .. } = outcome;
         if let Some(spill) = &output.spill {

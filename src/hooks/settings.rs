@@ -7,7 +7,7 @@ use posse_actors::event::HookEvent;
 use posse_actors::ports::HookedCall;
 use serde_json::{Map, Value};
 
-use crate::failure::{Exit, Failure, nearest};
+use crate::failure::{ErrorCode, Exit, Failure, nearest};
 
 /// Maximum number of hooks per session.
 const HOOKS_MAX: usize = 64;
@@ -216,7 +216,7 @@ fn texts(value: &Value) -> Option<Vec<String>> {
 }
 
 fn wrong(what: impl Into<String>) -> Failure {
-    Failure::new("HK010", Exit::Configuration, what)
+    Failure::new(ErrorCode::HookSettingInvalid, Exit::Configuration, what)
 }
 
 /// True if `text` matches `pattern`, in which `*` matches any text. Time: product of both lengths.

@@ -23,7 +23,7 @@ use image::codecs::png::PngEncoder;
 use image::error::{ImageError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageReader};
 use nix::fcntl::OFlag;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 
 pub use format::{ImageFormat, other};
 
@@ -105,7 +105,7 @@ impl LoadedImage {
 pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
     let place = path.display().to_string();
     let unreadable = |error: io::Error| {
-        wrong("IMG001", format!("the image cannot be read: {error}"))
+        wrong(ErrorCode::ImageUnreadable, format!("the image cannot be read: {error}"))
             .at(place.clone())
             .fix("name an image file that exists and that you may read")
     };
@@ -117,7 +117,7 @@ pub fn load(path: &Path, limits: &ImageLimits) -> Result<LoadedImage, Failure> {
         .map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     if !about.is_file() {
-        return Err(wrong("IMG001", "the image is not a file")
+        return Err(wrong(ErrorCode::ImageUnreadable, "the image is not a file")
             .at(place)
             .fix("name the image file itself"));
     }
@@ -138,14 +138,16 @@ pub fn from_bytes(bytes: Vec<u8>, limits: &ImageLimits) -> Result<LoadedImage, F
         return Err(too_large(bytes.len() as u64, limits));
     }
     if bytes.is_empty() {
-        return Err(wrong("IMG004", "the image is empty (0 bytes)").fix("save it again"));
+        return Err(
+            wrong(ErrorCode::ImageDamaged, "the image is empty (0 bytes)").fix("save it again")
+        );
     }
     let Some(format) = ImageFormat::of(&bytes) else {
         let what = match other(&bytes) {
             Some(other) => format!("{other} cannot be shown"),
             None => "the file is no PNG, JPEG, GIF or WebP image".to_owned(),
         };
-        return Err(wrong("IMG003", what).fix("convert it to PNG"));
+        return Err(wrong(ErrorCode::ImageFormatUnknown, what).fix("convert it to PNG"));
     };
     if format == ImageFormat::Jpeg && !format::jpeg_ends(&bytes) {
         return Err(damaged("it ends before its last line"));
@@ -172,7 +174,8 @@ fn bounded(
         drop(turn);
     });
     spawned.map_err(|error| {
-        wrong("IMG005", format!("no thread for the image: {error}")).fix("try again")
+        wrong(ErrorCode::ImageTooCostly, format!("no thread for the image: {error}"))
+            .fix("try again")
     })?;
     if begun.recv_timeout(TURN_MAX).is_err() {
         return Err(too_slow());
@@ -208,7 +211,7 @@ fn convert(
         picture = picture.thumbnail(picture.width().div_ceil(2), picture.height().div_ceil(2));
     }
     let what = format!("the image cannot be made smaller than {} bytes", limits.sent_bytes_max);
-    Err(wrong("IMG006", what).fix("cut out the part that matters"))
+    Err(wrong(ErrorCode::ImageTooDetailed, what).fix("cut out the part that matters"))
 }
 
 /// The pixels, upright, with eight bits per colour.
@@ -229,7 +232,7 @@ fn decode(
     let pixels_max = limits.memory_bytes_max / 4;
     if u64::from(width) * u64::from(height) > pixels_max {
         return Err(wrong(
-            "IMG005",
+            ErrorCode::ImageTooCostly,
             format!("the image has {width}x{height} pixels, more than {pixels_max} in all"),
         )
         .fix("make it smaller"));
@@ -315,7 +318,8 @@ fn undecodable(error: ImageError, deadline: Instant) -> Failure {
                 LimitErrorKind::DimensionError | LimitErrorKind::InsufficientMemory
             ) =>
         {
-            wrong("IMG005", "decoding the image would take too much memory").fix("make it smaller")
+            wrong(ErrorCode::ImageTooCostly, "decoding the image would take too much memory")
+                .fix("make it smaller")
         }
         error => damaged(&error.to_string()),
     }
@@ -324,19 +328,20 @@ fn undecodable(error: ImageError, deadline: Instant) -> Failure {
 fn damaged(why: &str) -> Failure {
     // A decoder may quote its input.
     let why: String = why.chars().take(200).collect();
-    wrong("IMG004", format!("the image is damaged: {why}")).fix("save it again")
+    wrong(ErrorCode::ImageDamaged, format!("the image is damaged: {why}")).fix("save it again")
 }
 
 fn too_slow() -> Failure {
-    wrong("IMG005", "decoding the image took too long").fix("make it smaller")
+    wrong(ErrorCode::ImageTooCostly, "decoding the image took too long").fix("make it smaller")
 }
 
 fn too_large(bytes: u64, limits: &ImageLimits) -> Failure {
     let max = limits.file_bytes_max;
-    wrong("IMG002", format!("the image has {bytes} bytes, more than {max}")).fix("make it smaller")
+    wrong(ErrorCode::ImageTooManyBytes, format!("the image has {bytes} bytes, more than {max}"))
+        .fix("make it smaller")
 }
 
-fn wrong(code: &'static str, what: impl Into<String>) -> Failure {
+fn wrong(code: ErrorCode, what: impl Into<String>) -> Failure {
     Failure::new(code, Exit::Usage, what)
 }
 

@@ -1,5 +1,6 @@
 //! Images of every kind, and invalid ones.
 
+use posse_base::failure::ErrorCode;
 use std::fs;
 
 use image::ImageFormat as PictureFormat;
@@ -13,7 +14,7 @@ fn limits() -> ImageLimits {
 }
 
 fn code(bytes: impl Into<Vec<u8>>) -> &'static str {
-    from_bytes(bytes.into(), &limits()).unwrap_err().code
+    from_bytes(bytes.into(), &limits()).unwrap_err().code.as_str()
 }
 
 /// Decoded image of the bytes to send.
@@ -59,7 +60,7 @@ fn makes_large_images_smaller_and_keeps_their_shape() {
     assert_eq!(image.mime, "image/jpeg");
     let none = ImageLimits { sent_bytes_max: 100, ..limits() };
     let error = from_bytes(picture(600, 400, PictureFormat::Png), &none).unwrap_err();
-    assert_eq!(error.code, "IMG006");
+    assert_eq!(error.code, ErrorCode::ImageTooDetailed);
 }
 
 #[test]
@@ -101,11 +102,14 @@ fn names_what_is_wrong() {
         (b"\0\0\0\x18ftypheic", "a HEIC image or a film"),
     ] {
         let error = from_bytes(bytes.to_vec(), &limits()).unwrap_err();
-        assert_eq!((error.code, error.what), ("IMG003", format!("{named} cannot be shown")));
+        assert_eq!(
+            (error.code.as_str(), error.what),
+            ("IMG003", format!("{named} cannot be shown"))
+        );
     }
     let hurried = ImageLimits { time_max: Duration::ZERO, ..limits() };
     let error = from_bytes(picture(64, 64, PictureFormat::Png), &hurried).unwrap_err();
-    assert_eq!(error.code, "IMG005");
+    assert_eq!(error.code, ErrorCode::ImageTooCostly);
 }
 
 #[test]
@@ -115,15 +119,18 @@ fn reads_files_and_nothing_else() {
     fs::write(&file, picture(4, 4, PictureFormat::Gif)).unwrap();
     assert_eq!(load(&file, &limits()).unwrap().format, ImageFormat::Gif);
     let error = load(&folder.path().join("none"), &limits()).unwrap_err();
-    assert_eq!(error.code, "IMG001");
+    assert_eq!(error.code, ErrorCode::ImageUnreadable);
     assert!(error.place.unwrap().ends_with("none"));
-    assert_eq!(load(folder.path(), &limits()).unwrap_err().code, "IMG001");
+    assert_eq!(load(folder.path(), &limits()).unwrap_err().code, ErrorCode::ImageUnreadable);
     let pipe = folder.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert_eq!(load(&pipe, &limits()).unwrap_err().code, "IMG001");
+    assert_eq!(load(&pipe, &limits()).unwrap_err().code, ErrorCode::ImageUnreadable);
     let large = File::create(folder.path().join("large")).unwrap();
     large.set_len(100 << 20).unwrap();
-    assert_eq!(load(&folder.path().join("large"), &limits()).unwrap_err().code, "IMG002");
+    assert_eq!(
+        load(&folder.path().join("large"), &limits()).unwrap_err().code,
+        ErrorCode::ImageTooManyBytes
+    );
 }
 
 #[test]
@@ -154,7 +161,7 @@ fn survives_any_bytes() {
             let at = at % bytes.len();
             bytes[at] ^= 0x55;
             if let Err(error) = from_bytes(bytes, &limits()) {
-                assert!(error.code.starts_with("IMG00"), "{error}");
+                assert!(error.code.as_str().starts_with("IMG00"), "{error}");
             }
         }
     }

@@ -11,6 +11,8 @@ use posse_actors::replay::Replay;
 use posse_base::failure::{Exit, Failure, printable};
 use serde::Serialize;
 
+use posse_base::failure::ErrorCode;
+
 use crate::damaged_tail::{DamagedTail, recommended_fix};
 use crate::read;
 use crate::scan::parse;
@@ -81,7 +83,7 @@ pub fn show(
 
 /// Failure for a journal that is damaged before its end.
 pub(crate) fn damaged(found: &StoredSession, problem: String) -> Failure {
-    Failure::new("SES006", Exit::Session, problem)
+    Failure::new(ErrorCode::SessionDamaged, Exit::Session, problem)
         .at(found.dir.join(ACTIVE).display().to_string())
         .fix(format!("run `posse sessions verify {}` for details", found.id))
 }
@@ -340,9 +342,13 @@ fn write_session(
 }
 
 pub(crate) fn unreadable(found: &StoredSession, error: &io::Error) -> Failure {
-    Failure::new("SES005", Exit::Session, format!("session `{}` cannot be read", found.id))
-        .at(found.dir.display().to_string())
-        .because(error.to_string())
+    Failure::new(
+        ErrorCode::SessionUnreadable,
+        Exit::Session,
+        format!("session `{}` cannot be read", found.id),
+    )
+    .at(found.dir.display().to_string())
+    .because(error.to_string())
 }
 
 /// Ends an output. A closed pipe is not an error.
@@ -355,8 +361,10 @@ pub(crate) fn ended(
     match written.and_then(|()| out.flush()) {
         Ok(()) => Ok(exit),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
-        Err(error) => Err(Failure::new("SES007", Exit::Failed, "cannot write the output")
-            .because(error.to_string())),
+        Err(error) => {
+            Err(Failure::new(ErrorCode::SessionsOutput, Exit::Failed, "cannot write the output")
+                .because(error.to_string()))
+        }
     }
 }
 

@@ -17,6 +17,8 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use posse_base::failure::{Exit, Failure};
 
+use posse_base::failure::ErrorCode;
+
 use crate::commands::{damaged, ended, unreadable};
 use crate::export::story::Story;
 use crate::read;
@@ -89,9 +91,10 @@ fn create(file: &Path) -> io::Result<File> {
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> Failure {
-    let failure = Failure::new("SES008", Exit::Failed, "cannot write the document")
-        .at(file.display().to_string())
-        .because(error.to_string());
+    let failure =
+        Failure::new(ErrorCode::DocumentUnwritable, Exit::Failed, "cannot write the document")
+            .at(file.display().to_string())
+            .because(error.to_string());
     match error.kind() {
         io::ErrorKind::AlreadyExists => failure.fix("remove it first, or name another file"),
         _ => failure,

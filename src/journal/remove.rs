@@ -7,6 +7,8 @@ use std::path::Path;
 use posse_actors::ports::JournalError;
 use posse_base::failure::{Exit, Failure, printable};
 
+use posse_base::failure::ErrorCode;
+
 use crate::lock::SessionLock;
 use crate::state::{StateDir, StoredSession, Within};
 use crate::summary::SessionSummary;
@@ -30,9 +32,13 @@ pub fn remove(
     let lock = SessionLock::take(&found.dir).map_err(|error| refused(&found, &error))?;
     // The standard library descends by descriptors and never follows a link.
     fs::remove_dir_all(&found.dir).map_err(|error| {
-        Failure::new("SES010", Exit::Failed, format!("session `{}` cannot be removed", found.id))
-            .at(found.dir.display().to_string())
-            .because(error.to_string())
+        Failure::new(
+            ErrorCode::SessionNotRemoved,
+            Exit::Failed,
+            format!("session `{}` cannot be removed", found.id),
+        )
+        .at(found.dir.display().to_string())
+        .because(error.to_string())
     })?;
     drop(lock);
     writeln!(out, "removed {}", printable(&found.id)).and_then(|()| out.flush()).ok();
@@ -54,10 +60,14 @@ fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
         Ok(inside && fs::symlink_metadata(sessions)?.is_dir() && found.dir.is_dir())
     };
     let wrong = |why: String| {
-        Failure::new("SES010", Exit::Failed, format!("session `{}` is not removed", found.id))
-            .at(found.dir.display().to_string())
-            .because(why)
-            .fix("to delete it anyway, remove the folder by hand")
+        Failure::new(
+            ErrorCode::SessionNotRemoved,
+            Exit::Failed,
+            format!("session `{}` is not removed", found.id),
+        )
+        .at(found.dir.display().to_string())
+        .because(why)
+        .fix("to delete it anyway, remove the folder by hand")
     };
     match place() {
         Ok(true) => Ok(()),
@@ -67,9 +77,12 @@ fn check_place(root: &Path, found: &StoredSession) -> Result<(), Failure> {
 }
 
 fn refused(found: &StoredSession, error: &JournalError) -> Failure {
-    let failure =
-        Failure::new("SES009", Exit::Session, format!("session `{}` is not removed", found.id))
-            .at(found.dir.display().to_string());
+    let failure = Failure::new(
+        ErrorCode::SessionInUse,
+        Exit::Session,
+        format!("session `{}` is not removed", found.id),
+    )
+    .at(found.dir.display().to_string());
     match error {
         JournalError::Locked { owner } => failure
             .because(format!("it is running in {owner}"))
@@ -115,7 +128,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), format!("removed {ID}\n"));
         assert!(!dir.exists() && dir.parent().unwrap().exists());
         assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "text");
-        assert_eq!(remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err().code, "SES002");
+        assert_eq!(remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err().code, ErrorCode::SessionNotFound);
     }
 
     #[test]
@@ -124,7 +137,7 @@ mod tests {
         let (state, dir) = session(home.path());
         let lock = SessionLock::take(&dir).unwrap();
         let failure = remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err();
-        assert_eq!((failure.code, failure.exit), ("SES009", Exit::Session));
+        assert_eq!((failure.code.as_str(), failure.exit), ("SES009", Exit::Session));
         drop(lock);
         let mut no = |summary: &SessionSummary| {
             assert_eq!(summary.id, ID);
@@ -136,7 +149,7 @@ mod tests {
         fs::rename(sessions, &elsewhere).unwrap();
         symlink(&elsewhere, sessions).unwrap();
         let failure = remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err();
-        assert_eq!(failure.code, "SES010", "{failure}");
+        assert_eq!(failure.code, ErrorCode::SessionNotRemoved, "{failure}");
         assert!(elsewhere.join(ID).join("outputs/c1.txt").exists());
     }
 }

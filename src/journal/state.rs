@@ -14,6 +14,8 @@ use posse_actors::conversation::SessionId;
 use posse_base::failure::{Exit, Failure};
 use sha2::{Digest, Sha256};
 
+use posse_base::failure::ErrorCode;
+
 use crate::session_state::last_change;
 use crate::summary::{SessionSummary, WHOLE_BYTES_TOTAL_MAX};
 
@@ -66,7 +68,7 @@ impl StateDir {
             let path = Path::new(posse_home);
             if !path.is_absolute() {
                 let what = format!("`POSSE_HOME` is not an absolute path: {}", path.display());
-                return Err(Failure::new("SES001", Exit::Configuration, what)
+                return Err(Failure::new(ErrorCode::StateFolderUnknown, Exit::Configuration, what)
                     .fix("set `POSSE_HOME` to a path that begins with `/`"));
             }
             return Ok(StateDir::new(path.join("state")));
@@ -79,7 +81,7 @@ impl StateDir {
             .map(|base| base.join("posse"));
         root.map(StateDir::new).ok_or_else(|| {
             let what = "cannot determine the state directory: `HOME` is not an absolute path";
-            Failure::new("SES001", Exit::Configuration, what)
+            Failure::new(ErrorCode::StateFolderUnknown, Exit::Configuration, what)
                 .fix("set `HOME`, or set `POSSE_HOME` to a directory of your own")
         })
     }
@@ -148,10 +150,18 @@ impl StateDir {
             return Ok((*only).clone());
         }
         let (code, what, offered) = if matching.is_empty() {
-            ("SES002", format!("there is no session `{text}`"), nearest(&sessions, text))
+            (
+                ErrorCode::SessionNotFound,
+                format!("there is no session `{text}`"),
+                nearest(&sessions, text),
+            )
         } else {
             let count = matching.len();
-            ("SES003", format!("`{text}` matches {count} sessions"), ids(&matching))
+            (
+                ErrorCode::SessionAmbiguous,
+                format!("`{text}` matches {count} sessions"),
+                ids(&matching),
+            )
         };
         let failure = Failure::new(code, Exit::Session, what);
         Err(if offered.is_empty() {
@@ -181,9 +191,13 @@ fn ids(sessions: &[&StoredSession]) -> String {
 /// Names of the directories in `parent`; empty if it does not exist.
 fn names(parent: &Path) -> Result<Vec<String>, Failure> {
     let unreadable = |error: io::Error| {
-        Failure::new("SES004", Exit::Session, "cannot list the stored sessions")
-            .at(parent.display().to_string())
-            .because(error.to_string())
+        Failure::new(
+            ErrorCode::SessionsUnreadable,
+            Exit::Session,
+            "cannot list the stored sessions",
+        )
+        .at(parent.display().to_string())
+        .because(error.to_string())
     };
     let entries = match fs::read_dir(parent) {
         Ok(entries) => entries,

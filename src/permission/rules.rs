@@ -9,6 +9,8 @@ use posse_base::failure::{Exit, Failure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use posse_base::failure::ErrorCode;
+
 use crate::JudgedAction;
 use crate::commands::begins;
 use crate::shell::{self, Judged};
@@ -90,7 +92,7 @@ pub(crate) fn compile(written: &[Value]) -> Result<Vec<Rule>, Vec<Failure>> {
 
 fn refused(index: usize, why: &str) -> Failure {
     let what = format!("permissions[{index}] is not a rule: {why}");
-    Failure::new("CFG013", Exit::Configuration, what).fix(
+    Failure::new(ErrorCode::RuleInvalid, Exit::Configuration, what).fix(
         "write {\"tool\": \"bash\", \"match\": {\"commandPrefix\": \"cargo test\"}, \
          \"decision\": \"allow\"}",
     )

@@ -1,5 +1,6 @@
 //! Policy tables: asked, allowed and denied actions.
 
+use posse_base::failure::ErrorCode;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -541,7 +542,7 @@ fn reports_every_rule_that_makes_no_sense() {
     let failures = RulePolicy::new(PolicySettings { rules, ..PolicySettings::default() });
     let failures = failures.unwrap_err();
     assert_eq!(failures.len(), count);
-    assert!(failures.iter().all(|failure| failure.code == "CFG013"));
+    assert!(failures.iter().all(|failure| failure.code == ErrorCode::RuleInvalid));
     let bomb = format!(
         r#"{{"tool":"*","decision":"deny","match":{{"pathGlob":"{}"}}}}"#,
         "{a,".repeat(200)

@@ -21,6 +21,8 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
 
+use posse_base::failure::ErrorCode;
+
 use crate::classify::Cause;
 use crate::codex::renewal::{Issuer, Renewal, RenewalRefusal};
 use crate::codex::store::{Store, StoredLogin};
@@ -109,7 +111,7 @@ impl Login {
     ) -> Result<Arc<Login>, Failure> {
         let home = home(&environment).ok_or_else(|| {
             let what = format!("provider \"{profile}\": nobody knows where the login is");
-            Failure::new("CFG033", Exit::Configuration, what)
+            Failure::new(ErrorCode::LoginSettingsInvalid, Exit::Configuration, what)
                 .because("neither HOME nor CODEX_HOME is an absolute path")
                 .fix("set CODEX_HOME to the folder that has auth.json")
         })?;
@@ -155,10 +157,14 @@ impl Login {
     /// Checks that a login exists, without a request.
     pub fn check(&self) -> Result<(), Failure> {
         self.store.read().map(|_| ()).map_err(|what| {
-            Failure::new("CFG020", Exit::Configuration, "there is no ChatGPT login to use")
-                .at(self.file().display().to_string())
-                .because(what)
-                .fix("run `codex login`, or choose another provider")
+            Failure::new(
+                ErrorCode::LoginMissing,
+                Exit::Configuration,
+                "there is no ChatGPT login to use",
+            )
+            .at(self.file().display().to_string())
+            .because(what)
+            .fix("run `codex login`, or choose another provider")
         })
     }
 
@@ -321,7 +327,7 @@ fn loopback(address: &str) -> Result<String, Failure> {
         return Ok(address.trim().trim_end_matches('/').to_owned());
     }
     let what = format!("{LOOPBACK_VARIABLE} is not an address of this machine");
-    Err(Failure::new("CFG033", Exit::Configuration, what)
+    Err(Failure::new(ErrorCode::LoginSettingsInvalid, Exit::Configuration, what)
         .because("the login is sent to its own servers and, in tests, to this machine")
         .fix(format!("unset {LOOPBACK_VARIABLE}")))
 }

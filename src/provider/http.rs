@@ -15,13 +15,14 @@ use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
-use crate::classify;
+use posse_base::failure::ErrorCode;
+
 use crate::codex::{Access, Login, Trouble};
 use crate::decode::Patience;
 use crate::message_origin::{MessageOrigin, Redact};
 use crate::profile::{Auth, Protocol, ProviderProfile, Timeouts};
 use crate::silence_timeout::within;
-use crate::tls;
+use crate::{classify, tls};
 
 /// Secrets shorter than this are not looked for in texts: masking `1` would only garble them.
 const SECRET_BYTES_MIN: usize = 8;
@@ -194,7 +195,7 @@ fn add_access(headers: &mut HeaderMap, access: &Access) -> Result<(), &'static s
 fn parse_url(profile: &ProviderProfile, path: &str) -> Result<Url, Failure> {
     let wrong = |what: &str| {
         Failure::new(
-            "NET001",
+            ErrorCode::AddressInvalid,
             Exit::Configuration,
             format!("provider \"{}\": baseURL {what}", profile.name),
         )
@@ -236,7 +237,7 @@ fn headers(profile: &ProviderProfile, url: &Url) -> Result<HeaderMap, Failure> {
     };
     let Some(key) = &profile.api_key else {
         return Err(Failure::new(
-            "CFG020",
+            ErrorCode::ProviderWithoutKey,
             Exit::Configuration,
             format!("provider \"{}\" has no key", profile.name),
         )
@@ -272,7 +273,7 @@ fn infer_auth(profile: &ProviderProfile, url: &Url) -> Auth {
 fn header_name(profile: &ProviderProfile, name: &str) -> Result<HeaderName, Failure> {
     name.parse().map_err(|_| {
         Failure::new(
-            "CFG003",
+            ErrorCode::ConfigInvalidValue,
             Exit::Configuration,
             format!("provider \"{}\": \"{name}\" is not the name of a header", profile.name),
         )
@@ -288,7 +289,7 @@ fn secret_value(
     let text = format!("{prefix}{}", secret.expose_secret().trim());
     let mut value = HeaderValue::from_str(&text).map_err(|_| {
         Failure::new(
-            "CFG003",
+            ErrorCode::ConfigInvalidValue,
             Exit::Configuration,
             format!(
                 "provider \"{}\": the value of {name} has characters that no header can carry",

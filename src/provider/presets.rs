@@ -302,7 +302,7 @@ mod tests {
             let built =
                 ProviderProfile::resolve("mine", settings(own), lookup).and_then(live).map(|_| ());
             let failure = built.unwrap_err();
-            assert_eq!(failure.code, code, "{own}");
+            assert_eq!(failure.code.as_str(), code, "{own}");
             assert!(!failure.to_string().contains("u:p"), "{failure}");
         }
     }

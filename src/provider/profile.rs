@@ -12,6 +12,8 @@ use posse_base::failure::{Exit, Failure};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use posse_base::failure::ErrorCode;
+
 use crate::codex::{self, Login};
 use crate::presets;
 use crate::thinking::Insight;
@@ -304,7 +306,7 @@ impl ProviderProfile {
         let preset = match &settings.preset {
             Some(wanted) => Some(presets::preset(wanted).ok_or_else(|| {
                 Failure::new(
-                    "CFG003",
+                    ErrorCode::ConfigInvalidValue,
                     Exit::Configuration,
                     format!("providers.{name}.preset: there is no preset \"{wanted}\""),
                 )
@@ -335,7 +337,7 @@ impl ProviderProfile {
             (variable, &api_key, settings.auth == Some(Auth::None))
         {
             return Err(Failure::new(
-                "CFG020",
+                ErrorCode::ProviderWithoutKey,
                 Exit::Configuration,
                 format!("provider \"{name}\" has no key"),
             )
@@ -376,7 +378,7 @@ impl ProviderProfile {
         ];
         if let Some((key, _, why)) = odd.into_iter().find(|(_, is_set, _)| *is_set) {
             let what = format!("provider \"{name}\" uses the ChatGPT login, and has {key}");
-            return Err(Failure::new("CFG033", Exit::Configuration, what)
+            return Err(Failure::new(ErrorCode::LoginSettingsInvalid, Exit::Configuration, what)
                 .at(format!("providers.{name}.{key}"))
                 .because(why)
                 .fix("remove it; for a key, use the type openai-responses"));
@@ -403,8 +405,12 @@ impl ProviderProfile {
 }
 
 fn missing(name: &str, key: &str, example: &str) -> Failure {
-    Failure::new("CFG021", Exit::Configuration, format!("provider \"{name}\" has no {key}"))
-        .fix(format!("set providers.{name}.{key} to {example}"))
+    Failure::new(
+        ErrorCode::ProviderIncomplete,
+        Exit::Configuration,
+        format!("provider \"{name}\" has no {key}"),
+    )
+    .fix(format!("set providers.{name}.{key} to {example}"))
 }
 
 fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SecretString>, D::Error> {

@@ -49,6 +49,8 @@ use posse_actors::ports::{
 use posse_base::failure::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 
+use posse_base::failure::ErrorCode;
+
 use crate::classify;
 use crate::decode::{self, ChunkSource, Patience};
 use crate::message_origin::MessageOrigin;
@@ -174,8 +176,12 @@ impl RecordedError {
 /// `workspace` replaces `${WORKSPACE}` in this run.
 pub fn open(name: &str, file: &Path, workspace: &Path) -> Result<Arc<dyn Provider>, Failure> {
     let unreadable = |reason: &dyn fmt::Display| {
-        Failure::new("CFG030", Exit::Configuration, format!("cannot read the cassette: {reason}"))
-            .at(file.display().to_string())
+        Failure::new(
+            ErrorCode::CassetteUnreadable,
+            Exit::Configuration,
+            format!("cannot read the cassette: {reason}"),
+        )
+        .at(file.display().to_string())
     };
     let mut text = String::new();
     let opened = fs::File::open(file).map_err(|error| unreadable(&error))?;
@@ -200,8 +206,12 @@ pub fn from_text(
     workspace: &Path,
 ) -> Result<Arc<dyn Provider>, Failure> {
     let wrong = |line: usize, what: &dyn fmt::Display| {
-        Failure::new("CFG031", Exit::Configuration, format!("not a cassette: {what}"))
-            .at(format!("{file}:{line}"))
+        Failure::new(
+            ErrorCode::CassetteInvalid,
+            Exit::Configuration,
+            format!("not a cassette: {what}"),
+        )
+        .at(format!("{file}:{line}"))
     };
     let mut lines =
         text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, l)| !l.is_empty());

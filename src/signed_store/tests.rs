@@ -1,5 +1,6 @@
 //! Verification of signed files.
 
+use crate::failure::ErrorCode;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -95,7 +96,7 @@ fn believes_nothing_that_somebody_else_can_have_written() {
         assert!(distrust.what.contains(why), "{name}: {distrust:?}");
         assert!(distrust.line().starts_with("CFG010: refusing to trust /"), "{name}");
         let refused = vault.update::<Failure>("grants", |_| Ok(Some("new".to_owned())));
-        assert_eq!(refused.expect_err(name).code, "CFG010");
+        assert_eq!(refused.expect_err(name).code, ErrorCode::FileNotTrusted);
         assert_eq!(fs::read(vault.path("grants")).unwrap(), kept, "{name}: it is left as it is");
     }
 }

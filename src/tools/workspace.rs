@@ -22,6 +22,8 @@ use posse_actors::ports::{Operation, ToolError};
 use posse_base::failure::{Exit, Failure, printable};
 use posse_base::secrets::is_secret;
 
+use posse_base::failure::ErrorCode;
+
 use crate::workspace::links::{Linked, SecretLinks};
 
 pub use entry::{FileKind, FileStatus};
@@ -148,10 +150,14 @@ impl Workspace {
 impl Root {
     fn open(path: &Path) -> Result<Root, Failure> {
         let failure = |why: String| {
-            Failure::new("CFG014", Exit::Configuration, "cannot use a folder as workspace")
-                .at(path.display().to_string())
-                .because(why)
-                .fix("name a folder that exists and that you may read")
+            Failure::new(
+                ErrorCode::WorkspaceRootUnusable,
+                Exit::Configuration,
+                "cannot use a folder as workspace",
+            )
+            .at(path.display().to_string())
+            .because(why)
+            .fix("name a folder that exists and that you may read")
         };
         let directory = open(path, walk::FOLDER, Mode::empty())
             .map_err(|errno| failure(errno.desc().to_owned()))?;

@@ -26,6 +26,8 @@ use posse_frontend::signals::Signals;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+use posse_base::failure::ErrorCode;
+
 use crate::app::App;
 use crate::composer::Composer;
 use crate::painter::Painter;
@@ -91,7 +93,8 @@ pub(super) async fn run(
     environment: &mut dyn TuiEnvironment,
     mut options: Options,
 ) -> Result<Exit, Vec<Failure>> {
-    let internal = |what: String| vec![Failure::new("INT003", Exit::Internal, what)];
+    let internal =
+        |what: String| vec![Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)];
     let history = History::open(options.history.take());
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
@@ -184,7 +187,11 @@ impl Tui<'_> {
                 self.current = Some(current);
             }
             Err(what) => {
-                self.app.view.failures(&[Failure::new("INT003", Exit::Internal, what)]);
+                self.app.view.failures(&[Failure::new(
+                    ErrorCode::InternalFailure,
+                    Exit::Internal,
+                    what,
+                )]);
                 self.leaving = Some(Exit::Internal);
             }
         }

@@ -8,6 +8,7 @@ use posse_actors::event::{Event, Scope};
 use posse_actors::ports::GrantStore;
 
 use crate::config::{self, Dirs, Loaded, Notice, Settings};
+use crate::failure::ErrorCode;
 use crate::grants::{GrantSettings, Grants};
 use crate::project::{self, Identity};
 use crate::provider::presets;
@@ -25,7 +26,7 @@ pub(crate) fn trusted(root: &Path, dirs: &Dirs) -> (Option<Trusted>, Option<Noti
         Err(distrust) => {
             let line = distrust.line();
             let text = line.strip_prefix("CFG010: ").unwrap_or(&line).to_owned();
-            (None, Some(Notice { code: "CFG010", text }))
+            (None, Some(Notice { code: ErrorCode::FileNotTrusted, text }))
         }
     }
 }
@@ -37,9 +38,16 @@ pub(crate) fn presets() -> Vec<(&'static str, Option<&'static str>)> {
 
 /// Ignored settings of a repository, for the journal.
 pub(crate) fn ignored(loaded: &Loaded) -> Vec<Event> {
-    let about_project = |notice: &&Notice| matches!(notice.code, "CFG005" | "CFG010" | "TRU001");
+    let about_project = |notice: &&Notice| {
+        matches!(
+            notice.code,
+            ErrorCode::ConfigProjectForbidden
+                | ErrorCode::FileNotTrusted
+                | ErrorCode::ProjectNotTrusted
+        )
+    };
     let event = |notice: &Notice| Event::ConfigIgnored {
-        code: notice.code.to_owned(),
+        code: notice.code.to_string(),
         message: notice.text.clone(),
     };
     loaded.notices.iter().filter(about_project).map(event).collect()

@@ -8,7 +8,7 @@ use posse_actors::ports::AnswerSource;
 use secrecy::SecretString;
 
 use crate::config::{Layers, SandboxSettings, SettingOrigin};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::sandbox::{Backend, ProbeRequest, Sandbox, Surroundings, ToolWrites};
 use crate::wiring::session::Setup;
 
@@ -38,8 +38,12 @@ pub(crate) fn sandbox(
         readable_secrets: settings.readable_secrets.clone(),
     };
     let sandbox = Sandbox::new(secrets).map_err(|error| {
-        Failure::new("SBX001", Exit::Internal, "cannot determine the path of the posse executable")
-            .because(error.to_string())
+        Failure::new(
+            ErrorCode::ExecutableUnknown,
+            Exit::Internal,
+            "cannot determine the path of the posse executable",
+        )
+        .because(error.to_string())
     })?;
     let mut sandbox = sandbox.confined(wanted, surroundings).beside(WRITTEN.clone());
     if let Some(folders) = setup.environment.get(SURVEY).and_then(|folders| folders.parse().ok()) {
@@ -62,13 +66,14 @@ fn wanted(setup: &Setup<'_>) -> Result<ProbeRequest, Failure> {
     backend.map(ProbeRequest::Exactly).ok_or_else(|| {
         let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.as_str()).collect();
         let what = format!("{BACKEND}: there is no {name:?}");
-        Failure::new("SBX002", Exit::Usage, what).fix(format!("one of {}", names.join(", ")))
+        Failure::new(ErrorCode::SandboxBackendUnknown, Exit::Usage, what)
+            .fix(format!("one of {}", names.join(", ")))
     })
 }
 
 /// Checks whether commands are confined by the strongest tier.
 fn check(sandbox: &Sandbox, settings: &SandboxSettings) -> Result<(), Failure> {
-    let failed = |what: &str| Failure::new("SBX003", Exit::Sandbox, what);
+    let failed = |what: &str| Failure::new(ErrorCode::SandboxTooWeak, Exit::Sandbox, what);
     if settings.mode == "off" {
         return Err(failed("a sandbox is required, and sandbox.mode is off")
             .fix("remove one of --sandbox-required and --sandbox off"));

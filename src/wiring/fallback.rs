@@ -6,7 +6,7 @@ use std::sync::Arc;
 use posse_actors::ports::{Abilities, Fallback, Provider};
 
 use crate::config::{Environment, Settings};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::models::{Catalog, Facts};
 use crate::wiring::model_price::price;
 use crate::wiring::provider;
@@ -29,7 +29,9 @@ pub(crate) fn all(
         if *name == chosen.name || chosen.fallback[..nth].contains(name) {
             let what = format!("providers.{}.fallback names \"{name}\" twice", chosen.name);
             let why = "a provider cannot be its own fallback";
-            return Err(Failure::new("CFG025", Exit::Configuration, what).because(why));
+            return Err(
+                Failure::new(ErrorCode::FallbackInvalid, Exit::Configuration, what).because(why)
+            );
         }
         // The requested model belongs to the selected provider.
         let theirs =

@@ -4,7 +4,7 @@ use posse_actors::cost::{Budget, ModelPricing, PriceLookup};
 use posse_actors::ports::{Fallback, ProviderInfo};
 
 use crate::config::{Layers, SettingOrigin, Settings};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::models::{Catalog, rates};
 
 /// Maximum reply under a budget, so that a single reservation is not half of it. `maxTokens` of the
@@ -80,12 +80,12 @@ fn check<'a>(
         (!known).then(|| {
             let name = format!("{}/{}", info.profile, info.model);
             let what = format!("a cost budget needs a price, and none is known for {name}");
-            Failure::new("BUD001", Exit::Configuration, what).at("budget.maxCostMicroUsd").fix(
-                format!(
+            Failure::new(ErrorCode::BudgetWithoutPrice, Exit::Configuration, what)
+                .at("budget.maxCostMicroUsd")
+                .fix(format!(
                     "set models.\"{name}\".inputPrice and .outputPrice in micro-USD for a million \
                      tokens (0 if it costs nothing), or bound tokens with budget.maxTokens"
-                ),
-            )
+                ))
         })
     };
     let failures: Vec<Failure> = models.filter_map(unpriced).collect();

@@ -7,7 +7,7 @@ use posse_actors::ports::{Provider, ProviderInfo};
 use serde_json::Value;
 
 use crate::config::{Environment, ProviderSettings, Settings};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::models::{Catalog, Model};
 use crate::provider::profile::{self, Auth, Protocol, ProviderProfile, Quirks, VisionSupport};
 use crate::provider::thinking::Insight;
@@ -42,7 +42,7 @@ pub fn choose(
         }
         Some(other) => {
             let what = format!("providers.{name}.type \"{other}\" is not available yet");
-            Err(Failure::new("CFG022", Exit::Configuration, what)
+            Err(Failure::new(ErrorCode::ProviderTypeUnavailable, Exit::Configuration, what)
                 .fix("use \"openai-compatible\", \"openai-responses\", \"anthropic\" or \"codex\""))
         }
     }
@@ -65,7 +65,7 @@ pub(crate) fn vision_error(settings: &Settings, info: &ProviderInfo) -> Option<F
         None => return None,
     };
     let what = format!("{} does not accept images; nothing was sent", info.model);
-    Some(Failure::new("IMG007", Exit::Usage, what).at("--image").because(why).fix(format!(
+    Some(Failure::new(ErrorCode::ModelWithoutVision, Exit::Usage, what).at("--image").because(why).fix(format!(
         "pass --model with one that does; or, if {0} does, set models.\"{0}\".vision to true",
         info.model
     )))
@@ -175,7 +175,7 @@ fn no_provider() -> Failure {
         }
     }
     let what = "no model provider is configured, and no key is in the environment";
-    Failure::new("CFG023", Exit::Configuration, what).fix(format!(
+    Failure::new(ErrorCode::ProviderNotConfigured, Exit::Configuration, what).fix(format!(
         "set one of {}; or name a local server with `--provider ollama --model NAME`; or describe \
          your own in the configuration (`posse config edit` says how); or see it work without a \
          model: `posse demo`",
@@ -189,7 +189,7 @@ fn unknown(name: &str, settings: &Settings) -> Failure {
     known.sort_unstable();
     known.dedup();
     let what = format!("there is no provider \"{name}\"");
-    Failure::new("CFG024", Exit::Configuration, what)
+    Failure::new(ErrorCode::ProviderUnknown, Exit::Configuration, what)
         .fix(format!("use one of {}, or add providers.{name}", known.join(", ")))
 }
 
@@ -200,12 +200,12 @@ fn replayed(
 ) -> Result<Arc<dyn Provider>, Failure> {
     let file = configured.and_then(|profile| profile.base_url.as_deref()).ok_or_else(|| {
         let what = format!("provider \"{name}\" has no cassette");
-        Failure::new("CFG021", Exit::Configuration, what)
+        Failure::new(ErrorCode::ProviderIncomplete, Exit::Configuration, what)
             .fix(format!("set providers.{name}.baseURL to \"file:///path/of/the/cassette\""))
     })?;
     let path = file.strip_prefix("file://").ok_or_else(|| {
         let what = format!("providers.{name}.baseURL does not name a cassette");
-        Failure::new("CFG021", Exit::Configuration, what)
+        Failure::new(ErrorCode::ProviderIncomplete, Exit::Configuration, what)
             .fix("write it like \"file:///path/of/the/cassette\"")
     })?;
     replay::open(name, Path::new(path), workspace)
@@ -215,7 +215,7 @@ fn wanted(configured: &ProviderSettings) -> Result<profile::Settings, Failure> {
     let name = &configured.name;
     let wrong = |key: &str, error: &dyn std::fmt::Display| {
         let what = format!("providers.{name}.{key}: {error}");
-        Failure::new("CFG003", Exit::Configuration, what)
+        Failure::new(ErrorCode::ConfigInvalidValue, Exit::Configuration, what)
     };
     let auth = configured.auth.as_deref().map(|auth| match auth {
         "bearer" => Auth::Bearer,

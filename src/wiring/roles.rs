@@ -10,7 +10,7 @@ use posse_actors::ports::{Provider, Thinking};
 
 use crate::agents::{Agent, AgentMode, Roster};
 use crate::config::{Environment, Loaded, RoleSettings, Settings};
-use crate::failure::{Exit, Failure, nearest, printable};
+use crate::failure::{ErrorCode, Exit, Failure, nearest, printable};
 use crate::lists::Serving;
 use crate::provider::presets;
 use crate::wiring::{provider, subagents};
@@ -32,7 +32,11 @@ pub(crate) fn check(loaded: &Loaded) -> Vec<Failure> {
             Some(meant) => format!("did you mean \"{meant}\"?"),
             None => "add it to `providers`, or leave it out".to_owned(),
         };
-        Some(Failure::new("CFG040", Exit::Configuration, what).at(settings.place.clone()).fix(fix))
+        Some(
+            Failure::new(ErrorCode::RoleInvalid, Exit::Configuration, what)
+                .at(settings.place.clone())
+                .fix(fix),
+        )
     };
     roles.iter().filter_map(wrong).collect()
 }

@@ -22,7 +22,7 @@ use crate::agents::{self, Agent, EnvironmentBlock, Instructions, Roster, SKILL_T
 use crate::attach;
 use crate::cli::RunArgs;
 use crate::config::{Dirs, Environment, Settings};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::frontend::remote_session::SessionServer;
 use crate::hex::hex;
 use crate::hooks::{self, Masking};
@@ -452,8 +452,12 @@ impl JournalSettings {
             return Ok(JournalSettings { id, journal, dir, scratch: None, is_new: true });
         }
         let scratch = tempfile::Builder::new().prefix("posse-").tempdir().map_err(|error| {
-            Failure::new("JRN002", Exit::Session, "cannot create a temporary directory")
-                .because(error.to_string())
+            Failure::new(
+                ErrorCode::SessionFolderUnusable,
+                Exit::Session,
+                "cannot create a temporary directory",
+            )
+            .because(error.to_string())
         })?;
         let dir = scratch.path().to_owned();
         let journal = Arc::new(MemoryJournal::default());
@@ -463,7 +467,7 @@ impl JournalSettings {
 
 fn unusable(dir: &Path, error: &JournalError) -> Failure {
     let why = std::error::Error::source(error).map(ToString::to_string);
-    let failure = Failure::new("JRN002", Exit::Session, error.to_string())
+    let failure = Failure::new(ErrorCode::SessionFolderUnusable, Exit::Session, error.to_string())
         .at(dir.display().to_string())
         .fix("make the state directory writable, set POSSE_HOME, or pass --no-transcript");
     match why {

@@ -8,7 +8,7 @@ use posse_actors::ports::Tool;
 
 use crate::agents::{self, Rights, Roster, SkillPlaces, Skills};
 use crate::config::{Dirs, Environment, Settings};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 use crate::project::{self, Identity};
 use crate::signed_store::SignedStore;
 use crate::trust::TrustStore;
@@ -110,7 +110,8 @@ pub(crate) fn with_requested_skills(
         return Ok(prompt);
     }
     let Some(prompt) = prompt else {
-        let failure = Failure::new("CLI016", Exit::Usage, "--skill needs a prompt here");
+        let failure =
+            Failure::new(ErrorCode::SkillNeedsPrompt, Exit::Usage, "--skill needs a prompt here");
         return Err(vec![failure.fix("say what is to be done with it")]);
     };
     with_skills(prompt, names, &load()).map(Some)

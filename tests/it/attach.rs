@@ -461,7 +461,7 @@ fn a_stopped_owner_is_reported_within_a_second() {
     let took = start.elapsed();
     refused.assert_code(8);
     let pid = run.pid();
-    let what = format!("error[ATT004]: process {pid}, which owns the session, is stopped");
+    let what = format!("error[ATT007]: process {pid}, which owns the session, is stopped");
     assert!(refused.stderr.contains(&what), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("`kill -CONT {pid}`")), "{}", refused.stderr);
     // One second on an idle machine; the rest allows for load.

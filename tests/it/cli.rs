@@ -194,7 +194,7 @@ fn every_other_fault_of_a_configuration_has_its_code() {
     let brace = "{a,b}".repeat(12);
     let refused = [
         (with(r#""sandbox.network": "deny""#), "nest it: { \"sandbox\": { \"network\""),
-        (with(&format!(r#""sandbox": {{"readSecrets": ["/{brace}"]}}"#)), "error[CFG013]"),
+        (with(&format!(r#""sandbox": {{"readSecrets": ["/{brace}"]}}"#)), "error[CFG028]"),
         (
             with(r#""models": {"m": {"contextWindow": 1000, "maxOutputTokens": 2000}}"#),
             "error[CFG011]",

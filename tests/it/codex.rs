@@ -206,7 +206,7 @@ fn says_what_to_do_without_a_login_and_with_one_that_is_spent() {
     let args = ["run", "--provider", "codex", "hello"];
     let ended = RunningPosse::start(world.command("nowhere", &args)).end();
     ended.assert_code(3);
-    for words in ["error[CFG020]", "run `codex login`"] {
+    for words in ["error[CFG034]", "run `codex login`"] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     world.vendor.lock().unwrap().refresh = "of somebody else".to_owned();

@@ -1,5 +1,6 @@
 //! Definitions from all sources, and errors of invalid ones.
 
+use crate::failure::ErrorCode;
 use std::fs;
 
 use serde_json::json;
@@ -46,7 +47,11 @@ impl RosterFolders {
             has_profile: &|name| name == "fast",
             check_rules: &|rules| match rules[0]["tool"].as_str() {
                 Some(_) => Vec::new(),
-                None => vec![Failure::new("CFG013", Exit::Configuration, "permissions[0] is none")],
+                None => vec![Failure::new(
+                    ErrorCode::RuleInvalid,
+                    Exit::Configuration,
+                    "permissions[0] is none",
+                )],
             },
             believes: &|_, _| self.believes,
         };
@@ -144,7 +149,11 @@ fn refuses_with_a_reason_and_a_place_and_loads_the_others() {
     let roster = place.load();
     let own: Vec<&str> = roster.all()[5..].iter().map(|agent| agent.name.as_str()).collect();
     assert_eq!(own, ["audit2", "audit"]);
-    assert_eq!(roster.choose("bad").unwrap_err().code, "AGN003", "the first of what is wrong");
+    assert_eq!(
+        roster.choose("bad").unwrap_err().code,
+        ErrorCode::AgentDefinitionInvalid,
+        "the first of what is wrong"
+    );
 }
 
 #[test]

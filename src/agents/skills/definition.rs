@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::agents::front_matter::{self, Parsed};
 use crate::agents::instructions::hidden;
-use crate::failure::{Exit, Failure, printable, printable_lines};
+use crate::failure::{ErrorCode, Exit, Failure, printable, printable_lines};
 
 /// Maximum length of a name in characters.
 const NAME_CHARS_MAX: usize = 64;
@@ -51,21 +51,21 @@ pub(super) fn read(
     shown: &str,
 ) -> Result<(Head, Vec<Failure>), Failure> {
     let quoted = printable(folder);
-    let refuse = |code: &'static str, line: usize, what: &str| {
+    let refuse = |code: ErrorCode, line: usize, what: &str| {
         Failure::new(code, Exit::Configuration, format!("skill \"{quoted}\": {what}"))
             .at(format!("{shown}:{line}"))
             .fix("docs/guide/skills.md shows what a skill looks like")
     };
-    let text =
-        std::str::from_utf8(bytes).map_err(|_| refuse("SKL001", 1, "it is not UTF-8 text"))?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| refuse(ErrorCode::SkillUnreadable, 1, "it is not UTF-8 text"))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
-    let parsed =
-        front_matter::parse(&text).map_err(|flaw| refuse("SKL001", flaw.line, &flaw.what))?;
+    let parsed = front_matter::parse(&text)
+        .map_err(|flaw| refuse(ErrorCode::SkillUnreadable, flaw.line, &flaw.what))?;
     let line = |field: &str| parsed.lines.get(field).copied().unwrap_or(1);
     let mut remarks = Vec::new();
     let mut remark = |field: &str, what: &str| {
         let what = format!("skill \"{quoted}\": {what}");
-        let failure = Failure::new("SKL004", Exit::Configuration, what);
+        let failure = Failure::new(ErrorCode::SkillQuestionable, Exit::Configuration, what);
         remarks.push(failure.at(format!("{shown}:{}", line(field))));
     };
     let name = match word(&parsed, "name") {
@@ -83,11 +83,11 @@ pub(super) fn read(
         let what = format!(
             "its name is not usable: up to {NAME_CHARS_MAX} of a-z, 0-9 and single - between them"
         );
-        return Err(refuse("SKL002", line("name"), &what));
+        return Err(refuse(ErrorCode::SkillInvalid, line("name"), &what));
     }
     let Some(description) = prose(&parsed, "description") else {
         let what = "it has no description: say what it is for, and when to use it";
-        return Err(refuse("SKL002", line("description"), what));
+        return Err(refuse(ErrorCode::SkillInvalid, line("description"), what));
     };
     let description = shortened(description, DESCRIPTION_CHARS_MAX, |what| {
         remark(
@@ -104,7 +104,7 @@ pub(super) fn read(
         remark("", &format!("hidden characters, shown as escapes: {found}"));
     }
     if parsed.body.is_empty() {
-        return Err(refuse("SKL002", 1, "there is nothing below its front matter"));
+        return Err(refuse(ErrorCode::SkillInvalid, 1, "there is nothing below its front matter"));
     }
     if parsed.body.lines().count() > BODY_LINES_MAX {
         remark("", &format!("it has more than {BODY_LINES_MAX} lines: move details to files"));

@@ -85,7 +85,7 @@ fn the_users_skills_count_and_the_projects_wait_for_trust() {
     assert_eq!(names(&skills), ["deploy"]);
     assert_eq!(skills.inert(), [".agents/skills/deploy", ".claude/skills/review"]);
     let why = skills.find("review").unwrap_err();
-    assert_eq!((why.code, why.why.is_some()), ("SKL005", true), "{why}");
+    assert_eq!((why.code.as_str(), why.why.is_some()), ("SKL005", true), "{why}");
     assert_eq!(skills.find("deplyo").unwrap_err().fix.unwrap(), "did you mean \"deploy\"?");
 
     let place = place.trusting();

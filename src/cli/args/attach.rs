@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::cli::{AttachArgs, CliExit, InputFormat, usage};
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
@@ -41,8 +41,9 @@ impl Attach {
         let Attach { id, observe, output_format, input_format, after, cwd } = self;
         let lines = output_format == AttachFormat::StreamJson;
         let drives = input_format == InputFormat::StreamJson;
-        let wrong =
-            |what: &str, fix: &str| Err(usage(&Failure::new("CLI004", Exit::Usage, what).fix(fix)));
+        let wrong = |what: &str, fix: &str| {
+            Err(usage(&Failure::new(ErrorCode::FlagNeedsAnother, Exit::Usage, what).fix(fix)))
+        };
         if drives && !lines {
             let what = "--input-format stream-json needs --output-format stream-json";
             return wrong(what, "pass both, or neither");

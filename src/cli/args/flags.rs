@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::{
     CliExit, InputFormat, OutputFormat, PlaceArgs, PromptArg, Resume, RunArgs, Which, usage,
 };
-use crate::failure::{Exit, Failure};
+use crate::failure::{ErrorCode, Exit, Failure};
 
 pub(crate) const RUN_EXITS: &str = "Exit codes: 0 done, 1 the task failed, 2 usage, \
     3 configuration, 4 a permission was needed and nobody could be asked, 5 provider unavailable, \
@@ -242,7 +242,8 @@ impl ResumeCommand {
                 if flag.is_some() && !words.is_empty() {
                     let what = "with --last there is no ID, and the task was given twice";
                     return Err(usage(
-                        &Failure::new("CLI009", Exit::Usage, what).fix("leave out one of them"),
+                        &Failure::new(ErrorCode::FlagsConflict, Exit::Usage, what)
+                            .fix("leave out one of them"),
                     ));
                 }
                 Which::Last
@@ -268,7 +269,7 @@ impl Formats {
             let what =
                 "standard input cannot be both the prompt `-` and `--input-format stream-json`";
             return Err(usage(
-                &Failure::new("CLI009", Exit::Usage, what)
+                &Failure::new(ErrorCode::FlagsConflict, Exit::Usage, what)
                     .fix("leave out `-`, and send {\"type\":\"message\",\"content\":\"...\"}"),
             ));
         }
@@ -353,7 +354,7 @@ fn prompt(flag: Option<String>, words: &[String]) -> Result<Option<PromptArg>, C
     }
     if text.trim().is_empty() {
         return Err(usage(
-            &Failure::new("CLI002", Exit::Usage, "the prompt is empty")
+            &Failure::new(ErrorCode::PromptMissing, Exit::Usage, "the prompt is empty")
                 .fix("say what to do: posse run \"fix the failing test\""),
         ));
     }

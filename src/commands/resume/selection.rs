@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use crate::cli::{Resume, Which};
 use crate::commands::run::runtime;
 use crate::config::Environment;
-use crate::failure::{Exit, Failure, printable};
+use crate::failure::{ErrorCode, Exit, Failure, printable};
 use crate::front::picker::{self, Picked, SessionRow};
 use crate::frontend::pluralize;
 use crate::journal::commands;
@@ -48,7 +48,7 @@ pub(super) fn find(
             let ids: Vec<String> =
                 sessions.iter().take(OFFERED_MAX).map(|s| format!("`{}`", s.id)).collect();
             let what = "resume which session?";
-            Err(Failure::new("CLI012", Exit::Usage, what)
+            Err(Failure::new(ErrorCode::SelectionNotPossible, Exit::Usage, what)
                 .because("selecting a session needs a terminal")
                 .fix(format!("give one of {}, or --last for the newest", ids.join(", "))))
         }
@@ -73,8 +73,12 @@ fn newest(state: &StateDir, cwd: &Path, notes: &mut Vec<String>) -> Result<Store
 }
 
 fn none_here() -> Failure {
-    Failure::new("SES014", Exit::Session, "there is no session of this directory or its project")
-        .fix("`posse sessions list --all` shows every session")
+    Failure::new(
+        ErrorCode::SessionElsewhere,
+        Exit::Session,
+        "there is no session of this directory or its project",
+    )
+    .fix("`posse sessions list --all` shows every session")
 }
 
 /// Sessions with records of the directory, or, if it has none, of its project; most recently used
@@ -138,7 +142,8 @@ pub(crate) fn pick(
     let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
     let size = size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()));
     let picked = runtime()?.block_on(picker::pick(&rows, dumb, size));
-    let left = |exit: Exit| Failure::new("CLI012", exit, "no session was chosen");
+    let left =
+        |exit: Exit| Failure::new(ErrorCode::SelectionNotPossible, exit, "no session was chosen");
     match picked {
         Ok(Picked::Row(nth)) => Ok(nth),
         // Closing the list is a normal end.

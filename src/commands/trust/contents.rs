@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::agents::{Agent, AgentDecision, Roster, Skill, SkillPlaces, Skills};
 use crate::config::{Dirs, Fate, ProjectFile, Settings};
-use crate::failure::{Failure, printable};
+use crate::failure::{ErrorCode, Failure, printable};
 use crate::tools;
 use crate::wiring::subagents;
 
@@ -145,7 +145,9 @@ impl TrustContents {
 
     fn agent_flaws(&self, place: &str) -> Vec<String> {
         // The providers are known when the project is trusted.
-        let known = |failure: &&Failure| !(self.brings_providers && failure.code == "AGN006");
+        let known = |failure: &&Failure| {
+            !(self.brings_providers && failure.code == ErrorCode::AgentProfileUnknown)
+        };
         let refused = self.roster.refused().filter(known).map(|flaw| (flaw, "left out: "));
         let odd = self.roster.remarks().iter().map(|flaw| (flaw, ""));
         about(refused.chain(odd), place)

@@ -1,5 +1,6 @@
 //! Schema and guide match the program.
 
+use posse_base::failure::ErrorCode;
 use std::fs;
 
 use super::*;
@@ -81,7 +82,7 @@ fn the_schema_and_the_program_accept_and_refuse_the_same() {
             let bad = nest(key.path, bad);
             assert!(!fits(&schema, &bad), "{bad}");
             let failures = ConfigFolders::new().user(bad.to_string()).load().unwrap_err();
-            assert_eq!(failures[0].code, "CFG003", "{bad}");
+            assert_eq!(failures[0].code, ErrorCode::ConfigInvalidValue, "{bad}");
         }
         if let Some(default) = key.default_value() {
             assert!(fits(&schema, &nest(key.path, default)), "{}", key.path);

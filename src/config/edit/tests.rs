@@ -152,7 +152,7 @@ fn writes_nothing_that_could_not_be_read_again() {
     ];
     for (key, value, code, fix) in table {
         let failures = desk.set(key, value).unwrap_err();
-        assert_eq!(failures[0].code, code, "{key}: {failures:?}");
+        assert_eq!(failures[0].code.as_str(), code, "{key}: {failures:?}");
         assert!(fix.is_none() || failures[0].fix.as_deref() == fix, "{failures:?}");
         assert!(!failures[0].to_string().contains("234567890"));
         assert_eq!(desk.text(), before, "{key}");
@@ -169,8 +169,8 @@ fn leaves_a_file_alone_that_it_does_not_understand() {
     ];
     for (text, code) in table {
         let desk = EditFixture::new(text);
-        assert_eq!(desk.set("maxTurns", "3").unwrap_err()[0].code, code, "{text}");
-        assert_eq!(desk.unset("maxTurns").unwrap_err()[0].code, code, "{text}");
+        assert_eq!(desk.set("maxTurns", "3").unwrap_err()[0].code.as_str(), code, "{text}");
+        assert_eq!(desk.unset("maxTurns").unwrap_err()[0].code.as_str(), code, "{text}");
         assert_eq!(desk.text(), text);
     }
     let desk = EditFixture::new("{ \"sandbox\": 3 }");

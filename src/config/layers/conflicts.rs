@@ -6,6 +6,8 @@ use posse_base::failure::{Exit, Failure};
 use serde_json::Value;
 
 use super::{LayerReader, Leaf, SettingOrigin, TrustClass, duration};
+use posse_base::failure::ErrorCode;
+
 use crate::Notice;
 
 /// The first must not be more than the second.
@@ -91,7 +93,8 @@ impl LayerReader {
         if asked("sandbox.mode", "off") && asked("sandbox.network", "deny") {
             let text = "sandbox.network = \"deny\" conflicts with sandbox.mode = \"off\": \
                         without a sandbox, commands can use the network";
-            self.notices.push(Notice { code: "CFG011", text: text.to_owned() });
+            self.notices
+                .push(Notice { code: ErrorCode::ConfigContradiction, text: text.to_owned() });
         }
     }
 
@@ -115,7 +118,7 @@ impl LayerReader {
                 };
             }
             let text = format!("{what}; the project's value was ignored");
-            return self.notices.push(Notice { code: "CFG011", text });
+            return self.notices.push(Notice { code: ErrorCode::ConfigContradiction, text });
         }
         let origin = |key: &&str| {
             self.layers.get(key).map(|leaf: &Leaf| leaf.origin.to_string()).unwrap_or_default()
@@ -125,7 +128,11 @@ impl LayerReader {
             self.layers.get(key).is_some_and(|leaf| matches!(leaf.origin, SettingOrigin::Flag(_)))
         });
         let exit = if usage { Exit::Usage } else { Exit::Configuration };
-        self.failures.push(Failure::new("CFG011", exit, what).at(origins.join(" and ")).fix(fix));
+        self.failures.push(
+            Failure::new(ErrorCode::ConfigContradiction, exit, what)
+                .at(origins.join(" and "))
+                .fix(fix),
+        );
     }
 }
 

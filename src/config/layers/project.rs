@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use posse_base::failure::ErrorCode;
+
 use crate::file::{ConfigFile, ReadPolicy};
 use crate::layers::walk::ConfigLeaf;
 use crate::layers::{LayerReader, Layers, Leaf, SettingOrigin, Walk, from_future, names};
@@ -248,7 +250,11 @@ impl LayerReader {
             parts.push(format!("{names} not used{rules}: {what}"));
         }
         if !parts.is_empty() {
-            let code = if refused.is_empty() { "TRU001" } else { "CFG005" };
+            let code = if refused.is_empty() {
+                ErrorCode::ProjectNotTrusted
+            } else {
+                ErrorCode::ConfigProjectForbidden
+            };
             let text = format!("{}; ignored ({name})", parts.join("; "));
             self.notices.push(Notice { code, text });
         }
@@ -311,7 +317,7 @@ impl LayerReader {
         }
         let names = names(gone.iter().map(String::as_str));
         let text = format!("{names} cannot be set by a repository: the provider is yours; ignored");
-        self.notices.push(Notice { code: "CFG005", text });
+        self.notices.push(Notice { code: ErrorCode::ConfigProjectForbidden, text });
     }
 }
 

@@ -1,5 +1,6 @@
 //! Conflicts, later versions, saved preferences, variables, and settings of tools and models.
 
+use posse_base::failure::ErrorCode;
 use std::fs;
 
 use serde_json::json;
@@ -44,11 +45,11 @@ fn lets_no_repository_stop_a_start_with_a_conflict() {
     insta::assert_snapshot!(place.notices(&loaded));
     assert_eq!(loaded.layers.get("context.main.minRecentTurns").unwrap().value, json!(2));
     let failures = place.load_with(|sources| sources.trust_project = true).unwrap_err();
-    assert_eq!(failures[0].code, "CFG011");
+    assert_eq!(failures[0].code, ErrorCode::ConfigContradiction);
     // A value of the user replaces it.
     let over = place.variable("POSSE_MAIN_MAX_CONTEXT_TOKENS", "300");
     let over = over.user(r#"{ "context": { "main": { "summaryTargetTokens": 400 } } }"#);
-    assert_eq!(over.load().unwrap_err()[0].code, "CFG011");
+    assert_eq!(over.load().unwrap_err()[0].code, ErrorCode::ConfigContradiction);
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn reads_a_later_versions_file_as_far_as_it_goes() {
     assert!(ConfigFolders::new().user(r#"{ "version": 1, "telepathy": true }"#).load().is_err());
     assert!(ConfigFolders::new().user(r#"{ "version": "0.9" }"#).load().is_err());
     let project = ConfigFolders::new().project(text).load().unwrap();
-    assert_eq!(project.notices[0].code, "CFG012");
+    assert_eq!(project.notices[0].code, ErrorCode::ConfigLaterVersion);
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn refuses_patterns_that_stand_for_too_many_paths() {
         json!({ "sandbox": { "readSecrets": [format!("/{bomb}")] } }),
     ] {
         let failures = ConfigFolders::new().user(text.to_string()).load().unwrap_err();
-        assert_eq!((failures[0].code, failures.len()), ("CFG013", 1));
+        assert_eq!((failures[0].code.as_str(), failures.len()), ("CFG028", 1));
         assert!(failures[0].to_string().len() < 600);
     }
     let fine = json!({ "sandbox": { "readSecrets": ["/{a,b}/{c,d}/}{"] } });
@@ -135,7 +136,11 @@ fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
         let outside = Outside { rules: &|_| Vec::new(), is_preset: &is_preset };
         let loaded = load_with(&environment, &dirs, &sources, outside).unwrap();
         let Settings { default_provider, model, .. } = loaded.settings;
-        let said = loaded.notices.iter().filter(|notice| notice.code == "CFG024").count();
+        let said = loaded
+            .notices
+            .iter()
+            .filter(|notice| notice.code == ErrorCode::ProviderUnknown)
+            .count();
         (default_provider.unwrap_or_default(), model.unwrap_or_default(), said)
     };
     let pair = |provider: &str, model: &str, said| (provider.to_owned(), model.to_owned(), said);
@@ -170,7 +175,7 @@ fn leaves_a_saved_provider_aside_that_is_not_defined_here() {
 fn goes_on_without_preferences_that_are_damaged() {
     let place = ConfigFolders::new().file("home/state/preferences.json", "{");
     let loaded = place.load().unwrap();
-    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG001"));
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code.as_str()), (1, "CFG001"));
     assert_eq!(loaded.settings.default_provider, None);
 }
 
@@ -261,7 +266,7 @@ fn says_so_when_a_file_belongs_to_somebody_else() {
     let path = place.dir.path().join("home/config/config.json");
     std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
     let loaded = place.load().unwrap();
-    assert_eq!((loaded.notices.len(), loaded.notices[0].code), (1, "CFG010"));
+    assert_eq!((loaded.notices.len(), loaded.notices[0].code.as_str()), (1, "CFG010"));
     assert!(loaded.notices[0].text.contains("another user"));
 }
 

@@ -8,6 +8,8 @@ use posse_base::failure::{Failure, nearest};
 use serde_json::{Map, Number, Value};
 
 use super::{check, mismatch, shortened};
+use posse_base::failure::ErrorCode;
+
 use crate::file::{ConfigFile, invalid, newlines};
 use crate::layers::fitting;
 use crate::schema::{self, ConfigKey, ValueKind};
@@ -56,7 +58,8 @@ impl<'a> Walk<'a> {
         }
         if self.is_full() {
             let what = format!("only the first {FAILURES_MAX} mistakes of this file are listed");
-            self.failures.push(invalid("CFG002", what).at(self.source.name.clone()));
+            self.failures
+                .push(invalid(ErrorCode::ConfigTooManyMistakes, what).at(self.source.name.clone()));
         }
     }
 
@@ -79,7 +82,7 @@ impl<'a> Walk<'a> {
     fn property(&mut self, property: &ast::ObjectProp<'_>, path: &mut Vec<String>) {
         let parts: Vec<&str> = path.iter().map(String::as_str).collect();
         if let Some(what) = misnamed(&parts) {
-            return self.fail("CFG003", &what, property, None);
+            return self.fail(ErrorCode::ConfigInvalidValue, &what, property, None);
         }
         if let Some(key) = schema::find(&parts) {
             return self.leaf(key, &parts.join("."), property);
@@ -90,7 +93,7 @@ impl<'a> Walk<'a> {
             }
             let value = self.value(&property.value);
             let what = mismatch(&parts.join("."), "an object".into(), &value);
-            return self.fail("CFG003", &what, property, None);
+            return self.fail(ErrorCode::ConfigInvalidValue, &what, property, None);
         }
         let (name, above) = (parts[parts.len() - 1], &parts[..parts.len() - 1]);
         let nested: Vec<&str> = above.iter().copied().chain(name.split('.')).collect();
@@ -100,14 +103,24 @@ impl<'a> Walk<'a> {
             let known = schema::children(above).filter(|name| *name != "*");
             nearest(name, known).map(|meant| format!("did you mean \"{meant}\"?"))
         };
-        self.fail("CFG002", &format!("unknown key \"{}\"", parts.join(".")), property, fix);
+        self.fail(
+            ErrorCode::ConfigUnknownKey,
+            &format!("unknown key \"{}\"", parts.join(".")),
+            property,
+            fix,
+        );
     }
 
     fn leaf(&mut self, key: &'static ConfigKey, path: &str, property: &ast::ObjectProp<'_>) {
         let value = self.value(&property.value);
         if let Err(expected) = check(key.kind, &value) {
             let fix = fitting(key, path);
-            return self.fail("CFG003", &mismatch(path, expected, &value), property, Some(fix));
+            return self.fail(
+                ErrorCode::ConfigInvalidValue,
+                &mismatch(path, expected, &value),
+                property,
+                Some(fix),
+            );
         }
         if matches!(key.kind, ValueKind::TextList | ValueKind::ObjectList)
             && let Some(bomb) = check::bomb(&value)
@@ -115,7 +128,7 @@ impl<'a> Walk<'a> {
             let bomb: String = bomb.chars().take(40).collect();
             let what = format!("{path}: the pattern \"{bomb}…\" expands to too many paths");
             let fix = "use ** or fewer alternatives in braces".to_owned();
-            return self.fail("CFG013", &what, property, Some(fix));
+            return self.fail(ErrorCode::PatternTooWide, &what, property, Some(fix));
         }
         if key.path == "version" {
             self.version = value.as_i64().unwrap_or(schema::VERSION);
@@ -151,7 +164,7 @@ impl<'a> Walk<'a> {
                 let what =
                     format!("\"{}\" is set twice; the first is on line {line}", all.join("."));
                 let fix = "remove one; the later one would win".to_owned();
-                self.fail("CFG004", &what, property, Some(fix));
+                self.fail(ErrorCode::ConfigDuplicateKey, &what, property, Some(fix));
             }
         }
     }
@@ -173,7 +186,7 @@ impl<'a> Walk<'a> {
 
     fn fail(
         &mut self,
-        code: &'static str,
+        code: ErrorCode,
         what: &str,
         property: &ast::ObjectProp<'_>,
         fix: Option<String>,

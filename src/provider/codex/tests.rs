@@ -1,5 +1,6 @@
 //! Logins against a vendor on loopback that keeps its tokens, and spends each once.
 
+use posse_base::failure::ErrorCode;
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -433,7 +434,7 @@ async fn believes_no_file_that_others_can_have_written() {
         assert!(!error.chain().contains("sk-of-the-user"), "{}", error.chain());
         assert_eq!(world.server.seen().len(), 0, "{words}");
         let failure = world.profile().login.unwrap().check().unwrap_err();
-        assert_eq!(failure.code, "CFG020");
+        assert_eq!(failure.code, ErrorCode::LoginMissing);
     }
     // That of another user, if we may make one.
     let world = LoginFixture::new(HOUR).await;
@@ -468,7 +469,7 @@ fn no_configuration_leads_a_login_elsewhere() {
     ] {
         let settings: Settings = serde_json::from_value(own.clone()).unwrap();
         let failure = ProviderProfile::resolve("codex", settings, home).unwrap_err();
-        assert_eq!(failure.code, "CFG033", "{own}");
+        assert_eq!(failure.code, ErrorCode::LoginSettingsInvalid, "{own}");
     }
     let profile = ProviderProfile::resolve("codex", Settings::default(), home).unwrap();
     assert_eq!(profile.base_url, BASE_URL);
@@ -481,9 +482,9 @@ fn no_configuration_leads_a_login_elsewhere() {
             LOOPBACK_VARIABLE => Some(address.to_owned()),
             name => home(name),
         };
-        assert_eq!(Login::of("codex", given).unwrap_err().code, "CFG033", "{address}");
+        assert_eq!(Login::of("codex", given).unwrap_err().code, ErrorCode::LoginSettingsInvalid, "{address}");
     }
-    assert_eq!(Login::of("codex", |_| None).unwrap_err().code, "CFG033");
+    assert_eq!(Login::of("codex", |_| None).unwrap_err().code, ErrorCode::LoginSettingsInvalid);
 }
 
 proptest! {

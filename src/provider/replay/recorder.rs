@@ -11,7 +11,7 @@ use posse_actors::conversation::{StopReason, Usage};
 use posse_actors::ports::{
     Completion, Delta, DeltaSender, PortFuture, Provider, ProviderError, ProviderInfo, Request,
 };
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -57,7 +57,7 @@ impl Recording {
     ) -> Result<Recording, Failure> {
         let unwritable = |error: std::io::Error| {
             Failure::new(
-                "CFG032",
+                ErrorCode::CassetteUnwritable,
                 Exit::Configuration,
                 format!("cannot write the cassette: {error}"),
             )

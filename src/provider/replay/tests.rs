@@ -1,5 +1,6 @@
 //! Cassettes: played, refused, and recorded.
 
+use posse_base::failure::ErrorCode;
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, StopReason, ToolCall,
 };
@@ -90,17 +91,21 @@ fn refuses_what_is_not_a_cassette() {
     ];
     for (text, place) in table {
         let failure = replay(text).err().unwrap();
-        assert_eq!((failure.code, failure.place.as_deref()), ("CFG031", Some(place)), "{text}");
+        assert_eq!(
+            (failure.code.as_str(), failure.place.as_deref()),
+            ("CFG031", Some(place)),
+            "{text}"
+        );
     }
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(open("replay", folder.path(), folder.path()).err().unwrap().code, "CFG030");
+    assert_eq!(open("replay", folder.path(), folder.path()).err().unwrap().code, ErrorCode::CassetteUnreadable);
     assert_eq!(
         open("replay", &folder.path().join("x"), folder.path()).err().unwrap().code,
-        "CFG030"
+        ErrorCode::CassetteUnreadable
     );
     assert_eq!(
         from_text("replay", "demo", CASSETTE, Path::new("/a\"b")).err().unwrap().code,
-        "CFG031"
+        ErrorCode::CassetteInvalid
     );
 }
 
@@ -187,7 +192,7 @@ async fn plays_back_what_it_recorded() {
     };
     assert_eq!(joined(replayed_deltas), joined(streamed_deltas));
     assert_eq!(ask(&*provider, whole_request).await.0.unwrap(), whole.unwrap());
-    assert_eq!(tape(&file, false).err().unwrap().code, "CFG032");
+    assert_eq!(tape(&file, false).err().unwrap().code, ErrorCode::CassetteUnwritable);
 }
 
 /// Opaque data is replayed unchanged, and so are all usage figures.

@@ -152,9 +152,15 @@ fn error_message() {
     let build = |stage: &mut TestScreen| {
         stage.ends();
         let what = "the provider does not accept the credentials";
-        let failure = Failure::new("PRV003", Exit::Configuration, what)
-            .because("401 Unauthorized: invalid x-api-key")
-            .fix("check the key of this provider; `posse config show --origin` says where it comes from");
+        let failure = Failure::new(
+            posse_base::failure::ErrorCode::CredentialsRejected,
+            Exit::Configuration,
+            what,
+        )
+        .because("401 Unauthorized: invalid x-api-key")
+        .fix(
+            "check the key of this provider; `posse config show --origin` says where it comes from",
+        );
         stage.app.view.failures(&[failure]);
     };
     insta::assert_snapshot!(TestScreen::screens(build, TestScreen::with_task));

@@ -1,7 +1,7 @@
 //! Effects of slash commands that need the session or the environment.
 
 use posse_actors::event::SessionEndReason;
-use posse_base::failure::{Exit, Failure};
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use posse_frontend::commands::{QueryAnswer, ReportRequest, SessionQuery, SessionSwitch};
 use posse_frontend::session_records::changes;
 use posse_frontend::{
@@ -245,7 +245,11 @@ impl Tui<'_> {
 /// Runs a job on a blocking thread.
 async fn run_blocking<T: Send + 'static>(job: BackgroundJob<T>) -> Result<T, Vec<Failure>> {
     let failed = |error: tokio::task::JoinError| {
-        vec![Failure::new("INT003", Exit::Internal, format!("the lookup crashed: {error}"))]
+        vec![Failure::new(
+            ErrorCode::InternalFailure,
+            Exit::Internal,
+            format!("the lookup crashed: {error}"),
+        )]
     };
     tokio::task::spawn_blocking(job).await.unwrap_or_else(|error| Err(failed(error)))
 }

@@ -7,6 +7,8 @@ use posse_base::failure::Failure;
 use posse_frontend::files::Finder;
 use posse_frontend::{Task, clipboard, own_call};
 
+use posse_base::failure::ErrorCode;
+
 use crate::app::Effect;
 use crate::running::Tui;
 use crate::running::session::RequestResult;
@@ -127,7 +129,9 @@ impl Tui<'_> {
                 }
             }
             // The text only looks like the file name of an image.
-            Err(failure) if failure.code == "IMG001" => self.app.composer.paste(name),
+            Err(failure) if failure.code == ErrorCode::ImageUnreadable => {
+                self.app.composer.paste(name);
+            }
             Err(failure) => {
                 self.app.view.failures(&[failure]);
                 self.app.composer.paste(name);

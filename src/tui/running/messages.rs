@@ -132,7 +132,12 @@ mod tests {
     fn first_run_shows_facts_and_next_steps() {
         let build = |stage: &mut TestScreen| {
             let what = "no model provider is configured, and no key is in the environment";
-            let failure = Failure::new("CFG023", Exit::Configuration, what).fix("set one");
+            let failure = Failure::new(
+                posse_base::failure::ErrorCode::ProviderNotConfigured,
+                Exit::Configuration,
+                what,
+            )
+            .fix("set one");
             stage.app.view.push_lines(first_run(&[failure]));
             stage.app.view.push_lines(setup_report(&SetupFacts {
                 facts: vec![
