@@ -93,7 +93,12 @@ impl Actor for TranscriptWriter {
     async fn handle(&self, me: ActorRef<Msg>, msg: Msg, state: &mut State) -> HandlerResult {
         self.args.fail.hit("TranscriptWriter", msg.kind());
         match msg {
-            Msg::Wake if state.journal.is_none() && self.args.outbox.is_out_of_patience() => {
+            // A journal that is being opened may have room.
+            Msg::Wake
+                if state.journal.is_none()
+                    && state.opening.is_none()
+                    && self.args.outbox.is_out_of_patience() =>
+            {
                 return Err("there is no room for the journal".into());
             }
             Msg::Wake => {

@@ -93,6 +93,15 @@ impl<M: ractor::Message> Supervised<M> {
     }
 }
 
+impl Supervised<transcript_writer::Msg> {
+    /// Replaces the writer and wakes the new one: it may have opened the journal already, and
+    /// records since then did not reach it.
+    fn put_writer(&self, actor: ActorRef<transcript_writer::Msg>) {
+        self.put(actor);
+        self.tell(|| transcript_writer::Msg::Wake);
+    }
+}
+
 impl RootSession {
     pub(super) async fn start_supervised(
         &self,
@@ -115,7 +124,7 @@ impl RootSession {
         };
         let actor = TranscriptWriter::new(args);
         let (writer, _) = Actor::spawn_linked(None, actor, (), me.get_cell()).await?;
-        state.supervised.writer.put(writer);
+        state.supervised.writer.put_writer(writer);
         Ok(())
     }
 
@@ -218,5 +227,55 @@ impl RootSession {
             Some(main) => self.conclude_for(me, main, ending, Resumed::default(), state),
             None => self.stop(me, Reach::All, ending, state),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::conversation::SessionId;
+    use crate::event::Durability;
+    use crate::mailbox::Report;
+    use crate::ports::Clock;
+    use crate::subscription::Feed;
+    use crate::testing::{CountedIds, MemoryStore, TokioClock};
+    use crate::testing_seam::FailPoints;
+    use crate::transcript_writer::{Outbox, Transcript};
+
+    #[tokio::test]
+    async fn new_writer_writes_records_that_arrived_before_it_was_known() {
+        let store = Arc::new(MemoryStore::default());
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::default());
+        let outbox = Arc::new(Outbox::new(SessionId::new("s")));
+        let incarnations = watch::Sender::new(None);
+        let ids = Arc::new(CountedIds::default());
+        let transcript =
+            Transcript::new(Arc::clone(&outbox), incarnations.subscribe(), Arc::clone(&clock), ids);
+        let args = transcript_writer::Args {
+            store: Arc::clone(&store) as Arc<dyn crate::ports::JournalStore>,
+            clock,
+            feed: Feed::new(),
+            outbox,
+            patience: Duration::ZERO,
+            fail: FailPoints::none(),
+        };
+        let (actor, _) = Actor::spawn(None, TranscriptWriter::new(args), ()).await.unwrap();
+        // It answers when the journal is open.
+        let (opened, is_open) = tokio::sync::oneshot::channel();
+        let report = Report::call(move |answer| {
+            opened.send(answer).ok();
+        });
+        tell(&actor, transcript_writer::Msg::Drain(report));
+        assert_eq!(is_open.await, Ok(Ok(())));
+        let event = Event::SessionTitled { title: "Mend the login".to_owned() };
+        let recorded = transcript.record(None, event.clone(), Durability::Written);
+        let budget = RestartBudget::new(1, Duration::ZERO);
+        let writer = Supervised::new("TranscriptWriter", incarnations, budget);
+        writer.put_writer(actor);
+        let recorded = tokio::time::timeout(Duration::from_secs(10), recorded).await;
+        assert_eq!(recorded, Ok(Ok(())));
+        assert_eq!(store.events(), [event]);
     }
 }
