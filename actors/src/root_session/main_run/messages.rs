@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self, QueuedInput};
 use crate::conversation::{ContentPart, Message, MessageId};
-use crate::event::{Event, MessageKind};
+use crate::event::Event;
 use crate::mailbox::{answer, tell};
 use crate::root_session::main_run::MainRunMsg;
 use crate::root_session::{DeliverError, Msg, RootSession, State};
@@ -54,9 +54,7 @@ impl RootSession {
         state: &mut State,
     ) {
         let Withdrawal { id, again, reply } = withdrawal;
-        let own = |queued: &QueuedInput| queued.id == id && queued.kind != MessageKind::Notice;
-        if let Some(at) = state.main_run.queued.iter().position(own) {
-            let queued = state.main_run.queued.remove(at);
+        if let Some(queued) = state.main_run.withdraw(&id) {
             self.transcript.note(None, Event::MessageWithdrawn { message_id: id });
             return answer(reply, Some(queued.content));
         }
@@ -77,9 +75,7 @@ impl RootSession {
 
     /// Adds the user's actions outside the conversation to the history.
     pub(in crate::root_session) fn append_own_calls(&self, state: &mut State) {
-        let asides =
-            state.main_run.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
-        for QueuedInput { id, kind: _, content } in asides {
+        for QueuedInput { id, kind: _, content } in state.main_run.take_asides() {
             state.main_run.history.push(Message::User { content: content.clone() }.into());
             let delivered = Event::MessageDelivered { message_id: id.clone() };
             self.transcript.note(None, delivered);
