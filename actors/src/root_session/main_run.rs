@@ -292,7 +292,7 @@ impl RootSession {
             }
             MainRunMsg::Opened(hooked) => self.opened(me, hooked, state).await?,
             MainRunMsg::Admitted(id, hooked) => self.admitted(me, &id, hooked, state).await?,
-            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, state),
+            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &state.main_run),
             MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(me, withdrawal, state),
             MainRunMsg::OwnCall(wanted, reply) => {
                 let admission = self.own_call(me, wanted, state).await?;
@@ -301,7 +301,7 @@ impl RootSession {
             MainRunMsg::OwnCallEnded(output) => self.own_call_ended(me, output, state),
             MainRunMsg::Interrupt(reach) => self.stop(me, reach, Ending::Interrupted, state),
             MainRunMsg::History(reply) => {
-                self.append_own_calls(state);
+                self.append_own_calls(&mut state.main_run);
                 answer(reply, state.main_run.history.clone());
             }
             MainRunMsg::Ended(id, outcome) => self.invocation_ended(me, &id, outcome, state),
@@ -347,7 +347,7 @@ impl RootSession {
         history.truncate(history.len() - resumed.pending.len());
         let id = main.origin.invocation_id.clone();
         let mut resumed = resumed;
-        RootSession::pending(&id, &mut resumed.queued, &mut state.subagents);
+        state.subagents.take_pending(&id, &mut resumed.queued);
         let (presence, absence) = AliveToken::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
         let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
@@ -365,7 +365,7 @@ impl RootSession {
             actions: resumed.actions,
             time: self.settings.limits.duration_max.map(limit),
             tokens_max: None,
-            fitter: self.fitter(state),
+            fitter: self.fitter(&state.compactor),
             presence,
             report: Report::to(me, move |outcome| Msg::MainRun(MainRunMsg::Ended(id, outcome))),
         };
