@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_counts_what_was_spent_before_this_process() {
+    fn new_session_has_its_whole_budget() {
         let limits = Budget { nano_usd: Some(9_000), tokens: Some(50) };
         let handle = BudgetHandle::new(limits, 0, |_| ());
         let budget = SessionBudget::new(handle, Accounts::default());

@@ -86,12 +86,12 @@ impl RootSession {
     }
 
     /// Context limits of the main agent.
-    pub(super) fn fitter(&self, state: &State) -> ContextFitter {
+    pub(super) fn fitter(&self, compactor: &Compactor) -> ContextFitter {
         ContextFitter {
             budget: self.settings.limits.context_main.clone(),
             settings: self.settings.context.clone(),
-            meter: state.compactor.meter.clone(),
-            summariser: state.compactor.summariser.clone(),
+            meter: compactor.meter.clone(),
+            summariser: compactor.summariser.clone(),
         }
     }
 

@@ -198,3 +198,58 @@ impl RootSession {
         me.stop(None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TokioClock;
+
+    fn end() -> SessionEnd {
+        let observed = EndNotifier {
+            feed: Feed::new(),
+            session_id: SessionId::new("s"),
+            clock: Arc::new(TokioClock::default()),
+        };
+        SessionEnd {
+            ending: None,
+            waiting: Vec::new(),
+            parked: None,
+            closing: None,
+            _observed: observed,
+        }
+    }
+
+    fn ending(reason: &str) -> SessionEnding {
+        SessionEnding { reason: reason.to_owned(), exit_code: 0, result: None }
+    }
+
+    #[test]
+    fn ended_or_parked_session_accepts_no_work() {
+        let why = || "it crashed".to_owned();
+        let table = [
+            (false, None, Ok(())),
+            (false, Some(why()), Err(PromptError::Parked(why()))),
+            (true, None, Err(PromptError::Ended)),
+            (true, Some(why()), Err(PromptError::Ended)),
+        ];
+        for (is_ending, parked, refusal) in table {
+            let mut end = end();
+            if let Some(cause) = parked {
+                end.park(cause);
+            }
+            if is_ending {
+                assert!(end.begin(ending("completed"), Report::call(|_| ())));
+            }
+            assert_eq!((end.is_ending(), end.refusal()), (is_ending, refusal));
+        }
+    }
+
+    #[test]
+    fn first_ending_counts_and_every_caller_is_informed() {
+        let mut end = end();
+        assert!(end.begin(ending("completed"), Report::call(|_| ())));
+        assert!(!end.begin(ending("failed"), Report::call(|_| ())));
+        assert_eq!(end.ending(), Some(&ending("completed")));
+        assert_eq!(end.waiting.len(), 2);
+    }
+}

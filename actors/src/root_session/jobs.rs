@@ -12,6 +12,7 @@ use crate::event::{Event, JobEnd, MessageKind, Origin};
 use crate::mailbox::tell;
 use crate::ports::BackgroundScope;
 use crate::replay::{LostJob, Replayed};
+use crate::root_session::main_run::MainRun;
 use crate::root_session::{Msg, RootSession, State};
 
 /// Messages about background work of calls.
@@ -82,7 +83,7 @@ impl RootSession {
 
     /// Records the end of jobs that died with the earlier process, and queues a message for the
     /// agent.
-    pub(super) fn report_lost_jobs(&self, replayed: &Replayed, state: &mut State) {
+    pub(super) fn report_lost_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
             let LostJob { call_id, origin, summary, ended } = job;
             if !ended {
@@ -104,14 +105,14 @@ impl RootSession {
             // The main agent is informed about all jobs, because it is the one that continues.
             let main = origin.as_ref().filter(|origin| origin.parent_invocation_id.is_none());
             self.transcript.note(main, Event::MessageQueued { message_id, kind, content });
-            state.main_run.queue(queued);
+            run.queue(queued);
         }
     }
 
     /// Message for a forked session, whose jobs belong to the original one.
-    pub(super) fn report_fork_jobs(&self, replayed: &Replayed, state: &mut State) {
+    pub(super) fn report_fork_jobs(&self, replayed: &Replayed, run: &mut MainRun) {
         for job in &replayed.jobs {
-            state.main_run.queue(self.lost(job, ""));
+            run.queue(self.lost(job, ""));
         }
     }
 

@@ -175,6 +175,18 @@ impl MainRun {
         self.queued.iter().any(|queued| queued.id == *id)
     }
 
+    /// Removes a queued message of the user.
+    fn withdraw(&mut self, id: &MessageId) -> Option<QueuedInput> {
+        let own = |queued: &QueuedInput| queued.id == *id && queued.kind != MessageKind::Notice;
+        let at = self.queued.iter().position(own)?;
+        Some(self.queued.remove(at))
+    }
+
+    /// Removes messages about actions of the user outside the conversation.
+    fn take_asides(&mut self) -> Vec<QueuedInput> {
+        self.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside).collect()
+    }
+
     pub(super) fn turns(&self) -> u32 {
         self.turns
     }
@@ -280,7 +292,7 @@ impl RootSession {
             }
             MainRunMsg::Opened(hooked) => self.opened(me, hooked, state).await?,
             MainRunMsg::Admitted(id, hooked) => self.admitted(me, &id, hooked, state).await?,
-            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, state),
+            MainRunMsg::Deliver(queued, reply) => messages::deliver(queued, reply, &state.main_run),
             MainRunMsg::Withdraw(withdrawal) => self.withdraw_message(me, withdrawal, state),
             MainRunMsg::OwnCall(wanted, reply) => {
                 let admission = self.own_call(me, wanted, state).await?;
@@ -289,7 +301,7 @@ impl RootSession {
             MainRunMsg::OwnCallEnded(output) => self.own_call_ended(me, output, state),
             MainRunMsg::Interrupt(reach) => self.stop(me, reach, Ending::Interrupted, state),
             MainRunMsg::History(reply) => {
-                self.append_own_calls(state);
+                self.append_own_calls(&mut state.main_run);
                 answer(reply, state.main_run.history.clone());
             }
             MainRunMsg::Ended(id, outcome) => self.invocation_ended(me, &id, outcome, state),
@@ -335,7 +347,7 @@ impl RootSession {
         history.truncate(history.len() - resumed.pending.len());
         let id = main.origin.invocation_id.clone();
         let mut resumed = resumed;
-        RootSession::pending(&id, &mut resumed.queued, &mut state.subagents);
+        state.subagents.take_pending(&id, &mut resumed.queued);
         let (presence, absence) = AliveToken::new();
         let spent = self.ports.clock.monotonic().saturating_sub(main.began);
         let limit = |whole: Duration| TimeLimit { whole, left: whole.saturating_sub(spent) };
@@ -353,7 +365,7 @@ impl RootSession {
             actions: resumed.actions,
             time: self.settings.limits.duration_max.map(limit),
             tokens_max: None,
-            fitter: self.fitter(state),
+            fitter: self.fitter(&state.compactor),
             presence,
             report: Report::to(me, move |outcome| Msg::MainRun(MainRunMsg::Ended(id, outcome))),
         };
@@ -402,5 +414,73 @@ impl RootSession {
         self.name_session(me, &main.origin, &ending, state);
         main.outcome.send(TurnOutcome { ending, turns, usage, unanswered, not_by_yes }).ok();
         self.close_if_idle(me, state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{AssistantMessage, ContentPart};
+
+    fn main_run(history: Vec<Message>, kinds: &[MessageKind]) -> MainRun {
+        let history = history.into_iter().map(Arc::new).collect();
+        let restarts = RestartBudget::new(0, Duration::ZERO);
+        let mut run = MainRun::new(history, ModelRoutes::new(Vec::new()), restarts);
+        for kind in kinds {
+            let id = MessageId::new(format!("{kind:?}"));
+            run.queue(QueuedInput { id, kind: *kind, content: Vec::new() });
+        }
+        run
+    }
+
+    fn queued(run: &MainRun) -> Vec<MessageKind> {
+        run.queued.iter().map(|queued| queued.kind).collect()
+    }
+
+    #[test]
+    fn only_the_user_or_an_unanswered_message_makes_the_model_answer() {
+        use MessageKind::{Aside, FollowUp, Notice, Steer};
+        let user = || Message::User { content: vec![ContentPart::text("go")] };
+        let reply = || {
+            let content = Some("done".to_owned());
+            Message::Assistant(AssistantMessage { content, ..AssistantMessage::default() })
+        };
+        let table = [
+            (vec![], vec![], false),
+            (vec![user()], vec![], true),
+            (vec![user(), reply()], vec![], false),
+            (vec![user(), reply()], vec![Notice, Aside], false),
+            (vec![user(), reply()], vec![Notice, Steer], true),
+            (vec![user(), reply()], vec![FollowUp], true),
+        ];
+        for (at, (history, kinds, awaits)) in table.into_iter().enumerate() {
+            assert_eq!(main_run(history, &kinds).awaits_model(), awaits, "row {at}");
+        }
+    }
+
+    #[test]
+    fn messages_of_posse_are_not_withdrawn() {
+        use MessageKind::{Aside, FollowUp, Notice, Steer};
+        let all = [Steer, Notice, FollowUp, Aside];
+        let table = [
+            ("Steer", Some(Steer), vec![Notice, FollowUp, Aside]),
+            ("FollowUp", Some(FollowUp), vec![Steer, Notice, Aside]),
+            ("Notice", None, all.to_vec()),
+            ("unknown", None, all.to_vec()),
+        ];
+        for (id, withdrawn, left) in table {
+            let mut run = main_run(Vec::new(), &all);
+            let taken = run.withdraw(&MessageId::new(id));
+            assert_eq!(taken.map(|queued| queued.kind), withdrawn, "{id}");
+            assert_eq!(queued(&run), left, "{id}");
+        }
+    }
+
+    #[test]
+    fn asides_leave_the_queue_in_order() {
+        use MessageKind::{Aside, Notice};
+        let mut run = main_run(Vec::new(), &[Aside, Notice, Aside]);
+        assert_eq!(run.take_asides().len(), 2);
+        assert_eq!(queued(&run), [Notice]);
     }
 }

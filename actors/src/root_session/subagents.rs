@@ -34,6 +34,7 @@ use crate::outcome::{Ending, Memories};
 use crate::ports::{JournalError, ToolSpec};
 use crate::replay::{Delegated, Replayed};
 use crate::restarts::RestartBudget;
+use crate::root_session::budget::SessionBudget;
 use crate::root_session::main_run::Resumed;
 use crate::root_session::supervised::clients::Clients;
 use crate::root_session::{Msg, RootSession, State};
@@ -142,9 +143,9 @@ impl Child {
     }
 
     /// Known cost of this run of the subagent, in billionths of a dollar.
-    fn cost_so_far(&self, state: &State) -> Option<u64> {
+    fn cost_so_far(&self, budget: &SessionBudget) -> Option<u64> {
         let (carried, before) = self.cost;
-        let here = state.budget.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
+        let here = budget.cost_of(self.id()).map(|cost| cost.saturating_sub(before));
         match (here, carried) {
             (None, 0) => None,
             (here, carried) => Some(here.unwrap_or_default().saturating_add(carried)),
@@ -238,6 +239,28 @@ impl Subagents {
         self.all.values().find(is).map(|child| child.id().clone())
     }
 
+    /// The subagent to resume, or the reason why it cannot be resumed.
+    fn resumable(&self, id: &InvocationId, start: &StartRequest) -> Result<u32, String> {
+        let is_main = start.origin.parent_invocation_id.is_none();
+        // The main agent has a new invocation id with each prompt.
+        let theirs = |child: &Child| {
+            child.id() == id
+                && (child.caller.invocation_id == start.origin.invocation_id
+                    || (is_main && child.called_by_main()))
+        };
+        let found = self.all.iter().rev().find(|(_, child)| theirs(child));
+        let Some((nth, child)) = found else {
+            return Err(format!("You have started no agent {id}; agent_status lists yours."));
+        };
+        if child.is_live() {
+            return Err(format!("{id} is still at work: agent_result waits for its answer."));
+        }
+        if child.kind != start.subagent {
+            return Err(format!("{id} is {}: name that agent.", child.origin.agent));
+        }
+        Ok(*nth)
+    }
+
     /// True if `above` is an ancestor of `child`.
     fn is_below(&self, child: &Child, above: &InvocationId) -> bool {
         let mut caller = &child.caller;
@@ -284,10 +307,10 @@ impl RootSession {
                 self.delegate(me, waiting, state).await?;
             }
             SubagentsMsg::Request(DelegationRequest::Attach(call, caller, report)) => {
-                report.send(Self::attach(&call, &caller, state));
+                report.send(state.subagents.attach(&call, &caller));
             }
             SubagentsMsg::Request(DelegationRequest::Detach(call, caller, report)) => {
-                report.send(Self::detach(&call, &caller, state));
+                report.send(state.subagents.detach(&call, &caller));
             }
             SubagentsMsg::Request(DelegationRequest::Query(origin, report)) => {
                 report.send(self.status_below(&origin, state));
@@ -385,32 +408,6 @@ impl RootSession {
             stopping: None,
             ended: None,
         }
-    }
-
-    /// The subagent to resume, or the reason why it cannot be resumed.
-    fn resumable(
-        id: &InvocationId,
-        start: &StartRequest,
-        children: &mut Subagents,
-    ) -> Result<u32, String> {
-        let is_main = start.origin.parent_invocation_id.is_none();
-        // The main agent has a new invocation id with each prompt.
-        let theirs = |child: &Child| {
-            child.id() == id
-                && (child.caller.invocation_id == start.origin.invocation_id
-                    || (is_main && child.called_by_main()))
-        };
-        let found = children.all.iter().rev().find(|(_, child)| theirs(child));
-        let Some((nth, child)) = found else {
-            return Err(format!("You have started no agent {id}; agent_status lists yours."));
-        };
-        if child.is_live() {
-            return Err(format!("{id} is still at work: agent_result waits for its answer."));
-        }
-        if child.kind != start.subagent {
-            return Err(format!("{id} is {}: name that agent.", child.origin.agent));
-        }
-        Ok(*nth)
     }
 
     /// Requests a permit. `ahead` is the number of starts queued before it.
@@ -543,13 +540,13 @@ impl RootSession {
             task: child.task.clone(),
             cost_nano_usd: match &child.ended {
                 Some((ended, _)) => ended.cost_nano_usd,
-                None => child.cost_so_far(state),
+                None => child.cost_so_far(&state.budget),
             },
             took: child.ended.as_ref().map_or(now, |(_, at)| *at).saturating_sub(child.began),
             ended: child.ended.as_ref().map(|(ended, _)| Arc::clone(ended)),
         };
         let all = children.all.values().filter(below).map(seen);
-        all.chain(Self::queued_status(origin, state)).collect()
+        all.chain(children.queued_status(origin)).collect()
     }
 
     /// True if the caller is being stopped.

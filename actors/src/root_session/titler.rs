@@ -255,8 +255,8 @@ impl RootSession {
                 () = overdue => Err("it took too long".to_owned()),
             }
         };
-        let titled = |said| Msg::Titler(TitlerMsg::Titled(said));
-        titler.request = Some((id, spawn_task(me, work, titled)));
+        let ended = |said| Msg::Titler(TitlerMsg::Titled(said));
+        titler.request = Some((id, spawn_task(me, work, ended)));
     }
 }
 

@@ -5,9 +5,9 @@ use tokio::sync::oneshot;
 
 use crate::agent_invocation::{self, QueuedInput};
 use crate::conversation::{ContentPart, Message, MessageId};
-use crate::event::{Event, MessageKind};
+use crate::event::Event;
 use crate::mailbox::{answer, tell};
-use crate::root_session::main_run::MainRunMsg;
+use crate::root_session::main_run::{MainRun, MainRunMsg};
 use crate::root_session::{DeliverError, Msg, RootSession, State};
 
 /// Content of a message that was taken back. `None`: it was no longer queued.
@@ -24,9 +24,9 @@ pub(in crate::root_session) struct Withdrawal {
 pub(in crate::root_session) fn deliver(
     queued: QueuedInput,
     reply: RpcReplyPort<Result<(), DeliverError>>,
-    state: &State,
+    run: &MainRun,
 ) {
-    let actor = state.main_run.actor();
+    let actor = run.actor();
     let Some(actor) = actor else { return answer(reply, Err(DeliverError::Idle)) };
     // The invocation replies directly, because a session never waits.
     let (inner, outer) = oneshot::channel();
@@ -54,9 +54,7 @@ impl RootSession {
         state: &mut State,
     ) {
         let Withdrawal { id, again, reply } = withdrawal;
-        let own = |queued: &QueuedInput| queued.id == id && queued.kind != MessageKind::Notice;
-        if let Some(at) = state.main_run.queued.iter().position(own) {
-            let queued = state.main_run.queued.remove(at);
+        if let Some(queued) = state.main_run.withdraw(&id) {
             self.transcript.note(None, Event::MessageWithdrawn { message_id: id });
             return answer(reply, Some(queued.content));
         }
@@ -76,11 +74,9 @@ impl RootSession {
     }
 
     /// Adds the user's actions outside the conversation to the history.
-    pub(in crate::root_session) fn append_own_calls(&self, state: &mut State) {
-        let asides =
-            state.main_run.queued.extract_if(.., |queued| queued.kind == MessageKind::Aside);
-        for QueuedInput { id, kind: _, content } in asides {
-            state.main_run.history.push(Message::User { content: content.clone() }.into());
+    pub(in crate::root_session) fn append_own_calls(&self, run: &mut MainRun) {
+        for QueuedInput { id, kind: _, content } in run.take_asides() {
+            run.history.push(Message::User { content: content.clone() }.into());
             let delivered = Event::MessageDelivered { message_id: id.clone() };
             self.transcript.note(None, delivered);
             self.transcript.note(None, Event::UserMessage { content, message_id: Some(id) });

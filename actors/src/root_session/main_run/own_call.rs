@@ -13,6 +13,7 @@ use crate::mailbox::{AliveToken, Lost, Report, tell};
 use crate::outcome::Ending;
 use crate::ports::ToolOutput;
 use crate::replay::OpenOwnCall;
+use crate::root_session::main_run::MainRun;
 use crate::root_session::main_run::admission::StartHooks;
 use crate::root_session::main_run::{MainRunMsg, PromptAdmission};
 use crate::root_session::{Msg, PromptError, RootSession, State, TurnOutcome};
@@ -129,7 +130,8 @@ impl RootSession {
         let output = output.unwrap_or_else(|Lost| {
             lost_output(&own.call, &own.progress, &self.services.transcript, &own.origin)
         });
-        self.queue_own_call_message(own.message_id, own.said, output.content, state);
+        let run = &mut state.main_run;
+        self.queue_own_call_message(own.message_id, own.said, output.content, run);
         let ending =
             if own.stopped { Ending::Interrupted } else { Ending::Answered(String::new()) };
         let unanswered = self.services.book.unanswered();
@@ -141,7 +143,7 @@ impl RootSession {
     }
 
     /// An earlier process started it and did not inform the model.
-    pub(in crate::root_session) fn close_own_call(&self, open: OpenOwnCall, state: &mut State) {
+    pub(in crate::root_session) fn close_own_call(&self, open: OpenOwnCall, run: &mut MainRun) {
         let OpenOwnCall { origin, call_id, name, message_id, said, begun, output } = open;
         let output = output.unwrap_or_else(|| {
             let content =
@@ -156,7 +158,7 @@ impl RootSession {
             self.transcript.note(Some(&origin), event);
             content
         });
-        self.queue_own_call_message(message_id, said, output, state);
+        self.queue_own_call_message(message_id, said, output, run);
     }
 
     /// Message for the model with its next request.
@@ -165,13 +167,13 @@ impl RootSession {
         id: MessageId,
         said: String,
         output: Vec<ContentPart>,
-        state: &mut State,
+        run: &mut MainRun,
     ) {
         let kind = MessageKind::Aside;
         let content: Vec<ContentPart> =
             std::iter::once(ContentPart::text(said)).chain(output).collect();
         let (message_id, queued) = (id.clone(), content.clone());
         self.transcript.note(None, Event::MessageQueued { message_id, kind, content: queued });
-        state.main_run.queued.push(QueuedInput { id, kind, content });
+        run.queued.push(QueuedInput { id, kind, content });
     }
 }

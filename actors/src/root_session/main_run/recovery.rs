@@ -92,7 +92,7 @@ impl RootSession {
             }
         };
         let left = match main.stopping {
-            None => Self::open_calls_of(&main.origin, &replayed, false, state),
+            None => state.subagents.open_calls_of(&main.origin, &replayed, false),
             Some(_) => OpenCalls::default(),
         };
         self.close_open_calls(&main.origin, &replayed, &left);

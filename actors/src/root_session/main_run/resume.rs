@@ -17,7 +17,7 @@ use crate::outcome::Memories;
 use crate::ports::ToolOutput;
 use crate::replay::{LastInvocation, OpenCall, OpenQuestion, QueuedMessage, Replayed};
 use crate::root_session::main_run::admission::RunTask;
-use crate::root_session::main_run::{MainInvocation, PromptAdmission, Resumed};
+use crate::root_session::main_run::{MainInvocation, MainRun, PromptAdmission, Resumed};
 use crate::root_session::{Msg, PromptError, RootSession, SessionSettings, State};
 
 /// Reason of a withdrawn permission request whose call does not run again.
@@ -64,13 +64,13 @@ impl RootSession {
         state.main_run.history.clone_from(&replayed.messages);
         state.main_run.queued = replayed.queued.iter().map(queued).collect();
         if resumption.lost {
-            self.queue_lost_records_message(resumption.branch.is_some(), state);
+            self.queue_lost_records_message(resumption.branch.is_some(), &mut state.main_run);
         }
         if resumption.branch.is_some() {
-            self.report_fork_jobs(replayed, state);
+            self.report_fork_jobs(replayed, &mut state.main_run);
         }
         if let Some(branch) = &resumption.branch {
-            self.branch_off(branch, Memories::of(replayed), state);
+            self.branch_off(branch, Memories::of(replayed), &state.main_run);
         } else {
             let records = replayed.last_record;
             let (with, changed) = (Some(Box::new(self.with())), resumption.changed.clone());
@@ -88,12 +88,12 @@ impl RootSession {
                 delegation_handle.set_user_request(&text_of(content));
             }
             state.main_run.unfinished = self.close_started(replayed);
-            self.report_lost_jobs(replayed, state);
+            self.report_lost_jobs(replayed, &mut state.main_run);
             self.restore_subagents(replayed, state);
         }
         // A call of the forked session may still run there.
         if let Some(open) = replayed.own_call.clone().filter(|_| resumption.branch.is_none()) {
-            self.close_own_call(open, state);
+            self.close_own_call(open, &mut state.main_run);
         }
         if let Some(message) = resumption.damage.clone() {
             self.transcript.note(None, Event::Warning { message });
@@ -101,9 +101,9 @@ impl RootSession {
     }
 
     /// Informs the model about lost records. A fork records its queue anyway.
-    fn queue_lost_records_message(&self, is_branch: bool, state: &mut State) {
+    fn queue_lost_records_message(&self, is_branch: bool, run: &mut MainRun) {
         let queued = if is_branch { self.lost_records_notice() } else { self.lost_records(None) };
-        state.main_run.queued.push(queued);
+        run.queued.push(queued);
     }
 
     fn lost_records_notice(&self) -> QueuedInput {
@@ -135,7 +135,7 @@ impl RootSession {
         }
     }
 
-    fn branch_off(&self, branch: &Branch, memories: Memories, state: &State) {
+    fn branch_off(&self, branch: &Branch, memories: Memories, run: &MainRun) {
         if let Some(delegation_handle) = &self.delegation_handle {
             delegation_handle.memories().clone_from(&memories);
         }
@@ -143,11 +143,11 @@ impl RootSession {
         let forked = Event::SessionForked {
             parent: branch.session.clone(),
             parent_record: branch.record,
-            history: state.main_run.history.clone(),
+            history: run.history.clone(),
             memories,
         };
         self.transcript.note(None, forked);
-        for QueuedInput { id, kind, content } in &state.main_run.queued {
+        for QueuedInput { id, kind, content } in &run.queued {
             let (message_id, kind, content) = (id.clone(), *kind, content.clone());
             self.transcript.note(None, Event::MessageQueued { message_id, kind, content });
         }

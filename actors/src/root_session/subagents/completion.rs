@@ -25,6 +25,22 @@ use crate::root_session::subagents::subagent_config::SubagentConfig;
 use crate::root_session::subagents::{Child, Subagents, SubagentsMsg};
 use crate::root_session::{Msg, RootSession, State};
 
+impl Subagents {
+    /// Messages for `id` that arrived while it was rebuilt, besides those in the journal.
+    pub(in crate::root_session) fn take_pending(
+        &mut self,
+        id: &InvocationId,
+        queued: &mut Vec<QueuedInput>,
+    ) {
+        let theirs = self.pending.extract_if(.., |(whose, _)| whose == id);
+        for (_, message) in theirs {
+            if !queued.iter().any(|known| known.id == message.id) {
+                queued.push(message);
+            }
+        }
+    }
+}
+
 impl RootSession {
     pub(in crate::root_session) fn child_ended(
         &self,
@@ -90,7 +106,7 @@ impl RootSession {
         }
         let now = self.ports.clock.monotonic();
         let cost_nano_usd = state.subagents.all.values().rev().find(|child| child.id() == id);
-        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(state));
+        let cost_nano_usd = cost_nano_usd.and_then(|child| child.cost_so_far(&state.budget));
         let unmerged_below = self.unmerged_below(id, &state.subagents);
         state.budget.give_share(id, None);
         if let Some(delegation_handle) = &self.delegation_handle {
@@ -272,20 +288,6 @@ impl RootSession {
         }
     }
 
-    /// Messages for `id` that arrived while it was rebuilt, besides those in the journal.
-    pub(in crate::root_session) fn pending(
-        id: &InvocationId,
-        queued: &mut Vec<QueuedInput>,
-        children: &mut Subagents,
-    ) {
-        let theirs = children.pending.extract_if(.., |(whose, _)| whose == id);
-        for (_, message) in theirs {
-            if !queued.iter().any(|known| known.id == message.id) {
-                queued.push(message);
-            }
-        }
-    }
-
     pub(in crate::root_session) fn recover_subagent(
         &self,
         me: &ActorRef<Msg>,
@@ -352,7 +354,7 @@ impl RootSession {
         if lost {
             replayed.doubt();
         }
-        let left = Self::open_calls_of(&child.origin, &replayed, child.returned, state);
+        let left = state.subagents.open_calls_of(&child.origin, &replayed, child.returned);
         self.close_open_calls(&child.origin, &replayed, &left);
         let Replayed { messages, queued, last, actions, .. } = replayed;
         // A resumed subagent has the full number of turns.
@@ -361,7 +363,7 @@ impl RootSession {
             .into_iter()
             .map(|QueuedMessage { id, kind, content }| QueuedInput { id, kind, content })
             .collect();
-        Self::pending(id, &mut queued, &mut state.subagents);
+        state.subagents.take_pending(id, &mut queued);
         if lost {
             queued.push(self.lost_records(Some(&child.origin)));
         }

@@ -37,6 +37,33 @@ impl Subagents {
     fn places(&self) -> u32 {
         self.governor.as_ref().map_or(0, crate::governor::Governor::places)
     }
+
+    /// Queued subagents below `origin`.
+    pub(super) fn queued_status(&self, origin: &Origin) -> Vec<SubagentInfo> {
+        let is_main = origin.parent_invocation_id.is_none();
+        let theirs = |one: &&QueuedSubagent| {
+            let caller = &one.start.origin.invocation_id;
+            let above = self.all.values().find(|child| child.id() == caller);
+            let is_below = |child| self.is_below(child, &origin.invocation_id);
+            is_main || *caller == origin.invocation_id || above.is_some_and(is_below)
+        };
+        let seen = |one: &QueuedSubagent| {
+            let kind = self.kinds.get(one.start.subagent);
+            let name = kind.map_or("", |kind| kind.name.as_str());
+            SubagentInfo {
+                id: one.id.clone(),
+                path: format!("{}/{name}", one.start.origin.agent_path),
+                state: waiting_for(self.places()),
+                task: one.start.handoff.task.clone(),
+                took: std::time::Duration::ZERO,
+                cost_nano_usd: None,
+                ended: None,
+            }
+        };
+        // A resumed one is listed already.
+        let fresh = self.waiting.iter().filter(|one| one.start.resume.is_none());
+        fresh.filter(|one| one.is_wanted()).filter(theirs).map(seen).collect()
+    }
 }
 
 impl RootSession {
@@ -91,7 +118,7 @@ impl RootSession {
     ) -> Result<(), SpawnErr> {
         let resumed_entry = match &one.start.resume {
             None => None,
-            Some(id) => match Self::resumable(id, &one.start, &mut state.subagents) {
+            Some(id) => match state.subagents.resumable(id, &one.start) {
                 Ok(nth) => Some(nth),
                 Err(why) => {
                     one.report.send(Err(NotStarted::Cannot(why)));
@@ -153,32 +180,5 @@ impl RootSession {
         state.subagents.all.insert(nth, child);
         report.send(Ok(StartedSubagent { id, background, ended }));
         Ok(())
-    }
-
-    /// Queued subagents below `origin`.
-    pub(super) fn queued_status(origin: &Origin, state: &State) -> Vec<SubagentInfo> {
-        let is_main = origin.parent_invocation_id.is_none();
-        let theirs = |one: &&QueuedSubagent| {
-            let caller = &one.start.origin.invocation_id;
-            let above = state.subagents.all.values().find(|child| child.id() == caller);
-            let is_below = |child| state.subagents.is_below(child, &origin.invocation_id);
-            is_main || *caller == origin.invocation_id || above.is_some_and(is_below)
-        };
-        let seen = |one: &QueuedSubagent| {
-            let kind = state.subagents.kinds.get(one.start.subagent);
-            let name = kind.map_or("", |kind| kind.name.as_str());
-            SubagentInfo {
-                id: one.id.clone(),
-                path: format!("{}/{name}", one.start.origin.agent_path),
-                state: waiting_for(state.subagents.places()),
-                task: one.start.handoff.task.clone(),
-                took: std::time::Duration::ZERO,
-                cost_nano_usd: None,
-                ended: None,
-            }
-        };
-        // A resumed one is listed already.
-        let fresh = state.subagents.waiting.iter().filter(|one| one.start.resume.is_none());
-        fresh.filter(|one| one.is_wanted()).filter(theirs).map(seen).collect()
     }
 }

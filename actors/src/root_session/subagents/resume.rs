@@ -52,6 +52,76 @@ impl Subagents {
         let nth = self.all.last_key_value().map_or(0, |(nth, _)| nth + 1);
         self.all.insert(nth, child);
     }
+
+    /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
+    /// again, and none is started twice. Calls that had not started run if an earlier process left
+    /// them (`returned`); after a crash in this process, the model decides again.
+    pub(in crate::root_session) fn open_calls_of(
+        &mut self,
+        caller: &Origin,
+        replayed: &Replayed,
+        returned: bool,
+    ) -> OpenCalls {
+        let mut left = OpenCalls::default();
+        for open in &replayed.open_calls {
+            let child = if open.started && open.call.name == DELEGATE {
+                self.by_call(&open.call.id, caller)
+            } else {
+                None
+            };
+            if let Some(child) = child {
+                child.waiter = None;
+                child.expected = !child.background;
+                left.attached.push(open.clone());
+            } else if returned && !open.started {
+                left.waiting.push(open.clone());
+            }
+        }
+        if returned {
+            let asked = replayed.open_questions.iter().filter(|asked| {
+                asked
+                    .origin
+                    .as_ref()
+                    .is_some_and(|theirs| theirs.invocation_id == caller.invocation_id)
+                    && left.waiting.iter().any(|open| open.call.id == asked.call_id)
+            });
+            left.questions = asked.cloned().collect();
+        }
+        left
+    }
+
+    /// State of the stopped subagent of `call`, for its result; no separate message is needed.
+    pub(super) fn detach(
+        &mut self,
+        call: &crate::conversation::CallId,
+        caller: &Origin,
+    ) -> Option<DetachedSubagent> {
+        let child = self.by_call(call, caller)?;
+        let id = child.id().clone();
+        let Some((ended, _)) = &child.ended else {
+            return Some(DetachedSubagent::Running(id, child.origin.agent.clone()));
+        };
+        let ended = Arc::clone(ended);
+        self.stopped.retain(|stopped| *stopped != id);
+        Some(DetachedSubagent::Ended(ended))
+    }
+
+    /// A new wait for the subagent that a call has started before.
+    pub(super) fn attach(
+        &mut self,
+        call: &crate::conversation::CallId,
+        caller: &Origin,
+    ) -> Option<StartedSubagent> {
+        let child = self.by_call(call, caller)?;
+        let (waiter, ended) = tokio::sync::oneshot::channel();
+        child.expected = false;
+        if let Some((ended, _)) = &child.ended {
+            waiter.send(Arc::clone(ended)).ok();
+        } else if !child.background {
+            child.waiter = Some(waiter);
+        }
+        Some(StartedSubagent { id: child.id().clone(), background: child.background, ended })
+    }
 }
 
 impl RootSession {
@@ -377,75 +447,5 @@ impl RootSession {
         };
         let reread_msg = move |read| SubagentsMsg::Reread(told, Box::new(read));
         crate::mailbox::spawn_task(me, reread, |read| Msg::Subagents(reread_msg(read)))
-    }
-
-    /// Open calls of `caller`, which is rebuilt: calls that had started a subagent wait for it
-    /// again, and none is started twice. Calls that had not started run if an earlier process left
-    /// them (`returned`); after a crash in this process, the model decides again.
-    pub(in crate::root_session) fn open_calls_of(
-        caller: &Origin,
-        replayed: &Replayed,
-        returned: bool,
-        state: &mut State,
-    ) -> OpenCalls {
-        let mut left = OpenCalls::default();
-        for open in &replayed.open_calls {
-            let child = if open.started && open.call.name == DELEGATE {
-                state.subagents.by_call(&open.call.id, caller)
-            } else {
-                None
-            };
-            if let Some(child) = child {
-                child.waiter = None;
-                child.expected = !child.background;
-                left.attached.push(open.clone());
-            } else if returned && !open.started {
-                left.waiting.push(open.clone());
-            }
-        }
-        if returned {
-            let asked = replayed.open_questions.iter().filter(|asked| {
-                asked
-                    .origin
-                    .as_ref()
-                    .is_some_and(|theirs| theirs.invocation_id == caller.invocation_id)
-                    && left.waiting.iter().any(|open| open.call.id == asked.call_id)
-            });
-            left.questions = asked.cloned().collect();
-        }
-        left
-    }
-
-    /// State of the stopped subagent of `call`, for its result; no separate message is needed.
-    pub(super) fn detach(
-        call: &crate::conversation::CallId,
-        caller: &Origin,
-        state: &mut State,
-    ) -> Option<DetachedSubagent> {
-        let child = state.subagents.by_call(call, caller)?;
-        let id = child.id().clone();
-        let Some((ended, _)) = &child.ended else {
-            return Some(DetachedSubagent::Running(id, child.origin.agent.clone()));
-        };
-        let ended = Arc::clone(ended);
-        state.subagents.stopped.retain(|stopped| *stopped != id);
-        Some(DetachedSubagent::Ended(ended))
-    }
-
-    /// A new wait for the subagent that a call has started before.
-    pub(super) fn attach(
-        call: &crate::conversation::CallId,
-        caller: &Origin,
-        state: &mut State,
-    ) -> Option<StartedSubagent> {
-        let child = state.subagents.by_call(call, caller)?;
-        let (waiter, ended) = tokio::sync::oneshot::channel();
-        child.expected = false;
-        if let Some((ended, _)) = &child.ended {
-            waiter.send(Arc::clone(ended)).ok();
-        } else if !child.background {
-            child.waiter = Some(waiter);
-        }
-        Some(StartedSubagent { id: child.id().clone(), background: child.background, ended })
     }
 }
