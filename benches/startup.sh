@@ -6,9 +6,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-posse="${1:-target/release/posse}"
+posse="${1:-target/dist/posse}"
 runs="${2:-40}"
-[ -x "$posse" ] || { echo "no program at $posse: cargo build --release" >&2; exit 2; }
+[ -x "$posse" ] || { echo "no program at $posse: cargo build --profile dist" >&2; exit 2; }
 exec python3 - "$(realpath "$posse")" "$runs" <<'PYTHON'
 import glob, http.server, json, os, shutil, statistics, subprocess, sys, tempfile, threading, time
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the terminal UI of a release binary in a pseudo terminal, against a scripted model server.
 
-    benches/tui.py [--binary target/release/posse] [--only first-key,idle,...] [--idle SECONDS] [--flood SECONDS]
+    benches/tui.py [--binary target/dist/posse] [--only first-key,idle,...] [--idle SECONDS] [--flood SECONDS]
 
 Prints one line for each figure, with its bound and whether it is held. Everything is on loopback and in a
 temporary folder.
@@ -351,7 +351,7 @@ ALL = {"first-key": first_key, "idle": idle, "frames": frames, "flood": flood, "
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--binary", default="target/release/posse")
+    parser.add_argument("--binary", default="target/dist/posse")
     parser.add_argument("--only", default=",".join(ALL))
     parser.add_argument("--idle", type=int, default=60)
     parser.add_argument("--flood", type=int, default=60)

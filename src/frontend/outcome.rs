@@ -398,7 +398,7 @@ mod tests {
             "No tool call found for function call output with call_id call_7.",
             "Conversation roles must alternate user/assistant/user/assistant/...",
         ];
-        let code = |cause: &str| provider_failed("rejected", cause).failure.unwrap().code;
+        let code = |cause: &str| provider_failed("rejected", cause).failure.unwrap().code.as_str();
         for cause in about_history {
             assert_eq!(code(cause), "PRV009", "{cause}");
         }

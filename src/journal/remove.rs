@@ -128,7 +128,10 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), format!("removed {ID}\n"));
         assert!(!dir.exists() && dir.parent().unwrap().exists());
         assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "text");
-        assert_eq!(remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err().code, ErrorCode::SessionNotFound);
+        assert_eq!(
+            remove(&state, ID, &mut yes, &mut Vec::new()).unwrap_err().code,
+            ErrorCode::SessionNotFound
+        );
     }
 
     #[test]

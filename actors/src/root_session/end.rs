@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn ending(reason: &str) -> SessionEnding {
-        SessionEnding { reason: reason.to_owned(), exit_code: 0, result: None }
+        SessionEnding { reason: reason.to_owned().into(), exit_code: 0, result: None }
     }
 
     #[test]

@@ -482,7 +482,11 @@ fn no_configuration_leads_a_login_elsewhere() {
             LOOPBACK_VARIABLE => Some(address.to_owned()),
             name => home(name),
         };
-        assert_eq!(Login::of("codex", given).unwrap_err().code, ErrorCode::LoginSettingsInvalid, "{address}");
+        assert_eq!(
+            Login::of("codex", given).unwrap_err().code,
+            ErrorCode::LoginSettingsInvalid,
+            "{address}"
+        );
     }
     assert_eq!(Login::of("codex", |_| None).unwrap_err().code, ErrorCode::LoginSettingsInvalid);
 }

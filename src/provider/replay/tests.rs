@@ -1,10 +1,10 @@
 //! Cassettes: played, refused, and recorded.
 
-use posse_base::failure::ErrorCode;
 use posse_actors::conversation::{
     AssistantMessage, CallId, ContentPart, Message, StopReason, ToolCall,
 };
 use posse_actors::ports::Delta;
+use posse_base::failure::ErrorCode;
 
 use super::*;
 use crate::testing::{Server, ask, request, stream};
@@ -98,7 +98,10 @@ fn refuses_what_is_not_a_cassette() {
         );
     }
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(open("replay", folder.path(), folder.path()).err().unwrap().code, ErrorCode::CassetteUnreadable);
+    assert_eq!(
+        open("replay", folder.path(), folder.path()).err().unwrap().code,
+        ErrorCode::CassetteUnreadable
+    );
     assert_eq!(
         open("replay", &folder.path().join("x"), folder.path()).err().unwrap().code,
         ErrorCode::CassetteUnreadable
