@@ -696,14 +696,14 @@ const TOOL_NAMES: [(&str, &[&str], &str); 13] = [
     ("src/permission/rules.rs", &["bash"], "word of the rule language"),
     ("src/permission/commands.rs", &["bash"], "the program"),
     ("src/permission/shell/", &["bash", "grep"], "the programs"),
-    ("src/sandbox.rs", &["bash"], "the program"),
+    ("src/sandbox/lib.rs", &["bash"], "the program"),
     ("src/doctor/", &["bash"], "the program"),
     ("src/tui/highlight/", &["bash"], "the language"),
     ("src/frontend/commands", &["skill"], "the slash command"),
     ("src/cli/", &["skill"], "the flag"),
     ("src/lists.rs", &["skill"], "the label of a row"),
-    ("src/wiring/run.rs", &["bash"], "the shell"),
-    ("src/frontend/session_queries.rs", &["bash"], "the tool that a command of the user calls"),
+    ("src/wiring/session.rs", &["bash"], "the shell"),
+    ("src/frontend/lib.rs", &["bash"], "the tool that a command of the user calls"),
 ];
 
 #[test]

@@ -123,7 +123,8 @@ impl FallbackPolicy {
             .filter(|(nth, _)| self.unfit(*nth, needs).is_none())
             .collect();
         let away = |candidate: &Candidate| candidate.away_until.filter(|until| *until > now);
-        let soon = now + limits.failover_wait;
+        // A model that becomes available after the deadline is not ready.
+        let soon = (now + limits.failover_wait).min(deadline);
         let ready = |candidate: &Candidate| away(candidate).is_none_or(|until| until <= soon);
         let rested =
             |nth: usize, candidate: &Candidate| nth >= self.at || candidate.rests_until <= now;

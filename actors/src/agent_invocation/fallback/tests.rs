@@ -136,6 +136,20 @@ fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_the
     assert!(matches!(choose(&chain), CandidateChoice::GiveUp { .. }));
 }
 
+#[test]
+fn model_that_becomes_available_after_the_deadline_is_not_asked() {
+    let (limits, deadline) = (Limits::default(), 60 * SECOND);
+    let now = deadline - SECOND / 2;
+    let back_at = deadline + SECOND;
+    assert!(back_at < now + limits.failover_wait);
+    let mut chain = FallbackPolicy::new([Abilities::default()]);
+    for candidate in 0..2 {
+        chain.failed(candidate, &busy(), Some(back_at), now, &limits);
+    }
+    let chosen = chain.choose(Needs::default(), now, deadline, &limits);
+    assert!(matches!(chosen, CandidateChoice::GiveUp { next_try: Some(at) } if at == back_at));
+}
+
 proptest! {
     #[test]
     fn a_walk_ends_and_only_on_links_that_are_fit(
