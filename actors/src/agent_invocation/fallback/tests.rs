@@ -138,8 +138,8 @@ fn a_try_that_is_asked_for_goes_to_those_who_are_away_only_if_nobody_else_is_the
 
 #[test]
 fn model_that_becomes_available_after_the_deadline_is_not_asked() {
-    let (limits, deadline) = (Limits::default(), 60 * SECOND);
-    let now = deadline - SECOND / 2;
+    let (limits, now) = (Limits::default(), 60 * SECOND);
+    let deadline = now + SECOND / 2;
     let back_at = deadline + SECOND;
     assert!(back_at < now + limits.failover_wait);
     let mut chain = FallbackPolicy::new([Abilities::default()]);
