@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::BoxFuture;
 use ractor::{Actor, ActorRef, RpcReplyPort};
 use tokio::sync::{oneshot, watch};
 
@@ -80,6 +81,18 @@ pub(super) struct ChildActors {
     pub(super) coordinator: watch::Sender<Option<ActorRef<permission::Msg>>>,
 }
 
+/// Spawns the root actor. The future is boxed, so that the code of all actors is compiled in this
+/// crate alone; as part of an `async fn` it would be compiled again in every crate that awaits it.
+fn spawn(
+    root: RootSession,
+    tree: ChildActors,
+) -> BoxFuture<'static, Result<ActorRef<Msg>, StartError>> {
+    Box::pin(async move {
+        let spawned = Actor::spawn(None, root, tree).await;
+        Ok(spawned.map_err(|error| StartError(error.to_string()))?.0)
+    })
+}
+
 impl SessionHandle {
     /// Starts a session and returns as soon as its actors run. No model request is sent yet.
     pub async fn start(
@@ -132,8 +145,7 @@ impl SessionHandle {
         };
         let (journal, buffered_max) = (Arc::clone(&handle_parts.1), handle_parts.4);
         let first = Arc::new(Mutex::new(Some(feed.subscribe(journal, buffered_max))));
-        let spawned = Actor::spawn(None, root, tree).await;
-        let (session, _) = spawned.map_err(|error| StartError(error.to_string()))?;
+        let session = spawn(root, tree).await?;
         let (session_id, journal, ids, ask_timeout, events_buffered_max) = handle_parts;
         Ok(SessionHandle {
             session,
