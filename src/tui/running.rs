@@ -182,7 +182,7 @@ impl Tui<'_> {
         match started {
             Ok(current) => {
                 current.describe(&mut self.app);
-                self.app.view.unpark();
+                self.app.view.parked = None;
                 current.measure(&self.results);
                 self.current = Some(current);
             }

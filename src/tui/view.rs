@@ -12,9 +12,7 @@ mod tree;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use posse_actors::conversation::{
-    CallId, ContentPart, InvocationId, MessageId, QuestionId, Usage, text_of,
-};
+use posse_actors::conversation::{CallId, ContentPart, MessageId, QuestionId, Usage, text_of};
 use posse_actors::event::{Event, MessageKind, Origin, ToolFailureClass};
 use posse_actors::skills;
 use posse_base::failure::{Failure, printable};
@@ -44,7 +42,7 @@ enum Banner {
 
 /// The session is parked.
 #[derive(Debug, Clone, PartialEq)]
-struct Parked {
+pub(super) struct Parked {
     cause: String,
     /// Time of the automatic retry, if there is one.
     next: Option<Duration>,
@@ -88,19 +86,22 @@ pub(super) struct View {
     /// Bytes of the last reply.
     last_reply_bytes: usize,
     banner: Option<Banner>,
-    queue: Vec<QueuedMessage>,
+    /// Queued messages in their order.
+    pub(super) queue: Vec<QueuedMessage>,
     /// Queued messages about the user's own calls, for the model.
     own_calls_queued: Vec<MessageId>,
     /// Queued notices of posse for the model.
     notices: Vec<MessageId>,
     /// The last call that the user made.
     own_call: Option<CallId>,
-    tree: SubagentTree,
-    outputs: Outputs,
+    pub(super) tree: SubagentTree,
+    /// Full outputs of calls.
+    pub(super) outputs: Outputs,
     /// Open permission requests with their calls.
     asked: Vec<(QuestionId, CallId)>,
-    running: Option<(InvocationId, Duration)>,
-    parked: Option<Parked>,
+    /// Start time of the running task.
+    running: Option<Duration>,
+    pub(super) parked: Option<Parked>,
     /// Wall-clock time of the last event, in milliseconds since 1970.
     pub(super) wall_ms: u64,
     /// Tokens in the last request and its reply.
@@ -237,8 +238,8 @@ impl View {
     fn began(&mut self, origin: Option<&Origin>, now: Duration) {
         self.asked.clear();
         self.parked = None;
-        if let Some(origin) = origin {
-            self.running = Some((origin.invocation_id.clone(), now));
+        if origin.is_some() {
+            self.running = Some(now);
         }
     }
 
@@ -431,37 +432,12 @@ impl View {
         self.tree = SubagentTree::default();
     }
 
-    /// Number of running subagents.
-    pub(super) fn agents(&self) -> usize {
-        self.tree.agents()
-    }
-
-    /// Clears the parked state, after a change of the provider or session.
-    pub(super) fn unpark(&mut self) {
-        self.parked = None;
-    }
-
-    /// Start time of the running task.
-    pub(super) fn running(&self) -> Option<Duration> {
-        self.running.as_ref().map(|(_, since)| *since)
-    }
-
-    /// Queued messages in their order.
-    pub(super) fn queue(&self) -> &[QueuedMessage] {
-        &self.queue
-    }
-
     /// The last complete reply. `Err`: its bytes, if it is too long to be copied.
     pub(super) fn last_reply(&self) -> Result<&str, usize> {
         if self.last_reply_bytes > clipboard::BYTES_MAX {
             return Err(self.last_reply_bytes);
         }
         Ok(&self.last_reply)
-    }
-
-    /// Full outputs of calls.
-    pub(super) fn outputs(&self) -> &Outputs {
-        &self.outputs
     }
 }
 

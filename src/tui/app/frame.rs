@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use crate::app::App;
+use crate::app::{App, is_recent};
 use crate::painter::ScreenFrame;
 use crate::scrollback::Scrollback;
 use crate::terminal::ROWS_PER_FRAME_MIN;
@@ -107,16 +107,16 @@ impl App {
         }
         self.frozen = None;
         let mut extra = self.view.banner(wide, self.theme, now);
-        for waiting in self.view.queue().iter().take(QUEUE_SHOWN_MAX) {
+        for waiting in self.view.queue.iter().take(QUEUE_SHOWN_MAX) {
             let when = waiting.when(self.busy);
             let text = format!("⤷ {when}: {}", sanitize(&waiting.text).replace('\n', " ⏎ "));
             extra.push(row(self.theme, Role::Dim, clipped(&text, wide)));
         }
-        let left = self.view.queue().len().saturating_sub(QUEUE_SHOWN_MAX);
+        let left = self.view.queue.len().saturating_sub(QUEUE_SHOWN_MAX);
         if left > 0 {
             extra.push(row(self.theme, Role::Dim, format!("⤷ and {left} more")));
         }
-        if self.view.queue().iter().any(QueuedMessage::is_own) {
+        if self.view.queue.iter().any(QueuedMessage::is_own) {
             let text = clipped("  Alt+Up edits the last one, /queue lists all", wide);
             extra.push(row(self.theme, Role::Dim, text));
         }
@@ -170,7 +170,7 @@ impl App {
 
     fn last_row(&self, wide: usize, now: Duration) -> TextRow {
         let theme = self.theme;
-        if self.exit_needs_confirmation(now) {
+        if is_recent(self.cancelled, now) {
             let text = if self.busy {
                 "stopping … Ctrl+C again exits at once"
             } else {
@@ -178,7 +178,7 @@ impl App {
             };
             return row(theme, Role::Warn, clipped(text, wide));
         }
-        if self.busy && self.exit_was_refused(now) {
+        if self.busy && is_recent(self.exit_refused, now) {
             let text = "a task runs: Esc stops it, /exit stops it and exits";
             return row(theme, Role::Warn, clipped(text, wide));
         }

@@ -112,7 +112,7 @@ impl View {
             rows.push(row(theme, Role::Warn, clipped(&text, columns)));
             let text = format!("  {}", cause.replace('\n', " "));
             rows.push(row(theme, Role::Dim, clipped(&text, columns)));
-        } else if let Some(since) = self.running() {
+        } else if let Some(since) = self.running {
             let thought = self.thought.lines().rev().find(|line| !line.trim().is_empty());
             let what = if thought.is_some() { "thinking" } else { "working" };
             let mut text = format!("{what} · {} · Esc stops it", age(now, since));

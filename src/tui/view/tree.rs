@@ -62,7 +62,7 @@ enum Activity {
 
 /// Running subagents, each below its caller.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SubagentTree {
+pub(crate) struct SubagentTree {
     nodes: Vec<SubagentNode>,
 }
 
@@ -141,7 +141,7 @@ impl SubagentTree {
     }
 
     /// Number of running subagents, without auxiliary requests.
-    pub(super) fn agents(&self) -> usize {
+    pub(crate) fn agents(&self) -> usize {
         self.nodes.iter().filter(|node| !node.auxiliary).count()
     }
 
