@@ -13,20 +13,19 @@ mod shutdown;
 mod window_size;
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
 use posse_actors::event::AnnouncedEvent;
-use posse_base::failure::{Exit, Failure};
-use posse_frontend::SessionSelection;
+use posse_base::failure::{ErrorCode, Exit, Failure};
 use posse_frontend::drafts::Drafts;
 use posse_frontend::files::Finder;
 use posse_frontend::history::History;
 use posse_frontend::signals::Signals;
+use posse_frontend::{OpenedSession, SessionSelection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-
-use posse_base::failure::ErrorCode;
 
 use crate::app::App;
 use crate::composer::Composer;
@@ -36,7 +35,7 @@ use crate::terminal::{self, Reader, Terminal};
 use crate::theme::Role;
 use crate::{Options, ReflowMode, TuiEnvironment};
 
-use session::{CurrentSession, RequestResult, SessionUpdate};
+use session::{CurrentSession, LookupResult, RequestResult, SessionUpdate};
 use window_size::WindowSize;
 
 /// Interval between saves of the draft; a crash loses at most this much.
@@ -93,8 +92,6 @@ pub(super) async fn run(
     environment: &mut dyn TuiEnvironment,
     mut options: Options,
 ) -> Result<Exit, Vec<Failure>> {
-    let internal =
-        |what: String| vec![Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)];
     let history = History::open(options.history.take());
     let mut app = App::default();
     app.composer = Composer::new(history.lines());
@@ -105,7 +102,8 @@ pub(super) async fn run(
     for wrong in app.keymap.bind(&options.keys) {
         app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
     }
-    let failed = |error: std::io::Error| internal(format!("the terminal cannot be used: {error}"));
+    let failed =
+        |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let terminal = Terminal::acquire().map_err(failed)?;
     terminal::capture_panics();
     let (inputs, reader) = terminal::read().map_err(failed)?;
@@ -163,14 +161,14 @@ impl Tui<'_> {
         let opened = self.environment.open(&self.choice, false);
         match opened {
             Ok(opened) => {
-                let started = CurrentSession::start(opened).await;
-                self.enter(started);
+                self.enter(opened).await;
                 let lines = messages::introduction(&self.app, &self.options);
                 self.app.view.push_lines(lines);
             }
             Err(failures) => {
                 self.app.view.push_lines(messages::first_run(&failures));
-                self.look_up_setup_facts();
+                let facts = self.environment.setup_facts();
+                self.look_up(commands::COLLECTING, facts, LookupResult::Setup);
             }
         }
         self.restore_draft();
@@ -178,20 +176,22 @@ impl Tui<'_> {
         self.invalidate();
     }
 
-    fn enter(&mut self, started: Result<CurrentSession, String>) {
-        match started {
+    async fn enter(&mut self, opened: OpenedSession) {
+        let settings = &opened.settings;
+        let has_history = settings.resumption.is_some() || !settings.history.is_empty();
+        match CurrentSession::start(opened, &mut self.app).await {
             Ok(current) => {
-                current.describe(&mut self.app);
                 self.app.view.parked = None;
-                current.measure(&self.results);
                 self.current = Some(current);
+                if has_history {
+                    self.request(|session| async move {
+                        let used = session.context().await?;
+                        Some(RequestResult::Measured(session.id().clone(), used))
+                    });
+                }
             }
             Err(what) => {
-                self.app.view.failures(&[Failure::new(
-                    ErrorCode::InternalFailure,
-                    Exit::Internal,
-                    what,
-                )]);
+                self.app.view.failures(&[internal(what)]);
                 self.leaving = Some(Exit::Internal);
             }
         }
@@ -402,6 +402,10 @@ impl Tui<'_> {
         self.submit_undelivered();
         self.dirty = true;
     }
+}
+
+fn internal(what: String) -> Failure {
+    Failure::new(ErrorCode::InternalFailure, Exit::Internal, what)
 }
 
 async fn received(signal: &mut Option<Signal>) {
