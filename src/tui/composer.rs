@@ -7,7 +7,7 @@ mod edit;
 
 use crate::input::character;
 use crate::keymap::EditAction;
-use crate::text::{TextRow, break_rows, clipped, row, row_width, sanitize, span};
+use crate::text::{TextRow, break_rows, clipped, columns_of, row, sanitize, span};
 use crate::theme::{Role, Theme};
 
 use crossterm::event::{KeyCode, KeyEvent};
@@ -290,7 +290,7 @@ impl Composer {
 fn cursor_in(before: &str, columns: usize) -> (usize, usize) {
     let under = [Span::raw("  ")];
     let rows = break_rows(&sanitize(before), columns, &under, &under, Theme::Plain);
-    let last = rows.last().map_or(2, row_width);
+    let last = rows.last().map_or(2, |row| columns_of(&row.spans));
     (last, rows.len() - 1)
 }
 

@@ -102,8 +102,7 @@ pub(super) async fn run(
     for wrong in app.keymap.bind(&options.keys) {
         app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
     }
-    let failed =
-        |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
+    let failed = |error: io::Error| vec![internal(format!("the terminal cannot be used: {error}"))];
     let terminal = Terminal::acquire().map_err(failed)?;
     terminal::capture_panics();
     let (inputs, reader) = terminal::read().map_err(failed)?;

@@ -69,7 +69,10 @@ pub(super) const LANGUAGES: &[Language] = &[
         ..PLAIN
     },
     Language {
-        names: &["c", "h", "cpp", "c++", "cc", "hpp", "java", "kotlin", "kt", "swift", "csharp", "cs", "scala", "dart", "php", "zig", "proto"],
+        names: &[
+            "c", "h", "cpp", "c++", "cc", "hpp", "java", "kotlin", "kt", "swift", "csharp", "cs",
+            "scala", "dart", "php", "zig", "proto",
+        ],
         keywords: "abstract auto bool boolean break case catch char class const constexpr continue \
             default delete do double else enum extends extern false final float for fun func \
             function if implements import include int interface let long namespace new nil null \

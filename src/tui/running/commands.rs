@@ -90,14 +90,8 @@ impl Tui<'_> {
 
     /// Runs `work` with the live region removed, so that what it prints appears above.
     fn print_above<T>(&mut self, work: impl FnOnce(&mut dyn TuiEnvironment) -> T) -> T {
-        self.follow_size();
-        let mut bytes = self.painter.withdraw();
-        if self.terminal.alternate_screen {
-            // The output belongs to the main screen.
-            bytes.extend(self.switch(false));
-            bytes.extend(self.painter.withdraw());
-        }
-        // The live region must be removed before anything is printed.
+        // The live region must be removed before anything is printed on the main screen.
+        let bytes = self.withdraw_frame();
         nix::unistd::write(std::io::stdout(), &bytes).ok();
         let done = work(self.environment);
         self.dirty = true;

@@ -36,12 +36,19 @@ impl Tui<'_> {
     }
 
     async fn release(&mut self) {
-        self.follow_size();
-        let mut last = self.painter.withdraw();
-        if self.terminal.alternate_screen {
-            last = [self.switch(false), self.painter.withdraw()].concat();
-        }
+        let last = self.withdraw_frame();
         self.terminal.release(last).await;
+    }
+
+    /// Returns the sequence that removes the live region and leaves the alternate screen.
+    pub(super) fn withdraw_frame(&mut self) -> Vec<u8> {
+        self.follow_size();
+        let mut bytes = self.painter.withdraw();
+        if self.terminal.alternate_screen {
+            bytes.extend(self.switch(false));
+            bytes.extend(self.painter.withdraw());
+        }
+        bytes
     }
 
     fn reacquire(&mut self) {

@@ -88,7 +88,7 @@ impl View {
                 let text = format!(
                     "⏸ {}: retry in {left} (patience after that: {}); Esc stops it",
                     sanitize(provider),
-                    format_roughly(*patience)
+                    age(*patience, Duration::ZERO)
                 );
                 rows.push(row(theme, Role::Warn, clipped(&text, columns)));
                 if !cause.is_empty() {
@@ -139,15 +139,6 @@ impl View {
             (true, false) => Some(SPINNER_INTERVAL),
             (false, _) => self.tree.pulse(),
         }
-    }
-}
-
-/// Formats a duration roughly.
-fn format_roughly(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..=99 => format!("{seconds} s"),
-        seconds @ 100..=5999 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
     }
 }
 

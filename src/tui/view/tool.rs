@@ -7,10 +7,11 @@ use posse_actors::event::{StartedCall, ToolFailureClass};
 use serde_json::Value;
 
 use posse_frontend::outcome::clock_time;
+use posse_frontend::pluralize;
 use ratatui::text::Span;
 
 use crate::diff;
-use crate::text::{TextRow, clipped, row, sanitize, span, wrap};
+use crate::text::{TextRow, clipped, keep_end, prefixed, row, sanitize, span, wrap};
 use crate::theme::{Role, Theme};
 
 /// Maximum lines of a finished command's output, the last ones.
@@ -126,13 +127,7 @@ impl ToolCallView {
 
     pub(super) fn printed(&mut self, text: &str) {
         self.live.push_str(text);
-        if self.live.len() > 2 * LIVE_BYTES_MAX {
-            let mut from = self.live.len() - LIVE_BYTES_MAX;
-            while !self.live.is_char_boundary(from) {
-                from += 1;
-            }
-            self.live.drain(..from);
-        }
+        keep_end(&mut self.live, LIVE_BYTES_MAX);
     }
 
     /// Marks the call as succeeded. `own`: the user made it.
@@ -242,13 +237,10 @@ impl ToolCallView {
             State::Asked | State::Running => {
                 let lines: Vec<&str> = self.live.lines().collect();
                 let from = lines.len().saturating_sub(LIVE_LINES_MAX);
-                let shown: Vec<String> = lines[from..]
-                    .iter()
-                    .map(|line| clipped(&sanitize(line), columns.saturating_sub(4)))
-                    .collect();
-                rows.extend(
-                    shown.into_iter().map(|line| row(theme, Role::Dim, format!("    {line}"))),
-                );
+                rows.extend(lines[from..].iter().map(|line| {
+                    let line = clipped(&sanitize(line), columns.saturating_sub(4));
+                    row(theme, Role::Dim, format!("    {line}"))
+                }));
             }
             State::Done => self.outcome(columns, theme, &mut rows),
         }
@@ -256,9 +248,10 @@ impl ToolCallView {
     }
 
     fn outcome(&self, columns: usize, theme: Theme, rows: &mut Vec<TextRow>) {
+        let under = [Span::raw("    ")];
         if let Some(ended) = &self.ended {
             let more = if self.above > 0 {
-                format!("; {} above (Ctrl+O shows all)", lines(self.above))
+                format!("; {} above (Ctrl+O shows all)", pluralize(self.above as u64, "line"))
             } else {
                 String::new()
             };
@@ -268,11 +261,7 @@ impl ToolCallView {
         }
         if let Some(diff) = &self.diff {
             let inner = diff::rows(diff, columns.saturating_sub(4), DIFF_LINES_MAX, theme);
-            rows.extend(inner.into_iter().map(|row| {
-                let mut spans = vec![Span::raw("    ")];
-                spans.extend(row.spans);
-                TextRow::from(spans)
-            }));
+            rows.extend(inner.into_iter().map(|row| prefixed(&under, row)));
         }
     }
 }
@@ -287,10 +276,6 @@ fn last_lines(text: &str, count_max: usize) -> (Vec<String>, usize) {
     let above = lines.len().saturating_sub(count_max);
     let shown = lines[above..].iter().map(|line| clipped(&sanitize(line), LINE_COLUMNS_MAX));
     (shown.collect(), above)
-}
-
-fn lines(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "line" } else { "lines" })
 }
 
 /// Formats a duration.

@@ -329,7 +329,7 @@ impl SubagentNode {
         let (parent, _) = self.path.rsplit_once('/').unwrap_or_default();
         let label = self.label(TASK_COLUMNS_MAX);
         let facts = format!("{}{}", age(now, self.since), self.spent(false));
-        Block::Note(role, format!("{mark} {parent}/{label} · {how} · {facts}"))
+        Block::Note(vec![(role, format!("{mark} {parent}/{label} · {how} · {facts}"))])
     }
 
     fn spent(&self, briefly: bool) -> String {
