@@ -4,6 +4,7 @@
 //! another program, is no key.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use memchr::memmem::find;
 
 /// Maximum bytes of a paste; the rest is dropped.
 const PASTE_BYTES_MAX: usize = 32 << 20;
@@ -131,10 +132,6 @@ impl Parser {
             self.pending = rest.to_vec();
         }
     }
-}
-
-fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    memchr::memmem::find(bytes, what)
 }
 
 /// Length of the suffix of `bytes` that may be the beginning of the paste end marker.

@@ -73,10 +73,6 @@ pub struct SetupFacts {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Options {
-    /// The working directory for display.
-    pub cwd: String,
-    /// The working directory as a path.
-    pub folder: PathBuf,
     /// Colour theme.
     pub theme: Theme,
     /// Sessions are recorded.

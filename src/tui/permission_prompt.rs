@@ -81,12 +81,7 @@ impl PermissionPrompts {
                         detail: detail.clone(),
                         reason: escape_invisible(reason),
                         cwd: escape_invisible(cwd),
-                        agent: child.map(|origin| {
-                            escape_invisible(&label_with_id(
-                                &origin.agent_path,
-                                &origin.invocation_id,
-                            ))
-                        }),
+                        agent: child.map(agent_label),
                         scopes: scopes.clone(),
                     });
                     if self.open.len() == 1 {
@@ -301,6 +296,10 @@ impl PermissionPrompts {
         spans.push(span(theme, Role::Dim, "  · Esc stops the run"));
         wrap(&spans, columns, &[Span::raw("  ")], &[Span::raw("  ")])
     }
+}
+
+fn agent_label(origin: &Origin) -> String {
+    escape_invisible(&label_with_id(&origin.agent_path, &origin.invocation_id))
 }
 
 fn confinement(tier: &str) -> &'static str {

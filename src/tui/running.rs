@@ -14,6 +14,7 @@ mod window_size;
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use posse_actors::conversation::ContentPart;
@@ -77,6 +78,8 @@ pub(super) struct Tui<'a> {
     main_screen: Option<Painter>,
     /// Messages that arrived after the task had ended; they become the next tasks.
     undelivered: VecDeque<Vec<ContentPart>>,
+    /// The working directory of the current session.
+    folder: PathBuf,
     /// File name finder, started with the first query.
     finder: Option<Finder>,
     reader: Reader,
@@ -97,7 +100,8 @@ pub(super) async fn run(
     app.composer = Composer::new(history.lines());
     app.theme = options.theme;
     app.scrollback = options.alternate.then(Scrollback::default);
-    app.status.cwd.clone_from(&options.cwd);
+    let folder;
+    (app.status.cwd, folder) = environment.folder();
     app.status.mode_label = options.mode_label;
     for wrong in app.keymap.bind(&options.keys) {
         app.view.note(Role::Warn, format!("! ui.keybindings: {wrong}"));
@@ -127,6 +131,7 @@ pub(super) async fn run(
         leaving: None,
         main_screen: None,
         undelivered: VecDeque::new(),
+        folder,
         finder: None,
         reader,
         drafts,
@@ -351,7 +356,7 @@ impl Tui<'_> {
         if shown.alternate_screen != self.terminal.alternate_screen {
             bytes = self.switch(shown.alternate_screen);
         }
-        bytes.extend(self.painter.paint(&shown.frame));
+        bytes.extend(self.painter.paint(&shown));
         self.terminal.write(bytes);
         self.drawn = Some(now);
         self.dirty = shown.more;

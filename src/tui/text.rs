@@ -100,31 +100,22 @@ fn sanitize_line(line: &str, safe: &mut String) {
     let (mut rest, mut marks) = (line, 0);
     while let Some(c) = rest.chars().next() {
         let after = &rest[c.len_utf8()..];
+        rest = if c == '\u{1b}' { after_sequence(after) } else { after };
         let is_mark = c.width() == Some(0);
         marks = if is_mark { marks + 1 } else { 0 };
-        rest = match c {
-            '\u{1b}' => after_sequence(after),
-            '\t' => {
-                safe.push_str(TAB);
-                after
-            }
-            c if is_joiner(c) => after,
+        match c {
+            '\u{1b}' => (),
+            '\t' => safe.push_str(TAB),
+            c if is_joiner(c) => (),
             // Regional indicators of a flag.
             '\u{1f1e6}'..='\u{1f1ff}' => {
                 let nth = u32::from(c) - 0x1f1e6 + u32::from('A');
                 safe.extend(char::from_u32(nth));
-                after
             }
-            _ if is_mark && marks > MARKS_MAX => after,
-            c if c.is_control() || is_reordering(c) => {
-                safe.extend(c.escape_default());
-                after
-            }
-            c => {
-                safe.push(c);
-                after
-            }
-        };
+            _ if is_mark && marks > MARKS_MAX => (),
+            c if c.is_control() || is_reordering(c) => safe.extend(c.escape_default()),
+            c => safe.push(c),
+        }
     }
 }
 
@@ -179,25 +170,23 @@ pub(super) fn escape_invisible(text: &str) -> String {
     seen
 }
 
+/// Bytes of the graphemes that fit into `columns` beside an ellipsis.
+fn fitting<'t>(graphemes: impl Iterator<Item = &'t str>, columns: usize) -> usize {
+    let mut taken = 1;
+    let fits = |grapheme: &&str| {
+        taken += width(grapheme);
+        taken <= columns
+    };
+    graphemes.take_while(fits).map(str::len).sum()
+}
+
 /// The start of `text` in at most `columns`, with an ellipsis if it was cut.
 pub(super) fn clipped(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
-    let mut kept = String::new();
-    let mut taken = 0;
-    for grapheme in text.graphemes(true) {
-        let wide = width(grapheme);
-        if taken + wide + 1 > columns {
-            break;
-        }
-        kept.push_str(grapheme);
-        taken += wide;
-    }
-    if columns > 0 {
-        kept.push('…');
-    }
-    kept
+    let ellipsis = if columns > 0 { "…" } else { "" };
+    format!("{}{ellipsis}", &text[..fitting(text.graphemes(true), columns)])
 }
 
 /// The end of `path` in at most `columns`, with an ellipsis if it was cut.
@@ -205,18 +194,8 @@ pub(super) fn clipped_front(path: &str, columns: usize) -> String {
     if width(path) <= columns {
         return path.to_owned();
     }
-    let mut kept: Vec<&str> = Vec::new();
-    let mut taken = 1;
-    for grapheme in path.graphemes(true).rev() {
-        let wide = width(grapheme);
-        if taken + wide > columns {
-            break;
-        }
-        kept.push(grapheme);
-        taken += wide;
-    }
-    kept.push("…");
-    kept.into_iter().rev().collect()
+    let from = path.len() - fitting(path.graphemes(true).rev(), columns);
+    format!("…{}", &path[from..])
 }
 
 /// Wraps `spans` at white space into rows of at most `columns`. The first row starts with `first`,

@@ -24,19 +24,9 @@ pub(super) struct FrozenRows {
     rows: Vec<TextRow>,
 }
 
-/// A composed frame and its target.
-#[derive(Debug, Clone)]
-pub(crate) struct AppFrame {
-    pub(crate) frame: ScreenFrame,
-    /// The frame belongs to the alternate screen.
-    pub(crate) alternate_screen: bool,
-    /// More rows are finished than one frame takes.
-    pub(crate) more: bool,
-}
-
 impl App {
     /// Composes the next frame for a terminal of that size.
-    pub(crate) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> AppFrame {
+    pub(crate) fn frame(&mut self, columns: u16, rows: u16, now: Duration) -> ScreenFrame {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (wide, high) = (usize::from(columns), usize::from(rows));
         if self.prompts.is_open() {
@@ -45,18 +35,13 @@ impl App {
         if let Some(viewer) = &mut self.viewer {
             let all = viewer.rows(wide, high, self.theme);
             let live = cells(&all, columns, rows);
-            let frame = ScreenFrame { finished: Vec::new(), live, cursor: None };
-            return AppFrame { frame, alternate_screen: true, more: false };
+            return ScreenFrame { live, alternate_screen: true, ..ScreenFrame::default() };
         }
         let frozen = self.frozen.as_ref().is_some_and(|frozen| frozen.size == (columns, rows));
         let mut finished = Vec::new();
         if !frozen {
-            finished = self.view.take_finished(
-                wide,
-                self.rows_per_frame.max(ROWS_PER_FRAME_MIN),
-                self.theme,
-                now,
-            );
+            let rows_max = self.rows_per_frame.max(ROWS_PER_FRAME_MIN);
+            finished = self.view.take_finished(wide, rows_max, self.theme, now);
         }
         let more = !frozen && self.view.has_finished();
         // All output before a permission request is shown above it.
@@ -68,8 +53,7 @@ impl App {
             (below, Some(cursor))
         };
         let room = high.saturating_sub(below.len());
-        let above = self.above(asks, (columns, rows), room, now);
-        let mut all: Vec<TextRow> = above;
+        let mut all = self.above(asks, (columns, rows), room, now);
         let offset = all.len();
         all.extend(below);
         // The lower rows always fit; upper rows are cut.
@@ -90,7 +74,7 @@ impl App {
             let row = (lower + offset + y).saturating_sub(cut);
             (column, u16::try_from(row).unwrap_or(u16::MAX).min(live.area.height.saturating_sub(1)))
         });
-        AppFrame { frame: ScreenFrame { finished, live, cursor }, alternate_screen, more }
+        ScreenFrame { finished, live, cursor, alternate_screen, more }
     }
 
     /// Live rows above the prompt or the permission request.

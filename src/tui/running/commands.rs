@@ -78,7 +78,7 @@ impl Tui<'_> {
         self.enter(opened).await;
         self.choice = SessionSelection::default();
         self.app.begin();
-        (self.app.status.cwd, self.options.folder) = self.environment.folder();
+        (self.app.status.cwd, self.folder) = self.environment.folder();
         self.finder = None;
         let word = if fork { "a copy of the session" } else { "a stored session" };
         let text = format!("({word}: {})", self.app.session);

@@ -181,7 +181,7 @@ impl Tui<'_> {
                 results.blocking_send(RequestResult::Found(query, names)).ok();
             };
             // Without a finder there is no completion.
-            self.finder = Finder::start(self.options.folder.clone(), answer).ok();
+            self.finder = Finder::start(self.folder.clone(), answer).ok();
         }
         if let Some(finder) = &self.finder {
             finder.find(query);

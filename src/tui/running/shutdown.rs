@@ -82,7 +82,7 @@ impl Tui<'_> {
         let (columns, rows) = self.window_size.size();
         for _ in 0..64 {
             let shown = self.app.frame(columns, rows, self.started.elapsed());
-            last.extend(self.painter.paint(&shown.frame));
+            last.extend(self.painter.paint(&shown));
             if !shown.more {
                 break;
             }

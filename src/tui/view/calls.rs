@@ -5,7 +5,7 @@ use std::time::Duration;
 use posse_actors::conversation::{CallId, text_of};
 use posse_actors::event::Event;
 
-use crate::view::tool::{State, ToolCallView, WaitReason};
+use crate::view::tool::{EARLIER_CALL, State, ToolCallView, USER_ANSWER};
 use crate::view::{Block, View};
 
 impl View {
@@ -59,8 +59,8 @@ impl View {
             {
                 let asked = self.asked.iter().any(|(_, call)| *call == tool.call);
                 tool.waits = match tool.state {
-                    State::Asked if asked => Some(WaitReason::UserAnswer),
-                    State::Asked if many => Some(WaitReason::EarlierCall),
+                    State::Asked if asked => Some(USER_ANSWER),
+                    State::Asked if many => Some(EARLIER_CALL),
                     _ => None,
                 };
             }

@@ -54,14 +54,14 @@ pub(super) enum State {
     Unknown { since_ms: Option<u64> },
 }
 
-/// Reason why a call has not started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitReason {
-    /// The user is asked for permission.
-    UserAnswer,
-    /// Earlier calls run first.
-    EarlierCall,
-}
+/// Reason why a call has not started: its role, mark and text.
+pub(super) type WaitReason = (Role, &'static str, &'static str);
+
+/// The user is asked for permission.
+pub(super) const USER_ANSWER: WaitReason = (Role::Warn, "?", "waiting for your answer");
+
+/// Earlier calls run first.
+pub(super) const EARLIER_CALL: WaitReason = (Role::Dim, "·", "waiting for earlier calls");
 
 /// View of a tool call.
 #[derive(Debug, Clone)]
@@ -190,49 +190,29 @@ impl ToolCallView {
         tick: &str,
     ) -> Vec<TextRow> {
         let title = self.title();
-        let below = [Span::raw("  ")];
-        let head = |role, mark: &str, text: String| {
-            wrap(
-                &[span(theme, Role::Dim, text)],
-                columns,
-                &[span(theme, role, mark.to_owned())],
-                &below,
-            )
+        let title = |rows| clipped(&title, columns.saturating_mul(rows));
+        let (role, mark, text) = match (&self.state, self.waits) {
+            (State::Asked, Some((role, mark, what))) => {
+                (role, mark, format!("{} · {what}", title(2)))
+            }
+            (State::Asked | State::Running, _) => {
+                (Role::Accent, tick, format!("{} · {}", title(2), age(now, self.since)))
+            }
+            (State::Done, _) => (Role::Good, "•", title(3)),
+            (State::Failed { .. } | State::Unknown { .. }, _) => (Role::Bad, "✗", title(3)),
         };
-        let mut rows = match &self.state {
-            State::Asked if self.waits.is_some() => {
-                let (role, mark, what) = match self.waits {
-                    Some(WaitReason::UserAnswer) => (Role::Warn, "? ", "waiting for your answer"),
-                    _ => (Role::Dim, "· ", "waiting for earlier calls"),
-                };
-                let title = clipped(&title, columns.saturating_mul(2));
-                head(role, mark, format!("{title} · {what}"))
-            }
-            State::Asked | State::Running => {
-                let text = format!(
-                    "{} · {}",
-                    clipped(&title, columns.saturating_mul(2)),
-                    age(now, self.since)
-                );
-                head(Role::Accent, &format!("{tick} "), text)
-            }
-            State::Done => head(Role::Good, "• ", clipped(&title, columns.saturating_mul(3))),
-            State::Failed { .. } | State::Unknown { .. } => {
-                head(Role::Bad, "✗ ", clipped(&title, columns.saturating_mul(3)))
-            }
+        let mark = [span(theme, role, format!("{mark} "))];
+        let mut rows = wrap(&[span(theme, Role::Dim, text)], columns, &mark, &[Span::raw("  ")]);
+        let bad = |text: String| {
+            let first = [span(theme, Role::Dim, "  └ ")];
+            wrap(&[span(theme, Role::Bad, text)], columns, &first, &[Span::raw("    ")])
         };
-        let indent = [span(theme, Role::Dim, "  └ ")];
-        let under = [Span::raw("    ")];
         match &self.state {
-            State::Failed { class, why } => {
-                let text = [span(theme, Role::Bad, format!("{class}: {why}"))];
-                rows.extend(wrap(&text, columns, &indent, &under));
-            }
+            State::Failed { class, why } => rows.extend(bad(format!("{class}: {why}"))),
             State::Unknown { since_ms } => {
                 let since = since_ms.map(|ms| format!("started at {}; ", clock_time(ms)));
                 let since = since.unwrap_or_default();
-                let text = format!("{since}outcome unknown; the model was informed");
-                rows.extend(wrap(&[span(theme, Role::Bad, text)], columns, &indent, &under));
+                rows.extend(bad(format!("{since}outcome unknown; the model was informed")));
             }
             State::Asked | State::Running => {
                 let lines: Vec<&str> = self.live.lines().collect();
